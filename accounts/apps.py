@@ -1,7 +1,8 @@
-"""The room's Django application."""
+"""The feature's Django application."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from django.apps import AppConfig
@@ -13,17 +14,22 @@ class AccountsConfig(AppConfig):
 
     name = "accounts"
 
-    def ready(self) -> None:
-        """Keep the sign-in before the present one.
+    def import_models(self) -> None:
+        """Import the models of the audit log: Django itself imports only `models`."""
+        super().import_models()
+        import_module("accounts.audit.models")
 
-        Receivers run in the order in which they are connected: this one before Django's, which overwrites
-        `last_login`, because INSTALLED_APPS names this application before django.contrib.auth.
+    def ready(self) -> None:
+        """Connect the receiver that stores the previous sign-in.
+
+        Receivers run in the order of their connection: this one before Django's, which overwrites `last_login`,
+        because INSTALLED_APPS names this application before django.contrib.auth.
         """
         user_logged_in.connect(keep_previous_login, dispatch_uid="keep_previous_login")
-        from accounts import guesses  # noqa: F401 - its receiver
+        from accounts.sign_in import security  # noqa: F401 - its receiver
 
 
 def keep_previous_login(sender: Any, user: Any, **kwargs: Any) -> None:
-    """Remember when the person signed in before."""
+    """Store the time of the user's previous sign-in."""
     user.previous_login = user.last_login
     user.save(update_fields=["previous_login"])

@@ -1,4 +1,4 @@
-"""Forms of people, tenants and tokens: they read what was typed; the services decide whether it may be."""
+"""Forms of users, tenants and tokens: they parse the input; the services validate it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from django import forms
 
 from accounts.models import Role, Tenant, Token, User
 from accounts.services import TOKEN_MOST_DAYS
-from falconweb.errors import FalconWebError
 
 
 class PersonForm(forms.Form):
-    """A person, as administrators see one."""
+    """A user, as edited by administrators."""
 
     username = forms.CharField(
         label="User name", max_length=150, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
@@ -25,7 +24,7 @@ class PersonForm(forms.Form):
         label="Role",
         choices=Role.choices,
         initial=Role.USER,
-        help_text="Administrators may do everything; users see and compose what their tenant holds; viewers only look.",
+        help_text="Administrators may do everything; users see and compose their tenant's devices; viewers only see",
     )
     tenant = forms.ModelChoiceField(
         label="Tenant",
@@ -38,12 +37,12 @@ class PersonForm(forms.Form):
         label="May sign in",
         required=False,
         initial=True,
-        help_text="Without it the person's sessions end, and tokens do not work until it is set again.",
+        help_text="If unset, the user's sessions end, and tokens do not work until it is set again.",
     )
 
     @classmethod
     def of(cls, person: User) -> PersonForm:
-        """Return the form filled with a person."""
+        """Return the form filled with a user."""
         return cls(
             initial={
                 "username": person.username,
@@ -81,7 +80,7 @@ class PasswordForm(forms.Form):
     )
 
     def clean_again(self) -> str:
-        """Refuse a new password that was typed in two ways."""
+        """Refuse a new password and a differing repetition."""
         again: str = self.cleaned_data["again"]
         if again != self.cleaned_data.get("new", again):
             raise forms.ValidationError("The two new passwords differ. Type them again.")
@@ -99,12 +98,3 @@ class TokenForm(forms.Form):
     )
     scope = forms.ChoiceField(label="May", choices=Token.Scope.choices, initial=Token.Scope.READ)
     days = forms.IntegerField(label="Days until it expires", min_value=1, max_value=TOKEN_MOST_DAYS, initial=90)
-
-
-def tell(form: forms.Form, error: FalconWebError) -> None:
-    """Put what a service refused beside the fields it is about, the rest above the form."""
-    sentences: dict[str, str] = error.details.get("errors", {})
-    for field, sentence in sentences.items():
-        form.add_error(field if field in form.fields else None, sentence)
-    if not sentences:
-        form.add_error(None, error.sentence)

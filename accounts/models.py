@@ -1,4 +1,4 @@
-"""People and tenants."""
+"""Models of users, tenants and tokens."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import Any, ClassVar
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
 
-from accounts.audit.models import AuditEntry, AuditHead
-
-__all__ = ["AuditEntry", "AuditHead", "PeopleManager", "Role", "Tenant", "Token", "User"]
-
 
 class Tenant(models.Model):
-    """A group of people who share devices and host ports; a device belongs to one tenant at a time, or to the pool."""
+    """A group of users who share devices and host ports; a device is assigned to at most one tenant at a time."""
 
     name = models.CharField(max_length=100, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -27,7 +23,7 @@ class Tenant(models.Model):
 
 
 class Role(models.TextChoices):
-    """What a person may do; the sentences of product.md."""
+    """The role of a user."""
 
     ADMINISTRATOR = "administrator", "Administrator"
     USER = "user", "User"
@@ -46,7 +42,7 @@ class PeopleManager(UserManager["User"]):
 
 
 class User(AbstractUser):
-    """A person. Administrators belong to no tenant; users and viewers see what is granted to theirs."""
+    """A user account. Administrators have no tenant; users and viewers see the devices granted to theirs."""
 
     role = models.CharField(max_length=20, choices=Role, default=Role.VIEWER)
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="people")
@@ -75,10 +71,10 @@ class User(AbstractUser):
 
 
 class Token(models.Model):
-    """A key to the API, shown once and kept as its SHA-256; it can do at most what its person can."""
+    """A key to the API, shown once and stored as its SHA-256; its permissions are at most its user's."""
 
     class Scope(models.TextChoices):
-        """What the token may be used for."""
+        """The permissions of a token."""
 
         READ = "read", "Read"
         WRITE = "write", "Read and write"
@@ -97,5 +93,5 @@ class Token(models.Model):
 
     @staticmethod
     def digest_of(secret: str) -> str:
-        """Return what is kept of a secret (the secret is random, so a plain hash suffices)."""
+        """Return the stored hash of a secret (the secret is random, so a plain hash suffices)."""
         return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Reading people and tenants, for administrators' pages."""
+"""Queries for users and tenants, and the signals by which other features report a tenant's assets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Q, QuerySet
+from django.dispatch import Signal
 
 from accounts.models import Tenant, User
-from accounts.signals import tenant_holdings
 
-MOST_WORDS = 20
+MAX_WORDS = 20
 
 
 @dataclass(frozen=True)
 class TenantRow:
-    """A tenant in a list: how many people it has, and what it holds in words ('3 devices')."""
+    """A tenant in a list: its number of users, and its assets in words ('3 devices')."""
 
     tenant: Tenant
     people: int
@@ -23,7 +23,7 @@ class TenantRow:
 
 
 def people_found(search: str) -> QuerySet[User]:
-    """Return people whose name, e-mail, role or tenant contains every word of `search`."""
+    """Return users whose name, e-mail, role or tenant contains every word of `search`."""
     people = User.objects.select_related("tenant").order_by("username")
     for word in _words(search):
         people = people.filter(
@@ -43,20 +43,24 @@ def tenants_found(search: str) -> list[TenantRow]:
     for word in _words(search):
         tenants = tenants.filter(name__icontains=word)
     rows = list(tenants)
-    holds = holdings_of([row.pk for row in rows])
-    return [TenantRow(tenant=row, people=row.people_count, holds=tuple(holds.get(row.pk, ()))) for row in rows]
+    holdings = holdings_of([row.pk for row in rows])
+    return [TenantRow(tenant=row, people=row.people_count, holds=tuple(holdings.get(row.pk, ()))) for row in rows]
 
 
 def _words(search: str) -> list[str]:
-    """Return the words to look for: as many as a database can look for at once, none that it cannot take."""
-    return search.replace("\0", " ").split()[:MOST_WORDS]
+    """Return the search words: at most as many as a query supports, without invalid ones."""
+    return search.replace("\0", " ").split()[:MAX_WORDS]
 
 
 def holdings_of(tenant_ids: list[int]) -> dict[int, list[str]]:
-    """Return what the tenants hold in the rooms above, in words; tenants that hold nothing are left out."""
+    """Return the tenants' assets in other features, in words; tenants without any are omitted."""
     found: dict[int, list[str]] = {}
     answers: list[tuple[Any, Any]] = tenant_holdings.send(Tenant, tenant_ids=tenant_ids)
     for _, answer in answers:
         for tenant_id, words in answer.items():
             found.setdefault(tenant_id, []).extend(words)
     return found
+
+
+# tenant_ids: list[int]. Each receiver returns {tenant id: ["3 devices", ...]}, without tenants that have no assets.
+tenant_holdings = Signal()

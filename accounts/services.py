@@ -1,7 +1,7 @@
-"""Changes of people, tenants and tokens: who may, and what must stay true.
+"""Changes of users, tenants and tokens, with their permissions and invariants.
 
-`by` is the administrator who asks. Everything raises Forbidden for those who may not, Invalid with `errors` (field:
-sentence) for what does not fit, and Conflict for what must not happen now.
+`by` is the requesting administrator. Functions raise Forbidden without permission, Invalid with `errors` (field:
+sentence) for invalid values, and Conflict for changes that the present state forbids.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
-from accounts.access import administrator_required
+from accounts.access import require_administrator
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Role, Tenant, Token, User
 from accounts.selectors import holdings_of
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
+from core.errors import Conflict, Forbidden, Invalid, NotFound
 
 logger = logging.getLogger(__name__)
 
-# Without letters and digits that are mistaken for each other: passwords are read out and typed.
+# Without letters and digits that look alike: passwords are read out and typed.
 PASSWORD_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"  # noqa: S105 - an alphabet
 PASSWORD_GROUPS = 4
-TOKEN_PREFIX = "fw_"  # noqa: S105 - makes a leaked token easy to find
+TOKEN_PREFIX = "fw_"  # noqa: S105 - a prefix by which scanners find leaked tokens
 TOKEN_MOST_DAYS = 365
 TOKENS_MOST = 50
 PERSON_FIELDS = ["username", "first_name", "last_name", "email", "role", "tenant", "is_active", "is_superuser"]
@@ -43,20 +43,20 @@ PERSON_FIELDS = ["username", "first_name", "last_name", "email", "role", "tenant
 def person_add(
     *, by: User, username: str, full_name: str, email: str, role: str, tenant: Tenant | None, active: bool = True
 ) -> tuple[User, str]:
-    """Add a person with a generated password; returns both, the password for the only time."""
+    """Add a user with a generated password; returns both; the password is not available later."""
     with attempt(Action.PERSON_ADD, actor=by, target=Target("person", name=username)) as act:
-        administrator_required(by)
+        require_administrator(by)
         person = User()
         password = _password()
-        # Hashing takes long, on purpose: whoever else writes must not wait for it.
+        # Hashing is slow on purpose, so it is outside of the transaction.
         person.set_password(password)
         with act.change():
-            _describe(
+            _assign_fields(
                 person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active
             )
-            _check(person)
+            _validate_person(person)
             person.save()
-            act.target, act.after = target_of(person), _person_told(person)
+            act.target, act.after = target_of(person), _person_audit_values(person)
         logger.info("%s added %s (%s)", by.username, person.username, person.role)
         return person, password
 
@@ -72,11 +72,11 @@ def person_edit(
     tenant: Tenant | None,
     active: bool,
 ) -> User:
-    """Change a person; deactivation ends their sessions and tokens. The last active administrator stays one."""
+    """Change a user; deactivation ends their sessions and tokens. The last active administrator stays one."""
     with audited(Action.PERSON_EDIT, actor=by, target=target_of(person)) as act:
         administrators = _administrators()
         if by.pk not in administrators:
-            administrator_required(by)
+            require_administrator(by)
             raise Forbidden("You are no longer an administrator.")
         person = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
         stays = role == Role.ADMINISTRATOR and active
@@ -86,14 +86,16 @@ def person_edit(
             )
         if person.pk == by.pk and not active:
             raise Conflict("You cannot deactivate yourself. Ask another administrator.")
-        act.before = _person_told(person)
+        act.before = _person_audit_values(person)
         ends = person.is_active and not active
-        _describe(person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active)
-        _check(person)
+        _assign_fields(
+            person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active
+        )
+        _validate_person(person)
         person.save(update_fields=PERSON_FIELDS)
-        act.target, act.after = target_of(person), _person_told(person)
+        act.target, act.after = target_of(person), _person_audit_values(person)
         if ends:
-            # An inactive person is let in nowhere, but sessions and tokens that are kept would live again with them.
+            # An inactive user cannot sign in, but old sessions and tokens would become valid again on reactivation.
             sessions_end(person=person)
             Token.objects.filter(person=person).delete()
         logger.info(
@@ -104,9 +106,9 @@ def person_edit(
 
 @sensitive_variables("password")
 def person_password_reset(*, by: User, person: User) -> str:
-    """Set a generated password, end the person's sessions and tokens, lift a lock; returns the password."""
+    """Set a generated password, end the user's sessions and tokens, remove a lock; returns the password."""
     with attempt(Action.PERSON_PASSWORD, actor=by, target=target_of(person)) as act:
-        administrator_required(by)
+        require_administrator(by)
         if person.pk == by.pk:
             raise Conflict("Change your own password on your account page.")
         password = _password()
@@ -116,7 +118,7 @@ def person_password_reset(*, by: User, person: User) -> str:
             person.password = hashed
             person.save(update_fields=["password"])
             ended = sessions_end(person=person)
-            # Who knew the old password may have made tokens with it.
+            # An attacker with the old password may have created tokens.
             tokens = Token.objects.filter(person=person)
             act.after = {"browsers signed out": ended, "revoked tokens": [token.name for token in tokens]}
             tokens.delete()
@@ -129,8 +131,8 @@ def person_password_reset(*, by: User, person: User) -> str:
 def password_change(*, request: HttpRequest, person: User, current: str, new: str) -> None:
     """Change one's own password and end all own sessions but the request's.
 
-    The current password is checked the way a sign-in is, so that whoever finds an open browser cannot guess it for
-    ever: wrong ones count towards the lock (and are counted outside the transaction, which they would undo).
+    The current password is checked as at a sign-in, so that it cannot be guessed without limit in an open browser:
+    wrong ones count towards the lock (outside the transaction, whose rollback would undo the count).
     """
     with attempt(Action.PASSWORD_CHANGE, actor=person, target=target_of(person)) as act:
         if authenticate(request, username=person.username, password=current) is None:
@@ -152,8 +154,8 @@ def password_change(*, request: HttpRequest, person: User, current: str, new: st
 
 @transaction.atomic
 def sessions_end(*, person: User, keep: str = "") -> int:
-    """End the person's sessions but the one with the key `keep`; returns how many ended."""
-    # A session's row does not say whose it is, so all that live are looked at: they last hours and are few.
+    """End the user's sessions except the one with the key `keep`; returns their number."""
+    # A session's row has no user column, so all valid ones are decoded: they last hours and are few.
     mine = [
         session.pk
         for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator()
@@ -165,9 +167,9 @@ def sessions_end(*, person: User, keep: str = "") -> int:
 
 
 def tenant_add(*, by: User, name: str) -> Tenant:
-    """Add a tenant, which has nobody and holds nothing."""
+    """Add a tenant, without users and devices."""
     with audited(Action.TENANT_ADD, actor=by, target=Target("tenant", name=name)) as act:
-        administrator_required(by)
+        require_administrator(by)
         tenant = Tenant(name=_tenant_name(name))
         tenant.save()
         act.target, act.after = target_of(tenant), {"name": tenant.name}
@@ -178,7 +180,7 @@ def tenant_add(*, by: User, name: str) -> Tenant:
 def tenant_edit(*, by: User, tenant: Tenant, name: str) -> Tenant:
     """Give a tenant another name."""
     with audited(Action.TENANT_EDIT, actor=by, target=target_of(tenant)) as act:
-        administrator_required(by)
+        require_administrator(by)
         tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         before, tenant.name = tenant.name, _tenant_name(name, but=tenant)
         tenant.save(update_fields=["name"])
@@ -188,17 +190,17 @@ def tenant_edit(*, by: User, tenant: Tenant, name: str) -> Tenant:
 
 
 def tenant_remove(*, by: User, tenant: Tenant) -> None:
-    """Remove a tenant that has nobody and holds nothing."""
+    """Remove a tenant without users and devices."""
     with audited(Action.TENANT_REMOVE, actor=by, target=target_of(tenant)) as act:
-        administrator_required(by)
+        require_administrator(by)
         tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         people = tenant.people.count()
-        holds = holdings_of([tenant.pk]).get(tenant.pk, [])
-        if people or holds:
+        holdings = holdings_of([tenant.pk]).get(tenant.pk, [])
+        if people or holdings:
             first = ["move its people to another tenant"] if people else []
-            first += ["free what it holds"] if holds else []
-            has = [f"{people} {'person' if people == 1 else 'people'}", *holds] if people else holds
-            raise Conflict(f"{tenant.name} still has {_listed(has)}: {_listed(first)} first, then remove it.")
+            first += ["free what it holds"] if holdings else []
+            has = [f"{people} {'person' if people == 1 else 'people'}", *holdings] if people else holdings
+            raise Conflict(f"{tenant.name} still has {_join_words(has)}: {_join_words(first)} first, then remove it.")
         name = tenant.name
         act.before = {"name": name}
         tenant.delete()
@@ -207,9 +209,9 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
 
 @sensitive_variables("secret")
 def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Token, str]:
-    """Make a key to the API for the person; returns it and its secret, the secret for the only time."""
+    """Create an API token for the user; returns it and its secret, which is not available later."""
     with audited(Action.TOKEN_CREATE, actor=person, target=Target("token", name=name)) as act:
-        # Locked so that two requests at once cannot pass the limit or take the same name.
+        # Locked so that concurrent requests cannot exceed the limit or use the same name.
         User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
         name = name.strip()
         errors = {}
@@ -222,7 +224,7 @@ def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Tok
         if not 1 <= days <= TOKEN_MOST_DAYS:
             errors["days"] = f"Choose 1 to {TOKEN_MOST_DAYS} days."
         if errors:
-            raise Invalid("The token cannot be made like this.", errors=errors)
+            raise Invalid("The token cannot be created.", errors=errors)
         if person.tokens.count() >= TOKENS_MOST:
             raise Conflict(f"You have {TOKENS_MOST} tokens, the most that anybody may have. Revoke one first.")
         secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
@@ -233,62 +235,62 @@ def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Tok
             digest=Token.digest_of(secret),
             expires_at=timezone.now() + timedelta(days=days),
         )
-        act.target, act.after = target_of(token), _token_told(token)
+        act.target, act.after = target_of(token), _token_audit_values(token)
         logger.info("%s made token %r (%s)", person.username, name, scope)
         return token, secret
 
 
 def token_revoke(*, by: User, token: Token) -> None:
-    """End a token at once: one's own, or anybody's for administrators."""
+    """Revoke a token immediately: one's own, or any for administrators."""
     with audited(Action.TOKEN_REVOKE, actor=by, target=target_of(token)) as act:
         if token.person_id != by.pk and not by.is_administrator:
             raise NotFound("There is no such token.")
-        act.before = _token_told(token)
+        act.before = _token_audit_values(token)
         logger.info("%s revoked token %r of %s", by.username, token.name, token.person.username)
         token.delete()
 
 
 def _administrators() -> set[int]:
-    """Return the active administrators, locked: two who demote each other at once must not both succeed."""
+    """Return the active administrators, locked: two concurrent mutual demotions must not both succeed."""
     rows = User.objects.select_for_update(no_key=True).filter(role=Role.ADMINISTRATOR, is_active=True).order_by("pk")
     return {row.pk for row in rows}
 
 
-def _describe(
+def _assign_fields(
     person: User, *, username: str, full_name: str, email: str, role: str, tenant: Tenant | None, active: bool
 ) -> None:
     person.username = User.normalize_username(username.strip())
-    # One field for the whole name: nobody has to decide which part of a name is the first.
+    # One field for the whole name: not all names have a first and a last part.
     person.first_name, person.last_name = full_name.strip(), ""
     person.email = User.objects.normalize_email(email.strip())
     person.role, person.tenant, person.is_active = role, tenant, active
     person.is_superuser = role == Role.ADMINISTRATOR
 
 
-def _person_told(person: User) -> dict[str, object]:
-    """Return what the audit log tells of a person."""
+def _person_audit_values(person: User) -> dict[str, object]:
+    """Return the audited values of a user."""
     return {
         "username": person.username, "full name": person.get_full_name(), "e-mail": person.email, "role": person.role,
         "tenant": person.tenant.name if person.tenant else None, "may sign in": person.is_active,
     }  # fmt: skip
 
 
-def _token_told(token: Token) -> dict[str, object]:
-    """Return what the audit log tells of a token."""
+def _token_audit_values(token: Token) -> dict[str, object]:
+    """Return the audited values of a token."""
     return {
         "name": token.name, "person": token.person.username, "scope": token.scope,
         "expires": token.expires_at.isoformat(),
     }  # fmt: skip
 
 
-def _check(person: User) -> None:
+def _validate_person(person: User) -> None:
     errors: dict[str, str] = {}
     try:
         person.full_clean(validate_constraints=False)
     except ValidationError as error:
         names = {"first_name": "full_name", "is_active": "active"}
         errors = {names.get(field, field): " ".join(found) for field, found in error.message_dict.items()}
-    # Two names that differ in case alone would be taken for each other.
+    # Names that differ only in case would be confused.
     if User.objects.filter(username__iexact=person.username).exclude(pk=person.pk).exists():
         errors["username"] = "Somebody has this user name, perhaps in other case. Choose another."
     if person.role == Role.ADMINISTRATOR and person.tenant_id is not None:
@@ -316,5 +318,5 @@ def _password() -> str:
     return "-".join(groups)
 
 
-def _listed(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

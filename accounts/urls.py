@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.decorators import login_not_required
 from django.urls import path
 
-from accounts import views
+from accounts import views as accounts_views
 from accounts.audit import views as audit_views
+from accounts.sign_in import views as sign_in_views
 
 app_name = "accounts"
 urlpatterns = [
-    path(
-        "sign-in/",
-        login_not_required(views.SignIn.as_view()),
-        name="sign_in",
-    ),
-    path("sign-out/", views.SignOut.as_view(), name="sign_out"),
-    path("people/", views.people, name="people"),
-    path("people/add/", views.person_add, name="person_add"),
-    path("people/<int:pk>/", views.person, name="person"),
-    path("people/<int:pk>/password/", views.person_password, name="person_password"),
-    path("tenants/", views.tenants, name="tenants"),
-    path("tenants/add/", views.tenant_add, name="tenant_add"),
+    path("sign-in/", sign_in_views.SignIn.as_view(), name="sign_in"),
+    path("sign-out/", sign_in_views.SignOut.as_view(), name="sign_out"),
+    path("people/", accounts_views.people, name="people"),
+    path("people/add/", accounts_views.person_add, name="person_add"),
+    path("people/<int:pk>/", accounts_views.person, name="person"),
+    path("people/<int:pk>/password/", accounts_views.person_password, name="person_password"),
+    path("tenants/", accounts_views.tenants, name="tenants"),
+    path("tenants/add/", accounts_views.tenant_add, name="tenant_add"),
     path("audit/", audit_views.audit, name="audit"),
     path("audit/<int:pk>/", audit_views.audit_entry, name="audit_entry"),
     path("audit/export/", audit_views.audit_export, name="audit_export"),
     path("audit/verification/", audit_views.audit_verification, name="audit_verification"),
-    path("account/", views.account, name="account"),
-    path("account/password/", views.account_password, name="account_password"),
-    path("account/tokens/", views.token_add, name="token_add"),
-    path("account/tokens/<int:pk>/revoke/", views.token_revoke, name="token_revoke"),
+    path("account/", accounts_views.account, name="account"),
+    path("account/password/", accounts_views.account_password, name="account_password"),
+    path("account/tokens/", accounts_views.token_add, name="token_add"),
+    path("account/tokens/<int:pk>/revoke/", accounts_views.token_revoke, name="token_revoke"),
 ]

@@ -1,6 +1,6 @@
-"""The agent of a host: tells the site what the host sees, and takes devices from it before they are detached.
+"""The agent of a host: reports the host's devices to the site, and drains devices before they are detached.
 
-It knows neither the site nor the simulator; a simulated host is the same code over another root folder.
+It imports neither the site nor the simulator; a simulated host is the same code with another root folder.
 """
 
 VERSION = "1"

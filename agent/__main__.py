@@ -21,13 +21,13 @@ def main(arguments: list[str] | None = None) -> int:
             "usage: python -m agent [--look]\nThe settings are environment variables: see docs/agent.md.\n"
         )
         return 2
-    # Devices' files and the journal are nobody else's.
+    # The agent's files, its journal included, are readable by its own account only.
     os.umask(0o077)
     try:
         if given:
             return _look()
         settings = Settings.from_environment()
-        # Celery takes half a second, which whoever has mistyped a setting need not wait for.
+        # Importing Celery takes half a second: an invalid setting is reported before.
         from agent.application import run
 
         run(settings)
@@ -39,15 +39,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _look() -> int:
     from agent.machine import Machine
-    from agent.report import Reporter
-    from agent.runs.runs import Runs
-    from hostwire.messages import new_key
+    from agent.report import HostReporter
+    from agent.runs.manager import RunManager
+    from hostwire.signing import new_key
 
-    # A look needs neither key nor broker.
+    # `--look` needs neither key nor broker.
     unused = {"AGENT_KEY": new_key(), "AGENT_BROKER": "unused", "AGENT_HOST": "this host"}
     settings = Settings.from_environment({**unused, **os.environ})
     machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-    report = Reporter(settings, machine, Runs(settings, machine)).look()
+    report = HostReporter(settings, machine, RunManager(settings, machine)).look()
     machine.close()
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     return 0

@@ -1,4 +1,4 @@
-"""The agent as a Celery worker: a task for each command on the host's own queue, no results, no remote control."""
+"""The agent as a Celery worker: a task per command on the host's own queue, no results, no remote control."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 from celery import Celery
 from celery.signals import worker_ready, worker_shutting_down
 
-from agent.desk import Desk
+from agent.commands import CommandHandler
 from agent.journal import Journal
 from agent.machine import Machine
-from agent.post import Post
-from agent.runs.runs import Runs
+from agent.outbox import AgentOutbox
+from agent.runs.manager import RunManager
 from agent.settings import Settings
-from hostwire.messages import digest, queue_name
-from hostwire.preparing import shapes_prepare
+from hostwire.protocol import prepare_structs
+from hostwire.signing import digest, queue_name
 
 TASKS = (
     "agent.report", "agent.holders", "agent.drain", "agent.rescan", "agent.restore",
     "agent.train", "agent.train_look", "agent.train_stop", "agent.train_forget",
 )  # fmt: skip
-# Commands wait for devices, so several may be under way.
-AT_ONCE = 8
-POST_SECONDS = 5.0
+# Commands wait for devices, so several may run concurrently.
+CONCURRENCY = 8
+OUTBOX_SECONDS = 5.0
 
 
 def application(settings: Settings) -> Celery:
-    """Return the Celery application of an agent: what it keeps in the broker is below the name of its queue."""
+    """Return the Celery application of an agent: all its keys in the broker begin with the name of its queue."""
     queue = queue_name(settings.host)
-    # No fixups: whatever the environment says of Django is not about an agent.
-    made = Celery("agent", set_as_current=False, fixups=[])
-    made.conf.update(
+    # No fixups: Django settings in the environment do not apply to an agent.
+    app = Celery("agent", set_as_current=False, fixups=[])
+    app.conf.update(
         broker_url=settings.broker,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
@@ -41,8 +41,8 @@ def application(settings: Settings) -> Celery:
             "socket_timeout": 3.0,
             "socket_connect_timeout": 3.0,
             "socket_keepalive": True,
-            # What a command has become of is in the journal. To keep it here too takes Lua, with which whoever is root
-            # on a host could stop the broker for everybody.
+            # The journal records the results of commands. Storing them in the broker too would need Lua, with which
+            # root on any host could block the broker for all.
             "ack_emulation": False,
         },
         task_default_queue=queue,
@@ -54,41 +54,41 @@ def application(settings: Settings) -> Celery:
         worker_send_task_events=False,
         worker_hijack_root_logger=False,
     )
-    return made
+    return app
 
 
 def run(settings: Settings) -> None:
-    """Work until the process is asked to end; raises JournalError where the journal cannot be kept."""
+    """Work until the process is terminated; raises JournalError where the journal cannot be written."""
     journal = Journal(settings.state)
-    # What several threads read is looked at before them.
-    shapes_prepare()
+    # msgspec inspects the structs before several threads use them.
+    prepare_structs()
     machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-    made = application(settings)
-    post = Post(made, settings.site_queue, journal)
-    desk = Desk(settings, machine, journal, post, Runs(settings, machine))
+    app = application(settings)
+    outbox = AgentOutbox(app, settings.site_queue, journal)
+    handler = CommandHandler(settings, machine, journal, outbox, RunManager(settings, machine))
     for name in TASKS:
-        _register(made, name, desk)
+        _register(app, name, handler)
 
     def ready(**_: Any) -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
 
     def ending(**_: Any) -> None:
-        desk.ending.set()
+        handler.ending.set()
 
     for noisy in ("celery.worker.strategy", "celery.app.trace"):
-        # Two lines for each command say less than ours.
+        # Celery's two lines per command say less than ours.
         logging.getLogger(noisy).setLevel(logging.WARNING)
     worker_ready.connect(ready, weak=False)
     worker_shutting_down.connect(ending, weak=False)
-    post.start()
-    desk.begin()
+    outbox.start()
+    handler.begin()
     try:
-        # As `worker_main` does, without Celery's command line, whose libraries are half as much to import as the rest.
-        made.Worker(
+        # As `worker_main` does, but without Celery's command line, whose imports take half as long as all others.
+        app.Worker(
             hostname=f"agent-{digest(settings.host)[:8]}@{gethostname()}",
             pool="threads",
-            concurrency=AT_ONCE,
+            concurrency=CONCURRENCY,
             queues=[queue_name(settings.host)],
             without_gossip=True,
             without_mingle=True,
@@ -96,14 +96,14 @@ def run(settings: Settings) -> None:
             loglevel=logging.INFO,
         ).start()
     finally:
-        desk.ending.set()
-        post.end(POST_SECONDS)
+        handler.ending.set()
+        outbox.end(OUTBOX_SECONDS)
         machine.close()
         journal.close()
 
 
-def _register(made: Celery, name: str, desk: Desk) -> None:
+def _register(app: Celery, name: str, handler: CommandHandler) -> None:
     def take(text: object = None, *_: object, **__: object) -> None:
-        desk.take(name, text)
+        handler.take(name, text)
 
-    made.task(name=name)(take)
+    app.task(name=name)(take)

@@ -1,4 +1,4 @@
-"""Which commands were begun and what was answered, kept on disk: nothing is done twice, not even after a crash."""
+"""A journal of commands and answers on disk: no command is carried out twice, not even after a crash."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 import msgspec
 
-from hostwire.messages import SKEW_SECONDS
+from hostwire.signing import SKEW_SECONDS
 
-LONGEST_FILE = 16 * 2**20
+MAX_FILE_BYTES = 16 * 2**20
 
 
 class JournalError(Exception):
-    """The journal cannot be kept; the text says why."""
+    """The journal cannot be read or written; the text says why."""
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
-    """One command: `answer` is the sealed text, '' while it runs; `sent` once the broker has it."""
+class JournalEntry(msgspec.Struct, omit_defaults=True):
+    """One command: `answer` is the signed text, '' while it runs; `sent` once the broker has accepted it."""
 
     nonce: str
     task: str
@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
 
 
 class Journal:
-    """The journal in a folder that one agent uses at a time. Safe to use from several threads."""
+    """The journal in a folder that one agent at a time uses. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "journal"
@@ -43,42 +43,42 @@ class Journal:
             raise JournalError(f"another agent uses {folder}") from error
         except OSError as error:
             raise JournalError(f"{folder} cannot be used: {error.strerror}") from error
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, JournalEntry] = {}
         self._read()
-        self._write_anew()
+        self._rewrite()
 
-    def entry(self, nonce: str) -> Entry | None:
-        """Return what is known of a command."""
+    def entry(self, nonce: str) -> JournalEntry | None:
+        """Return the entry of a command."""
         with self._lock:
             return self._entries.get(nonce)
 
-    def entries(self) -> list[Entry]:
-        """Return all that is known, oldest first."""
+    def entries(self) -> list[JournalEntry]:
+        """Return all entries, oldest first."""
         with self._lock:
             return list(self._entries.values())
 
-    def begin(self, nonce: str, task: str, expires: float) -> Entry | None:
-        """Note that a command begins; returns the earlier entry, and notes nothing, where it was seen before.
+    def begin(self, nonce: str, task: str, expires: float) -> JournalEntry | None:
+        """Record that a command begins; returns the earlier entry, and records nothing, for a repeated one.
 
-        Raises JournalError where that cannot be kept.
+        Raises JournalError where that cannot be written.
         """
         with self._lock:
             if (known := self._entries.get(nonce)) is not None:
                 return known
-            self._append(Entry(nonce, task, expires))
-            self._entries[nonce] = Entry(nonce, task, expires)
+            self._append(JournalEntry(nonce, task, expires))
+            self._entries[nonce] = JournalEntry(nonce, task, expires)
             return None
 
     def answered(self, nonce: str, answer: str) -> None:
-        """Keep the sealed answer of a command. Raises JournalError; then it is kept in memory only."""
+        """Store the signed answer of a command. Raises JournalError; then it is in memory only."""
         self._change(nonce, answer=answer, sent=False)
 
     def sent(self, nonce: str) -> None:
-        """Note that the broker has the answer."""
+        """Record that the broker has accepted the answer."""
         self._change(nonce, sent=True)
 
     def close(self) -> None:
-        """Let another agent use the folder."""
+        """Release the folder's lock."""
         self._folder_lock.close()
 
     def _change(self, nonce: str, *, sent: bool, answer: str | None = None) -> None:
@@ -89,10 +89,10 @@ class Journal:
             entry.sent = sent
             entry.answer = entry.answer if answer is None else answer
             self._append(entry)
-            if self._file.stat().st_size > LONGEST_FILE:
-                self._write_anew()
+            if self._file.stat().st_size > MAX_FILE_BYTES:
+                self._rewrite()
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: JournalEntry) -> None:
         try:
             with self._file.open("ab") as file:
                 file.write(msgspec.json.encode(entry) + b"\n")
@@ -108,13 +108,13 @@ class Journal:
             return
         for line in lines:
             try:
-                entry = msgspec.json.decode(line, type=Entry)
+                entry = msgspec.json.decode(line, type=JournalEntry)
             except msgspec.MsgspecError:  # the last line, cut short by a crash
                 continue
             self._entries[entry.nonce] = entry
 
-    def _write_anew(self) -> None:
-        """Forget commands that cannot come again, since they expired."""
+    def _rewrite(self) -> None:
+        """Delete the entries of expired commands, which cannot be repeated."""
         now = time.time() - SKEW_SECONDS
         self._entries = {nonce: entry for nonce, entry in self._entries.items() if entry.expires > now}
         new = self._file.with_suffix(".new")

@@ -1,4 +1,4 @@
-"""The host as commands and reports look at it: every look and every change has a limit."""
+"""Access to the host's devices for commands and reports: every read and every change has a time limit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from agent.limits import Hands, NotEndedError, StepError
-from agent.nvml import Readings
-from agent.processes import Held
-from hostwire.shapes import DeviceWanted, PciDevice
+from agent.device_usage import DeviceHolders
+from agent.nvml import NvmlReadings
+from agent.step_execution import StepError, StepProcessPool, StepTimeoutError
+from hostwire.protocol import DeviceSelector, PciDevice
 
-# A device whose reads hang is not read again for so many times their limit: each try may leave a process behind.
-SPARED_LIMITS = 5
+# A device whose reads hang is not read again for this multiple of the limit: each try may leave a process behind.
+RETRY_LIMITS = 5
 POLL_SECONDS = 0.2
 
 
-class NotOneError(Exception):
-    """What was wanted fits no device, or several; the text says so."""
+class DeviceLookupError(Exception):
+    """The selector matches no device, or several; the text says which."""
 
     def __init__(self, sentence: str, *, several: bool = False) -> None:
         super().__init__(sentence)
@@ -27,19 +27,19 @@ class NotOneError(Exception):
 
 
 class Machine:
-    """One host. `read_seconds` limits a look, `step_seconds` a change; raises StepError and NotEndedError."""
+    """One host. `read_seconds` limits a read, `step_seconds` a change; raises StepError and StepTimeoutError."""
 
     def __init__(self, root: Path, *, read_seconds: float, step_seconds: float) -> None:
         self.root = root
         self.read_seconds = read_seconds
         self.step_seconds = step_seconds
-        self._hands = Hands(root)
+        self._hands = StepProcessPool(root)
         self._lock = threading.Lock()
         self._spared: dict[str, float] = {}
         self._gpu_serials: dict[str, str] = {}
 
     def close(self) -> None:
-        """Give the processes up that took the steps."""
+        """End the processes that executed the steps."""
         self._hands.close()
 
     @property
@@ -52,11 +52,11 @@ class Machine:
         return list(self._hands.do(list[str], "addresses", seconds=self.read_seconds))
 
     def functions(self, address: str) -> list[str]:
-        """Return the functions of a device's card that are there."""
+        """Return the functions of a device's card that are present."""
         return list(self._hands.do(list[str], "functions", seconds=self.read_seconds, address=address))
 
     def present(self, address: str) -> bool:
-        """Tell whether the host has an entry for an address."""
+        """Return whether the host has an entry for an address."""
         return bool(self._hands.do(bool, "present", seconds=self.read_seconds, address=address))
 
     def driver(self, address: str) -> str:
@@ -64,7 +64,7 @@ class Machine:
         return str(self._hands.do(str, "driver", seconds=self.read_seconds, address=address))
 
     def device(self, address: str) -> PciDevice | None:
-        """Return a device, None where there is none; one that cannot be read says so in its `problems`."""
+        """Return a device, None where there is none; read errors are in its `problems`."""
         with self._lock:
             if self._spared.get(address, 0.0) > time.monotonic():
                 return PciDevice(address, "", "", problems=("reading it does not end",))
@@ -72,45 +72,49 @@ class Machine:
             found: PciDevice | None = self._hands.do(
                 PciDevice | None, "device", seconds=self.read_seconds, address=address
             )
-        except NotEndedError as error:
+        except StepTimeoutError as error:
             with self._lock:
-                self._spared[address] = time.monotonic() + SPARED_LIMITS * self.read_seconds
+                self._spared[address] = time.monotonic() + RETRY_LIMITS * self.read_seconds
             return PciDevice(address, "", "", problems=(f"reading it {error}",))
         except StepError as error:
             return PciDevice(address, "", "", problems=(f"it cannot be read: {error}",))
         if found is not None and (serial := self._gpu_serials.get(address)):
-            # A GPU tells its serial number to its driver alone.
+            # Only its driver can read a GPU's serial number.
             return msgspec.structs.replace(found, serial=serial)
         return found
 
     def devices(self) -> list[PciDevice]:
-        """Return the devices that are reported, without those that vanish meanwhile."""
+        """Return the reported devices, except those that disappear meanwhile."""
         return [found for address in self.addresses() if (found := self.device(address)) is not None]
 
-    def holders(self, addresses: list[str]) -> Held:
-        """Return who holds devices."""
+    def holders(self, addresses: list[str]) -> DeviceHolders:
+        """Return the holders of devices."""
         try:
-            held: Held = self._hands.do(Held, "holders", seconds=self.read_seconds, addresses=addresses)
-        except NotEndedError:
-            # The full command of a process that hangs in the kernel may be what hangs.
-            held = self._hands.do(Held, "holders", seconds=self.read_seconds, addresses=addresses, briefly=True)
+            held: DeviceHolders = self._hands.do(
+                DeviceHolders, "holders", seconds=self.read_seconds, addresses=addresses
+            )
+        except StepTimeoutError:
+            # Reading the full command line of a process that hangs in the kernel may itself hang.
+            held = self._hands.do(
+                DeviceHolders, "holders", seconds=self.read_seconds, addresses=addresses, briefly=True
+            )
         return held
 
     def data_place(self, address: str) -> str:
-        """Return the folder or the device file that data of a drive is read from; '' where there is none for us."""
+        """Return the folder or device file for reading data from a drive; '' where neither may be used."""
         return str(self._hands.do(str, "data_place", seconds=self.read_seconds, address=address))
 
-    def gpus(self) -> Readings:
-        """Return what NVML says."""
+    def gpus(self) -> NvmlReadings:
+        """Return NVML's readings."""
         try:
-            readings: Readings = self._hands.do(Readings, "gpus", seconds=max(self.read_seconds, 5.0))
+            readings: NvmlReadings = self._hands.do(NvmlReadings, "gpus", seconds=max(self.read_seconds, 5.0))
         except StepError as error:
-            return Readings(absent=f"NVML: {error}")
+            return NvmlReadings(absent=f"NVML: {error}")
         self._gpu_serials = {gpu.address: gpu.serial for gpu in readings.gpus if gpu.serial not in ("", "0")}
         return readings
 
     def set_draining(self, address: str, *, draining: bool) -> str:
-        """Have NVML stop or allow new use of a GPU; returns what is in the way, or ''."""
+        """Block or allow new use of a GPU by NVML; returns the reason for a refusal, or ''."""
         return str(self._hands.do(str, "draining", seconds=self.step_seconds, address=address, draining=draining))
 
     def write(self, path: str, content: str, *, seconds: float | None = None) -> None:
@@ -118,65 +122,70 @@ class Machine:
         limit = self.step_seconds if seconds is None else seconds
         self._hands.do(None, "write", seconds=limit, path=path, content=content + "\n")
 
-    def find(self, wanted: DeviceWanted) -> PciDevice:
-        """Return the one device that fits, of a card its first function; raises NotOneError for none, or several."""
-        fitting = [found for found in self.devices() if fits(found, wanted)]
+    def find(self, wanted: DeviceSelector) -> PciDevice:
+        """Return the matching device, of a card its first function; raises DeviceLookupError for none or several."""
+        fitting = [found for found in self.devices() if device_matches(found, wanted)]
         if not fitting:
-            raise NotOneError(f"The host sees no device {described(wanted)}.")
-        if len({card_of(found.address) for found in fitting}) > 1:
+            raise DeviceLookupError(f"The host sees no device {describe_selector(wanted)}.")
+        if len({card_address(found.address) for found in fitting}) > 1:
             places = ", ".join(found.address for found in fitting)
-            raise NotOneError(f"Several devices are {described(wanted)}: {places}. Say which address.", several=True)
+            raise DeviceLookupError(
+                f"Several devices match {describe_selector(wanted)}: {places}. Name the address.", several=True
+            )
         return fitting[0]
 
-    def possible(self, wanted: DeviceWanted) -> list[PciDevice]:
-        """Return what may be the wanted device, wherever it is, though nothing says so: one function of each card.
+    def possible(self, wanted: DeviceSelector) -> list[PciDevice]:
+        """Return the devices that may match, although nothing confirms it: one function of each card.
 
-        Those are the devices of its IDs that do not tell another serial number; where there is none, those that cannot
-        be read.
+        Those are the devices with its IDs whose serial number is unknown or matches; failing that, those that cannot be
+        read.
         """
         if not (wanted.vendor_id and wanted.device_id):
             return []
         living = [found for found in self.devices() if found.answers]
-        kind = DeviceWanted(vendor_id=wanted.vendor_id, device_id=wanted.device_id)
+        kind = DeviceSelector(vendor_id=wanted.vendor_id, device_id=wanted.device_id)
         others = {
-            card_of(found.address)
+            card_address(found.address)
             for found in living
-            if found.serial and wanted.serial and _plain(found.serial) != _plain(wanted.serial)
+            if found.serial and wanted.serial and _normalised(found.serial) != _normalised(wanted.serial)
         }
-        alike = [found for found in living if fits(found, kind) and card_of(found.address) not in others]
+        alike = [found for found in living if device_matches(found, kind) and card_address(found.address) not in others]
         cards: dict[str, PciDevice] = {}
         for found in alike or [found for found in living if not found.vendor_id]:
-            cards.setdefault(card_of(found.address), found)
+            cards.setdefault(card_address(found.address), found)
         return list(cards.values())
 
 
-def card_of(address: str) -> str:
-    """Return what the addresses of all functions of one card begin with."""
+def card_address(address: str) -> str:
+    """Return the common prefix of the addresses of a card's functions."""
     return address.rpartition(".")[0]
 
 
-def fits(found: PciDevice, wanted: DeviceWanted) -> bool:
-    """Tell whether a device is the wanted one: all that is wanted is so.
+def device_matches(found: PciDevice, wanted: DeviceSelector) -> bool:
+    """Return whether a device matches a selector in all its fields.
 
-    What a device does not tell (its serial number, or anything while it cannot be read) passes where its address is
-    named, and only then: another device of the same kind must not be taken for it.
+    Unknown fields of a device (its serial number, or all of them while it cannot be read) match only where the selector
+    names its address: another device of the same kind must not be mistaken for it.
     """
-    if wanted == DeviceWanted() or (wanted.address and wanted.address.casefold() != found.address):
+    if wanted == DeviceSelector() or (wanted.address and wanted.address.casefold() != found.address):
         return False
     pairs = (
         (found.vendor_id, wanted.vendor_id),
         (found.device_id, wanted.device_id),
         (found.serial, wanted.serial),
     )
-    return all(not said or _plain(has) == _plain(said) or (not has and bool(wanted.address)) for has, said in pairs)
+    return all(
+        not wanted_value or _normalised(has) == _normalised(wanted_value) or (not has and bool(wanted.address))
+        for has, wanted_value in pairs
+    )
 
 
-def described(wanted: DeviceWanted) -> str:
-    """Return what is wanted, in words."""
+def describe_selector(wanted: DeviceSelector) -> str:
+    """Return a description of the selector."""
     ids = f"{wanted.vendor_id}:{wanted.device_id}" if wanted.vendor_id or wanted.device_id else ""
     serial = f"with the serial number {wanted.serial}" if wanted.serial else ""
     return " ".join(part for part in (ids, serial, f"at {wanted.address}" if wanted.address else "") if part)
 
 
-def _plain(value: str) -> str:
+def _normalised(value: str) -> str:
     return value.strip().casefold()

@@ -1,6 +1,6 @@
-"""NVIDIA's own readings, where the host has a GPU and the library `pynvml` (nvidia-ml-py); without them it says so.
+"""NVML readings, where the host has a GPU and the library `pynvml` (nvidia-ml-py); otherwise the reason why not.
 
-`AGENT_NVML` names the module. The library is opened for each call and closed again: it holds the GPUs while it is open.
+`AGENT_NVML` names the module. NVML is initialised for each call and shut down again: it keeps the GPUs open in between.
 """
 
 from __future__ import annotations
@@ -14,60 +14,60 @@ from typing import Any
 
 import msgspec
 
-from hostwire.shapes import GpuReading
+from hostwire.protocol import GpuReading
 
 MIB = 2**20
 
 
-class Readings(msgspec.Struct, frozen=True):
-    """The GPUs, or why there are none."""
+class NvmlReadings(msgspec.Struct, frozen=True):
+    """The readings of the GPUs, or the reason why there are none."""
 
     gpus: tuple[GpuReading, ...] = ()
     absent: str = ""
 
 
-class Traffic(msgspec.Struct, frozen=True):
-    """What a GPU sends and receives over PCIe in bytes a second, as it counts over 20 ms; None: it does not tell."""
+class GpuTraffic(msgspec.Struct, frozen=True):
+    """PCIe traffic of a GPU in bytes per second, measured over 20 ms; None where the GPU does not report it."""
 
     address: str
     to_device: float | None
     from_device: float | None
 
 
-class NoNvmlError(Exception):
-    """Why NVML cannot be asked."""
+class NvmlUnavailableError(Exception):
+    """NVML is not available; the text says why."""
 
 
-def readings(root: Path) -> Readings:
-    """Return what NVML says of each GPU."""
+def readings(root: Path) -> NvmlReadings:
+    """Return the readings of each GPU."""
     try:
         with _library(root) as nvml:
             handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
-            return Readings(tuple(_reading(nvml, handle) for handle in handles))
-    except NoNvmlError as error:
-        return Readings(absent=str(error))
+            return NvmlReadings(tuple(_reading(nvml, handle) for handle in handles))
+    except NvmlUnavailableError as error:
+        return NvmlReadings(absent=str(error))
 
 
-def traffic(root: Path, addresses: Collection[str]) -> tuple[Traffic, ...]:
-    """Return the PCIe traffic of these GPUs, of those that NVML sees; each takes 40 ms."""
+def traffic(root: Path, addresses: Collection[str]) -> tuple[GpuTraffic, ...]:
+    """Return the PCIe traffic of those of these GPUs that NVML sees; each takes 40 ms."""
     try:
         with _library(root) as nvml:
             handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
             places = [(_address(nvml.nvmlDeviceGetPciInfo(handle)), handle) for handle in handles]
             return tuple(_traffic(nvml, address, handle) for address, handle in places if address in addresses)
-    except NoNvmlError:
+    except NvmlUnavailableError:
         return ()
 
 
 def set_draining(root: Path, address: str, *, draining: bool) -> str:
-    """Have the driver take no new use of a GPU, or take it again; returns what is in the way, '' where it worked.
+    """Block or allow new use of a GPU in its driver; returns the reason for a refusal, '' on success.
 
-    Before it drains, the persistence mode ends: nvidia-persistenced holds every GPU that has it.
+    Persistence mode is ended before draining: nvidia-persistenced keeps every such GPU open.
     """
     try:
         with _library(root) as nvml:
             return _set_draining(nvml, address, draining=draining)
-    except NoNvmlError as error:
+    except NvmlUnavailableError as error:
         return str(error)
 
 
@@ -81,7 +81,7 @@ def _set_draining(nvml: Any, address: str, *, draining: bool) -> str:
         if _address(place) != address:
             continue
         if draining:
-            _ask(nvml, nvml.nvmlDeviceSetPersistenceMode, handle, 0)
+            _query(nvml, nvml.nvmlDeviceSetPersistenceMode, handle, 0)
         try:
             modify(place, 1 if draining else 0)
         except nvml.NVMLError as error:
@@ -92,39 +92,39 @@ def _set_draining(nvml: Any, address: str, *, draining: bool) -> str:
 
 @contextmanager
 def _library(root: Path) -> Iterator[Any]:
-    # NVML speaks of the machine that it runs on: of a simulated host only where somebody names who speaks of that.
+    # NVML reports the machine it runs on. A simulated host needs a module of its own, named by AGENT_NVML.
     name = os.environ.get("AGENT_NVML", "pynvml" if root == Path("/") else "")
     if not name:
-        raise NoNvmlError("no NVML: this root is not this machine's")
+        raise NvmlUnavailableError("no NVML: this root is not this machine's")
     try:
         nvml = importlib.import_module(name)
     except ImportError:
-        raise NoNvmlError(f"no NVML: the library {name} is not installed") from None
+        raise NvmlUnavailableError(f"no NVML: the library {name} is not installed") from None
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        raise NoNvmlError(f"no NVML: {error}") from None
+        raise NvmlUnavailableError(f"no NVML: {error}") from None
     try:
         yield nvml
     except nvml.NVMLError as error:
-        raise NoNvmlError(f"NVML failed: {error}") from None
+        raise NvmlUnavailableError(f"NVML failed: {error}") from None
     finally:
         nvml.nvmlShutdown()
 
 
 def _reading(nvml: Any, handle: Any) -> GpuReading:
     place = nvml.nvmlDeviceGetPciInfo(handle)
-    rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
-    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    milliwatts = _ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
-    celsius = _ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+    rates = _query(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = _query(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    milliwatts = _query(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+    celsius = _query(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
     query = getattr(nvml, "nvmlDeviceQueryDrainState", None)
-    draining = None if query is None else _ask(nvml, query, place)
+    draining = None if query is None else _query(nvml, query, place)
     return GpuReading(
         address=_address(place),
-        name=_said(_ask(nvml, nvml.nvmlDeviceGetName, handle)),
-        serial=_said(_ask(nvml, nvml.nvmlDeviceGetSerial, handle)),
-        uuid=_said(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)),
+        name=_text(_query(nvml, nvml.nvmlDeviceGetName, handle)),
+        serial=_text(_query(nvml, nvml.nvmlDeviceGetSerial, handle)),
+        uuid=_text(_query(nvml, nvml.nvmlDeviceGetUUID, handle)),
         gpu_share=None if rates is None else rates.gpu / 100,
         memory_share=None if rates is None else rates.memory / 100,
         memory_used=None if memory is None else memory.used / MIB,
@@ -135,17 +135,17 @@ def _reading(nvml: Any, handle: Any) -> GpuReading:
     )
 
 
-def _traffic(nvml: Any, address: str, handle: Any) -> Traffic:
-    # NVML counts as the GPU does, which transmits what comes from it, and in KB/s.
+def _traffic(nvml: Any, address: str, handle: Any) -> GpuTraffic:
+    # NVML counts from the GPU's side (TX is from the GPU), in KB/s.
     received, sent = (
-        _ask(nvml, nvml.nvmlDeviceGetPcieThroughput, handle, counter)
+        _query(nvml, nvml.nvmlDeviceGetPcieThroughput, handle, counter)
         for counter in (nvml.NVML_PCIE_UTIL_RX_BYTES, nvml.NVML_PCIE_UTIL_TX_BYTES)
     )
-    return Traffic(address, None if received is None else received * 1000.0, None if sent is None else sent * 1000.0)
+    return GpuTraffic(address, None if received is None else received * 1000.0, None if sent is None else sent * 1000.0)
 
 
-def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the answer, or None: not every GPU tells everything."""
+def _query(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the value, or None: not every GPU supports every query."""
     try:
         return question(*arguments)
     except nvml.NVMLError:
@@ -154,9 +154,9 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
 
 def _address(place: Any) -> str:
     """Return `0000:3b:00.0` of NVML's `00000000:3B:00.0`."""
-    domain, _, rest = _said(place.busId).lower().partition(":")
+    domain, _, rest = _text(place.busId).lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
-def _said(text: Any) -> str:
+def _text(text: Any) -> str:
     return text.decode(errors="replace") if isinstance(text, bytes) else str(text or "")

@@ -1,4 +1,4 @@
-"""What the host is like, for the site."""
+"""Reports of the host's state for the site."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Sequence
 import msgspec
 
 from agent import VERSION
-from agent.limits import StepError
+from agent.device_usage import DeviceHolders
 from agent.machine import Machine
-from agent.processes import Held
-from agent.runs.runs import Runs
+from agent.runs.manager import RunManager
 from agent.settings import Settings
-from agent.sysfs import text
-from hostwire.messages import MAX_BYTES
-from hostwire.shapes import HostReport
+from agent.step_execution import StepError
+from agent.sysfs import read_text
+from hostwire.protocol import HostReport
+from hostwire.signing import MAX_BYTES
 
-MOST_HOLDERS = 16
-MOST_PROBLEMS = 20
+MAX_REPORTED_HOLDERS = 16
+MAX_PROBLEMS = 20
 
 
-class Reporter:
-    """Looks at the host and numbers what it saw."""
+class HostReporter:
+    """Reads the host's state and numbers the reports."""
 
-    def __init__(self, settings: Settings, machine: Machine, runs: Runs) -> None:
+    def __init__(self, settings: Settings, machine: Machine, runs: RunManager) -> None:
         self._settings = settings
         self._runs = runs
         self._machine = machine
@@ -32,46 +32,46 @@ class Reporter:
         self._number = 0
 
     def look(self, *, busy: Sequence[str] = (), problems: Sequence[str] = ()) -> HostReport:
-        """Return a report of now. What could not be seen is said in it; nothing is raised."""
+        """Return a report of the present state. It lists read errors; nothing is raised."""
         machine, root = self._machine, self._settings.root
-        said = list(problems)
+        sentences = list(problems)
         readings = machine.gpus()
-        held = Held({}, 0)
+        held = DeviceHolders({}, 0)
         try:
             devices = machine.devices()
             held = machine.holders([found.address for found in devices])
         except StepError as error:
             devices = []
-            said.append(f"Looking at the devices: {error}.")
+            sentences.append(f"Reading the devices: {error}.")
         if held.unseen:
-            said.append(f"{held.unseen} processes do not show what they hold: the agent does not run as root.")
+            sentences.append(f"The open files of {held.unseen} processes cannot be read: the agent is not root.")
         if stuck := machine.stuck:
-            said.append(f"Steps that never ended: {', '.join(stuck)}.")
+            sentences.append(f"Steps that never ended: {', '.join(stuck)}.")
         self._number += 1
-        return fitting(
+        return truncate_report(
             HostReport(
                 host=self._settings.host,
                 number=self._number,
                 started=self._started,
                 sent=time.time(),
                 version=VERSION,
-                hostname=text(root / "proc/sys/kernel/hostname"),
-                uuid=text(root / "sys/class/dmi/id/product_uuid"),
-                boot_id=text(root / "proc/sys/kernel/random/boot_id"),
-                kernel=text(root / "proc/sys/kernel/osrelease"),
+                hostname=read_text(root / "proc/sys/kernel/hostname"),
+                uuid=read_text(root / "sys/class/dmi/id/product_uuid"),
+                boot_id=read_text(root / "proc/sys/kernel/random/boot_id"),
+                kernel=read_text(root / "proc/sys/kernel/osrelease"),
                 devices=tuple(devices),
-                holders={address: who[:MOST_HOLDERS] for address, who in held.holders.items() if who},
+                holders={address: who[:MAX_REPORTED_HOLDERS] for address, who in held.holders.items() if who},
                 gpus=readings.gpus,
                 nvml=readings.absent,
                 busy=tuple(busy),
-                problems=tuple(said[:MOST_PROBLEMS]),
+                problems=tuple(sentences[:MAX_PROBLEMS]),
                 trainer=self._runs.trainer(),
             )
         )
 
 
-def fitting(report: HostReport) -> HostReport:
-    """Return a report that fits into a message: devices are left out from the end where it does not, and counted."""
+def truncate_report(report: HostReport) -> HostReport:
+    """Return a report that fits into a message: devices that do not fit are left out from the end, and counted."""
     most = MAX_BYTES - 1024
     while len(msgspec.json.encode(report)) > most and report.devices:
         kept = report.devices[: len(report.devices) * 3 // 4]

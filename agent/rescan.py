@@ -1,82 +1,84 @@
-"""Looking for devices that were attached: have the kernel scan the bus, then wait until what is wanted is there."""
+"""Rescan of the bus: have the kernel scan it, then wait until the expected devices are present."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 
-from agent.course import Course
-from agent.limits import NotEndedError, StepError
-from agent.machine import POLL_SECONDS, Machine, described, fits
-from hostwire.shapes import DeviceWanted, Outcome, PciDevice, Rescan
+from agent.machine import POLL_SECONDS, Machine, describe_selector, device_matches
+from agent.step_execution import StepError, StepLog, StepTimeoutError
+from hostwire.protocol import DeviceSelector, Outcome, PciDevice, RescanRequest
 
 
 def rescan(
-    machine: Machine, request: Rescan, course: Course, *, wait_for: Callable[[float], bool]
+    machine: Machine, request: RescanRequest, step_log: StepLog, *, wait_for: Callable[[float], bool]
 ) -> tuple[Outcome, str]:
-    """Scan the bus and wait for the wanted devices; returns the outcome and its sentence.
+    """Scan the bus and wait for the expected devices; returns the outcome and its sentence.
 
-    Raises StepError and NotEndedError where the scan itself fails or does not end.
+    Raises StepError and StepTimeoutError where the scan itself fails or hangs.
     """
     deadline = time.monotonic() + max(request.wait, machine.read_seconds)
     before = machine.devices()
     known = set(request.known) if request.known is not None else {found.address for found in before}
-    _clear_what_is_gone(machine, before, course)
-    course.take("rescan", lambda: machine.write("rescan", "1", seconds=max(request.wait, machine.step_seconds)))
+    _remove_stale_entries(machine, before, step_log)
+    step_log.take("rescan", lambda: machine.write("rescan", "1", seconds=max(request.wait, machine.step_seconds)))
     while True:
-        seen, missing = _sort_out(machine.devices(), request.wanted, known)
-        course.devices = seen
+        seen, missing = _match_devices(machine.devices(), request.wanted, known)
+        step_log.devices = seen
         left = deadline - time.monotonic()
         if not missing or left <= 0:
             break
         if wait_for(min(left, POLL_SECONDS)):
-            return "interrupted", "The agent was ended while it waited for devices."
+            return "interrupted", "The agent was stopped while it waited for devices."
     if missing:
-        return "not_seen", f"The host does not see {', '.join(described(one) or 'a new device' for one in missing)}."
+        return (
+            "not_seen",
+            f"The host does not see {', '.join(describe_selector(one) or 'a new device' for one in missing)}.",
+        )
     if not request.wanted:
         return "seen", f"The bus was scanned; {len(seen)} devices are new."
-    return "seen", "; ".join(_linked(found) for found in seen) + "."
+    return "seen", "; ".join(_describe_link(found) for found in seen) + "."
 
 
-def _clear_what_is_gone(machine: Machine, before: Sequence[PciDevice], course: Course) -> None:
-    """Remove entries of devices that no longer answer: while they stay, nothing new is found at their place."""
+def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], step_log: StepLog) -> None:
+    """Remove entries of devices that no longer respond: they block new devices at their addresses."""
     for found in before:
         if found.answers:
             continue
         try:
             if any(machine.holders([found.address]).holders.values()):
-                course.note("clear", f"{found.address} no longer answers, but is held")
+                step_log.note("clear", f"{found.address} no longer responds, but is in use")
                 continue
-            course.take("clear", lambda found=found: machine.write(f"devices/{found.address}/remove", "1"))  # type: ignore[misc]
-        except NotEndedError:
+            step_log.take("clear", lambda found=found: machine.write(f"devices/{found.address}/remove", "1"))  # type: ignore[misc]
+        except StepTimeoutError:
             raise
         except StepError:
             continue
 
 
-def _sort_out(
-    devices: Sequence[PciDevice], wanted: Sequence[DeviceWanted], known: set[str]
-) -> tuple[list[PciDevice], list[DeviceWanted]]:
-    """Return the devices that were waited for, in the order of `wanted`, and what is missing.
+def _match_devices(
+    devices: Sequence[PciDevice], wanted: Sequence[DeviceSelector], known: set[str]
+) -> tuple[list[PciDevice], list[DeviceSelector]]:
+    """Return the expected devices that are present, in the order of `wanted`, and the missing ones.
 
-    Without anything wanted, what is new counts. A device is seen when its serial number is; where the host does not
-    tell it, when a device of the kind is new.
+    Without `wanted`, all new devices count. A device is present if its serial number is; where the host does not report
+    it, if a device of the same kind is new.
     """
     there = [found for found in devices if found.answers and not found.problems]
     if not wanted:
         return [found for found in there if found.address not in known], []
     seen: list[PciDevice] = []
-    missing: list[DeviceWanted] = []
+    missing: list[DeviceSelector] = []
     for one in wanted:
-        exact = [found for found in there if one.serial and found not in seen and fits(found, one)]
-        kind = DeviceWanted(one.address, one.vendor_id, one.device_id)
+        exact = [found for found in there if one.serial and found not in seen and device_matches(found, one)]
+        kind = DeviceSelector(one.address, one.vendor_id, one.device_id)
         new = [
             found
             for found in there
             if found not in seen
             and found.address not in known
             and not (one.serial and found.serial)
-            and (kind == DeviceWanted() or fits(found, kind))
+            and (kind == DeviceSelector() or device_matches(found, kind))
         ]
         if exact or new:
             seen.append((exact or new)[0])
@@ -85,7 +87,7 @@ def _sort_out(
     return seen, missing
 
 
-def _linked(found: PciDevice) -> str:
+def _describe_link(found: PciDevice) -> str:
     if not found.width:
         return f"{found.address} is there"
     return f"{found.address} is there with x{found.width} at {found.speed:g} GT/s"

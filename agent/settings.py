@@ -1,4 +1,4 @@
-"""What an operator tells an agent, by environment variables."""
+"""Settings of an agent, from environment variables."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.sysfs import text
-from hostwire.messages import REPORT_SECONDS, WireError, check_key, said_name
+from agent.sysfs import read_text
+from hostwire.signing import REPORT_SECONDS, WireError, check_key, reply_queue_name
 
 
 class SettingsError(Exception):
-    """A setting that is missing or cannot be used; the sentence names the variable."""
+    """A setting is missing or invalid; the sentence names the variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +27,17 @@ class Settings:
     root: Path = Path("/")
     state: Path = Path("/var/lib/falconweb-agent")
     period: float = REPORT_SECONDS
-    # The limit of one step that the kernel carries out (unbind, remove); reads have a shorter one.
+    # The time limit in seconds of one change by the kernel (unbind, remove); reads have a shorter one.
     step_seconds: float = 30.0
-    # Of runs of benchmarks: the Python that has PyTorch, and the account of users' own commands, '' for none.
+    # For benchmark runs: the Python that has PyTorch, and the account of users' own commands, '' for none.
     python: str = sys.executable
     account: str = ""
     most_runs: int = 8
-    # A run that tells nothing for so long is ended.
+    # A run without an event for this many seconds is ended.
     hang_seconds: float = 600.0
     sample_seconds: float = 1.0
     log_mib: float = 8.0
-    # A process that no run outlives, 0 for none.
+    # The PID of a process with which all runs end, 0 for none.
     parent: int = 0
 
     @classmethod
@@ -45,14 +45,14 @@ class Settings:
         """Read the settings; raises SettingsError with the variable's name."""
         source = os.environ if environment is None else environment
         root = Path(source.get("AGENT_ROOT") or "/").resolve()
-        host = source.get("AGENT_HOST") or _own_identity(root)
+        host = source.get("AGENT_HOST") or _machine_identity(root)
         return cls(
             host=host,
             key=_key(source),
-            broker=_given(source.get("AGENT_BROKER") or source.get("REDIS_URL", ""), "AGENT_BROKER"),
+            broker=_required(source.get("AGENT_BROKER") or source.get("REDIS_URL", ""), "AGENT_BROKER"),
             root=root,
             state=Path(source.get("AGENT_STATE") or cls.state).resolve(),
-            site_queue=source.get("AGENT_SITE_QUEUE") or said_name(host),
+            site_queue=source.get("AGENT_SITE_QUEUE") or reply_queue_name(host),
             period=_seconds(source, "AGENT_PERIOD", cls.period),
             step_seconds=_seconds(source, "AGENT_STEP_SECONDS", cls.step_seconds),
             python=source.get("AGENT_PYTHON") or cls.python,
@@ -66,18 +66,18 @@ class Settings:
 
     @property
     def simulated(self) -> bool:
-        """Whether the host is played: a tree of files that is not this machine's."""
+        """Whether the host is simulated: a tree of files that is not this machine's."""
         return self.root != Path("/")
 
     @property
     def read_seconds(self) -> float:
-        """The limit of one look at the host."""
+        """The time limit in seconds of one read of the host."""
         return min(5.0, self.step_seconds)
 
 
-def _own_identity(root: Path) -> str:
-    # What the BMC of a chassis calls the host by, where it knows it.
-    if identity := text(root / "sys/class/dmi/id/product_uuid"):
+def _machine_identity(root: Path) -> str:
+    # The UUID by which the BMC of a chassis identifies the host, if it knows it.
+    if identity := read_text(root / "sys/class/dmi/id/product_uuid"):
         return identity
     raise SettingsError("AGENT_HOST is missing, and this machine's UUID cannot be read. The site shows the identity.")
 
@@ -90,13 +90,13 @@ def _key(source: Mapping[str, str]) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"AGENT_KEY_FILE names {file}, which cannot be read: {error}.") from error
     try:
-        check_key(_given(key, "AGENT_KEY"))
+        check_key(_required(key, "AGENT_KEY"))
     except WireError as error:
         raise SettingsError(f"AGENT_KEY cannot be used. {error}") from error
     return key
 
 
-def _given(value: str, name: str) -> str:
+def _required(value: str, name: str) -> str:
     if not value:
         raise SettingsError(f"{name} is missing.")
     return value
@@ -109,11 +109,11 @@ def _seconds(source: Mapping[str, str], name: str, default: float) -> float:
 def _number(
     source: Mapping[str, str], name: str, default: float, *, least: float, most: float, unit: str = ""
 ) -> float:
-    said = source.get(name, "")
+    text = source.get(name, "")
     try:
-        number = float(said) if said else default
+        number = float(text) if text else default
     except ValueError:
         number = float("nan")
     if not least <= number <= most:
-        raise SettingsError(f"{name} is '{said}'; it may be from {least:g} to {most:g}{unit}.")
+        raise SettingsError(f"{name} is '{text}'; it may be from {least:g} to {most:g}{unit}.")
     return number

@@ -1,4 +1,4 @@
-"""PCIe devices as Linux shows them below /sys/bus/pci. Runs in a process of its own: any read here may never return."""
+"""PCIe devices as Linux shows them below /sys/bus/pci. Runs in a separate process: any read here may never return."""
 
 from __future__ import annotations
 
@@ -8,61 +8,61 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hostwire.shapes import PciDevice
+from hostwire.protocol import PciDevice
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-# What is composed: storage, network, display, memory, co-processors, accelerators, and what has no class.
+# Composable classes: storage, network, display, memory, co-processors, accelerators, and unclassified.
 REPORTED_CLASSES = ("01", "02", "03", "05", "0b", "12", "ff", "00")
 BRIDGE = "06"
-LARGEST_CONFIG = 4096
-LARGEST_VPD = 32768
+MAX_CONFIG_BYTES = 4096
+MAX_VPD_BYTES = 32768
 DEEPEST = 6
-SMALL = 4096
-LONGEST_MODEL = 40  # letters, of an NVMe drive's: NVM Express base specification, Identify Controller
-# Serial numbers do not change while a device stays: VPD of some cards takes a second to read.
+SMALL_FILE_BYTES = 4096
+MAX_MODEL_LENGTH = 40  # letters, of an NVMe drive's: NVM Express base specification, Identify Controller
+# Cache: serial numbers do not change while a device stays, and the VPD of some cards takes a second to read.
 _serials: dict[tuple[str, int], str] = {}
 
 
-def buses(root: Path) -> Path:
+def pci_root(root: Path) -> Path:
     """Return the folder of PCI."""
     return root / "sys/bus/pci"
 
 
-def folder(root: Path, address: str) -> Path:
-    """Return the folder of a device; raises ValueError for what is no address."""
+def device_folder(root: Path, address: str) -> Path:
+    """Return the folder of a device; raises ValueError for an invalid address."""
     if not ADDRESS.fullmatch(address):
         raise ValueError(f"'{address}' is no PCI address")
-    return buses(root) / "devices" / address
+    return pci_root(root) / "devices" / address
 
 
 def addresses(root: Path) -> list[str]:
-    """Return the addresses of the devices that are reported; nothing here touches a device."""
+    """Return the addresses of the reported devices, without accessing a device."""
     return sorted(
         entry.name
-        for entry in os.scandir(buses(root) / "devices")
-        if ADDRESS.fullmatch(entry.name) and text(Path(entry.path) / "class")[2:4] in REPORTED_CLASSES
+        for entry in os.scandir(pci_root(root) / "devices")
+        if ADDRESS.fullmatch(entry.name) and read_text(Path(entry.path) / "class")[2:4] in REPORTED_CLASSES
     )
 
 
 def functions(root: Path, address: str) -> list[str]:
-    """Return all functions of the card that an address belongs to, itself included, where they are there."""
-    card = folder(root, address).name.rpartition(".")[0] + "."
-    return sorted(entry.name for entry in os.scandir(buses(root) / "devices") if entry.name.startswith(card))
+    """Return all present functions of the card that an address belongs to, itself included."""
+    card = device_folder(root, address).name.rpartition(".")[0] + "."
+    return sorted(entry.name for entry in os.scandir(pci_root(root) / "devices") if entry.name.startswith(card))
 
 
 def present(root: Path, address: str) -> bool:
-    """Tell whether the host has an entry for an address."""
-    return folder(root, address).exists()
+    """Return whether the host has an entry for an address."""
+    return device_folder(root, address).exists()
 
 
 def device(root: Path, address: str) -> PciDevice | None:
-    """Return a device, or None where the host has no entry for it (any more)."""
-    place = folder(root, address)
+    """Return a device, or None where the host has no entry for it."""
+    place = device_folder(root, address)
     try:
         inode = place.stat().st_ino
         vendor = (place / "vendor").read_text().strip()
     except OSError as error:
-        if _is_gone(error):
+        if _is_missing(error):
             return None
         raise
     problems: list[str] = []
@@ -71,17 +71,17 @@ def device(root: Path, address: str) -> PciDevice | None:
     return PciDevice(
         address=address,
         vendor_id=vendor,
-        device_id=text(place / "device"),
-        subsystem_vendor_id=text(place / "subsystem_vendor"),
-        subsystem_id=text(place / "subsystem_device"),
-        class_code=text(place / "class"),
+        device_id=read_text(place / "device"),
+        subsystem_vendor_id=read_text(place / "subsystem_vendor"),
+        subsystem_id=read_text(place / "subsystem_device"),
+        class_code=read_text(place / "class"),
         serial=_serial(place, (address, inode), answers=answers),
         driver=driver(root, address),
-        numa_node=_number(text(place / "numa_node"), -1),
-        width=_number(text(place / "current_link_width"), 0) if answers else 0,
-        max_width=_width(text(place / "max_link_width")),
-        speed=_speed(text(place / "current_link_speed")) if answers else 0.0,
-        max_speed=_speed(text(place / "max_link_speed")),
+        numa_node=_number(read_text(place / "numa_node"), -1),
+        width=_number(read_text(place / "current_link_width"), 0) if answers else 0,
+        max_width=_width(read_text(place / "max_link_width")),
+        speed=_speed(read_text(place / "current_link_speed")) if answers else 0.0,
+        max_speed=_speed(read_text(place / "max_link_speed")),
         answers=answers,
         nodes=tuple(nodes[:32]),
         problems=tuple(problems),
@@ -90,28 +90,28 @@ def device(root: Path, address: str) -> PciDevice | None:
 
 
 def _drive_model(place: Path) -> str:
-    """Return what the controller of an NVMe drive calls itself, '' for any other device."""
-    return next((text(Path(entry.path) / "model")[:LONGEST_MODEL] for entry in _entries(place / "nvme")), "")
+    """Return the model name of an NVMe drive's controller, '' for any other device."""
+    return next((read_text(Path(entry.path) / "model")[:MAX_MODEL_LENGTH] for entry in _entries(place / "nvme")), "")
 
 
 def driver(root: Path, address: str) -> str:
     """Return the name of the driver that a device is bound to, '' for none."""
     try:
-        return (folder(root, address) / "driver").readlink().name
+        return (device_folder(root, address) / "driver").readlink().name
     except OSError:
         return ""
 
 
 def virtual_functions(root: Path, address: str) -> int:
-    """Return how many virtual functions of a device are in force."""
-    return _number(text(folder(root, address) / "sriov_numvfs"), 0)
+    """Return the number of enabled virtual functions of a device."""
+    return _number(read_text(device_folder(root, address) / "sriov_numvfs"), 0)
 
 
 def device_files(root: Path, address: str) -> Iterator[tuple[str, str]]:
-    """Yield each device file of a device (`/dev/nvme0n1`) with its `major:minor`, as far as the kernel tells."""
-    place = folder(root, address)
-    yield from _below(place, DEEPEST)
-    for line in text(root / "proc/driver/nvidia/gpus" / address / "information").splitlines():
+    """Yield each device file of a device (`/dev/nvme0n1`) with its `major:minor`, as far as the kernel reports them."""
+    place = device_folder(root, address)
+    yield from _device_files_below(place, DEEPEST)
+    for line in read_text(root / "proc/driver/nvidia/gpus" / address / "information").splitlines():
         if line.startswith("Device Minor:"):
             minor = line.partition(":")[2].strip()
             yield f"/dev/nvidia{minor}", f"195:{minor}"
@@ -124,9 +124,9 @@ def device_files(root: Path, address: str) -> Iterator[tuple[str, str]]:
 
 
 def interfaces_up(root: Path, address: str) -> list[str]:
-    """Return the network interfaces of a device that are set up."""
-    place = folder(root, address)
-    # Below the device itself, or below what its driver made of it (virtio).
+    """Return the network interfaces of a device that are up."""
+    place = device_folder(root, address)
+    # Below the device itself, or below a child that its driver created (virtio).
     places = [
         place / "net",
         *(Path(entry.path) / "net" for entry in _entries(place) if entry.name.startswith("virtio")),
@@ -135,12 +135,12 @@ def interfaces_up(root: Path, address: str) -> list[str]:
 
 
 def _is_up(interface: Path) -> bool:
-    flags = text(interface / "flags")
+    flags = read_text(interface / "flags")
     return flags.startswith("0x") and bool(int(flags, 16) & 1)  # IFF_UP
 
 
-def mapped(root: Path, nodes: Iterable[str]) -> list[tuple[str, str]]:
-    """Return what is built of the disks and partitions of these device files (device mapper, RAID): (disk, holder)."""
+def block_holders(root: Path, nodes: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the block devices on top of these device files (device mapper, RAID): (disk, holder)."""
     names = {node.removeprefix("/dev/") for node in nodes}
     return sorted(
         (name, entry.name) for name in names for entry in _entries(root / "sys/class/block" / name / "holders")
@@ -148,12 +148,12 @@ def mapped(root: Path, nodes: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def write(root: Path, path: str, content: str) -> None:
-    """Write to one of the kernel's control files below /sys/bus/pci; raises OSError as the kernel refuses it."""
-    place = buses(root) / path
-    # Nothing of what comes by the wire may lead elsewhere.
+    """Write to one of the kernel's control files below /sys/bus/pci; raises OSError where the kernel refuses it."""
+    place = pci_root(root) / path
+    # Paths from the wire must not lead elsewhere.
     if ".." in place.parts or not set(content) <= set("0123456789abcdef:.\n"):
-        raise ValueError(f"'{path}' is no control file")
-    # Simulated control files are plain ones: what several of us write at once must not overwrite each other.
+        raise ValueError(f"'{path}' is not a control file")
+    # Simulated control files are plain files: concurrent writes must not overwrite each other.
     handle = os.open(place, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(handle, content.encode())
@@ -161,34 +161,34 @@ def write(root: Path, path: str, content: str) -> None:
         os.close(handle)
 
 
-def text(path: Path) -> str:
-    """Return a small file's text, '' where it is not there, cannot be read, or vanished meanwhile."""
+def read_text(path: Path) -> str:
+    """Return a small file's text, '' where it does not exist or cannot be read."""
     try:
-        # There are hundreds of them in a report, and a file object takes three times as long.
+        # A report reads hundreds of them, and a file object takes three times as long.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
-        return os.read(handle, SMALL).decode(errors="replace").strip()
+        return os.read(handle, SMALL_FILE_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""
     finally:
         os.close(handle)
 
 
-def _is_gone(error: OSError) -> bool:
+def _is_missing(error: OSError) -> bool:
     return error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR)
 
 
 def _answers(place: Path, problems: list[str]) -> bool:
     try:
         with (place / "config").open("rb") as file:
-            # A device that was pulled reads as all ones.
+            # A device that was removed reads as all ones.
             return file.read(4) != b"\xff\xff\xff\xff"
     except OSError as error:
-        if not _is_gone(error):
+        if not _is_missing(error):
             problems.append(f"config: {error.strerror}")
-        return not _is_gone(error)
+        return not _is_missing(error)
 
 
 def _serial(place: Path, key: tuple[str, int], *, answers: bool) -> str:
@@ -199,9 +199,9 @@ def _serial(place: Path, key: tuple[str, int], *, answers: bool) -> str:
 
 def _read_serial(place: Path) -> str:
     for entry in _entries(place / "nvme"):
-        if serial := text(Path(entry.path) / "serial"):
+        if serial := read_text(Path(entry.path) / "serial"):
             return serial
-    return vpd_serial(_bytes(place / "vpd", LARGEST_VPD)) or dsn_serial(_bytes(place / "config", LARGEST_CONFIG))
+    return vpd_serial(_bytes(place / "vpd", MAX_VPD_BYTES)) or dsn_serial(_bytes(place / "config", MAX_CONFIG_BYTES))
 
 
 def vpd_serial(vpd: bytes) -> str:
@@ -209,7 +209,7 @@ def vpd_serial(vpd: bytes) -> str:
     at = 0
     while at + 3 <= len(vpd):
         tag = vpd[at]
-        if not tag & 0x80:  # a small resource: the tag of the end, or padding
+        if not tag & 0x80:  # a small resource: the end tag, or padding
             if tag >> 3 == 0x0F:
                 return ""
             at += 1 + (tag & 7)
@@ -240,21 +240,21 @@ def dsn_serial(config: bytes) -> str:
     return ""
 
 
-def _below(place: Path, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield the device files that the kernel made for a device: `dev` has the number, `uevent` the name."""
+def _device_files_below(place: Path, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield the device files that the kernel created for a device: `dev` has the number, `uevent` the name."""
     entries = _entries(place)
     has_number = any(entry.name == "dev" for entry in entries)
-    if has_number and (number := text(place / "dev")) and (name := _device_name(place)):
+    if has_number and (number := read_text(place / "dev")) and (name := _device_name(place)):
         yield f"/dev/{name}", number
     if depth:
         for entry in entries:
-            # Links lead elsewhere, and what is behind a bridge is another device.
+            # Links lead elsewhere, and behind a bridge are other devices.
             if entry.is_dir(follow_symlinks=False) and not ADDRESS.fullmatch(entry.name) and entry.name != "power":
-                yield from _below(Path(entry.path), depth - 1)
+                yield from _device_files_below(Path(entry.path), depth - 1)
 
 
 def _device_name(place: Path) -> str:
-    for line in text(place / "uevent").splitlines():
+    for line in read_text(place / "uevent").splitlines():
         if line.startswith("DEVNAME="):
             return line.removeprefix("DEVNAME=")
     return ""
@@ -279,22 +279,22 @@ def _printable(raw: bytes) -> str:
     return "".join(letter for letter in raw.decode("ascii", errors="ignore") if letter.isprintable()).strip()
 
 
-def _number(said: str, otherwise: int) -> int:
+def _number(text: str, otherwise: int) -> int:
     try:
-        return int(said)
+        return int(text)
     except ValueError:
         return otherwise
 
 
-def _width(said: str) -> int:
-    # 255 is what the kernel says of a link without a width.
-    width = _number(said, 0)
+def _width(text: str) -> int:
+    # The kernel reports 255 for a link without a width.
+    width = _number(text, 0)
     return width if width <= 32 else 0
 
 
-def _speed(said: str) -> float:
+def _speed(text: str) -> float:
     """Return the GT/s of `16.0 GT/s PCIe`; 0.0 for `Unknown`."""
     try:
-        return float(said.split(maxsplit=1)[0])
+        return float(text.split(maxsplit=1)[0])
     except (ValueError, IndexError):
         return 0.0

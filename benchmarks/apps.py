@@ -1,4 +1,4 @@
-"""The room's Django application: its commands; what it keeps belongs to the rooms below."""
+"""The Django application of the benchmarks' management commands; models belong to its features."""
 
 from django.apps import AppConfig
 

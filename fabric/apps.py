@@ -9,6 +9,8 @@ class FabricConfig(AppConfig):
     name = "fabric"
 
     def ready(self) -> None:
-        """Answer the questions of the room below."""
-        import fabric.holdings
-        import fabric.services.lease_clock  # noqa: F401 - imported for their receivers
+        """Connect the receivers of signals of lower features and of the room below."""
+        import fabric.drift.approvals
+        import fabric.leases.lifecycle
+        import fabric.leases.ownership
+        import fabric.leases.selectors  # noqa: F401 - imported for their receivers

@@ -1,11 +1,17 @@
-"""What happened in the fabric, for rooms above that want to know; sent after the transaction is committed."""
+"""Signals of the fabric for features and rooms above."""
 
 from __future__ import annotations
 
 from django.dispatch import Signal
 
+# Sent after the transaction is committed: an error of a receiver rolls nothing back.
 inventory_changed = Signal()  # chassis_id: int
 operation_changed = Signal()  # operation: Operation
 plan_changed = Signal()  # plan: Plan
 port_counters_reset = Signal()  # port: Port, at: datetime, person_name: str, counted: dict[str, int] (before)
-access_changed = Signal()  # somebody's sight may differ from now on
+access_changed = Signal()  # the visibility of parts may have changed
+
+# Sent in the transaction, with `send`: an error of a receiver rolls it back.
+walk_mirrored = Signal()  # chassis: Chassis (locked), walk: MirroredWalk, begun_at: datetime | None
+device_replaced = Signal()  # device: Device, not saved yet; a receiver returns when its tenure ended
+chassis_removing = Signal()  # chassis: Chassis (locked, as are its devices and host ports)

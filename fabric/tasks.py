@@ -1,74 +1,68 @@
-"""Celery's faces of the fabric: each task calls one service."""
+"""Celery tasks of the fabric: each calls one service."""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
 from typing import Any
 
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
-from fabric.services.agents import answers_forget
-from fabric.services.execution import execute, next_after, waiting
-from fabric.services.hearing import begin_hearing, end_hearing
-from fabric.services.jobs import plan_advance, plan_of, plans_waiting
-from fabric.services.lease_clock import leases_tend
+from core.enqueue import enqueue, worker_name
+from fabric.agents.inbox import start_inbox, stop_inbox
+from fabric.agents.services import answers_delete_expired
+from fabric.execution.services import execute, next_operation, runnable_operations
+from fabric.leases.lifecycle import leases_process
+from fabric.plans.jobs import idle_plans, plan_advance, plan_id_of
 
-# How often beat asks: whatever was not taken until then is asked for again.
+# The period of beat: everything that was not taken by then is enqueued again.
 RECOVER_SECONDS = 5.0
-
-
-def _worker() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
 
 
 @shared_task(name="fabric.run_operation")
 def run_operation(operation_id: str) -> None:
-    """Carry one operation out, unless somebody else does, and those that waited for its drawer meanwhile."""
+    """Run one operation, unless another worker does, and those that waited for its drawer meanwhile."""
     following: str | None = operation_id
     while following is not None:
-        execute(following, worker=_worker())
-        if (plan_id := plan_of(following)) is not None:
+        execute(following, worker=worker_name())
+        if (plan_id := plan_id_of(following)) is not None:
             plan_advance(plan_id)
-        following = next_after(following)
+        following = next_operation(following)
 
 
 @shared_task(name="fabric.advance_plan")
 def advance_plan(plan_id: str) -> None:
-    """Let a plan go on that waits for its way on or back to be planned."""
+    """Advance a plan whose resume or rollback is to be planned."""
     plan_advance(plan_id)
 
 
 @shared_task(name="fabric.recover_operations")
 def recover_operations() -> None:
-    """Have operations and plans carried on whose worker died, or that no worker was told of."""
-    for operation_id in waiting():
-        run_operation.apply_async(args=(operation_id,), ignore_result=True, expires=RECOVER_SECONDS)
-    for plan_id in plans_waiting():
-        advance_plan.apply_async(args=(plan_id,), ignore_result=True, expires=RECOVER_SECONDS)
+    """Continue operations and plans whose worker died, or that no worker was notified of."""
+    for operation_id in runnable_operations():
+        enqueue("fabric.run_operation", operation_id, expires=RECOVER_SECONDS)
+    for plan_id in idle_plans():
+        enqueue("fabric.advance_plan", plan_id, expires=RECOVER_SECONDS)
 
 
 @shared_task(name="fabric.tend_leases")
 def tend_leases() -> None:
-    """Start, warn of and end leases that are due, and send what is to be written about them."""
-    leases_tend()
+    """Start, warn of and end due leases, and send their e-mails."""
+    leases_process()
 
 
 @shared_task(name="fabric.forget_answers")
 def forget_answers() -> None:
-    """Delete answers of agents that nobody waits for any more."""
-    answers_forget()
+    """Delete answers of agents that no requester waits for any more."""
+    answers_delete_expired()
 
 
 @worker_ready.connect
-def hear_hosts(**kwargs: Any) -> None:
-    """Hear the agents of hosts from the first moment."""
-    begin_hearing()
+def start_agent_inbox(**kwargs: Any) -> None:
+    """Start reading the messages of agents when the worker is ready."""
+    start_inbox()
 
 
 @worker_shutting_down.connect
-def hear_no_more(**kwargs: Any) -> None:
-    """Leave what hosts say to other workers."""
-    end_hearing()
+def stop_agent_inbox(**kwargs: Any) -> None:
+    """Stop reading the messages of agents: other workers take over."""
+    stop_inbox()

@@ -1,3 +1,3 @@
-"""The site: wires the rooms together and decides nothing."""
+"""The site: wires the features together, without logic of its own."""
 
 __version__ = "0.1.0"

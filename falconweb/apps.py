@@ -1,4 +1,4 @@
-"""The room's Django application."""
+"""The site's Django application."""
 
 from django.apps import AppConfig
 
@@ -9,5 +9,5 @@ class FalconWebConfig(AppConfig):
     name = "falconweb"
 
     def ready(self) -> None:
-        """Make our Celery application the one that tasks are sent with, from web processes too."""
+        """Import the Celery application, so that web processes send tasks with it too."""
         import falconweb.celery  # noqa: F401 - imported for its effect

@@ -1,4 +1,4 @@
-"""HTTP to Django, websockets to the rooms' consumers: same origin only, the person known from the session."""
+"""HTTP to Django, websockets to the features' consumers: same origin only, authenticated by session."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 django_application = get_asgi_application()
 
-import falconweb.urls  # noqa: E402, F401 - all views, and what they read
-from falconweb.gate import ELSEWHERE, BodyLimit, OwnPagesOnly  # noqa: E402 - models need Django set up first
-from falconweb.shapes import shapes_ready  # noqa: E402
-from falconweb.socket_sessions import SocketSessionMiddleware  # noqa: E402
-from telemetry.pipeline.web import Published  # noqa: E402
-from telemetry.routing import websocket_urlpatterns  # noqa: E402
+import falconweb.urls  # noqa: E402, F401 - all views and their imports
+from falconweb.asgi_middleware import (  # noqa: E402 - models need Django set up first
+    UNKNOWN_SOCKET,
+    BodyLimit,
+    SameOriginOnly,
+    SocketSessionMiddleware,
+)
+from falconweb.structs import prepare_all_structs  # noqa: E402
+from telemetry.instrumentation.publisher import MetricsMiddleware  # noqa: E402
+from telemetry.live.consumers import websocket_urlpatterns  # noqa: E402
 
-# Requests are answered by threads.
-shapes_ready()
-sockets = CookieMiddleware(SocketSessionMiddleware(AuthMiddleware(URLRouter([*websocket_urlpatterns, ELSEWHERE]))))
+# Requests are handled in threads.
+prepare_all_structs()
+sockets = CookieMiddleware(SocketSessionMiddleware(AuthMiddleware(URLRouter([*websocket_urlpatterns, UNKNOWN_SOCKET]))))
 
-application = Published(
+application = MetricsMiddleware(
     ProtocolTypeRouter(
         {
             "http": BodyLimit(django_application),
-            "websocket": AllowedHostsOriginValidator(OwnPagesOnly(sockets)),
+            "websocket": AllowedHostsOriginValidator(SameOriginOnly(sockets)),
         }
     )
 )

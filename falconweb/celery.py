@@ -14,11 +14,12 @@ application = Celery("falconweb")
 application.set_default()
 application.config_from_object("django.conf:settings", namespace="CELERY")
 application.autodiscover_tasks()
+application.autodiscover_tasks(["telemetry.polling"])  # a feature that is not a Django application
 
 
 @worker_init.connect(weak=False)
 def _prepare(**_: Any) -> None:
-    """Look at shapes while there is one thread; the rooms' tasks, and all that they read, are imported by now."""
-    from falconweb.shapes import shapes_ready
+    """Prepare the structs while there is only one thread; all tasks and their imports are loaded by now."""
+    from falconweb.structs import prepare_all_structs
 
-    shapes_ready()
+    prepare_all_structs()

@@ -1,7 +1,7 @@
-"""Every setting an operator may make, in one typed place; the documentation's table is made from it.
+"""All settings of an operator, typed; the documentation's table is generated from them.
 
-All come from environment variables. Secrets that are not given are generated once and kept in the data folder with
-mode 0600, so that a first start needs no editing and a second start keeps its sessions.
+All come from environment variables. Missing secrets are generated once and stored in the data folder with mode 0600, so
+that a first start needs no configuration and sessions survive a restart.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-# s; what the next coarser readings are made from has to be there for longer than they are waited for.
-LEAST_KEPT = (2 * 3600, 6 * 3600, 24 * 3600, 24 * 3600)
+# s; finer readings must be stored for longer than the delay of the rollup that is made from them.
+MIN_RETENTION = (2 * 3600, 6 * 3600, 24 * 3600, 24 * 3600)
 
 
 class ConfigurationError(Exception):
-    """A setting that cannot be used; the sentence names the variable."""
+    """An invalid setting; the sentence names the variable."""
 
 
 def _setting(
@@ -34,7 +35,7 @@ def _setting(
     among: tuple[str, ...] = (),
 ) -> Any:
     metadata = {"name": name, "description": description, "least": least, "most": most, "among": among}
-    # A secret stays out of what is printed of the whole, such as the settings on a debug page.
+    # Secrets are not in the repr, which debug pages show.
     return field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -82,7 +83,7 @@ class Config:
         secret=True,
     )
     log: str = _setting(
-        "FALCONWEB_LOG", "Lines of the site's logs: plain, or json for whoever gathers them", "plain",
+        "FALCONWEB_LOG", "Format of the site's logs: plain, or json for log collectors", "plain",
         among=("plain", "json"),
     )  # fmt: skip
     simulated: int = _setting("FALCONWEB_SIMULATED", "How many simulated chassis `make up` starts (0 to 2)", 2, most=2)
@@ -96,8 +97,8 @@ class Config:
     )
     inventory_period: float = _setting(
         "FALCONWEB_INVENTORY_PERIOD",
-        "Seconds between looks at what a chassis holds; up to four times as many while nothing changes and its events "
-        "are heard",
+        "Seconds between reads of the inventory of a chassis; up to four times as many while nothing changes and its "
+        "events arrive",
         15.0,
         least=1,
         most=3600,
@@ -107,7 +108,7 @@ class Config:
         "FALCONWEB_READING_PERIOD", "Seconds between readings of a chassis", 1.0, least=1, most=3600
     )
     trusted_proxies: int = _setting(
-        "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is believed", 0
+        "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is trusted", 0
     )
 
     exports: str = _setting(
@@ -118,7 +119,7 @@ class Config:
     email_url: str = _setting(
         "FALCONWEB_EMAIL_URL",
         "Mail server: smtp://name:password@host:587 (STARTTLS; ?tls=no without), smtps://host:465, or console: to print"
-        " letters into the log; no e-mail is sent when empty",
+        " e-mail into the log; no e-mail is sent when empty",
         "",
         secret=True,
     )
@@ -129,21 +130,21 @@ class Config:
         ("7d", "1d", "1h"),
     )
     idle_hours: float = _setting(
-        "FALCONWEB_IDLE_HOURS", "Hours without use after which a held device is called idle; 0 never", 24.0, most=8760
+        "FALCONWEB_IDLE_HOURS", "Hours without use after which a leased device counts as idle; 0 never", 24.0, most=8760
     )
     keep_events: str = _setting(
-        "FALCONWEB_KEEP_EVENTS", "How long events are kept, in d, h or m; two years unless told", "731d"
+        "FALCONWEB_KEEP_EVENTS", "Retention of events, in d, h or m; two years by default", "731d"
     )
 
-    keep_raw: str = _setting("FALCONWEB_KEEP_RAW", "How long every reading is kept, in d, h or m", "1d")
+    keep_raw: str = _setting("FALCONWEB_KEEP_RAW", "Retention of all readings, in d, h or m", "1d")
     keep_10s: str = _setting(
-        "FALCONWEB_KEEP_10S", "How long least, mean and greatest of each 10 s are kept, in d, h or m", "7d"
+        "FALCONWEB_KEEP_10S", "Retention of minimum, mean and maximum of each 10 s, in d, h or m", "7d"
     )
-    keep_1min: str = _setting("FALCONWEB_KEEP_1MIN", "The same of each minute", "92d")
-    keep_15min: str = _setting("FALCONWEB_KEEP_15MIN", "The same of each quarter of an hour", "731d")
+    keep_1min: str = _setting("FALCONWEB_KEEP_1MIN", "The same for each minute", "92d")
+    keep_15min: str = _setting("FALCONWEB_KEEP_15MIN", "The same for each quarter of an hour", "731d")
     store_memory: float = _setting(
         "FALCONWEB_STORE_MEMORY",
-        "MB of packed readings that a worker keeps in memory while their database does not take them; then the oldest "
+        "MB of packed readings that a worker keeps in memory while their database is unavailable; then the oldest "
         "are dropped",
         64.0,
         least=0.01,
@@ -151,8 +152,7 @@ class Config:
     )
     store_seconds: int = _setting(
         "FALCONWEB_STORE_SECONDS",
-        "Seconds of readings that a worker gives to their database at once, and loses when it is killed; fewer take "
-        "more bytes",
+        "Seconds of readings that a worker stores in one batch, and loses when it is killed; fewer take more bytes",
         60,
         least=1,
         most=60,
@@ -160,14 +160,14 @@ class Config:
 
     @property
     def keep_seconds(self) -> tuple[int, int, int, int]:
-        """How long readings, and those of 10 s, 1 min and 15 min are kept, in seconds, as telemetry.store.models.Tier.
+        """The retention of readings, and of those of 10 s, 1 min and 15 min, in seconds, as telemetry.store.rules.Tier.
 
-        Each is made from the one before it, which has to be there for so long: raises ConfigurationError otherwise.
+        Each is made from the previous one, which must be stored for long enough: raises ConfigurationError otherwise.
         """
         names = ("FALCONWEB_KEEP_RAW", "FALCONWEB_KEEP_10S", "FALCONWEB_KEEP_1MIN", "FALCONWEB_KEEP_15MIN")
         texts = (self.keep_raw, self.keep_10s, self.keep_1min, self.keep_15min)
         periods = tuple(_seconds(name, text) for name, text in zip(names, texts, strict=True))
-        for name, text, period, needed in zip(names, texts, periods, LEAST_KEPT, strict=True):
+        for name, text, period, needed in zip(names, texts, periods, MIN_RETENTION, strict=True):
             if period < needed:
                 raise ConfigurationError(f"{name} is '{text}'; it may be {needed // 3600}h or more.")
         for name, text, period, before in zip(names[1:], texts[1:], periods[1:], periods, strict=False):
@@ -177,17 +177,17 @@ class Config:
 
     @property
     def lease_warning_seconds(self) -> tuple[int, ...]:
-        """How long before an end people are warned, in seconds; raises ConfigurationError for what is no time."""
+        """The times before the end of a lease at which people are warned, in seconds; raises ConfigurationError."""
         return tuple(sorted({_seconds("FALCONWEB_LEASE_WARNINGS", one) for one in self.lease_warnings}))
 
     @property
     def keep_events_seconds(self) -> int:
-        """How long events are kept, in seconds; raises ConfigurationError for what is no time."""
+        """The retention of events in seconds; raises ConfigurationError."""
         return _seconds("FALCONWEB_KEEP_EVENTS", self.keep_events)
 
     @property
     def address(self) -> str:
-        """Where people open the site, without a slash at the end; '' where the settings do not tell."""
+        """The base URL of the site without a trailing slash; '' where the settings do not define it."""
         host = next((one for one in self.allowed_hosts if one != "*" and not one.startswith(".")), "")
         if not host:
             return ""
@@ -196,7 +196,7 @@ class Config:
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> Config:
-        """Read the settings; raises ConfigurationError with the variable's name where one cannot be understood."""
+        """Read the settings; raises ConfigurationError with the name of an invalid variable."""
         source = dict(os.environ) if environment is None else environment
         values: dict[str, Any] = {}
         for setting in fields(cls):
@@ -207,12 +207,12 @@ class Config:
         return cls(**values)
 
     def secret(self, name: str, given: str, *, size: int = 32) -> str:
-        """Return `given`, or the secret of that name kept in the data folder, made of `size` random bytes."""
-        return given or kept_secret(self.data, name, size=size)
+        """Return `given`, or the secret of that name stored in the data folder, made of `size` random bytes."""
+        return given or stored_secret(self.data, name, size=size)
 
 
-def kept_secret(folder: Path, name: str, *, size: int = 32) -> str:
-    """Return the secret kept in `folder/secrets/name`, creating it (random bytes, URL-safe base64, mode 0600)."""
+def stored_secret(folder: Path, name: str, *, size: int = 32) -> str:
+    """Return the secret in `folder/secrets/name`, creating it if missing (random, URL-safe base64, mode 0600)."""
     path = folder / "secrets" / name
     try:
         return path.read_text().strip()
@@ -223,7 +223,7 @@ def kept_secret(folder: Path, name: str, *, size: int = 32) -> str:
         value = base64.urlsafe_b64encode(secrets.token_bytes(size)).decode()
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:  # another process of the same start was faster
+        except FileExistsError:  # a concurrent process created it
             return path.read_text().strip()
         with os.fdopen(handle, "w") as file:
             file.write(value)
@@ -260,3 +260,53 @@ def _convert(name: str, text: str, default: Any) -> Any:
     except (ValueError, KeyError) as error:
         raise ConfigurationError(f"{name} is '{text}', which is no {type(default).__name__}.") from error
     return text
+
+
+SMTP_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+CONSOLE_BACKEND = "django.core.mail.backends.console.EmailBackend"
+MAIL_URL_INVALID = "FALCONWEB_EMAIL_URL cannot be used: {} It is such as smtp://name:password@mail.example.org:587."
+
+
+@dataclass(frozen=True, kw_only=True)
+class MailServer:
+    """The transport of e-mail: SMTP with implicit TLS (`tls`) or STARTTLS (`starttls`), or printed."""
+
+    backend: str
+    host: str = ""
+    port: int = 0
+    name: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    starttls: bool = False
+
+    @classmethod
+    def from_url(cls, url: str) -> Self | None:
+        """Parse the setting, None for an empty one; raises ConfigurationError, without the password."""
+        if not url:
+            return None
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigurationError(MAIL_URL_INVALID.format("it is no address.")) from error
+        if parts.scheme == "console":
+            return cls(backend=CONSOLE_BACKEND)
+        if parts.scheme not in {"smtp", "smtps"}:
+            raise ConfigurationError(
+                MAIL_URL_INVALID.format("it begins with neither smtp:// nor smtps:// nor console:.")
+            )
+        if not parts.hostname:
+            raise ConfigurationError(MAIL_URL_INVALID.format("it names no host."))
+        options = parse_qs(parts.query, keep_blank_values=True)
+        if set(options) - {"tls"} or options.get("tls", ["no"]) != ["no"]:
+            raise ConfigurationError(MAIL_URL_INVALID.format("after '?' only tls=no is known."))
+        tls = parts.scheme == "smtps"
+        return cls(
+            backend=SMTP_BACKEND,
+            host=parts.hostname,
+            port=port or (465 if tls else 587),
+            name=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            tls=tls,
+            starttls=not tls and "tls" not in options,
+        )

@@ -1,4 +1,4 @@
-"""Whether the site is alive, and whether it can serve: for load balancers and people in a hurry."""
+"""Liveness and readiness of the site: for load balancers and operators."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from redis.exceptions import RedisError
 
-from falconweb.errors import Unavailable
-from telemetry.pipeline.judging import SILENT_SECONDS
-from telemetry.pipeline.selectors import pipeline_now
+from core.errors import Unavailable
+from telemetry.pipeline.rules import SILENT_SECONDS
+from telemetry.pipeline.selectors import pipeline_snapshot
 
-# SQLite looks at its file only where something of it is asked for.
-A_TABLE = "SELECT id FROM django_migrations LIMIT 1"
-# Databases in which this process found every migration applied: nobody takes one back while it runs.
+# SQLite accesses its file only for a query of a table.
+TABLE_QUERY = "SELECT id FROM django_migrations LIMIT 1"
+# Databases in which this process found all migrations applied; none is reversed while it runs.
 _migrated: set[str] = set()
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when database and Redis answer, 503 with the part that does not; tells nothing else."""
+    """Return 200 if the database and Redis respond, else 503 with the failing part; nothing else is disclosed."""
     parts = {"database": _database("default"), "redis": _redis()}
     healthy = all(state == "ok" for state in parts.values())
     return JsonResponse({"status": "ok" if healthy else "down", **parts}, status=200 if healthy else 503)
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer whether requests can be served, part by part: 200 'ok', 200 'degraded' without a worker, 503 'down'.
+    """Return the readiness by component: 200 'ok', 200 'degraded' without a worker, 503 'down'.
 
-    Without a worker pages are served, with readings that grow old; without any other part they are not.
+    Without a worker, pages are served with ageing readings; without any other component they are not.
     """
     parts = {
-        "database": _database("default", A_TABLE),
-        "readings": _database(settings.READINGS_DATABASE, A_TABLE),
+        "database": _database("default", TABLE_QUERY),
+        "readings": _database(settings.READINGS_DATABASE, TABLE_QUERY),
         "migrations": _migrations(),
         "redis": _redis(),
     }
@@ -74,11 +74,11 @@ def _migrations() -> str:
 
 def _workers() -> str:
     try:
-        pipeline = pipeline_now()
+        pipeline = pipeline_snapshot()
     except Unavailable:
         return "unknown"
-    heard = any(pipeline.at - one.heard_at <= SILENT_SECONDS for one in pipeline.of("worker"))
-    return "ok" if heard else "none heard"
+    has_worker = any(pipeline.at - one.heard_at <= SILENT_SECONDS for one in pipeline.of("worker"))
+    return "ok" if has_worker else "none heard"
 
 
 def _answers(ask: Callable[[], object], *away: type[Exception]) -> bool:

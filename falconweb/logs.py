@@ -1,7 +1,7 @@
-"""The site's own log as JSON, a line each: for whoever gathers logs.
+"""The site's log as JSON lines, for log collectors.
 
-A line says of what it tells (request, person, chassis, operation), as far as that is known where it is written. What a
-call of the log brings along is left out unless it is one of SHOWN: it may hold anything, a whole request even.
+A line has the ids of its request, user, chassis and operation, as far as they are known. Other extra attributes of a
+record are omitted unless they are in SHOWN: they may be anything, even a whole request.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
 
-from accounts.audit.context import ORIGIN, Origin, about, bound, running
+from accounts.audit.context import ORIGIN, Origin, bound_origin, current_log_context, running_task
 
-SHOWN = ("chassis_id", "operation_id", "status_code")
+SHOWN_FIELDS = ("chassis_id", "operation_id", "status_code")
 
 
 class JsonLines(JsonFormatter):
-    """A log record as JSON; what it has no value for is left out."""
+    """A log record as JSON, without empty members."""
 
     def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
-        """Fill in what is told of a record; times are UTC."""
+        """Return the members of a record; times are UTC."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         log_data |= {"at": at, "level": record.levelname, "logger": record.name, "message": record.message}
         log_data["process"] = os.getpid()
-        origin, at_work = bound() or _answered(record), running()
+        origin, at_work = bound_origin() or _origin_of_record(record), running_task()
         if origin is not None:
             log_data |= {"request_id": origin.request_id, "via": origin.via, "method": origin.method}
             log_data["path"] = origin.path
@@ -34,14 +34,14 @@ class JsonLines(JsonFormatter):
                 log_data["person_id"] = origin.person_id
         elif at_work is not None:
             log_data["task"] = at_work[1]
-        log_data |= about()
-        log_data |= {name: value for name in SHOWN if (value := getattr(record, name, None)) is not None}
+        log_data |= current_log_context()
+        log_data |= {name: value for name in SHOWN_FIELDS if (value := getattr(record, name, None)) is not None}
         for name, value in (("error", message_dict.get("exc_info")), ("stack", message_dict.get("stack_info"))):
             if value:
                 log_data[name] = value
 
 
-def _answered(record: logging.LogRecord) -> Origin | None:
-    """Return the origin of the request that a record is about, where it is answered already."""
+def _origin_of_record(record: logging.LogRecord) -> Origin | None:
+    """Return the origin of the request that a record is about, if it has been answered already."""
     found: Origin | None = getattr(getattr(record, "request", None), "META", {}).get(ORIGIN)
     return found

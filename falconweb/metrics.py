@@ -15,46 +15,46 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
+from core.downloads import Download
+from core.errors import Unavailable
 from falconweb import __version__
 from falconweb.api.authentication import MetricsAuthentication, SessionAuthentication
-from falconweb.errors import Unavailable
-from telemetry.pipeline.exposition import CONTENT_TYPE, exposition, zipped
+from telemetry.pipeline.exposition import CONTENT_TYPE, exposition, gzip_pieces
 
-# Of one process: a thousand chassis take seconds, and whoever asks without end takes them from live pages. Tenants have
-# places of their own, so that none of them can keep the site's own Prometheus out.
-AT_ONCE = 2
-_places = {is_administrator: BoundedSemaphore(AT_ONCE) for is_administrator in (True, False)}
+# Per process: a thousand chassis take seconds, and constant scraping would slow down live pages. Tenants have separate
+# slots, so that they cannot block the site's own Prometheus.
+MAX_CONCURRENT_READS = 2
+_read_slots = {is_administrator: BoundedSemaphore(MAX_CONCURRENT_READS) for is_administrator in (True, False)}
 
 
 @method_decorator(login_not_required, name="dispatch")
 class Metrics(APIView):
-    """The newest readings and the site's own metrics as text; not of the API, whose answers are JSON."""
+    """The newest readings and the site's own metrics as text; not part of the API, whose responses are JSON."""
 
     authentication_classes = (SessionAuthentication, MetricsAuthentication)
     schema = None
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
-        """Answer in the one format whatever is asked for, as Prometheus expects; problems are JSON."""
+        """Use the one format whatever is requested, as Prometheus expects; problems are JSON."""
         return JSONRenderer(), JSONRenderer.media_type
 
     def get(self, request: Request) -> HttpResponseBase:
-        """Answer what the person may see; `chassis` (repeated) and `only` narrow it."""
-        asked, person = request.query_params, person_of(request)
-        places = _places[person.is_administrator]
+        """Return the metrics visible to the user; `chassis` (repeated) and `only` filter them."""
+        parameters, person = request.query_params, person_of(request)
+        places = _read_slots[person.is_administrator]
         if not places.acquire(blocking=False):
             raise Unavailable("The metrics are being read by others: ask again in a moment.")
         try:
             pieces = exposition(
                 person,
                 version=__version__,
-                chassis=asked.getlist("chassis"),
-                only=asked.get("only", ""),
+                chassis=parameters.getlist("chassis"),
+                only=parameters.get("only", ""),
             )
         finally:
             places.release()
-        if is_zipped := _takes_gzip(request):
-            pieces = zipped(pieces)
+        if is_zipped := _accepts_gzip(request):
+            pieces = gzip_pieces(pieces)
         answer = Download(_not_empty(pieces), content_type=CONTENT_TYPE)
         if is_zipped:
             answer["Content-Encoding"] = "gzip"
@@ -62,7 +62,7 @@ class Metrics(APIView):
         return answer
 
 
-def _takes_gzip(request: Request) -> bool:
+def _accepts_gzip(request: Request) -> bool:
     for one in request.headers.get("Accept-Encoding", "").split(","):
         coding, _, weight = one.partition(";")
         if coding.strip().lower() == "gzip":
@@ -71,5 +71,5 @@ def _takes_gzip(request: Request) -> bool:
 
 
 def _not_empty(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the pieces that have something: an empty one is the end to a `Download`."""
+    """Yield the non-empty pieces: an empty one would end a `Download`."""
     return (piece for piece in pieces if piece)

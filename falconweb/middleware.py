@@ -23,21 +23,20 @@ from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
 
 from accounts.audit.context import note_person, request_id
+from core.errors import FalconWebError, TooLarge
 from falconweb.api.authentication import SAFE_METHODS
-from falconweb.api.problems import PREFIX
-from falconweb.database import database_away
-from falconweb.errors import FalconWebError, TooLarge
+from falconweb.api.errors import PREFIX, database_unavailable
 from falconweb.health import healthz, readyz
-from falconweb.sqlite.patience import waiting_at_most
-from falconweb.views import database_error, error_answer, nothing_to_see
+from falconweb.sqlite.base import limit_lock_wait
+from falconweb.views import database_error_response, error_response, method_not_allowed
 
 logger = logging.getLogger(__name__)
-TOO_LARGE: Final = "falconweb.too_large"  # in a scope: what the gate says of the request
-REQUEST_SECONDS: Final = 15.0
+TOO_LARGE: Final = "falconweb.too_large"  # key in the scope: the verdict of asgi_middleware on the request
+REQUEST_LOCK_WAIT_SECONDS: Final = 15.0
 
 
 class HealthMiddleware:
-    """Answers /healthz and /readyz ahead of all else: who asks for them knows the site by its address, not its name."""
+    """Answers /healthz and /readyz before all other middleware: probes use the site's address, not its host name."""
 
     sync_capable = True
     async_capable = False
@@ -53,12 +52,12 @@ class HealthMiddleware:
 
 
 class SignInRequiredMiddleware(LoginRequiredMiddleware):
-    """Asks for sign-in everywhere but in views marked `login_not_required`; the API answers 401 itself."""
+    """Requires sign-in except in views marked `login_not_required`; the API responds 401 itself."""
 
     def process_view(  # type: ignore[override]
         self, request: HttpRequest, view_func: View, view_args: tuple[object, ...], view_kwargs: dict[str, object]
     ) -> HttpResponseBase | None:
-        """Let the API authenticate (sessions and tokens); hold everybody else to the sign-in page."""
+        """Leave authentication to the API (sessions and tokens); redirect others to the sign-in page."""
         if request.path.startswith("/api/"):
             return None
         if getattr(view_func, "login_required", True) and (person_id := request.user.pk) is not None:
@@ -66,15 +65,15 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
         return super().process_view(request, view_func, view_args, view_kwargs)  # type: ignore[arg-type]
 
     def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponseBase:  # type: ignore[override]
-        """Lead to the sign-in page, and from there back to the page: not to an address that takes forms alone."""
+        """Redirect to the sign-in page, and from there back to the page, but not to a URL that only accepts forms."""
         if request.method in SAFE_METHODS:
             return super().handle_no_permission(request, view_func)  # type: ignore[arg-type]
         messages.warning(request, "You are not signed in, so nothing was changed. Sign in and do it again.")
-        return redirect_to_login(came_from(request), resolve_url(settings.LOGIN_URL))
+        return redirect_to_login(referring_page(request), resolve_url(settings.LOGIN_URL))
 
 
-def came_from(request: HttpRequest) -> str:
-    """Return the address of the page of this site that sent a request, '/' where that is not told."""
+def referring_page(request: HttpRequest) -> str:
+    """Return the URL of the page of this site that sent a request, '/' where unknown."""
     referrer = request.headers.get("Referer", "")
     if not url_has_allowed_host_and_scheme(referrer, {request.get_host()}, require_https=request.is_secure()):
         return "/"
@@ -83,8 +82,8 @@ def came_from(request: HttpRequest) -> str:
     return where if url_has_allowed_host_and_scheme(where, None) and where.startswith("/") else "/"
 
 
-class PatienceMiddleware:
-    """Lets nobody wait long for a database that another process has locked: workers may, people may not."""
+class LockWaitMiddleware:
+    """Limits the wait of requests for a database that another process has locked; workers wait longer."""
 
     sync_capable = True
     async_capable = False
@@ -94,12 +93,12 @@ class PatienceMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Pass the request on."""
-        with waiting_at_most(REQUEST_SECONDS):
+        with limit_lock_wait(REQUEST_LOCK_WAIT_SECONDS):
             return self.get_response(request)
 
 
-class UncachedMiddleware:
-    """Lets no cache, the browser's own included, keep a page or an answer: it shows what one person may see."""
+class NoStoreMiddleware:
+    """Forbids all caches, the browser's included, to store a response: it is specific to a user."""
 
     sync_capable = True
     async_capable = False
@@ -108,7 +107,7 @@ class UncachedMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Say so on every answer that does not speak of caches itself, as static files do."""
+        """Set the header on every response without its own, such as those of static files."""
         response = self.get_response(request)
         if not response.has_header("Cache-Control"):
             response["Cache-Control"] = "no-store, private"
@@ -117,7 +116,7 @@ class UncachedMiddleware:
 
 class StaticFilesMiddleware:
     """Serves static files. The library's own middleware is asynchronous: every other request would change threads twice
-    for it, which takes longer than a short answer does.
+    for it, which takes longer than a short response.
     """
 
     sync_capable = True
@@ -128,7 +127,7 @@ class StaticFilesMiddleware:
         self._serve = async_to_sync(ServeStaticMiddleware(_no_answer))
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer with a file, or pass the request on."""
+        """Return a file, or pass the request on."""
         if request.path_info.startswith(settings.STATIC_URL):
             answer: HttpResponse | None = self._serve(request)
             if answer is not None:
@@ -137,11 +136,11 @@ class StaticFilesMiddleware:
 
 
 async def _no_answer(_request: HttpRequest) -> None:
-    """Stand for the rest of the chain where there is no such file."""
+    """Mark a missing file, in place of the rest of the chain."""
 
 
 class TooLargeMiddleware:
-    """Answers in the place of views where the gate let nothing of a body in: as every other error is answered."""
+    """Responds in place of views where asgi_middleware refused the body, in the form of all other errors."""
 
     sync_capable = True
     async_capable = False
@@ -155,15 +154,15 @@ class TooLargeMiddleware:
         if sentence is None:
             return self.get_response(request)
         with suppress(Resolver404):
-            # For the audit log, which tells what was tried.
+            # For the audit log, which records attempts.
             request.resolver_match = resolve(request.path_info)
-        return error_answer(request, TooLarge(sentence))
+        return error_response(request, TooLarge(sentence))
 
 
 class ErrorMiddleware:
     """Turns a FalconWebError raised by a page into a page with its sentence, its status and an id to quote.
 
-    So it does with a database that does not answer, and with the empty answer to what an address does not take.
+    The same applies to an unavailable database, and to Django's empty response to a method that is not allowed.
     """
 
     sync_capable = True
@@ -173,19 +172,19 @@ class ErrorMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass the request on, and look at the answer."""
+        """Pass the request on, and check the response."""
         answer = self.get_response(request)
         if answer.status_code != HTTPStatus.METHOD_NOT_ALLOWED or request.path.startswith(PREFIX) or answer.content:
             return answer
-        return nothing_to_see(request, answer)
+        return method_not_allowed(request, answer)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer FalconWebErrors and those of a database that is away; everything else stays Django's."""
-        if away := database_away(exception):
-            return database_error(request, away)
+        """Handle FalconWebErrors and those of an unavailable database; others are left to Django."""
+        if away := database_unavailable(exception):
+            return database_error_response(request, away)
         if not isinstance(exception, FalconWebError):
             return None
         logger.info(
             "%s %s answered %s (%s): %s", request.method, request.path, exception.status, request_id(), exception
         )
-        return error_answer(request, exception)
+        return error_response(request, exception)

@@ -1,40 +1,28 @@
-"""The site's navigation: what it offers whom, and where somebody is."""
+"""The site's navigation, and the template context of every page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
+from typing import Any, Final
 
+from django.http import HttpRequest
 from django.urls import reverse
 
+from accounts.declaration import MenuEntry
+from falconweb import __version__
+from falconweb.addresses import Address, addresses
 
-@dataclass(frozen=True)
-class Page:
-    """An entry: the view that it leads to, and the views at which people are there, as patterns."""
-
-    label: str
-    view: str
-    there: tuple[str, ...] = ()
-
-    def is_at(self, view: str) -> bool:
-        """Tell whether a view is this entry's."""
-        return any(fnmatchcase(view, one) for one in (self.view, *self.there))
+# The bar from left to right: entries of its own, and menus. What is in a menu, and where, its views declare.
+BAR: Final = (
+    "Overview", "Fabric", "Hosts", "Compose", "Telemetry", "Benchmarks", "Alerts", "Events", "Administration",
+)  # fmt: skip
+FOR_ADMINISTRATORS: Final = {"Administration"}
 
 
 @dataclass(frozen=True)
-class Menu:
-    """Entries under one name; `there` are views of the menu that have no entry of their own."""
-
-    label: str
-    pages: tuple[Page, ...]
-    there: tuple[str, ...] = ()
-    for_administrators: bool = False
-
-
-@dataclass(frozen=True)
-class Link:
+class NavigationLink:
     """An entry as a page shows it; `is_current` for the page itself, `is_here` also for what lies below it."""
 
     label: str
@@ -44,82 +32,63 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Group:
+class NavigationGroup:
     """A menu as a page shows it."""
 
     label: str
-    links: Sequence[Link]
+    links: Sequence[NavigationLink]
     is_here: bool
 
 
-NAVIGATION: tuple[Page | Menu, ...] = (
-    Page("Overview", "fabric:overview"),
-    Page("Fabric", "fabric:fabric", ("fabric:chassis", "fabric:drawer", "fabric:slot*", "fabric:dev*", "fabric:port")),
-    Page("Hosts", "fabric:hosts", ("fabric:host_*", "fabric:host")),
-    Menu(
-        "Compose",
-        (
-            Page("Plans", "fabric:plans", ("fabric:plan*", "fabric:draft")),
-            Page("Operations", "fabric:operations", ("fabric:operation*",)),
-            Page("Allocation file", "fabric:allocation", ("fabric:allocation*",)),
-            Page("Drift", "fabric:drifts", ("fabric:drift*",)),
-            Page("Leases", "fabric:leases", ("fabric:lease*",)),
-        ),
-    ),
-    Menu(
-        "Telemetry",
-        (
-            Page("Charts", "history:telemetry"),
-            Page("Dashboards", "history:dashboards", ("history:dashboard_*",)),
-            Page("Throughput", "history:throughput", ("history:throughput_*",)),
-            Page("Heat map", "history:heat_map"),
-            Page("Link health", "links:links", ("links:*",)),
-        ),
-    ),
-    Menu(
-        "Benchmarks",
-        (
-            Page("Workloads", "runs:catalogue"),
-            Page("Runs", "runs:runs", ("runs:run", "runs:run_*", "runs:runs_*", "records:run*")),
-            Page("Sweeps", "sweeps:sweeps", ("sweeps:*",)),
-            Page("Figures", "figures:figures", ("figures:*",)),
-            Page("Recommend", "recommend:recommend", ("recommend:*",)),
-            Page("Deploy", "deploy:deploy"),
-            Page("Import", "records:import"),
-        ),
-    ),
-    Page("Alerts", "alerts:alerts", ("alerts:*",)),
-    Page("Events", "events:events", ("events:*",)),
-    Menu(
-        "Administration",
-        (
-            Page("People", "accounts:people", ("accounts:person*",)),
-            Page("Tenants", "accounts:tenants", ("accounts:tenant*", "fabric:tenant*", "fabric:quotas")),
-            Page("Audit", "accounts:audit", ("accounts:audit_*",)),
-            Page("Event exports", "exports:exports", ("exports:*",)),
-            Page("Pipeline", "pipeline:pipeline", ("pipeline:*",)),
-            Page("Add a chassis", "fabric:chassis_add"),
-            Page("System", "fabric:system"),
-        ),
-        there=("fabric:chassis_edit", "fabric:chassis_remove"),
-        for_administrators=True,
-    ),
-)
+@cache
+def navigation_entries() -> Sequence[tuple[Address, MenuEntry]]:
+    """Return the addresses that have an entry, in the order of their menus."""
+    found = [(one, entry) for one in addresses().values() if (entry := one.declaration.menu_entry) is not None]
+    return sorted(found, key=lambda pair: pair[1].position)
+
+
+def section_of(view: str) -> str:
+    """Return what is marked at a view ('fabric:device'): the view of an entry, a menu by its label, '' for nothing."""
+    here = addresses().get(view)
+    if here is None or here.declaration.section is None:
+        return ""
+    if here.declaration.section:
+        return here.declaration.section
+    # Every address begins as that of the overview does, and is no part of it for that.
+    above = [one for one, _ in navigation_entries() if one == here or (one.route and here.route.startswith(one.route))]
+    return max(above, key=lambda one: len(one.route)).name if above else ""
 
 
 @cache
-def navigation(view: str, *, is_administrator: bool) -> list[Link | Group]:
-    """Return what to show a person at a view ('fabric:device'; '' for an address without one)."""
-    shown: list[Link | Group] = []
-    for one in NAVIGATION:
-        if isinstance(one, Page):
-            shown.append(_link(one, view))
-        elif is_administrator or not one.for_administrators:
-            links = [_link(page, view) for page in one.pages]
-            is_here = any(link.is_here for link in links) or any(fnmatchcase(view, name) for name in one.there)
-            shown.append(Group(one.label, links, is_here))
+def navigation(view: str, *, is_administrator: bool) -> Sequence[NavigationLink | NavigationGroup]:
+    """Return what to show a person at a view ('' for an address without one)."""
+    section = section_of(view)
+    shown: list[NavigationLink | NavigationGroup] = []
+    for label in BAR:
+        entries = [(one, entry) for one, entry in navigation_entries() if label == (entry.menu or entry.label)]
+        links = [
+            NavigationLink(entry.label, reverse(one.name), is_current=one.name == view, is_here=one.name == section)
+            for one, entry in entries
+        ]
+        if not entries[0][1].menu:
+            shown += links
+        elif is_administrator or label not in FOR_ADMINISTRATORS:
+            is_here = section == label or any(link.is_here for link in links)
+            shown.append(NavigationGroup(label, links, is_here))
     return shown
 
 
-def _link(page: Page, view: str) -> Link:
-    return Link(page.label, reverse(page.view), is_current=view == page.view, is_here=page.is_at(view))
+def site_context(request: HttpRequest) -> dict[str, Any]:
+    """Give templates the version and the signed-in person's abilities and ways."""
+    person = getattr(request, "user", None)
+    signed_in = bool(person and person.is_authenticated)
+    is_administrator = signed_in and bool(getattr(person, "is_administrator", False))
+    match = request.resolver_match
+    return {
+        "falconweb_version": __version__,
+        "is_administrator": is_administrator,
+        "navigation": navigation(match.view_name if match else "", is_administrator=is_administrator)
+        if signed_in
+        else [],
+        "may_compose": signed_in and getattr(person, "may_compose", False),
+    }

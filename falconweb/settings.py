@@ -10,15 +10,14 @@ import dj_database_url
 from csp.constants import NONE, SELF
 from servestatic.compress import Compressor
 
-from falconweb.config import BASE_DIR, Config
-from falconweb.mail import MailServer
+from falconweb.config import BASE_DIR, Config, MailServer
 
-# Matrices here are small: threads of BLAS would wait for each other, many times as long as one alone computes. Read
+# Matrices here are small: BLAS threads would wait for each other many times longer than a single one computes. Read
 # when numpy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 CONFIG = Config.from_environment()
-# The database has sessions and password hashes: the folder is nobody else's on this machine.
+# The database has sessions and password hashes: only this account may access the folder.
 CONFIG.data.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 SECRET_KEY = CONFIG.secret("secret_key", CONFIG.secret_key, size=48)
@@ -42,7 +41,6 @@ INSTALLED_APPS = [
     "benchmarks.sweeps",
     "benchmarks.runs",
     "channels",
-    "django_htmx",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -58,22 +56,21 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "falconweb.middleware.HealthMiddleware",
-    "falconweb.middleware.PatienceMiddleware",
-    "falconweb.audit.AuditMiddleware",
-    "falconweb.api.middleware.ProblemMiddleware",
+    "falconweb.middleware.LockWaitMiddleware",
+    "falconweb.audit_middleware.AuditMiddleware",
+    "falconweb.api.errors.ProblemMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "falconweb.middleware.UncachedMiddleware",
+    "falconweb.middleware.NoStoreMiddleware",
     "csp.middleware.CSPMiddleware",
     "falconweb.middleware.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    # Everything asks for sign-in unless a view says login_not_required.
+    # Every view requires sign-in unless it declares itself public.
     "falconweb.middleware.SignInRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
     "falconweb.middleware.TooLargeMiddleware",
     "falconweb.middleware.ErrorMiddleware",
     "axes.middleware.AxesMiddleware",
@@ -85,13 +82,18 @@ TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
         "OPTIONS": {
+            "loaders": [
+                (
+                    "django.template.loaders.cached.Loader",
+                    ["falconweb.template_loader.Loader", "django.template.loaders.app_directories.Loader"],
+                )
+            ],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "falconweb.context.site",
+                "falconweb.navigation.site_context",
             ],
         },
     }
@@ -100,15 +102,15 @@ TEMPLATES = [
 DATABASES = {
     "default": dj_database_url.parse(
         CONFIG.database_url or f"sqlite:///{CONFIG.data / 'falconweb.sqlite3'}",
-        # Under ASGI a request has a thread of its own: a connection that is kept would be nobody's.
+        # Under ASGI each request has its own thread: a persistent connection would not be reused.
         conn_max_age=0,
     )
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    # Django's own, with a queue before the write lock.
+    # Django's engine, with a queue for the write lock.
     DATABASES["default"]["ENGINE"] = "falconweb.sqlite"
-    # WAL lets readers and one writer go on side by side; IMMEDIATE takes the write lock at once, so that a transaction
-    # never fails half-way; 20 s is how long a writer waits for another.
+    # WAL allows readers beside one writer; IMMEDIATE takes the write lock at the start, so that a transaction
+    # never fails midway; a writer waits up to 20 s for another.
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
@@ -119,9 +121,9 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "NAME": str(CONFIG.data / f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.sqlite3")
     }
 elif DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
-    # s; a server that is away is told of soon.
+    # s; an unreachable server is detected soon.
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
-# Readings have a file of their own: their writer never waits for a person's, nor a person for it.
+# Readings have a separate file, so that their writer and those of requests never wait for each other.
 READINGS_DATABASE = "default"
 if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
     READINGS_DATABASE = "readings"
@@ -131,19 +133,19 @@ if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
-            # Pages of SQLite's own size: chunks fill larger ones by three quarters at most.
+            # SQLite's default page size: chunks fill larger ones by three quarters at most.
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
         "TEST": {"NAME": str(CONFIG.data / f"test-readings-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.sqlite3")},
     }
-DATABASE_ROUTERS = ["telemetry.store.routing.ReadingsRouter"]
+DATABASE_ROUTERS = ["telemetry.store.router.ReadingsRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = CONFIG.redis_url or "redis://127.0.0.1:6379/0"
 CHANNEL_LAYERS = {
     "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
 }
-# Redis answers at once or is away: nobody waits for it longer than this.
+# Redis responds immediately or is unreachable: no request waits for it longer than this.
 REDIS_TIMEOUTS = {"socket_timeout": 3.0, "socket_connect_timeout": 3.0}
 CACHES = {
     "default": {
@@ -161,7 +163,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-PASSWORD_HASHERS = ["accounts.hashers.BoundedArgon2PasswordHasher"]
+PASSWORD_HASHERS = ["accounts.sign_in.security.BoundedArgon2PasswordHasher"]
 LOGIN_URL = "/sign-in/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/sign-in/"
@@ -176,11 +178,11 @@ AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
-AXES_CLIENT_IP_CALLABLE = "accounts.addresses.client_address"
-# What was typed is kept with a failure: names of fields that hold passwords, besides `password`.
+AXES_CLIENT_IP_CALLABLE = "accounts.sign_in.security.client_address"
+# Failed sign-ins are stored with their form data: fields with passwords to mask, besides `password`.
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "current", "new", "again"]
 
-SESSION_ENGINE = "accounts.sessions"
+SESSION_ENGINE = "accounts.sign_in.security"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 12 * 3600
@@ -189,7 +191,7 @@ CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "falconweb.views.csrf_failure"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = CONFIG.https
 if CONFIG.https:
-    # Of this name alone: what other names of the domain do is not this site's to say, nor to take back for a year.
+    # For this host name only: this site must not decide for other names of the domain, irrevocably for a year.
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if CONFIG.trusted_proxies else None
     SESSION_COOKIE_NAME = "__Host-falconweb"
@@ -197,8 +199,8 @@ if CONFIG.https:
     CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in CONFIG.allowed_hosts if host != "*"]
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-# Plotly begins with an empty <style> and adds its rules by script. This is the hash of nothing: it allows an empty
-# element and no inline style that says anything.
+# Plotly creates an empty <style> and adds its rules by script. This is the hash of the empty string: it allows an empty
+# element and no inline style with content.
 EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -226,7 +228,7 @@ STORAGES = {
 }
 SERVESTATIC_AUTOREFRESH = DEBUG
 SERVESTATIC_KEEP_ONLY_HASHED_FILES = True
-# Source maps are asked for by developers' tools alone, and as long as all the rest.
+# Only developer tools request source maps, and they are as large as all the rest.
 SERVESTATIC_SKIP_COMPRESS_EXTENSIONS = [*Compressor.SKIP_COMPRESS_EXTENSIONS, "map"]
 
 MAIL = MailServer.from_url(CONFIG.email_url)
@@ -241,7 +243,7 @@ LEASE_WARNING_SECONDS: tuple[int, ...] = CONFIG.lease_warning_seconds
 KEEP_SECONDS: tuple[int, int, int, int] = CONFIG.keep_seconds
 KEEP_EVENTS_SECONDS: int = CONFIG.keep_events_seconds
 
-# Of a form: as large as the gate lets in where an allocation file is typed or sent.
+# Of a form: the limit of asgi_middleware where an allocation file is typed or uploaded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * 2**20
 
 USE_TZ = True
@@ -249,7 +251,7 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 
 CELERY_BROKER_URL = REDIS_URL
-# Who hands something over does not wait for a broker that is away: beat asks again for what nobody took.
+# Callers do not wait for an unreachable broker: beat enqueues the task again.
 CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True, "max_retries": 0}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
@@ -280,7 +282,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget links": {"task": "links.forget", "schedule": 3600.0, "options": {"expires": 600}},
 }
 
-# Nothing outside is ever written to or read from by an export.
+# Exports never access anything outside of it.
 EXPORTS_FOLDER = Path(CONFIG.exports).resolve() if CONFIG.exports else CONFIG.data / "exports"
 
 REST_FRAMEWORK = {
@@ -290,11 +292,11 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["falconweb.api.fields.BoundedJSONParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "falconweb.api.negotiation.Negotiation",
-    "DEFAULT_PAGINATION_CLASS": "falconweb.api.fields.Page",
-    "DEFAULT_SCHEMA_CLASS": "falconweb.api.openapi.Described",
-    "EXCEPTION_HANDLER": "falconweb.api.problems.problem_response",
+    "DEFAULT_PARSER_CLASSES": ["core.api.fields.BoundedJSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "core.api.fields.FormatNegotiation",
+    "DEFAULT_PAGINATION_CLASS": "core.api.fields.BoundedPagination",
+    "DEFAULT_SCHEMA_CLASS": "falconweb.api.openapi.DocumentedAutoSchema",
+    "EXCEPTION_HANDLER": "falconweb.api.errors.problem_response",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
@@ -308,18 +310,18 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "ENUM_NAME_OVERRIDES": {
-        "AlertSeverityEnum": "telemetry.alerts.models.Severity",
-        "AlertScopeEnum": "telemetry.alerts.scopes.SCOPES",
+        "AlertSeverityEnum": "telemetry.alerts.models.AlertSeverity",
+        "AlertScopeEnum": "telemetry.alerts.rules.SCOPES",
         "RunStateEnum": "benchmarks.runs.models.Run.State",
         "ProvenanceEnum": "benchmarks.runs.models.Run.Provenance",
         "ScopeEnum": "accounts.models.Token.Scope",
         "ExportRunStateEnum": "telemetry.exports.models.ExportRun.State",
-        "EventSeverityEnum": "telemetry.events.models.Severity",
-        "LeaseStateEnum": "fabric.models.leases.Lease.State",
-        "HeldKindEnum": "fabric.models.leases.KINDS",
-        "PlanStateEnum": "fabric.models.operations.Plan.State",
-        "OperationStateEnum": "fabric.models.operations.Operation.State",
-        "FigureSourceEnum": "benchmarks.figures.shapes.SOURCES",
+        "EventSeverityEnum": "telemetry.events.models.EventSeverity",
+        "LeaseStateEnum": "fabric.leases.models.Lease.State",
+        "HeldKindEnum": "fabric.leases.models.KINDS",
+        "PlanStateEnum": "fabric.operations.models.Plan.State",
+        "OperationStateEnum": "fabric.operations.models.Operation.State",
+        "FigureSourceEnum": "benchmarks.figures.rows.MARK_SOURCES",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -327,7 +329,7 @@ SPECTACULAR_SETTINGS = {
     ],
 }
 
-# Warnings of libraries are lines of the log too.
+# Warnings of libraries are logged too.
 logging.captureWarnings(CONFIG.log == "json")
 LOGGING = {
     "version": 1,
@@ -340,10 +342,10 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": "INFO"},
     "loggers": {
         "axes": {"level": "WARNING"},
-        # Two lines for each task that beat sends say nothing.
+        # Celery's two lines per scheduled task are not informative.
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
     },
 }
-# W005 and W021 ask for HSTS of all subdomains and in browsers' lists: see SECURE_HSTS_SECONDS.
+# W005 and W021 recommend HSTS for all subdomains and preloading: see SECURE_HSTS_SECONDS.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]

@@ -1,4 +1,4 @@
-"""Static files under names that carry their content's hash, so that browsers may keep them for ever."""
+"""Static files with content hashes in their names, so that browsers may cache them indefinitely."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from servestatic.storage import CompressedManifestStaticFilesStorage
 
 
 class HashedStaticFilesStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # no types in the library
-    """Follows `import` between ES modules too, and answers plain names where nothing was collected (tests, DEBUG)."""
+    """Rewrites `import` between ES modules too, and returns plain names without collected files (tests, DEBUG)."""
 
     support_js_module_import_aggregation = True
     manifest_strict = False
 
 
 class StaticFiles(StaticFilesConfig):
-    """Leaves out what libraries bring for pages that we do not have; compressing it took most of a first start.
-
-    htmx's extensions have bare imports, which need a bundler.
-    """
+    """Omits files of libraries for pages that the site does not have; compressing them took most of a first start."""
 
     ignore_patterns: ClassVar[list[str]] = [  # type: ignore[misc]
         *StaticFilesConfig.ignore_patterns,
-        "ext", "htmax-*", "htmx-4*", "htmx-2.js",  # of django_htmx
         "rest_framework",
         "redoc", "oauth2-redirect.*", "swagger-ui-standalone-preset.*",  # of drf_spectacular_sidecar
         "package.json", "README.md",

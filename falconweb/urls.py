@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.urls import include, path
 
 from falconweb.metrics import Metrics
+from falconweb.patterns import patterns
 
 handler500 = "falconweb.views.server_error"
 urlpatterns = [
@@ -15,3 +17,5 @@ urlpatterns = [
     path("", include("telemetry.urls")),
     path("benchmarks/", include("benchmarks.urls")),
 ]
+if settings.DEBUG:
+    urlpatterns.append(path("patterns/", patterns, name="patterns"))

@@ -1,4 +1,4 @@
-"""Pages of no room."""
+"""Pages that belong to no application."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
 
 from accounts.audit.context import note_sentence, request_id
-from falconweb.api.problems import CONTENT_TYPE, PREFIX, RETRY_AFTER, problem_document
-from falconweb.database import database_away
-from falconweb.errors import FalconWebError, Unavailable
+from core.errors import FalconWebError, Unavailable
+from falconweb.api.errors import CONTENT_TYPE, PREFIX, RETRY_AFTER, database_unavailable, problem_document
 
 logger = logging.getLogger(__name__)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Say what to do about a form that is too old, or that is not this site's."""
+    """Explain a form that has expired or comes from another site."""
     sentence = (
         "This form is too old, or it came from another page. Go back, load the page again and send it once more. "
         "Cookies must be allowed."
@@ -29,15 +28,15 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Say that an error of the site happened, with the id under which the log tells more."""
-    if away := database_away(sys.exc_info()[1]):
-        return database_error(request, away)
+    """Report a server error with its id in the log."""
+    if away := database_unavailable(sys.exc_info()[1]):
+        return database_error_response(request, away)
     # Django writes the traceback just before.
     logger.error("The error before this line has the reference %s", request_id())
     return HttpResponse(render_to_string("500.html", {"reference": request_id()}), status=500)
 
 
-def error_answer(request: HttpRequest, error: FalconWebError) -> HttpResponse:
+def error_response(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     """Return an error as a page with its sentence and an id to quote, or as a problem document of the API."""
     note_sentence(error.sentence)
     if request.path.startswith(PREFIX):
@@ -48,11 +47,11 @@ def error_answer(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     return render(request, template, context, status=error.status)
 
 
-def database_error(request: HttpRequest, error: Unavailable) -> HttpResponse:
-    """Say that the database does not answer, on a page that asks it for nothing."""
+def database_error_response(request: HttpRequest, error: Unavailable) -> HttpResponse:
+    """Report that the database does not answer, on a page that does not query it."""
     logger.warning("%s %s had no database (%s)", request.method, request.path, request_id())
     if request.path.startswith(PREFIX):
-        answer = error_answer(request, error)
+        answer = error_response(request, error)
     else:
         note_sentence(error.sentence)
         page = render_to_string("503.html", {"sentence": error.sentence, "reference": request_id()})
@@ -61,16 +60,16 @@ def database_error(request: HttpRequest, error: Unavailable) -> HttpResponse:
     return answer
 
 
-def nothing_to_see(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
-    """Return the page for an address that only forms are sent to, in the place of an empty answer."""
-    context = {"above": _above(request.path), "reference": request_id()}
+def method_not_allowed(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
+    """Return an error page for a URL that accepts only POST, instead of an empty response."""
+    context = {"above": _parent_page(request.path), "reference": request_id()}
     answer = render(request, "405.html", context, status=refused.status_code)
     answer["Allow"] = refused["Allow"]
     return answer
 
 
-def _above(path: str) -> str:
-    """Return the address of the page that an address belongs to, by its name: the nearest above that there is."""
+def _parent_page(path: str) -> str:
+    """Return the page that a URL belongs to: the nearest existing parent."""
     parts = path.strip("/").split("/")[:-1]
     while parts:
         above = f"/{'/'.join(parts)}/"

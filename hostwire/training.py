@@ -1,7 +1,7 @@
-"""What a run of a benchmark is, and what a host tells of one: shapes that the site, the agent and the trainer share.
+"""Specification and events of a benchmark run: structs that the site, the agent and the trainer share.
 
-Sizes are in bytes, times in seconds, shares 0 to 1. What happens in a run is told as a sequence of events, each one
-line of JSON; the site reads it from a number on, so that nothing is lost or told twice when a worker dies.
+Sizes are in bytes, times in seconds, shares 0 to 1. A run reports a sequence of events, each a line of JSON; the site
+reads it from a number on, so that no event is lost or duplicated when a worker dies.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-Precision = Literal["fp32", "fp16", "bf16"]  # of the arithmetic; fp16 and bf16 are mixed precision
-Strategy = Literal["single", "dp", "ddp", "sharded"]  # sharded: parameters, gradients and optimiser over all devices
+Precision = Literal["fp32", "fp16", "bf16"]  # fp16 and bf16 are mixed precision
+Strategy = Literal["single", "dp", "ddp", "sharded"]  # sharded: parameters, gradients, optimiser over all devices
 Backend = Literal["cpu", "cuda"]
 Executor = Literal["torch", "simulated"]
-# Where a figure comes from. Never two of them in one mark of a chart without saying so.
+# The origin of a figure. A chart mark that combines two of them must say so.
 Provenance = Literal["measured", "simulated", "predicted", "imported"]
 Option = int | float | str | bool
-# The environment variable by which an agent tells the trainer which drive was chosen: a folder there, or its device.
+# The environment variable that names the chosen drive to the trainer: a folder on it, or its device file.
 DRIVE_VARIABLE: Final = "FALCONWEB_DRIVE"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
@@ -26,26 +26,26 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 
 
 class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All that decides what a run does, apart from where: two runs with one hash are repetitions of each other.
+    """All parameters of a run but its location: runs with the same hash are repetitions of each other.
 
-    `batch` is for one device, `accumulation` batches make a step. `options` are the workload's own sizes (sequence
-    length, image side, message sizes). `command` is given for the workload 'command' alone.
+    `batch` is per device; a step has `accumulation` batches. `options` are the workload's own sizes (sequence length,
+    image side, message sizes). Only the workload 'command' has a `command`.
     """
 
     workload: str
     framework: Literal["pytorch"] = "pytorch"
-    devices: Positive = 1  # ranks; for dp the devices of the one process
+    devices: Positive = 1  # ranks; for dp the devices of the single process
     batch: Positive = 1
     accumulation: Positive = 1
     steps: Positive = 10  # timed
     warmup: Count = 3
     precision: Precision = "fp32"
-    gradient: Precision = "fp32"  # what is sent between devices
+    gradient: Precision = "fp32"  # of the data sent between devices
     strategy: Strategy = "ddp"
     compile: bool = False
-    bucket_bytes: Positive = 25 * 2**20  # of gradients that are sent together
+    bucket_bytes: Positive = 25 * 2**20  # bucket of gradients that are sent together
     loader_workers: Count = 0
-    threads: Count = 0  # of the host's CPU a process; 0: the library's own choice
+    threads: Count = 0  # CPU threads per process; 0: the library's default
     seed: Count = 0
     backend: Backend = "cuda"
     options: dict[str, Option] = {}
@@ -53,7 +53,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def processes(self) -> int:
-        """One a device, and a single one for 'single' and 'dp'."""
+        """One per device, and a single one for 'single' and 'dp'."""
         return 1 if self.strategy in ("single", "dp") else self.devices
 
     @property
@@ -68,25 +68,25 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a simulated run does with one device: shares of compute and memory, mean traffic in bytes a second.
+    """The load of a simulated run on one device: shares of compute and memory, mean traffic in bytes per second.
 
-    Devices without an address are, in their order, the GPUs that the run was given and no other one names, the host's
-    own last, then what else it was given. `peer_share` of the traffic is with devices of the same drawer, and does not
+    Devices without an address are assigned in this order: the run's GPUs that no other device names, the host's own
+    last, then the run's other devices. `peer_share` of the traffic is with devices of the same drawer, and does not
     reach the host.
     """
 
     address: str = ""  # PCIe address on the host
     share: float = 0.0
-    memory_share: float = 0.0  # of its memory that is in use
+    memory_share: float = 0.0  # share of its memory in use
     to_device: float = 0.0
     from_device: float = 0.0
     peer_share: float = 0.0
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """How a simulated run goes: median and relative spread (of the logarithm) of a step, and what it does to devices.
+class SimulationProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The course of a simulated run: median and relative spread (of the logarithm) of a step, and the device loads.
 
-    `fails` lets it end badly, for tests and exercises: 'out_of_memory', 'crash' or 'hang' after `fails_at` steps.
+    `fails` makes it fail, for tests and exercises: 'out_of_memory', 'crash' or 'hang' after `fails_at` steps.
     """
 
     step_seconds: float
@@ -95,17 +95,17 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceProfile, ...] = ()
     host_cpu_share: float = 0.0
     host_memory_bytes: float = 0.0
-    disk_read: float = 0.0  # bytes a second
+    disk_read: float = 0.0  # bytes per second
     first_loss: float = 0.0
     last_loss: float = 0.0
     fails: Literal["", "out_of_memory", "crash", "hang"] = ""
     fails_at: Count = 0
-    # Results that are no step times: of the bandwidth tests.
+    # Results other than step times: of the bandwidth tests.
     result: dict[str, Any] = {}
 
 
 class Software(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run ran on, '' where it is not known."""
+    """The software and hardware of a run, '' where unknown."""
 
     python: str = ""
     framework: str = ""  # 'torch 2.13.0+cpu'
@@ -121,22 +121,22 @@ class Software(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     commit: str = ""
 
 
-class Began(msgspec.Struct, frozen=True, tag_field="kind", tag="began"):
-    """The processes run: what on."""
+class RunStarted(msgspec.Struct, frozen=True, tag_field="kind", tag="began"):
+    """The processes have started, in this environment."""
 
     at: float
     software: Software
 
 
-class Phase(msgspec.Struct, frozen=True, tag_field="kind", tag="phase"):
-    """Something new begins: 'build', 'warmup', 'timed', 'no_sync' (steps without exchange of gradients), 'finish'."""
+class PhaseStarted(msgspec.Struct, frozen=True, tag_field="kind", tag="phase"):
+    """A phase begins: 'build', 'warmup', 'timed', 'no_sync' (steps without gradient exchange) or 'finish'."""
 
     at: float
     name: str
 
 
-class Steps(msgspec.Struct, frozen=True, tag_field="kind", tag="steps"):
-    """Steps that ended: `first` counts from 0 within the phase. Seconds of rank 0 after all ranks were waited for."""
+class StepsCompleted(msgspec.Struct, frozen=True, tag_field="kind", tag="steps"):
+    """Completed steps: `first` counts from 0 within the phase. Seconds of rank 0, after a barrier of all ranks."""
 
     at: float  # when the last of them ended
     phase: str
@@ -145,36 +145,36 @@ class Steps(msgspec.Struct, frozen=True, tag_field="kind", tag="steps"):
     loss: tuple[float | None, ...] = ()
 
 
-class Reading(msgspec.Struct, frozen=True, tag_field="kind", tag="reading"):
-    """Readings of one moment, name to value: those of READINGS, of a device 'gpu/0000:41:00.0/utilisation'."""
+class RunReading(msgspec.Struct, frozen=True, tag_field="kind", tag="reading"):
+    """Readings at one time, name to value: those of READINGS, for a device 'gpu/0000:41:00.0/utilisation'."""
 
     at: float
-    interval: float  # seconds that a mean or a rate is over; 0: of a moment
+    interval: float  # seconds over which a mean or rate is taken; 0: instantaneous
     source: str  # 'nvml', 'procfs', 'simulated'
     values: dict[str, float]
 
 
-class Result(msgspec.Struct, frozen=True, tag_field="kind", tag="result"):
-    """Figures that are no step times, by name: {"bandwidth": [[..]]}, with their units: {"bandwidth": "GB/s"}."""
+class RunResult(msgspec.Struct, frozen=True, tag_field="kind", tag="result"):
+    """Figures other than step times, by name: {"bandwidth": [[..]]}, with their units: {"bandwidth": "GB/s"}."""
 
     at: float
     values: dict[str, Any]
     units: dict[str, str] = {}
 
 
-class Trouble(msgspec.Struct, frozen=True, tag_field="kind", tag="trouble"):
-    """Something went wrong; `what` is 'out_of_memory', 'crash', 'hang', 'limit', 'lost' or 'refused'."""
+class RunFailed(msgspec.Struct, frozen=True, tag_field="kind", tag="trouble"):
+    """A failure; `what` is 'out_of_memory', 'crash', 'hang', 'limit', 'lost' or 'refused'."""
 
     at: float
     what: str
     sentence: str
 
 
-Event = Began | Phase | Steps | Reading | Result | Trouble
+RunEvent = RunStarted | PhaseStarted | StepsCompleted | RunReading | RunResult | RunFailed
 event_encoder = msgspec.json.Encoder()
-event_decoder = msgspec.json.Decoder(Event)
+event_decoder = msgspec.json.Decoder(RunEvent)
 
-# Readings of a run by the last part of their name: unit, and what it is.
+# Readings of a run by the last part of their name: unit and label.
 READINGS: dict[str, tuple[str, str]] = {
     "utilisation": ("share", "GPU in use"),
     "memory_share": ("share", "GPU memory busy"),
@@ -192,10 +192,10 @@ READINGS: dict[str, tuple[str, str]] = {
 RunState = Literal["running", "ended", "unknown"]
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host tells of one run since `first_event` and since byte `first_byte` of its log.
+class RunUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """The news of a run since `first_event` and since byte `first_byte` of its log.
 
-    `more` says that not all fitted. 'ended' with exit_code None: nobody knows how (its keeper was killed).
+    `more`: not everything fitted. 'ended' with exit_code None: the result is unknown (its supervisor was killed).
     """
 
     run: str
@@ -204,7 +204,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     cancelled: bool = False
     first_event: Count = 0
-    events: tuple[Event, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     first_byte: Count = 0
     log: str = ""
     next_byte: Count = 0

@@ -50,11 +50,11 @@ class Account:
         return hashlib.sha256(self._salt + password.encode()).digest()
 
     def accepts(self, password: str) -> bool:
-        """Tell whether the password is right and the account enabled."""
+        """Return whether the password is correct and the account enabled."""
         return self.enabled and hmac.compare_digest(self._digest, self._hash(password))
 
     def may(self, *privileges: str) -> bool:
-        """Tell whether the account's role has one of the privileges."""
+        """Return whether the account's role has one of the privileges."""
         return any(privilege in ROLES[self.role] for privilege in privileges)
 
 
@@ -111,7 +111,7 @@ class Accounts:
         return None
 
     def open_session(self, account: Account, created: str, origin: str) -> Session:
-        """Open a session for an account that has shown its password."""
+        """Open a session for an authenticated account."""
         self._number += 1
         session = Session(f"s{self._number}", secrets.token_hex(16), account.name, created, origin)
         self.sessions[session.id] = session
@@ -144,7 +144,7 @@ class Accounts:
         return account
 
     def change(self, account: Account, body: dict[str, Any], by: Account) -> None:
-        """Apply a PATCH: everything for whom may configure users, for oneself the password alone (else 403)."""
+        """Apply a PATCH: all properties with the privilege to configure users, else one's own password (or 403)."""
         if not by.may("ConfigureUsers"):
             if by.name != account.name or set(body) - {"Password"}:
                 raise forbidden()

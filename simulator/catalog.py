@@ -1,4 +1,4 @@
-"""The models of hardware that a lab is built of, with their true vendor and device IDs."""
+"""The hardware models of labs, with their real vendor and device IDs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0}
 GENERATIONS = tuple(LANE_GBPS)
 
 
-class Kind(StrEnum):
-    """What a device is to the host that it is attached to."""
+class DeviceModelKind(StrEnum):
+    """The PCI properties of a device on its host."""
 
     GPU = "GPU"
     DRIVE = "Drive"
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 class DeviceModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model of a PCIe device; IDs are hexadecimal strings, power is in watts."""
 
-    kind: Kind
+    kind: DeviceModelKind
     manufacturer: str
     model: str
     part_number: str
@@ -46,7 +46,7 @@ class DeviceModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 DEVICE_MODELS: dict[str, DeviceModel] = {
     "V100-PCIE-16GB": DeviceModel(
-        kind=Kind.GPU,
+        kind=DeviceModelKind.GPU,
         manufacturer="NVIDIA",
         model="Tesla V100-PCIE-16GB",
         part_number="900-2G500-0000-000",
@@ -63,7 +63,7 @@ DEVICE_MODELS: dict[str, DeviceModel] = {
         transmit_share=0.26,
     ),
     "P100-PCIE-16GB": DeviceModel(
-        kind=Kind.GPU,
+        kind=DeviceModelKind.GPU,
         manufacturer="NVIDIA",
         model="Tesla P100-PCIE-16GB",
         part_number="900-2H400-0000-000",
@@ -80,7 +80,7 @@ DEVICE_MODELS: dict[str, DeviceModel] = {
         transmit_share=0.2,
     ),
     "SSDPEDKX040T7": DeviceModel(
-        kind=Kind.DRIVE,
+        kind=DeviceModelKind.DRIVE,
         manufacturer="Intel",
         model="SSDPEDKX040T7",
         part_number="SSDPEDKX040T7",
@@ -98,7 +98,7 @@ DEVICE_MODELS: dict[str, DeviceModel] = {
         transmit_share=0.7,
     ),
     "MCX555A-ECAT": DeviceModel(
-        kind=Kind.NETWORK,
+        kind=DeviceModelKind.NETWORK,
         manufacturer="Mellanox",
         model="ConnectX-5 MCX555A-ECAT",
         part_number="MCX555A-ECAT",
@@ -114,7 +114,7 @@ DEVICE_MODELS: dict[str, DeviceModel] = {
         transmit_share=0.5,
     ),
     "ALVEO-U250": DeviceModel(
-        kind=Kind.CUSTOM,
+        kind=DeviceModelKind.CUSTOM,
         manufacturer="Xilinx",
         model="Alveo U250",
         part_number="A-U250-P64G-PQ-G",

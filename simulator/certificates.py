@@ -40,7 +40,7 @@ class ServerCertificate:
 
 
 def server_certificate(folder: Path) -> ServerCertificate:
-    """Return the certificate kept in a folder, made there on the first call or when it has run out."""
+    """Return the certificate in a folder, created there on the first call or after it has expired."""
     folder.mkdir(parents=True, exist_ok=True)
     certificate_file, key_file = folder / "simulator.pem", folder / "simulator.key"
     certificate: x509.Certificate | None = None
@@ -53,15 +53,15 @@ def server_certificate(folder: Path) -> ServerCertificate:
 
 
 def load_pem(context: ssl.SSLContext, pem: str) -> str:
-    """Let a TLS context serve the certificate and key of a PEM text from now on; returns the certificate's PEM.
+    """Load the certificate and key of a PEM text into a TLS context; returns the certificate's PEM.
 
-    Raises ssl.SSLError or ValueError for a text without both, or where they do not belong together.
+    Raises ssl.SSLError or ValueError for a text without both, or where they do not match.
     """
     certificate = x509.load_pem_x509_certificate(pem.encode())
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(pem)
         file.flush()
-        # A trial first: a context keeps what it was given even where the key does not fit.
+        # Tried on another context first: a context keeps the certificate even if the key does not match.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file.name)
         context.load_cert_chain(file.name)
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
@@ -102,7 +102,7 @@ def _make(certificate_file: Path, key_file: Path) -> x509.Certificate:
     key_pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    # Two chassis may start on one folder at once: each file appears whole, and the key is the owner's alone.
+    # Two chassis may start on one folder concurrently: files are written atomically, and only the owner reads the key.
     _write(key_file, key_pem, 0o600)
     _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     return certificate

@@ -15,11 +15,10 @@ from pathlib import Path
 from aiohttp import web
 
 from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD
-from simulator.control import Control
-from simulator.hostsite import HostError
+from simulator.control import ControlHandlers
+from simulator.host_state import HostError
 from simulator.lab import Lab, LabError
-from simulator.options import OptionError, lab_of, parser
-from simulator.simulation import ADDRESS, Simulation
+from simulator.simulation import ADDRESS, OptionError, Simulation, argument_parser, lab_from_options
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +26,12 @@ TICK_SECONDS = 0.1
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the simulator until it is told to end; returns the exit status."""
+    """Run the simulator until it is terminated; returns the exit status."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    made = parser()
+    made = argument_parser()
     options = made.parse_args(arguments)
     try:
-        lab = lab_of(options)
+        lab = lab_from_options(options)
     except OptionError as error:
         made.error(str(error))
     except LabError as error:
@@ -70,7 +69,7 @@ async def _serve(options: argparse.Namespace, lab: Lab, password: str) -> None:
         print(f"certificate {simulation.certificate.certificate.resolve()}")
         runner = None
         if options.control_port is not None:
-            runner = web.AppRunner(Control(simulation).application(), access_log=None)
+            runner = web.AppRunner(ControlHandlers(simulation).application(), access_log=None)
             await runner.setup()
             await web.TCPSite(runner, ADDRESS, options.control_port).start()
             print(f"control http://{ADDRESS}:{runner.addresses[0][1]}")
@@ -84,7 +83,7 @@ async def _serve(options: argparse.Namespace, lab: Lab, password: str) -> None:
 
 
 async def _tick(simulation: Simulation) -> None:
-    """Keep time going where nobody asks, so that events come when they are due."""
+    """Advance the simulated time without requests, so that events are sent when they are due."""
     failing: set[str] = set()
     while True:
         await asyncio.sleep(TICK_SECONDS)
@@ -93,10 +92,10 @@ async def _tick(simulation: Simulation) -> None:
                 falcon.advance()
                 failing.discard(falcon.name)
             except Exception:
-                # One chassis that fails (somebody removed the folder of its hosts) stops neither the others nor what is
-                # played after a reset.
+                # A failing chassis (such as one whose hosts' folder was removed) stops neither the others
+                # nor the simulation after a reset.
                 if falcon.name not in failing:
-                    logger.exception("%s does not go on", falcon.name)
+                    logger.exception("%s stopped", falcon.name)
                 failing.add(falcon.name)
             if number % 20 == 19:
                 await asyncio.sleep(0)

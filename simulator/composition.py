@@ -1,4 +1,4 @@
-"""Attaching, detaching, modes, ports and cables: the BMC's side of composition, with its refusals."""
+"""Attaching, detaching, modes, ports and cables: the BMC's part of composition, with its refusals."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.errors import RedfishError, conflict
-from simulator.events import Actor, Events
+from simulator.events import Actor, EventLog
 from simulator.physics import Physics
 from simulator.rules import MODES, Mode, refusal
-from simulator.state import ChassisState, Drawer, HostPort, Slot
+from simulator.state import ChassisState, SimulatedDrawer, SimulatedHostPort, SimulatedSlot
 
 FABRIC = "/redfish/v1/Fabrics/PCIe"
 ZONES = f"{FABRIC}/Zones"
@@ -17,24 +17,24 @@ SYSTEMS = "/redfish/v1/Systems"
 
 
 class Composer:
-    """Changes who has what; every change is checked whole before anything is switched.
+    """Changes attachments; each change is validated completely before anything is switched.
 
     With `blocks` the devices of a host port are the resource blocks of its computer system, else the endpoints of its
-    zone. `by` is whose request it is, for the log.
+    zone. `by` is the origin of the request, for the log.
     """
 
-    def __init__(self, state: ChassisState, physics: Physics, events: Events, *, blocks: bool = False) -> None:
+    def __init__(self, state: ChassisState, physics: Physics, events: EventLog, *, blocks: bool = False) -> None:
         self._state = state
         self._physics = physics
         self._events = events
         self._blocks = blocks
         self._holder, self._member = ("system", "resource block") if blocks else ("zone", "endpoint")
 
-    def holder_uri(self, port: HostPort) -> str:
-        """Return the zone of a host port, or its computer system: what holds the port's devices."""
+    def holder_uri(self, port: SimulatedHostPort) -> str:
+        """Return the zone of a host port, or its computer system, which contains the port's devices."""
         return f"{SYSTEMS if self._blocks else ZONES}/{port.endpoint}"
 
-    def slots_of_list(self, port: HostPort, endpoints: Sequence[str]) -> list[Slot]:
+    def slots_of_list(self, port: SimulatedHostPort, endpoints: Sequence[str]) -> list[SimulatedSlot]:
         """Return the slots that a zone's new list of endpoint Ids names.
 
         Refuses a list without the zone's host port (409), with another zone's host port (409),
@@ -61,10 +61,10 @@ class Composer:
             slots.append(slot)
         return slots
 
-    def slots_with(self, port: HostPort, name: str, *, add: bool) -> list[Slot]:
+    def slots_with(self, port: SimulatedHostPort, name: str, *, add: bool) -> list[SimulatedSlot]:
         """Return the slots of a host port as they are now, with one more or one less, named as its endpoint is.
 
-        Refuses to take out what is not in (404), and what `slots_of_list` refuses.
+        Refuses to remove a missing one (404), and refuses as `slots_of_list` does.
         """
         listed = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
         if add and name not in listed:
@@ -80,8 +80,8 @@ class Composer:
             listed.remove(name)
         return self.slots_of_list(port, listed)
 
-    def check(self, port: HostPort, slots: Sequence[Slot]) -> None:
-        """Refuse with 409 what the rules of the drawer forbid; nothing is changed."""
+    def check(self, port: SimulatedHostPort, slots: Sequence[SimulatedSlot]) -> None:
+        """Refuse with 409 changes that the rules of the drawer forbid; nothing is changed."""
         drawer = self._state.drawers[port.drawer]
         if drawer.changing_to is not None:
             raise conflict(f"The mode of drawer {drawer.number} is being changed; wait for its task to end.")
@@ -104,7 +104,7 @@ class Composer:
             raise conflict(reason)
 
     @staticmethod
-    def _check_ports(port: HostPort, slot: Slot) -> None:
+    def _check_ports(port: SimulatedHostPort, slot: SimulatedSlot) -> None:
         if not slot.link.configured:
             raise conflict(
                 f"The port {slot.link.port} of drawer {slot.drawer} is an UnconfiguredPort; "
@@ -116,8 +116,8 @@ class Composer:
                 "make it an UpstreamPort before devices are attached."
             )
 
-    def apply(self, port: HostPort, slots: Sequence[Slot], by: Actor | None = None) -> None:
-        """Make the slots the zone's devices: detach what is not in the list, attach and train what is new."""
+    def apply(self, port: SimulatedHostPort, slots: Sequence[SimulatedSlot], by: Actor | None = None) -> None:
+        """Set the devices of a zone: detach those not in the list, attach and train the new ones."""
         drawer = self._state.drawers[port.drawer]
         kept = {slot.number for slot in slots}
         before = list(port.slots)
@@ -134,15 +134,15 @@ class Composer:
             port.revision += 1
             self._holder_changed(port, by)
 
-    def _detach(self, drawer: Drawer, port: HostPort, slot: Slot) -> None:
+    def _detach(self, drawer: SimulatedDrawer, port: SimulatedHostPort, slot: SimulatedSlot) -> None:
         was_up = slot.link.status == "LinkUp"
         slot.attached_to = None
         self._physics.drop(slot.link, present=slot.present is not None)
         if was_up:
             self._physics.announce_link(drawer.number, slot.link)
 
-    def lose(self, slot: Slot) -> None:
-        """Take a device out without warning: its endpoint goes, and its zone loses it."""
+    def lose(self, slot: SimulatedSlot) -> None:
+        """Remove a device by surprise: its endpoint disappears, and its zone loses it."""
         slot.removed = True
         drawer = self._state.drawers[slot.drawer]
         if slot.attached_to is not None:
@@ -160,18 +160,18 @@ class Composer:
             origin=uri,
         )
 
-    def restore(self, slot: Slot) -> None:
-        """Plug a lost device in again; it comes back unattached."""
+    def restore(self, slot: SimulatedSlot) -> None:
+        """Reinsert a removed device; it is unattached."""
         slot.removed = False
         self._physics.drop(slot.link, present=slot.present is not None)
         uri = f"/redfish/v1/Chassis/drawer{slot.drawer}/PCIeDevices/slot{slot.number}"
         self._events.emit("ResourceEvent.1.3.ResourceCreated", "The resource was created successfully.", origin=uri)
 
-    def allowed_modes(self, drawer: Drawer) -> list[Mode]:
-        """Return the modes that the drawer's allocation of now fits."""
+    def allowed_modes(self, drawer: SimulatedDrawer) -> list[Mode]:
+        """Return the modes that the drawer's present allocation satisfies."""
         return [mode for mode in MODES if refusal(mode, drawer.allocation()) is None]
 
-    def check_mode(self, drawer: Drawer, mode: Mode) -> None:
+    def check_mode(self, drawer: SimulatedDrawer, mode: Mode) -> None:
         """Refuse with 409 a mode that the drawer's allocation breaks."""
         if drawer.changing_to is not None:
             raise conflict(f"The mode of drawer {drawer.number} is already being changed to {drawer.changing_to}.")
@@ -179,8 +179,8 @@ class Composer:
         if reason:
             raise conflict(reason)
 
-    def set_mode(self, drawer: Drawer, mode: Mode, by: Actor | None = None) -> None:
-        """Put a drawer into a mode."""
+    def set_mode(self, drawer: SimulatedDrawer, mode: Mode, by: Actor | None = None) -> None:
+        """Set the mode of a drawer."""
         drawer.mode = mode
         self._events.emit(
             "H3Falcon.1.0.DrawerModeChanged",
@@ -191,18 +191,18 @@ class Composer:
             by=by,
         )
 
-    def check_port_type(self, place: Slot | HostPort) -> None:
-        """Refuse with 409 to change the type of a port that something is attached over."""
+    def check_port_type(self, place: SimulatedSlot | SimulatedHostPort) -> None:
+        """Refuse with 409 to change the type of a port with an attachment."""
         drawer = self._state.drawers[place.drawer]
         if drawer.changing_to is not None:
             raise conflict(f"The mode of drawer {drawer.number} is being changed; wait for its task to end.")
-        if isinstance(place, Slot) and place.attached_to is not None:
+        if isinstance(place, SimulatedSlot) and place.attached_to is not None:
             owner = drawer.host_ports[place.attached_to].endpoint
             raise conflict(
                 f"{place.endpoint} is attached in the {self._holder} {owner}; "
                 f"detach it before the type of its port {place.link.port} is changed."
             )
-        if isinstance(place, HostPort) and place.slots:
+        if isinstance(place, SimulatedHostPort) and place.slots:
             raise conflict(
                 f"The {self._holder} {place.endpoint} has devices; "
                 f"detach them before the type of the host port {place.name} is changed."
@@ -210,14 +210,14 @@ class Composer:
 
     def set_port(
         self,
-        place: Slot | HostPort,
+        place: SimulatedSlot | SimulatedHostPort,
         *,
         configured: bool,
         lanes: int,
         enabled: bool,
         by: Actor | None = None,
     ) -> None:
-        """Configure a port; its link trains anew where that changes what it may do."""
+        """Configure a port; its link retrains where that changes its limits."""
         link = place.link
         before = (link.configured, link.configured_lanes, link.enabled)
         if before == (configured, lanes, enabled):
@@ -227,10 +227,10 @@ class Composer:
         if place.in_use:
             self._physics.train(link, self._physics.time)
         elif link.status in ("LinkUp", "Starting", "Training"):
-            present = place.host is not None if isinstance(place, HostPort) else place.present is not None
+            present = place.host is not None if isinstance(place, SimulatedHostPort) else place.present is not None
             self._physics.drop(link, present=present)
             if was_up:
-                self._physics.announce_link(place.drawer, link, upstream=isinstance(place, HostPort))
+                self._physics.announce_link(place.drawer, link, upstream=isinstance(place, SimulatedHostPort))
         switch = f"drawer{place.drawer}_switch"
         origin = f"{FABRIC}/Switches/{switch}/Ports/{link.port}"
         if enabled != before[2]:
@@ -246,12 +246,12 @@ class Composer:
         if (configured, lanes) != before[:2]:
             self._events.changed(origin, by=by)
 
-    def recable(self, port: HostPort, host: str | None) -> None:
-        """Move the cable of a host port, as a person does: to another host, or out (None).
+    def recable(self, port: SimulatedHostPort, host: str | None) -> None:
+        """Move the cable of a host port manually: to another host, or out (None).
 
-        The upstream link is gone at once and trains with the new host. What is attached stays attached: its links get
-        the hot reset that a switch sends down when its upstream link is lost, and train anew; no host reaches the
-        devices until the upstream link is up again.
+        The upstream link goes down immediately and trains with the new host. Attached devices stay attached: their
+        links get the hot reset that a switch sends downstream when its upstream link is lost, and retrain; no host
+        reaches the devices until the upstream link is up again.
         """
         if port.host == host:
             return
@@ -283,7 +283,7 @@ class Composer:
             origin=f"{FABRIC}/Endpoints/{port.endpoint}",
         )
 
-    def _holder_changed(self, port: HostPort, by: Actor | None = None) -> None:
+    def _holder_changed(self, port: SimulatedHostPort, by: Actor | None = None) -> None:
         if self._blocks:
             self._events.changed(self.holder_uri(port), by=by)
             return

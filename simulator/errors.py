@@ -32,7 +32,7 @@ class RedfishError(Exception):
         self.headers = headers or {}
 
     def body(self) -> Body:
-        """Return the error as the specification wants it."""
+        """Return the error in the format of the specification."""
         info: Body = {
             "@odata.type": "#Message.v1_3_0.Message",
             "MessageId": self.message_id,
@@ -47,7 +47,7 @@ class RedfishError(Exception):
 
 
 def not_found(uri: str) -> RedfishError:
-    """Return the refusal of a URI where there is nothing."""
+    """Return the refusal of a URI without a resource."""
     return RedfishError(
         404, "ResourceMissingAtURI", f"The resource at the URI '{uri}' was not found.", arguments=(uri,)
     )
@@ -87,7 +87,7 @@ def property_value(name: str, value: object) -> RedfishError:
 
 
 def property_missing(name: str) -> RedfishError:
-    """Return the refusal of a request without a property that it needs."""
+    """Return the refusal of a request without a required property."""
     return RedfishError(
         400,
         "PropertyMissing",

@@ -1,4 +1,4 @@
-"""Events: what happened, kept in the log, sent to event streams and to subscribers."""
+"""Events: stored in the log, sent to event streams and to subscribers."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ DELIVERY_ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Actor:
-    """Who asked for a change: the account, and the address that the request came from."""
+    """The origin of a change: the account and the client address of the request."""
 
     account: str
     address: str
 
     @property
     def origin_address(self) -> str:
-        """The address with its scheme, as OriginAddress wants it."""
+        """The address with its scheme, as in OriginAddress."""
         return f"https://[{self.address}]" if ":" in self.address else f"https://{self.address}"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One thing that happened; its number is the Id of its log entry and its EventId."""
+class EventLogEntry:
+    """One event; its number is the Id of its log entry and its EventId."""
 
     number: int
     created: str
@@ -71,7 +71,7 @@ class Entry:
         return record
 
     def log_entry(self) -> Body:
-        """Return the entry of the log; one that a client's request gave rise to names the account and its address."""
+        """Return the log entry; one caused by a client's request names the account and its address."""
         body: Body = {
             "@odata.id": f"{LOG_URI}/Entries/{self.number}",
             "@odata.type": "#LogEntry.v1_21_0.LogEntry",
@@ -96,7 +96,7 @@ class Entry:
         return body
 
     def payload(self, context: str, *, named: bool = True) -> bytes:
-        """Return the whole Event resource as JSON; what is not `named` has no id of its own, as some services do it."""
+        """Return the Event resource as JSON; without `named` it has no id, as with some services."""
         if not named:
             record = {name: value for name, value in self.event_record().items() if name not in {"EventId", "LogEntry"}}
             return msgspec.json.encode({"@odata.type": "#Event.v1_13_0.Event", "Name": "Event", "Events": [record]})
@@ -119,23 +119,23 @@ class Subscription:
     context: str
     destination: str | None
     prefixes: tuple[str, ...] = ()
-    queue: asyncio.Queue[Entry | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1000))
+    queue: asyncio.Queue[EventLogEntry | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1000))
     sender: asyncio.Task[None] | None = None
     is_connected: Callable[[], bool] = lambda: True
 
-    def wants(self, entry: Entry) -> bool:
-        """Tell whether the subscriber asked for messages of this registry."""
+    def wants(self, entry: EventLogEntry) -> bool:
+        """Return whether the subscriber requested messages of this registry."""
         return not self.prefixes or entry.message_id.split(".", 1)[0] in self.prefixes
 
 
-class Events:
+class EventLog:
     """The event log and its subscribers; the log survives a reboot of the BMC, subscriptions do not."""
 
     def __init__(self, timestamp: Callable[[], str]) -> None:
         self._timestamp = timestamp
-        self.entries: dict[int, Entry] = {}
-        # All that happened, whatever became of the log: what others kept of it can be held against this.
-        self.told: deque[Entry] = deque(maxlen=MAX_REMEMBERED)
+        self.entries: dict[int, EventLogEntry] = {}
+        # All events, also those no longer in the log, to compare clients' records with.
+        self.told: deque[EventLogEntry] = deque(maxlen=MAX_REMEMBERED)
         self.limit = MAX_ENTRIES
         self.subscriptions: dict[str, Subscription] = {}
         self._number = 0
@@ -149,10 +149,10 @@ class Events:
         severity: str = "OK",
         origin: str | None = None,
         by: Actor | None = None,
-    ) -> Entry:
-        """Write a log entry and hand it to every subscriber that wants it; `by` is whose request gave rise to it."""
+    ) -> EventLogEntry:
+        """Write a log entry and send it to its subscribers; `by` is the origin of the causing request."""
         self._number += 1
-        entry = Entry(self._number, self._timestamp(), message_id, message, args, severity, origin, by)
+        entry = EventLogEntry(self._number, self._timestamp(), message_id, message, args, severity, origin, by)
         self.told.append(entry)
         self.entries[entry.number] = entry
         self._overwrite()
@@ -161,12 +161,12 @@ class Events:
                 try:
                     subscription.queue.put_nowait(entry)
                 except asyncio.QueueFull:
-                    # A reader that stands still loses events here, and finds them in the log.
+                    # A stalled reader loses events here, but they are in the log.
                     logger.warning("subscriber %s is too slow, event %s dropped", subscription.id, entry.number)
         return entry
 
     def changed(self, origin: str, *, by: Actor | None = None) -> None:
-        """Tell that a resource is no longer as it was, in the words that fit any."""
+        """Report a changed resource, with the generic message."""
         words = "One or more resource properties have changed."
         self.emit("ResourceEvent.1.3.ResourceChanged", words, origin=origin, by=by)
 
@@ -176,13 +176,13 @@ class Events:
         return self._number
 
     def clear(self) -> None:
-        """Empty the log; numbers go on."""
+        """Clear the log; numbering continues."""
         self.entries.clear()
 
     def resize(self, limit: int) -> None:
-        """Let the log hold so many entries at most; raises ValueError for none at all."""
+        """Limit the number of log entries; raises ValueError for less than one."""
         if limit < 1:
-            raise ValueError("a log holds at least one entry")
+            raise ValueError("the limit must be at least one entry")
         self.limit = limit
         self._overwrite()
 
@@ -191,19 +191,19 @@ class Events:
             del self.entries[next(iter(self.entries))]
 
     def begin_anew(self) -> None:
-        """Lose the log, and count from 1 again, as a BMC does that kept both in memory alone."""
+        """Lose the log, and restart numbering at 1, as a BMC that has both only in memory."""
         self.entries.clear()
         self._number = 0
 
     @property
     def streams(self) -> int:
-        """The number of open event streams, those apart whose reader has gone and which end with the next event."""
+        """The number of open event streams, without those that end with the next event because their reader is gone."""
         return sum(1 for one in self.subscriptions.values() if one.destination is None and one.is_connected())
 
     def subscribe(
         self, *, destination: str | None, context: str | None = None, prefixes: tuple[str, ...] = ()
     ) -> Subscription:
-        """Add a subscriber; one with a destination is served by a task of its own."""
+        """Add a subscriber; one with a destination has its own delivery task."""
         self._subscribed += 1
         subscription = Subscription(
             str(self._subscribed), context or f"stream-{secrets.token_hex(4)}", destination, prefixes
@@ -225,14 +225,14 @@ class Events:
         subscription.queue.put_nowait(None)
 
     def unsubscribe_all(self) -> None:
-        """Forget every subscriber, as a reboot does."""
+        """Delete all subscribers, as a reboot does."""
         for subscription_id in list(self.subscriptions):
             self.unsubscribe(subscription_id)
 
 
 async def _deliver(subscription: Subscription, destination: str) -> None:
-    """Post a subscriber's events one after the other; one that fails three times is given up."""
-    # Receivers of events have certificates of their own making; the simulator sends nothing secret.
+    """Post a subscriber's events sequentially; an event is dropped after three failures."""
+    # Event receivers have self-signed certificates; the simulator sends nothing secret.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Faults on demand: what goes wrong, where, and until when."""
+"""Fault injection: kind, target and duration of faults."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from simulator.catalog import GENERATIONS
 from simulator.composition import Composer
-from simulator.events import Events
-from simulator.hosts import Hosts
+from simulator.events import EventLog
+from simulator.hosts import HostSimulation
 from simulator.physics import Physics
-from simulator.state import ERROR_COUNTERS, ChassisState, Fan, HostPort, Link, Slot
+from simulator.state import ERROR_COUNTERS, ChassisState, SimulatedFan, SimulatedHostPort, SimulatedLink, SimulatedSlot
 
 FaultKind = Literal[
     "link_downgrade",
@@ -42,22 +42,22 @@ FaultKind = Literal[
     "many_readings",
     "other_unit",
 ]
-OF_HOSTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
-OF_EVENTS = ("event_stream_missing", "event_stream_cut", "events_without_id")
-OF_REPORTS = ("bad_values", "repeated_report", "late_reports", "many_readings")
-OF_REQUESTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
-MOST_READINGS = 20_000
+HOST_FAULTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
+EVENT_FAULTS = ("event_stream_missing", "event_stream_cut", "events_without_id")
+REPORT_FAULTS = ("bad_values", "repeated_report", "late_reports", "many_readings")
+REQUEST_FAULTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
+MAX_READINGS = 20_000
 
 
 class FaultError(ValueError):
-    """A fault that cannot be: the text says why."""
+    """An impossible fault; the text says why."""
 
 
 class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What a test asks for.
+    """A requested fault.
 
-    `seconds` (of the wall) ends the fault by itself; without it, it stays until it is deleted. `count`
-    ends a fault of requests after so many of them. `path` limits one to URIs that contain it.
+    `seconds` (wall time) ends the fault; without it, the fault stays until it is deleted. `count` ends a
+    fault of requests after this many of them. `path` limits one to URIs that contain it.
     """
 
     kind: FaultKind
@@ -76,13 +76,13 @@ class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     answer: Literal["partial", "error"] = "partial"
     value: Literal["nan", "null", "text", "negative"] = "null"
     readings: int = 5000
-    # Of bmc_reboot: the ports count from zero afterwards, as with services that keep their counts in the BMC.
+    # Of bmc_reboot: the ports count from zero afterwards, as with services that store their counts in the BMC.
     forgets_counters: bool = False
 
 
 @dataclass
 class Fault:
-    """One fault in force."""
+    """One active fault."""
 
     id: str
     request: FaultRequest
@@ -92,15 +92,15 @@ class Fault:
     step: Callable[[float], None] = field(default=lambda _elapsed: None)
 
     def matches(self, method: str, path: str) -> bool:
-        """Tell whether the fault is about a request."""
+        """Return whether the fault applies to a request."""
         wanted = self.request.method.upper()
         return self.request.path in path and wanted in ("", method)
 
 
-class Faults:
-    """The faults in force on one chassis."""
+class FaultInjector:
+    """The active faults of one chassis."""
 
-    def __init__(self, state: ChassisState, physics: Physics, composer: Composer, events: Events) -> None:
+    def __init__(self, state: ChassisState, physics: Physics, composer: Composer, events: EventLog) -> None:
         self._state = state
         self._physics = physics
         self._composer = composer
@@ -109,15 +109,15 @@ class Faults:
         self._stepped = time.monotonic()
         self.active: dict[str, Fault] = {}
         self.reboot: Callable[[float], None] = lambda _seconds: None
-        # The metrics of the report by name, and the sensors behind them by URI: none where there is no report.
+        # The metrics of the report by name, and their sensors by URI; empty without a report.
         self.metrics: dict[str, str] = {}
-        # URIs of the sensors that can measure in another unit.
+        # URIs of the sensors that support another unit.
         self.changeable: set[str] = set()
-        self.changes = 0  # how often a fault began or ended
-        self.hosts: Hosts | None = None
+        self.changes = 0  # counts the starts and ends of faults
+        self.hosts: HostSimulation | None = None
 
     def add(self, request: FaultRequest) -> Fault:
-        """Put a fault in force; raises FaultError where its target does not exist."""
+        """Activate a fault; raises FaultError where its target does not exist."""
         ends = None if request.seconds is None else time.monotonic() + request.seconds
         left = request.count
         if request.kind == "half_applied_bind" and left is None:
@@ -131,11 +131,11 @@ class Faults:
 
     def _begin(self, fault: Fault) -> None:
         kind = fault.request.kind
-        if kind in OF_REQUESTS or kind in OF_EVENTS:
+        if kind in REQUEST_FAULTS or kind in EVENT_FAULTS:
             return
-        if kind in OF_HOSTS:
+        if kind in HOST_FAULTS:
             self._host_fault(fault)
-        elif kind in OF_REPORTS:
+        elif kind in REPORT_FAULTS:
             self._report_fault(fault.request)
         else:
             begin = {
@@ -174,8 +174,8 @@ class Faults:
             raise FaultError("there is no report: the simulator was started with --no-report")
         if request.kind == "bad_values" and not any(request.target in name for name in self.metrics):
             raise FaultError(f"no metric's name has {request.target!r} in it; one is {next(iter(self.metrics))}")
-        if request.kind == "many_readings" and not 0 < request.readings <= MOST_READINGS:
-            raise FaultError(f"a report may have 1 to {MOST_READINGS} readings")
+        if request.kind == "many_readings" and not 0 < request.readings <= MAX_READINGS:
+            raise FaultError(f"a report may have 1 to {MAX_READINGS} readings")
 
     def _other_unit(self, fault: Fault) -> None:
         sensor = self.metrics.get(fault.request.target, "")
@@ -202,7 +202,7 @@ class Faults:
     def _host_fault(self, fault: Fault) -> None:
         hosts, target = self.hosts, fault.request.target
         if hosts is None:
-            raise FaultError("hosts are not played: start the simulator with --hosts-root")
+            raise FaultError("hosts are not simulated: start the simulator with --hosts-root")
         if fault.request.kind == "host_rescan_hangs":
             hosts.hang_rescan(target, hangs=True)
             fault.undo = lambda: hosts.hang_rescan(target, hangs=False)
@@ -235,13 +235,13 @@ class Faults:
 
         fault.undo = undo
 
-    def _retrain(self, place: Slot | HostPort, link: Link) -> None:
-        if link.status in ("LinkUp", "Training") and (isinstance(place, HostPort) or place.attached_to):
+    def _retrain(self, place: SimulatedSlot | SimulatedHostPort, link: SimulatedLink) -> None:
+        if link.status in ("LinkUp", "Training") and (isinstance(place, SimulatedHostPort) or place.attached_to):
             self._physics.train(link, self._physics.time)
 
     def _flap(self, fault: Fault) -> None:
         place, link = self._link(fault.request.target)
-        upstream = isinstance(place, HostPort)
+        upstream = isinstance(place, SimulatedHostPort)
         waited = fault.request.period
 
         def step(elapsed: float) -> None:
@@ -323,7 +323,7 @@ class Faults:
         return True
 
     def advance(self) -> None:
-        """Let the faults work, and end those whose time is over."""
+        """Apply the faults, and end the expired ones."""
         now = time.monotonic()
         elapsed, self._stepped = now - self._stepped, now
         for fault in list(self.active.values()):
@@ -333,15 +333,15 @@ class Faults:
                 fault.step(elapsed)
 
     def of_kind(self, kind: FaultKind) -> list[FaultRequest]:
-        """Return the faults of a kind that are in force."""
+        """Return the active faults of a kind."""
         return [fault.request for fault in self.active.values() if fault.request.kind == kind]
 
     def is_active(self, kind: FaultKind) -> bool:
-        """Tell whether a fault of a kind is in force."""
+        """Return whether a fault of a kind is active."""
         return any(fault.request.kind == kind for fault in self.active.values())
 
     def take(self, kind: FaultKind, method: str = "", path: str = "") -> FaultRequest | None:
-        """Return a fault of requests that a request meets, and count it; None where there is none."""
+        """Return a fault that applies to a request, and count it; None where there is none."""
         self.advance()
         for fault in list(self.active.values()):
             if fault.request.kind == kind and fault.matches(method, path):
@@ -352,21 +352,21 @@ class Faults:
                 return fault.request
         return None
 
-    def _slot(self, target: str) -> Slot:
+    def _slot(self, target: str) -> SimulatedSlot:
         wanted = target.replace("/", "")
         for slot in self._state.all_slots():
             if slot.endpoint == wanted:
                 return slot
         raise FaultError(f"there is no slot {target!r}; a slot is named like drawer1slot3")
 
-    def _link(self, target: str) -> tuple[Slot | HostPort, Link]:
+    def _link(self, target: str) -> tuple[SimulatedSlot | SimulatedHostPort, SimulatedLink]:
         for port in self._state.host_ports():
             if target in (port.name, port.endpoint):
                 return port, port.link
         slot = self._slot(target)
         return slot, slot.link
 
-    def _fan(self, target: str) -> Fan:
+    def _fan(self, target: str) -> SimulatedFan:
         for fan in self._state.fans:
             if target in (f"fan{fan.number}", str(fan.number)):
                 return fan

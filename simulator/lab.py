@@ -1,4 +1,4 @@
-"""The description of a lab: hosts, chassis, what is cabled and what is plugged in at the start."""
+"""The description of a lab: hosts, chassis, cables and devices at the start."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SLOTS_PER_DRAWER = 8
 
 
 class LabError(ValueError):
-    """A lab file cannot be played; the text says why."""
+    """A lab file cannot be simulated; the text says why."""
 
 
-class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A host server; serial number and UUID follow from its name where the file gives none."""
+class HostLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A host server; serial number and UUID are derived from its name unless the file has them."""
 
     manufacturer: str = "Supermicro"
     model: str = "SYS-4029GP-TVRT"
@@ -59,9 +59,9 @@ class ChassisLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that a lab file says; `devices` adds models to the built-in ones."""
+    """The contents of a lab file; `devices` adds models to the built-in ones."""
 
-    hosts: dict[str, Host]
+    hosts: dict[str, HostLab]
     chassis: dict[str, ChassisLab]
     devices: dict[str, DeviceModel] = {}
 
@@ -84,7 +84,7 @@ def stable_serial(prefix: str, *names: str) -> str:
 
 
 def load_lab(path: Path | None = None) -> Lab:
-    """Read a lab file (JSON), or the built-in lab, and check that it can exist.
+    """Read a lab file (JSON), or the built-in lab, and validate it.
 
     Raises LabError with a sentence that names the place in the file.
     """

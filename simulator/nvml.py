@@ -1,6 +1,6 @@
-"""NVML of a simulated host: the functions of `pynvml` that an agent calls, over the files of the host's tree.
+"""NVML of a simulated host: the functions of `pynvml` that an agent calls, based on the files of the host's tree.
 
-`AGENT_ROOT` names the tree. Only GPUs that have their driver are seen.
+`AGENT_ROOT` names the tree. Only GPUs that are bound to their driver are visible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NVML_PCIE_UTIL_RX_BYTES = 1
 
 
 class NVMLError(Exception):
-    """What NVML refuses."""
+    """An error of NVML."""
 
 
 class _Gpu(msgspec.Struct):
@@ -35,14 +35,14 @@ class _Gpu(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Pci:
-    """Where a GPU is."""
+    """The PCI address of a GPU."""
 
     busId: str  # noqa: N815 - NVML's own name
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Percent of the last second."""
+    """Utilisation in percent over the last second."""
 
     gpu: int
     memory: int
@@ -56,7 +56,7 @@ class Memory:
     total: int
 
 
-# The GPUs that there were when the library was opened, in their order.
+# The GPUs at the time of the initialisation, in order.
 _handles: list[Path] = []
 
 
@@ -83,19 +83,19 @@ def nvmlShutdown() -> None:  # noqa: N802
 
 
 def nvmlDeviceGetCount() -> int:  # noqa: N802
-    """Return how many GPUs there are."""
+    """Return the number of GPUs."""
     return len(_handles)
 
 
 def nvmlDeviceGetHandleByIndex(index: int) -> Path:  # noqa: N802
-    """Return one of them."""
+    """Return a GPU by its index."""
     if index >= len(_handles):
         raise NVMLError("Invalid Argument")
     return _handles[index]
 
 
 def nvmlDeviceGetPciInfo(handle: Path) -> Pci:  # noqa: N802
-    """Return its place as NVML writes it."""
+    """Return its PCI address in NVML's format."""
     return Pci(f"0000{handle.stem.upper()}")
 
 
@@ -115,7 +115,7 @@ def nvmlDeviceGetUUID(handle: Path) -> str:  # noqa: N802
 
 
 def nvmlDeviceGetUtilizationRates(handle: Path) -> Rates:  # noqa: N802
-    """Return how busy it is."""
+    """Return its utilisation."""
     gpu = _gpu(handle)
     return Rates(round(gpu.gpu), round(gpu.memory))
 
@@ -137,13 +137,13 @@ def nvmlDeviceGetTemperature(handle: Path, _sensor: int) -> int:  # noqa: N802
 
 
 def nvmlDeviceGetPcieThroughput(handle: Path, counter: int) -> int:  # noqa: N802
-    """Return what it sends (TX) or receives (RX) over PCIe in KB/s."""
+    """Return its PCIe traffic, sent (TX) or received (RX), in KB/s."""
     gpu = _gpu(handle)
     return round((gpu.from_device if counter == NVML_PCIE_UTIL_TX_BYTES else gpu.to_device) / 1000)
 
 
 def nvmlDeviceSetPersistenceMode(_handle: Path, _mode: int) -> None:  # noqa: N802
-    """Set whether the driver stays loaded; a simulated one always does."""
+    """Set the persistence mode; a simulated driver always stays loaded."""
 
 
 def nvmlDeviceModifyDrainState(place: Pci, state: int) -> None:  # noqa: N802
@@ -156,5 +156,5 @@ def nvmlDeviceModifyDrainState(place: Pci, state: int) -> None:  # noqa: N802
 
 
 def nvmlDeviceQueryDrainState(place: Pci) -> int:  # noqa: N802
-    """Tell whether new use of a GPU is refused."""
+    """Return whether new use of a GPU is refused."""
     return int((_folder() / f"{place.busId[4:].lower()}.draining").exists())

@@ -1,4 +1,4 @@
-"""What time does to a chassis: links train, load makes traffic, heat, noise and a few errors.
+"""Physics of a chassis over simulated time: link training, traffic, heat, errors; and the clock.
 
 Everything follows from the seed and the simulated seconds: the same seed gives the same readings.
 """
@@ -7,31 +7,42 @@ from __future__ import annotations
 
 import math
 import random
+import time
+from datetime import UTC, datetime
 from typing import Protocol
 
-from simulator.catalog import Kind
-from simulator.state import ChassisState, Device, Drawer, Fan, HostPort, Link, Slot, negotiated
+from simulator.catalog import DeviceModelKind
+from simulator.state import (
+    ChassisState,
+    SimulatedDevice,
+    SimulatedDrawer,
+    SimulatedFan,
+    SimulatedHostPort,
+    SimulatedLink,
+    SimulatedSlot,
+    negotiated,
+)
 
-STEP = 1.0
-CAUTION = 83.0
-CRITICAL = 90.0
-OVERHEAT = 99.0
-# The share of the raw rate that carries payload after 128b/130b coding.
-PAYLOAD = 128 / 130
+STEP_SECONDS = 1.0
+CAUTION_CELSIUS = 83.0
+CRITICAL_CELSIUS = 90.0
+OVERHEATED_CELSIUS = 99.0
+# The payload share of the raw rate after 128b/130b coding.
+PAYLOAD_SHARE = 128 / 130
 MIN_TRAINING = 1.0
 MAX_TRAINING = 3.0
 BASE_WATTS = 220.0
-# A device that has less to do has nothing to do.
-LEAST_LOAD = 0.001
+# A device with a lower load is idle.
+MIN_LOAD = 0.001
 
 
 class Observer(Protocol):
-    """Hears of what happens, to make events of it."""
+    """Observes changes, to create events."""
 
-    def link_changed(self, drawer: int, link: Link, *, upstream: bool) -> None:
+    def link_changed(self, drawer: int, link: SimulatedLink, *, upstream: bool) -> None:
         """A link came up or went down."""
 
-    def temperature_band(self, slot: Slot, band: str) -> None:
+    def temperature_band(self, slot: SimulatedSlot, band: str) -> None:
         """A slot's temperature crossed a threshold; the band is normal, caution or critical."""
 
 
@@ -50,33 +61,33 @@ class Physics:
             if slot.device is not None:
                 slot.device.phase, slot.device.period = phase, period
         for _ in range(90):
-            # A chassis that has been running for a while: warm, its counters still at zero.
+            # A warm chassis, with its counters still at zero.
             self._thermal_step()
         for drawer in state.drawers.values():
             for slot in drawer.slots.values():
                 slot.band = "normal"
 
-    def train(self, link: Link, at: float) -> None:
+    def train(self, link: SimulatedLink, at: float) -> None:
         """Start the training of a link; it takes 1 to 3 simulated seconds."""
         link.status = "Training"
         link.lanes = 0
         link.errors["L0ToRecoveryCount"] += 1
         link.trains_until = at + self._training.uniform(MIN_TRAINING, MAX_TRAINING)
 
-    def drop(self, link: Link, *, present: bool) -> None:
-        """Take a link down; NoLink where there is nothing at its other end."""
+    def drop(self, link: SimulatedLink, *, present: bool) -> None:
+        """Take a link down; NoLink without anything at its other end."""
         link.status = "LinkDown" if present else "NoLink"
         link.lanes = 0
         link.trains_until = None
 
-    def announce_link(self, drawer: int, link: Link, *, upstream: bool = False) -> None:
-        """Tell the observer that a link changed."""
+    def announce_link(self, drawer: int, link: SimulatedLink, *, upstream: bool = False) -> None:
+        """Notify the observer of a changed link."""
         self._observer.link_changed(drawer, link, upstream=upstream)
 
     def advance(self, now: float) -> None:
-        """Bring the chassis to the simulated second `now`."""
-        while self.time + STEP <= now:
-            self.time += STEP
+        """Advance the chassis to the simulated second `now`."""
+        while self.time + STEP_SECONDS <= now:
+            self.time += STEP_SECONDS
             self._finish_training(self.time)
             self._traffic_step()
             self._thermal_step()
@@ -90,7 +101,9 @@ class Physics:
             for port in drawer.host_ports.values():
                 self._finish_link(drawer.number, port.link, None, now, upstream=True)
 
-    def _finish_link(self, drawer: int, link: Link, device: Device | None, now: float, *, upstream: bool) -> None:
+    def _finish_link(
+        self, drawer: int, link: SimulatedLink, device: SimulatedDevice | None, now: float, *, upstream: bool
+    ) -> None:
         if link.trains_until is None or link.trains_until > now or link.held_down:
             return
         link.trains_until = None
@@ -103,10 +116,10 @@ class Physics:
             for port in drawer.host_ports.values():
                 self._port_traffic(drawer, port)
 
-    def _port_traffic(self, drawer: Drawer, port: HostPort) -> None:
-        ceiling = port.link.gbps * PAYLOAD / 8 * 1e9
+    def _port_traffic(self, drawer: SimulatedDrawer, port: SimulatedHostPort) -> None:
+        ceiling = port.link.gbps * PAYLOAD_SHARE / 8 * 1e9
         wanted = [self._wanted(drawer.slots[number]) for number in port.slots]
-        # What devices of the drawer send each other passes the switch, and not the host port.
+        # Traffic between devices of the drawer passes the switch, but not the host port.
         down = sum(to_device * (1 - between) for to_device, _, between in wanted)
         up = sum(from_device * (1 - between) for _, from_device, between in wanted)
         squeeze_down = min(1.0, ceiling / down) if down else 1.0
@@ -115,28 +128,28 @@ class Physics:
             slot = drawer.slots[number]
             sent = to_device * (between + (1 - between) * squeeze_down)
             received = from_device * (between + (1 - between) * squeeze_up)
-            # A downstream port transmits to the device; an upstream port receives what the host sends.
+            # A downstream port transmits to the device; an upstream port receives from the host.
             slot.link.transmitted_bytes += sent
             slot.link.received_bytes += received
             if slot.present is not None:
-                slot.present.carried = (sent / STEP, received / STEP)
-            self._wear(slot.link)
+                slot.present.carried = (sent / STEP_SECONDS, received / STEP_SECONDS)
+            self._count_link_errors(slot.link)
         port.link.received_bytes += down * squeeze_down
         port.link.transmitted_bytes += up * squeeze_up
 
-    def _wanted(self, slot: Slot) -> tuple[float, float, float]:
-        """Return what is to go to a device and from it in a step, and the share that stays within the drawer."""
+    def _wanted(self, slot: SimulatedSlot) -> tuple[float, float, float]:
+        """Return the traffic to and from a device in a step, and the share that stays within the drawer."""
         device = slot.present
         if device is None:
             return 0.0, 0.0, 0.0
-        capacity = slot.link.gbps * PAYLOAD / 8 * 1e9 * STEP
+        capacity = slot.link.gbps * PAYLOAD_SHARE / 8 * 1e9 * STEP_SECONDS
         chance = self._weather.random()
-        if (asked := device.asked) is not None:
-            jitter = (0.98 + 0.04 * chance) * STEP
+        if (load := device.asked) is not None:
+            jitter = (0.98 + 0.04 * chance) * STEP_SECONDS
             return (
-                min(capacity, asked.to_device * jitter),
-                min(capacity, asked.from_device * jitter),
-                asked.peer_share,
+                min(capacity, load.to_device * jitter),
+                min(capacity, load.from_device * jitter),
+                load.peer_share,
             )
         jitter = 0.9 + 0.2 * chance
         return (
@@ -145,7 +158,7 @@ class Physics:
             0.0,
         )
 
-    def _wear(self, link: Link) -> None:
+    def _count_link_errors(self, link: SimulatedLink) -> None:
         if link.status == "LinkUp" and self._weather.random() < 1 / 900:
             link.errors["CorrectableErrorCount"] += 1
             link.errors["BadTLPCount"] += 1
@@ -171,16 +184,16 @@ class Physics:
         for fan in state.fans:
             self._fan_step(fan, wanted)
         state.watts = total + sum(12 * (fan.percent / 100) ** 3 for fan in moving)
-        state.joules += state.watts * STEP
+        state.joules += state.watts * STEP_SECONDS
 
     @staticmethod
-    def _is_reached(drawer: Drawer, slot: Slot) -> bool:
-        """Tell whether a host works with the device: the links on both sides of the switch are up."""
+    def _is_reached(drawer: SimulatedDrawer, slot: SimulatedSlot) -> bool:
+        """Return whether a host can reach the device: the links on both sides of the switch are up."""
         if slot.attached_to is None or slot.link.status != "LinkUp":
             return False
         return drawer.host_ports[slot.attached_to].link.status == "LinkUp"
 
-    def _slot_step(self, slot: Slot, airflow: float, *, reached: bool) -> None:
+    def _slot_step(self, slot: SimulatedSlot, airflow: float, *, reached: bool) -> None:
         noise = self._weather.uniform(-1, 1)
         device = slot.present
         if device is None:
@@ -189,15 +202,15 @@ class Physics:
             return
         self._device_load(device, noise, reached=reached)
         slot.watts = device.model.idle_watts + (device.model.max_watts - device.model.idle_watts) * device.load
-        # Passive cards are cooled by the chassis alone: the hotter, the less air there is.
+        # Passive cards are cooled only by the chassis: the less air, the hotter.
         target = self._state.inlet + 8 + slot.watts * 0.2 / max(0.25, 0.4 + airflow)
         if slot.overheated:
-            slot.temperature += (OVERHEAT - slot.temperature) * 0.25
+            slot.temperature += (OVERHEATED_CELSIUS - slot.temperature) * 0.25
         else:
             slot.temperature += (target - slot.temperature) * 0.04 + noise * 0.08
         self._watch_band(slot)
 
-    def _device_load(self, device: Device, noise: float, *, reached: bool) -> None:
+    def _device_load(self, device: SimulatedDevice, noise: float, *, reached: bool) -> None:
         if not reached:
             device.load = 0.0
             device.carried = (0.0, 0.0)
@@ -205,31 +218,71 @@ class Physics:
         if device.asked is not None or device.rests:
             share = 0.0 if device.asked is None else device.asked.share
             load = device.load + (share * (1 + 0.01 * noise) - device.load) * 0.6
-            device.load = min(1.0, load) if load > LEAST_LOAD else 0.0
+            device.load = min(1.0, load) if load > MIN_LOAD else 0.0
             return
-        device.phase += math.tau * STEP / device.period
+        device.phase += math.tau * STEP_SECONDS / device.period
         wave = math.sin(device.phase)
         # A training run: long stretches of work, a short pause between epochs.
         work = 0.86 + 0.06 * math.sin(3.1 * device.phase) if wave > -0.82 else 0.12
-        if device.model.kind is not Kind.GPU:
+        if device.model.kind is not DeviceModelKind.GPU:
             work *= 0.55 + 0.35 * max(0.0, -wave)
         device.load = min(1.0, max(0.02, device.load + (work + 0.04 * noise - device.load) * 0.6))
 
-    def _watch_band(self, slot: Slot) -> None:
-        if slot.temperature >= CRITICAL:
+    def _watch_band(self, slot: SimulatedSlot) -> None:
+        if slot.temperature >= CRITICAL_CELSIUS:
             band = "critical"
-        elif slot.temperature >= CAUTION:
-            band = "caution" if slot.band != "critical" or slot.temperature < CRITICAL - 2 else "critical"
+        elif slot.temperature >= CAUTION_CELSIUS:
+            band = "caution" if slot.band != "critical" or slot.temperature < CRITICAL_CELSIUS - 2 else "critical"
         else:
-            band = "normal" if slot.temperature < CAUTION - 2 else slot.band
+            band = "normal" if slot.temperature < CAUTION_CELSIUS - 2 else slot.band
         if band != slot.band:
             slot.band = band
             self._observer.temperature_band(slot, band)
 
-    def _fan_step(self, fan: Fan, wanted: float) -> None:
+    def _fan_step(self, fan: SimulatedFan, wanted: float) -> None:
         if fan.failed:
             fan.percent = 0.0
             fan.rpm = max(0.0, fan.rpm * 0.3 - 50)
             return
         fan.percent += (wanted - fan.percent) * 0.3
         fan.rpm = fan.percent * 150 + self._weather.uniform(-25, 25)
+
+
+MAX_SPEED = 1000.0
+
+
+class Clock:
+    """Simulated seconds since the start, and the corresponding date."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self._started = time.time()
+        self._base = 0.0
+        self._shift = 0.0
+        self._since = time.monotonic()
+        self._speed = speed
+
+    @property
+    def speed(self) -> float:
+        """Simulated seconds per second."""
+        return self._speed
+
+    def shift(self, seconds: float) -> None:
+        """Set the displayed date forward or back, as when a clock is set; the elapsed time does not change."""
+        self._shift += seconds
+
+    def set_speed(self, speed: float) -> None:
+        """Change the speed from now on; raises ValueError outside of 0 (exclusive) to 1000."""
+        if not 0 < speed <= MAX_SPEED:
+            raise ValueError(f"the speed must be between 0 and {MAX_SPEED:g}")
+        self._base = self.now()
+        self._since = time.monotonic()
+        self._speed = speed
+
+    def now(self) -> float:
+        """Return the simulated seconds since the start."""
+        return self._base + (time.monotonic() - self._since) * self._speed
+
+    def timestamp(self, at: float | None = None) -> str:
+        """Return the Redfish date and time of a simulated second (default: now)."""
+        moment = datetime.fromtimestamp(self._started + self._shift + (self.now() if at is None else at), UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

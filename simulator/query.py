@@ -27,37 +27,37 @@ class Query:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing was asked for."""
+        """Whether there are no parameters."""
         return self == Query()
 
 
 def parse(parameters: Mapping[str, str], *, expand_allowed: bool) -> Query:
     """Check the parameters of a request.
 
-    An unknown one that starts with `$` is answered 501, a value that cannot be 400; others are ignored.
+    An unknown one that starts with `$` is answered 501, an invalid value 400; others are ignored.
     """
     query = Query()
     values: dict[str, Any] = {}
     for name, value in parameters.items():
         if name == "only":
             if value:
-                raise _wrong(name, value)
+                raise _invalid_value(name, value)
             values["only"] = True
         elif name == "$expand":
             if not expand_allowed:
                 raise _not_supported(name)
             match = _EXPAND.match(value)
             if match is None:
-                raise _wrong(name, value)
+                raise _invalid_value(name, value)
             levels = int(match["levels"] or 1)
             if not 1 <= levels <= MAX_LEVELS:
-                raise _wrong(name, value)
+                raise _invalid_value(name, value)
             values.update(expand=match["what"], levels=levels)
         elif name == "$select":
             values["select"] = tuple(part.strip() for part in value.split(",") if part.strip())
         elif name in ("$top", "$skip"):
             if not value.isdigit():
-                raise _wrong(name, value)
+                raise _invalid_value(name, value)
             values[name[1:]] = int(value)
         elif name.startswith("$"):
             raise _not_supported(name)
@@ -73,7 +73,7 @@ def _not_supported(name: str) -> RedfishError:
     )
 
 
-def _wrong(name: str, value: str) -> RedfishError:
+def _invalid_value(name: str, value: str) -> RedfishError:
     return RedfishError(
         400,
         "QueryParameterValueFormatError",
@@ -83,11 +83,11 @@ def _wrong(name: str, value: str) -> RedfishError:
 
 
 def apply(body: Body, query: Query, render: Callable[[str], Body | None], uri: str) -> Body:
-    """Return the body as the query wants it; `render` gives the body of another resource or None."""
+    """Return the body with the query applied; `render` returns the body of another resource or None."""
     if query.only:
         members = body.get("Members")
         if members is None:
-            raise RedfishError(400, "QueryNotSupportedOnResource", "The query 'only' works on collections alone.")
+            raise RedfishError(400, "QueryNotSupportedOnResource", "The query 'only' works on collections only.")
         if len(members) == 1:
             return render(members[0]["@odata.id"]) or body
     if query.top is not None or query.skip or len(body.get("Members", ())) > MAX_PAGE:
@@ -101,7 +101,7 @@ def apply(body: Body, query: Query, render: Callable[[str], Body | None], uri: s
 
 def _page(body: Body, query: Query, uri: str) -> Body:
     if "Members" not in body:
-        raise RedfishError(400, "QueryNotSupportedOnResource", "The queries $top and $skip work on collections alone.")
+        raise RedfishError(400, "QueryNotSupportedOnResource", "The queries $top and $skip work on collections only.")
     members = body["Members"]
     size = MAX_PAGE if query.top is None else min(query.top, MAX_PAGE)
     end = query.skip + size
@@ -112,7 +112,7 @@ def _page(body: Body, query: Query, uri: str) -> Body:
 
 
 def _next_page(query: Query, skip: int, top: int) -> str:
-    """Return the parameters of the page after this one, with what else was asked for."""
+    """Return the parameters of the next page, with the other parameters."""
     parts = [f"$skip={skip}", f"$top={top}"]
     if query.expand is not None:
         parts.append(f"$expand={query.expand}($levels={query.levels})")
@@ -150,7 +150,7 @@ def _expand_value(
 
 def _selected(body: Body, names: tuple[str, ...]) -> Body:
     if "Members" in body:
-        # Of a collection the properties of its members are meant, as far as they are shown.
+        # For a collection they select properties of its members, if expanded.
         return {**body, "Members": [_selected(one, names) if len(one) > 1 else one for one in body["Members"]]}
     keep = {"@odata.id", "@odata.type", "@odata.etag", "@odata.context", "Id", "Name"}
     paths = [name.split("/") for name in names]

@@ -17,14 +17,14 @@ MAX_HOSTS = 3
 
 @dataclass(frozen=True)
 class Allocation:
-    """Who has what in one drawer: the host at each host port ('' without a cable), the port of each attached slot."""
+    """The allocation of one drawer: the host at each host port ('' without a cable), the port of each attached slot."""
 
     host_of_port: Mapping[str, str]
     port_of_slot: Mapping[int, str]
 
 
 def refusal(mode: Mode, allocation: Allocation) -> str | None:
-    """Return the rule that an allocation breaks, as a sentence, or None where the mode allows it."""
+    """Return the violated rule as a sentence, or None where the mode allows the allocation."""
     ports = sorted(allocation.host_of_port, key=port_number)
     used = sorted(set(allocation.port_of_slot.values()), key=port_number)
     if mode == STANDARD_ONE_HOST:

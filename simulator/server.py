@@ -1,4 +1,4 @@
-"""HTTPS in front of a chassis: authentication, preconditions, queries, and the faults of requests."""
+"""HTTPS server of a chassis: authentication, preconditions, queries, faults of requests, event streams."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from aiohttp.web_protocol import RequestHandler
 from simulator import query as queries
 from simulator.accounts import Account, forbidden
 from simulator.errors import Body, RedfishError, not_found
+from simulator.events import MAX_STREAMS
 from simulator.resources.eventing import STREAM
-from simulator.resources.schemas import described_by
+from simulator.resources.schemas import json_schema_uri
 from simulator.service import Falcon
-from simulator.streams import stream_events
-from simulator.tree import Call, Node, Raw, Reply, Write
+from simulator.tree import AuthenticatedRequest, RawReply, Reply, ResourceNode, WriteMethod
 
 logger = logging.getLogger(__name__)
 JSON = "application/json;charset=utf-8"
@@ -32,7 +32,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Protocol(RequestHandler):
-    """Answers a method that HTTP does not know with 501 instead of the library's 400."""
+    """Answers an unknown HTTP method with 501 instead of the library's 400."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class _Server(web.Server):
 
 
 class ChassisServer:
-    """The HTTPS server of one chassis, which a reboot takes away for a while."""
+    """The HTTPS server of one chassis, which is temporarily down during a reboot."""
 
     def __init__(self, falcon: Falcon, context: ssl.SSLContext, port: int, host: str = "127.0.0.1") -> None:
         self._falcon = falcon
@@ -67,7 +67,7 @@ class ChassisServer:
         falcon.faults.reboot = self._reboot
 
     async def start(self) -> None:
-        """Listen; a port 0 becomes the free one that was found."""
+        """Listen; port 0 is replaced by a free one."""
         self._web = _Server(self._handle, access_log=None, keepalive_timeout=75)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
@@ -76,7 +76,7 @@ class ChassisServer:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Stop listening and drop every connection."""
+        """Stop listening and drop all connections."""
         if self._returning is not None:
             self._returning.cancel()
         self._drop()
@@ -94,7 +94,7 @@ class ChassisServer:
 
     def _reboot(self, seconds: float) -> None:
         self._falcon.reboot()
-        # The request that asked for the reboot (Manager.Reset) still gets its answer.
+        # The request of the reboot (Manager.Reset) still gets its response.
         self._returning = asyncio.create_task(self._return_after(seconds))
 
     async def _return_after(self, seconds: float) -> None:
@@ -119,7 +119,7 @@ class ChassisServer:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         falcon = self._falcon
         try:
-            await self._suffer(request)
+            await self._apply_request_faults(request)
             falcon.advance()
             return await Exchange(falcon, request).respond()
         except RedfishError as error:
@@ -130,8 +130,8 @@ class ChassisServer:
             logger.exception("%s %s failed", request.method, request.path)
             return error_response(RedfishError(500, "InternalError", "The service failed to answer the request."))
 
-    async def _suffer(self, request: web.BaseRequest) -> None:
-        """Let the faults of requests happen to a request."""
+    async def _apply_request_faults(self, request: web.BaseRequest) -> None:
+        """Apply the faults of requests to a request."""
         faults, method, path = self._falcon.faults, request.method, request.path
         if not faults.active:
             return
@@ -148,7 +148,7 @@ class ChassisServer:
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, falcon: Falcon, request: web.BaseRequest) -> None:
         self._falcon = falcon
@@ -158,7 +158,7 @@ class Exchange:
         self._account: Account | None = None
 
     async def respond(self) -> web.StreamResponse:
-        """Return the answer; raises RedfishError for a refusal."""
+        """Return the response; raises RedfishError for a refusal."""
         request = self._request
         if request.method not in METHODS:
             raise RedfishError(501, "OperationNotAllowed", "The service does not know this HTTP method.")
@@ -186,7 +186,7 @@ class Exchange:
             return self._read(node)
         return await self._write(node, node.writes[request.method])
 
-    def _authenticate(self, node: Node | None) -> None:
+    def _authenticate(self, node: ResourceNode | None) -> None:
         request, accounts = self._request, self._falcon.accounts
         token = request.headers.get("X-Auth-Token")
         basic = request.headers.get(hdrs.AUTHORIZATION)
@@ -209,7 +209,7 @@ class Exchange:
             headers={"WWW-Authenticate": 'Basic realm="Falcon"'},
         )
 
-    def _read(self, node: Node) -> web.Response:
+    def _read(self, node: ResourceNode) -> web.Response:
         allow = {"Allow": ", ".join(node.methods)}
         query = queries.parse(self._request.rel_url.query, expand_allowed=self._falcon.options.expand)
         if node.raw is not None and (query.plain or node.render is None):
@@ -223,13 +223,13 @@ class Exchange:
         if not query.plain or len(body.get("Members", ())) > queries.MAX_PAGE:
             body = queries.apply(body, query, self._render, self._uri)
         headers = {**allow, "ETag": etag}
-        schema = described_by(body)
+        schema = json_schema_uri(body)
         if schema is not None:
             headers["Link"] = f"<{schema}>; rel=describedby"
             body = {**body, "@odata.etag": etag}
         return json_response(200, body, headers)
 
-    def _raw(self, raw: Raw, allow: Mapping[str, str]) -> web.Response:
+    def _raw(self, raw: RawReply, allow: Mapping[str, str]) -> web.Response:
         headers = {**COMMON, **allow, **raw.headers}
         if raw.etag:
             headers["ETag"] = raw.etag
@@ -246,12 +246,12 @@ class Exchange:
         body = node.render()
         return {**body, "@odata.etag": node.etag(body)}
 
-    async def _write(self, node: Node, write: Write) -> web.Response:
+    async def _write(self, node: ResourceNode, write: WriteMethod) -> web.Response:
         if write.privileges and (self._account is None or not self._account.may(*write.privileges)):
             raise forbidden()
         body = await self._body()
         self._check_match(node)
-        reply = await write.handler(Call(self._uri, self._account, body, self._request.remote or ""))
+        reply = await write.handler(AuthenticatedRequest(self._uri, self._account, body, self._request.remote or ""))
         return self._reply(node, reply)
 
     async def _body(self) -> Body:
@@ -266,12 +266,12 @@ class Exchange:
         try:
             body = msgspec.json.decode(content)
         except msgspec.DecodeError as error:
-            raise RedfishError(400, "MalformedJSON", f"The request body is no JSON: {error}") from error
+            raise RedfishError(400, "MalformedJSON", f"The request body is not JSON: {error}") from error
         if not isinstance(body, dict):
-            raise RedfishError(400, "UnrecognizedRequestBody", "The request body is no JSON object.")
+            raise RedfishError(400, "UnrecognizedRequestBody", "The request body is not a JSON object.")
         return {key: value for key, value in body.items() if key not in ("@odata.id", "@odata.type", "@odata.etag")}
 
-    def _check_match(self, node: Node) -> None:
+    def _check_match(self, node: ResourceNode) -> None:
         wanted = _listed(self._request.headers.get(hdrs.IF_MATCH))
         if not wanted or "*" in wanted or node.render is None:
             return
@@ -283,7 +283,7 @@ class Exchange:
                 resolution="Read the resource again and repeat the request with its new ETag.",
             )
 
-    def _reply(self, node: Node, reply: Reply) -> web.Response:
+    def _reply(self, node: ResourceNode, reply: Reply) -> web.Response:
         if reply.body is None:
             return web.Response(status=reply.status, headers={**COMMON, **reply.headers})
         headers: dict[str, str] = dict(reply.headers)
@@ -291,7 +291,7 @@ class Exchange:
         if reply.status == 200 and node.render is not None:
             headers["ETag"] = node.etag(node.render())
             body = {**body, "@odata.etag": headers["ETag"]}
-        schema = described_by(body)
+        schema = json_schema_uri(body)
         if schema is not None:
             headers["Link"] = f"<{schema}>; rel=describedby"
         return json_response(reply.status, body, headers)
@@ -302,10 +302,59 @@ def _listed(header: str | None) -> set[str]:
 
 
 def json_response(status: int, body: Any, headers: Mapping[str, str]) -> web.Response:
-    """Return a JSON answer with the headers that every answer has."""
+    """Return a JSON response with the common headers."""
     return web.Response(status=status, body=_encoder.encode(body), headers={**COMMON, **headers, "Content-Type": JSON})
 
 
 def error_response(error: RedfishError) -> web.Response:
-    """Return the answer of a refusal."""
+    """Return the response of a refusal."""
     return json_response(error.status, error.body(), error.headers)
+
+
+KEEP_ALIVE_SECONDS = 15.0
+
+
+async def stream_events(falcon: Falcon, request: web.BaseRequest) -> web.StreamResponse:
+    """Send all new events until the client disconnects, or the subscription is deleted.
+
+    Refuses a client that does not accept text/event-stream (406) and too many streams (503).
+    """
+    accept = request.headers.get("Accept", "*/*")
+    if not any(kind in accept for kind in ("text/event-stream", "text/*", "*/*")):
+        raise RedfishError(406, "HeaderInvalid", "The event stream is sent as text/event-stream alone.")
+    if falcon.faults.is_active("event_stream_missing"):
+        raise RedfishError(404, "ResourceMissingAtURI", "There is no event stream.")
+    if falcon.events.streams >= MAX_STREAMS:
+        raise RedfishError(503, "EventSubscriptionLimitExceeded", "There are too many event streams.")
+    if any(name.startswith("$") for name in request.rel_url.query):
+        raise RedfishError(501, "QueryParameterNotSupported", "The event stream takes no filter.")
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream;charset=utf-8", "Cache-Control": "no-cache", "OData-Version": "4.0"}
+    )
+    subscription = falcon.events.subscribe(destination=None)
+    subscription.is_connected = lambda: request.transport is not None and not request.transport.is_closing()
+    try:
+        await response.prepare(request)
+        await response.write(b": the stream is open\n\n")
+        while True:
+            try:
+                entry = await asyncio.wait_for(subscription.queue.get(), KEEP_ALIVE_SECONDS)
+            except TimeoutError:
+                await response.write(b": still here\n\n")
+                continue
+            if entry is None:
+                break
+            named = not falcon.faults.is_active("events_without_id")
+            data = entry.payload(subscription.context, named=named)
+            line = b"id: %d\n" % entry.number if named else b""
+            message = b"%bdata: %b\n\n" % (line, data)
+            if falcon.faults.take("event_stream_cut") is not None:
+                await response.write(message[: len(message) // 2])
+                break
+            await response.write(message)
+        response.force_close()
+    except (ConnectionError, OSError):
+        pass
+    finally:
+        falcon.events.unsubscribe(subscription.id)
+    return response

@@ -8,24 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from simulator.accounts import Accounts
-from simulator.clock import Clock
 from simulator.composition import Composer
-from simulator.events import Events
-from simulator.faults import Faults
-from simulator.hosts import Hosts
+from simulator.events import EventLog
+from simulator.faults import FaultInjector
+from simulator.hosts import HostSimulation
 from simulator.lab import ChassisLab, Lab
-from simulator.physics import CAUTION, CRITICAL, Physics
-from simulator.state import COMPOSITION_BLOCKS, Link, Slot, build_state
+from simulator.physics import CAUTION_CELSIUS, CRITICAL_CELSIUS, Clock, Physics
+from simulator.state import COMPOSITION_BLOCKS, SimulatedLink, SimulatedSlot, build_state
 from simulator.tasks import BmcTask, Tasks
-from simulator.tree import Tree
+from simulator.tree import ResourceTree
 
 Dialect = Literal["both", "patch", "psme-old", "actions", "blocks", "none"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a service offers; a client can be tested against less than everything."""
+class ServiceOptions:
+    """The features of a service; clients can be tested against a subset."""
 
     expand: bool = True
     sessions: bool = True
@@ -37,8 +36,8 @@ class Options:
 
 
 @dataclass
-class Traffic:
-    """What clients did: requests by method, and the most that one client had in flight at once."""
+class RequestCounters:
+    """Statistics of clients: requests by method, and the largest number that one client had in flight."""
 
     by_method: Counter[str] = field(default_factory=Counter)
     in_flight: Counter[str] = field(default_factory=Counter)
@@ -51,7 +50,7 @@ class Traffic:
         self.max_in_flight[client] = max(self.max_in_flight.get(client, 0), self.in_flight[client])
 
     def leave(self, client: str) -> None:
-        """Count a request that was answered or given up."""
+        """Count a completed or aborted request."""
         self.in_flight[client] -= 1
 
 
@@ -66,7 +65,7 @@ class Falcon:
         *,
         password: str,
         clock: Clock,
-        options: Options,
+        options: ServiceOptions,
         alias: str | None = None,
     ) -> None:
         self.options = options
@@ -80,51 +79,48 @@ class Falcon:
                 slot.blocks = COMPOSITION_BLOCKS
         self.physics = Physics(self.state, options.seed, self)
         self.physics.time = float(int(clock.now()))
-        self.events = Events(lambda: clock.timestamp(self.physics.time))
+        self.events = EventLog(lambda: clock.timestamp(self.physics.time))
         self.accounts = Accounts(password)
         self.tasks = Tasks(clock.timestamp, self._task_ended)
         self.composer = Composer(self.state, self.physics, self.events, blocks=self.blocks)
-        self.faults = Faults(self.state, self.physics, self.composer, self.events)
-        self.traffic = Traffic()
+        self.faults = FaultInjector(self.state, self.physics, self.composer, self.events)
+        self.traffic = RequestCounters()
         self.booted = clock.timestamp()
         self.boots = 1
-        self.hosts: Hosts | None = None
-        self.tree = Tree()
-        from simulator.resources import register_all
-
-        register_all(self)
+        self.hosts: HostSimulation | None = None
+        self.tree = ResourceTree()
 
     @property
     def blocks(self) -> bool:
         """Whether devices are resource blocks of computer systems, in place of endpoints of zones."""
         return self.options.dialect == "blocks"
 
-    def play_hosts(self, hosts: Hosts) -> None:
-        """Show the hosts, too, what the chassis does."""
+    def attach_hosts(self, hosts: HostSimulation) -> None:
+        """Connect the hosts to the chassis."""
         self.hosts = self.faults.hosts = hosts
 
     def advance(self, *, at_once: bool = False) -> None:
-        """Bring the chassis to the simulated present, and its hosts, which lag behind a little unless `at_once`."""
+        """Advance the chassis to the simulated present, and its hosts, with a short delay unless `at_once`."""
         self.faults.advance()
         self.physics.advance(self.clock.now())
         if self.hosts is not None:
             self.hosts.advance(at_once=at_once)
 
     def reboot(self) -> None:
-        """Forget what a BMC forgets when it restarts: sessions, subscriptions, running tasks."""
+        """Discard the state that a BMC loses at a restart: sessions, subscriptions, running tasks."""
         self.accounts.sessions.clear()
         self.events.unsubscribe_all()
         self.tasks.kill_all()
         self.boots += 1
 
     def end(self) -> None:
-        """Stop all that goes on by itself, and leave the hosts' folder to others."""
+        """Stop all background work, and leave the hosts' folder to other processes."""
         self.reboot()
         if self.hosts is not None:
             self.hosts.end()
 
     def rebooted(self) -> None:
-        """Say that the BMC is up again."""
+        """Report that the BMC has restarted."""
         self.booted = self.clock.timestamp()
         self.events.emit(
             "H3Falcon.1.0.ManagerRestarted",
@@ -133,8 +129,8 @@ class Falcon:
             origin="/redfish/v1/Managers/bmc",
         )
 
-    def link_changed(self, drawer: int, link: Link, *, upstream: bool) -> None:
-        """Make an event of a link that came up or went down."""
+    def link_changed(self, drawer: int, link: SimulatedLink, *, upstream: bool) -> None:
+        """Create an event for a link that came up or went down."""
         direction = "Upstream" if upstream else "Downstream"
         switch = f"drawer{drawer}_switch"
         if link.status == "LinkUp":
@@ -149,8 +145,8 @@ class Falcon:
         origin = f"/redfish/v1/Fabrics/PCIe/Switches/{switch}/Ports/{link.port}"
         self.events.emit(message, text, switch, link.port, severity=severity, origin=origin)
 
-    def temperature_band(self, slot: Slot, band: str) -> None:
-        """Make an event of a temperature that left its range or came back."""
+    def temperature_band(self, slot: SimulatedSlot, band: str) -> None:
+        """Create an event for a temperature that left its range or returned to it."""
         sensor = f"slot{slot.number}_temp"
         origin = f"/redfish/v1/Chassis/drawer{slot.drawer}/Sensors/{sensor}"
         if band == "normal":
@@ -162,7 +158,9 @@ class Falcon:
             )
             return
         threshold, word, severity = (
-            (CRITICAL, "Critical", "Critical") if band == "critical" else (CAUTION, "Caution", "Warning")
+            (CRITICAL_CELSIUS, "Critical", "Critical")
+            if band == "critical"
+            else (CAUTION_CELSIUS, "Caution", "Warning")
         )
         reading = f"{slot.temperature:.1f}"
         self.events.emit(
@@ -194,7 +192,7 @@ class Falcon:
             )
 
     def truth(self) -> dict[str, Any]:
-        """Return the state as it really is, for tests."""
+        """Return the true state, for tests."""
         state = self.state
         return {
             "chassis": self.name,
@@ -206,13 +204,13 @@ class Falcon:
             "cabling": {port.endpoint: port.host for port in state.host_ports()},
             "hosts": {} if self.hosts is None else self.hosts.truth(),
             "ports": {
-                **{slot.endpoint: _port_truth(slot.link) for slot in state.all_slots()},
-                **{port.endpoint: _port_truth(port.link) for port in state.host_ports()},
+                **{slot.endpoint: _port_state(slot.link) for slot in state.all_slots()},
+                **{port.endpoint: _port_state(port.link) for port in state.host_ports()},
             },
             "modes": {f"drawer{drawer.number}": drawer.mode for drawer in state.drawers.values()},
             "links": {
-                **{slot.endpoint: _link_truth(slot.link) for slot in state.all_slots()},
-                **{port.endpoint: _link_truth(port.link) for port in state.host_ports()},
+                **{slot.endpoint: _link_state(slot.link) for slot in state.all_slots()},
+                **{port.endpoint: _link_state(port.link) for port in state.host_ports()},
             },
             "devices": {slot.endpoint: slot.device.serial for slot in state.all_slots() if slot.device is not None},
             "present": [slot.endpoint for slot in state.all_slots() if slot.present is not None],
@@ -230,9 +228,9 @@ def _no_certificate(_pem: str) -> str:
     raise ValueError("this service has no certificate")
 
 
-def _port_truth(link: Link) -> dict[str, Any]:
+def _port_state(link: SimulatedLink) -> dict[str, Any]:
     return {"configured": link.configured, "configured_lanes": link.configured_lanes, "enabled": link.enabled}
 
 
-def _link_truth(link: Link) -> dict[str, Any]:
+def _link_state(link: SimulatedLink) -> dict[str, Any]:
     return {"status": link.status, "lanes": link.lanes, "generation": link.generation, "gbps": link.gbps}

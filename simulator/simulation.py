@@ -1,4 +1,4 @@
-"""The chassis that one process plays, with their servers: begun at the start, and anew at each reset."""
+"""The simulated chassis of one process, with their servers, and the options of the command line."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from simulator.certificates import ServerCertificate, load_pem, server_certificate
-from simulator.clock import Clock
-from simulator.hosts import Hosts
-from simulator.lab import Lab
-from simulator.options import lab_of, options_of_reset
+from simulator.hosts import HostSimulation
+from simulator.lab import Lab, LabError, load_lab
+from simulator.physics import MAX_SPEED, Clock
+from simulator.resources import register_all
 from simulator.server import ChassisServer
-from simulator.service import Falcon, Options
+from simulator.service import DIALECTS, Falcon, ServiceOptions
 
 ADDRESS = "127.0.0.1"
 
 
 class Simulation:
-    """Clock, chassis and servers; `folder` keeps the certificate where the options name no folder for it."""
+    """Clock, chassis and servers; the certificate is in `folder` unless the options name another."""
 
     def __init__(self, password: str, folder: Path) -> None:
         self._options = argparse.Namespace()
@@ -37,7 +38,7 @@ class Simulation:
         return [f"https://{ADDRESS}:{server.port}" for server in self._servers]
 
     async def start(self, options: argparse.Namespace, lab: Lab, ports: Sequence[int] = ()) -> None:
-        """Play a lab as the options say, on these ports. Raises HostError or OSError where that cannot be."""
+        """Start a lab with these options, on these ports. Raises HostError or OSError where that is not possible."""
         self._options = options
         self.clock = Clock(options.speed)
         self.certificate = server_certificate(options.certificate_directory or self._folder)
@@ -54,7 +55,7 @@ class Simulation:
         self._ports = [server.port for server in self._servers]
 
     async def stop(self) -> None:
-        """Stop listening, drop every connection, and let the hosts' folder go."""
+        """Stop listening, drop all connections, and release the hosts' folder."""
         for server in self._servers:
             await server.stop()
         for falcon in self.chassis:
@@ -62,20 +63,20 @@ class Simulation:
         self._servers, self.chassis = [], []
 
     async def reset(self, arguments: list[str] | None = None) -> None:
-        """Forget all that happened and begin anew, as before and at the same addresses, or with other options.
+        """Restart from the initial state, at the same addresses, with the same or other options.
 
-        Raises OptionError or LabError, and goes on as before, where the options cannot be; HostError or OSError where
-        nothing can be played with them.
+        Raises OptionError or LabError for invalid options, and continues unchanged; HostError or OSError where the
+        simulation cannot start with them.
         """
-        options = self._options if arguments is None else options_of_reset(arguments)
-        lab = lab_of(options)
+        options = self._options if arguments is None else parse_reset_options(arguments)
+        lab = lab_from_options(options)
         ports = self._ports if arguments is None else []
         await self.stop()
         await self.start(options, lab, ports)
 
     def _built(self, options: argparse.Namespace, lab: Lab) -> list[Falcon]:
         name = options.chassis or next(iter(lab.chassis))
-        offers = Options(
+        offers = ServiceOptions(
             expand=not options.no_expand,
             sessions=not options.no_sessions,
             report=not options.no_report,
@@ -91,10 +92,92 @@ class Simulation:
             Falcon(lab, name, lab.chassis[name], password=self._password, clock=self.clock, options=offers, alias=alias)
             for alias in aliases
         ]
+        for falcon in chassis:
+            register_all(falcon)
         if options.hosts_root is not None:
             place = list(lab.chassis).index(name)
             for number, falcon in enumerate(chassis):
                 index = place + number * len(lab.chassis)
-                hosts = Hosts(falcon.state, lab, options.hosts_root, self.clock, index=index, hotplug=options.hotplug)
-                falcon.play_hosts(hosts)
+                hosts = HostSimulation(
+                    falcon.state, lab, options.hosts_root, self.clock, index=index, hotplug=options.hotplug
+                )
+                falcon.attach_hosts(hosts)
         return chassis
+
+
+class OptionError(ValueError):
+    """An invalid option; the text says why."""
+
+
+class _ResetParser(argparse.ArgumentParser):
+    """Raises instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(message)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise OptionError(message or "a reset has no --help")
+
+
+def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = kind(
+        prog="python -m simulator",
+        description="Simulates a Falcon 4016: a Redfish service over HTTPS on 127.0.0.1, with accounts administrator, "
+        "operator and viewer. The password is that of SIMULATOR_PASSWORD, or one is made and printed.",
+        epilog="The faults and the lab file are described in docs/simulator.md.",
+    )
+    made.add_argument("--port", type=int, default=8443, help="port of the service; 0 finds a free one (default 8443)")
+    made.add_argument("--control-port", type=int, help="port of the control address for faults; 0 finds a free one")
+    made.add_argument("--seed", type=int, default=1, help="the same seed gives the same readings (default 1)")
+    made.add_argument("--lab", type=Path, help="lab file (JSON); default: two Falcons, three hosts")
+    made.add_argument("--chassis", help="the chassis of the lab to simulate (default: the first)")
+    made.add_argument(
+        "--chassis-count",
+        type=int,
+        default=0,
+        metavar="N",
+        help="simulate N copies of the chassis, on N ports from --port on, for load tests",
+    )
+    made.add_argument(
+        "--hosts-root",
+        type=Path,
+        metavar="DIR",
+        help="simulate the hosts, too: the tree of each is in DIR/HOST, for an agent with that root",
+    )
+    made.add_argument("--hotplug", action="store_true", help="hosts see a new device without scanning their bus")
+    made.add_argument("--speed", type=float, default=1.0, help="simulated seconds per second (default 1)")
+    made.add_argument("--certificate-directory", type=Path, help="folder of the certificate (default: a temporary one)")
+    less = made.add_argument_group("a service with fewer or other features")
+    less.add_argument("--no-expand", action="store_true", help="$expand is answered 501")
+    less.add_argument("--no-sessions", action="store_true", help="session creation is answered 401, Basic works")
+    less.add_argument("--no-report", action="store_true", help="no telemetry service")
+    less.add_argument(
+        "--dialect",
+        choices=DIALECTS,
+        default="both",
+        help="how devices are attached: by PATCH of zones, as older PSME have it, by the standard actions, by PATCH "
+        "and actions (default), by resource blocks of systems, or not at all",
+    )
+    less.add_argument(
+        "--slow-bind", type=float, default=0.0, metavar="SECONDS", help="a change of a zone takes this long"
+    )
+    less.add_argument("--bind-by-task", action="store_true", help="a change of a zone is answered 202 with a task")
+    return made
+
+
+def parse_reset_options(arguments: list[str]) -> argparse.Namespace:
+    """Return the options of a reset. Raises OptionError where they cannot be."""
+    return argument_parser(_ResetParser).parse_args(arguments)
+
+
+def lab_from_options(options: argparse.Namespace) -> Lab:
+    """Return the lab that options name. Raises OptionError or LabError where they are invalid for it."""
+    if not 0 < options.speed <= MAX_SPEED:
+        raise OptionError(f"--speed must be between 0 and {MAX_SPEED:g}")
+    if options.chassis_count < 0:
+        raise OptionError("--chassis-count must not be negative")
+    lab = load_lab(options.lab)
+    if options.chassis is not None and options.chassis not in lab.chassis:
+        raise LabError(f"the lab has no chassis {options.chassis!r}; it has {', '.join(lab.chassis)}")
+    return lab

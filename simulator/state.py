@@ -1,4 +1,4 @@
-"""The state of one chassis: what is plugged in, attached, linked and measured."""
+"""The state of one chassis: devices, attachments, links and measured values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.catalog import GENERATIONS, LANE_GBPS, DeviceModel
-from simulator.lab import SLOTS_PER_DRAWER, ChassisLab, Host, Lab, stable_serial, stable_uuid
+from simulator.lab import SLOTS_PER_DRAWER, ChassisLab, HostLab, Lab, stable_serial, stable_uuid
 from simulator.rules import Allocation, Mode, port_number
 
 LinkStatus = Literal["LinkUp", "Starting", "Training", "LinkDown", "NoLink"]
@@ -27,15 +27,15 @@ ERROR_COUNTERS = (
 SLOT_GENERATION = "Gen4"
 SLOT_LANES = 16
 FANS = 8
-# Where a service lists resource blocks that it composes itself, and where one that leaves that to others.
+# The collection of resource blocks of a service that composes them itself, and of one that does not.
 COMPOSITION_BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
-PLAIN_BLOCKS = "/redfish/v1/ResourceBlocks"
+ROOT_BLOCKS = "/redfish/v1/ResourceBlocks"
 POWER_SUPPLIES = 4
 
 
 @dataclass
-class Link:
-    """One link of a switch port: wanted and negotiated width and speed, counters, when it changes next."""
+class SimulatedLink:
+    """One link of a switch port: configured and negotiated width and speed, counters, and its next change."""
 
     port: str
     max_lanes: int = SLOT_LANES
@@ -47,9 +47,9 @@ class Link:
     lanes: int = 0
     generation: str = "Gen1"
     configured_lanes: int = SLOT_LANES
-    # The simulated second at which training ends; None while nothing is under way.
+    # The simulated second at which training ends; None while not training.
     trains_until: float | None = None
-    # Held down by a fault until it ends.
+    # Kept down by a fault until it ends.
     held_down: bool = False
     cap_lanes: int | None = None
     cap_generation: str | None = None
@@ -58,7 +58,7 @@ class Link:
     errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ERROR_COUNTERS, 0))
 
     def forget_counters(self) -> None:
-        """Count from zero again."""
+        """Reset the counters."""
         self.errors = dict.fromkeys(ERROR_COUNTERS, 0)
         self.received_bytes = self.transmitted_bytes = 0.0
 
@@ -79,13 +79,13 @@ class Link:
 
     @property
     def degraded(self) -> bool:
-        """Whether the link is up below what device and slot could do."""
+        """Whether the link is up, but below the capabilities of device and slot."""
         return self.status == "LinkUp" and (self.cap_lanes is not None or self.cap_generation is not None)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What runs ask of a device: shares of its work and memory, bytes a second over its link.
+class RequestedLoad:
+    """The load of runs on a device: shares of compute and memory, bytes per second over its link.
 
     `peer_share` of the bytes are between devices of one drawer, and do not pass the host port.
     """
@@ -98,10 +98,10 @@ class Asked:
 
 
 @dataclass
-class Device:
+class SimulatedDevice:
     """A device in a slot, with its load (0 to 1) and the two numbers that shape its load profile.
 
-    With `asked` it does what runs ask of it. One that `rests` is left alone by the runs of its host.
+    With `asked` it has the load of runs. One that `rests` is not used by the runs of its host.
     """
 
     model: DeviceModel
@@ -110,29 +110,29 @@ class Device:
     load: float = 0.0
     phase: float = 0.0
     period: float = 30.0
-    asked: Asked | None = None
+    asked: RequestedLoad | None = None
     rests: bool = False
     carried: tuple[float, float] = (0.0, 0.0)  # bytes to and from it in the last second
 
 
 @dataclass
-class Slot:
-    """A slot of a drawer; `device` stays while it is `removed` by a fault, so that it can come back."""
+class SimulatedSlot:
+    """A slot of a drawer; `device` is kept while it is `removed` by a fault, so that it can be reinserted."""
 
     drawer: int
     number: int
-    link: Link
-    device: Device | None = None
+    link: SimulatedLink
+    device: SimulatedDevice | None = None
     removed: bool = False
     attached_to: str | None = None
     temperature: float = 28.0
     watts: float = 0.0
     overheated: bool = False
     identify: bool = False
-    # The last event that the temperature gave rise to: normal, caution or critical.
+    # The last event of the temperature: normal, caution or critical.
     band: str = "normal"
     # The collection that lists the slot's resource block.
-    blocks: str = PLAIN_BLOCKS
+    blocks: str = ROOT_BLOCKS
 
     @property
     def endpoint(self) -> str:
@@ -140,24 +140,24 @@ class Slot:
         return f"drawer{self.drawer}slot{self.number}"
 
     @property
-    def present(self) -> Device | None:
-        """The device that the chassis sees in the slot now."""
+    def present(self) -> SimulatedDevice | None:
+        """The device that the chassis sees in the slot."""
         return None if self.removed else self.device
 
     @property
     def in_use(self) -> bool:
-        """Whether the slot's link should be up: something is attached over a port that may train."""
+        """Whether the slot's link should be up: it is attached, and its port may train."""
         return self.attached_to is not None and self.link.usable
 
 
 @dataclass
-class HostPort:
+class SimulatedHostPort:
     """A host port; `host` is at the other end of its cable, `slots` are attached in the order of their attachment."""
 
     name: str
     drawer: int
     host: str | None
-    link: Link
+    link: SimulatedLink
     slots: list[int] = field(default_factory=list)
     revision: int = 1
 
@@ -173,21 +173,21 @@ class HostPort:
 
 
 @dataclass
-class Drawer:
+class SimulatedDrawer:
     """One drawer with its slots and host ports."""
 
     number: int
     mode: Mode
     serial: str
-    slots: dict[int, Slot]
-    host_ports: dict[str, HostPort]
+    slots: dict[int, SimulatedSlot]
+    host_ports: dict[str, SimulatedHostPort]
     inlet: float = 24.0
     outlet: float = 29.0
     identify: bool = False
     changing_to: Mode | None = None
 
     def allocation(self) -> Allocation:
-        """Return the allocation of now, as the rules want it."""
+        """Return the present allocation, for the rules."""
         return Allocation(
             host_of_port={port.name: port.host or "" for port in self.host_ports.values()},
             port_of_slot={slot.number: slot.attached_to for slot in self.slots.values() if slot.attached_to},
@@ -195,8 +195,8 @@ class Drawer:
 
 
 @dataclass
-class Fan:
-    """A fan with its speed; a failed one stands still."""
+class SimulatedFan:
+    """A fan with its speed; a failed one has stopped."""
 
     number: int
     rpm: float = 6000.0
@@ -206,24 +206,24 @@ class Fan:
 
 @dataclass
 class ChassisState:
-    """The whole chassis; changed only by composition, physics and faults. `hosts` are all that a cable could reach."""
+    """The whole chassis; changed only by composition, physics and faults. `hosts` are all possible ends of cables."""
 
     name: str
     serial: str
     uuid: str
     model: str
-    hosts: dict[str, Host]
-    drawers: dict[int, Drawer]
-    fans: list[Fan]
+    hosts: dict[str, HostLab]
+    drawers: dict[int, SimulatedDrawer]
+    fans: list[SimulatedFan]
     inlet: float = 24.0
     watts: float = 0.0
     joules: float = 0.0
     identify: bool = False
     steps: int = 0
-    # URIs of sensors that measure in another unit than their own, by a fault.
+    # URIs of sensors that use another unit than their own, due to a fault.
     other_units: set[str] = field(default_factory=set)
 
-    def zone(self, zone_id: str) -> HostPort | None:
+    def zone(self, zone_id: str) -> SimulatedHostPort | None:
         """Return the host port of a zone, or None where there is no such zone."""
         for drawer in self.drawers.values():
             for port in drawer.host_ports.values():
@@ -231,27 +231,27 @@ class ChassisState:
                     return port
         return None
 
-    def slot_of_endpoint(self, endpoint_id: str) -> Slot | None:
-        """Return the slot of a device's endpoint, or None where no device is seen there."""
+    def slot_of_endpoint(self, endpoint_id: str) -> SimulatedSlot | None:
+        """Return the slot of a device's endpoint, or None where no device is visible there."""
         for slot in self.all_slots():
             if slot.endpoint == endpoint_id and slot.present is not None:
                 return slot
         return None
 
-    def all_slots(self) -> list[Slot]:
+    def all_slots(self) -> list[SimulatedSlot]:
         """Return all slots, first drawer first."""
         return [slot for drawer in self.drawers.values() for slot in drawer.slots.values()]
 
-    def host_ports(self) -> list[HostPort]:
+    def host_ports(self) -> list[SimulatedHostPort]:
         """Return all host ports, first drawer first."""
         return [port for drawer in self.drawers.values() for port in drawer.host_ports.values()]
 
     def cabled_hosts(self) -> list[str]:
-        """Return the names of the hosts that a cable reaches, sorted."""
+        """Return the names of the cabled hosts, sorted."""
         return sorted({port.host for port in self.host_ports() if port.host is not None})
 
 
-def negotiated(link: Link, device: DeviceModel | None) -> tuple[int, str]:
+def negotiated(link: SimulatedLink, device: DeviceModel | None) -> tuple[int, str]:
     """Return lanes and generation that both ends and all limits of a link agree on."""
     lanes = min(link.max_lanes, link.configured_lanes, device.lanes if device else link.max_lanes)
     generation = _lower(link.max_generation, device.generation if device else link.max_generation)
@@ -267,26 +267,29 @@ def _lower(first: str, second: str) -> str:
 
 
 def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = None) -> ChassisState:
-    """Build the state of a chassis as a lab describes it, every attached link already up.
+    """Build the state of a chassis from a lab, with all attached links up.
 
-    `alias` gives a copy of the chassis serial numbers of its own.
+    `alias` gives a copy of the chassis distinct serial numbers.
     """
     identity = alias or name
     serial = chassis.serial if chassis.serial and alias is None else stable_serial("H3F", identity)
-    drawers: dict[int, Drawer] = {}
+    drawers: dict[int, SimulatedDrawer] = {}
     for number, description in enumerate(chassis.drawers, start=1):
         ports = {
-            port: HostPort(
-                name=port, drawer=number, host=host, link=_raised(Link(port=port)) if host else Link(port=port)
+            port: SimulatedHostPort(
+                name=port,
+                drawer=number,
+                host=host,
+                link=_link_up(SimulatedLink(port=port)) if host else SimulatedLink(port=port),
             )
             for port, host in sorted(description.host_ports.items(), key=lambda item: port_number(item[0]))
         }
-        slots: dict[int, Slot] = {}
+        slots: dict[int, SimulatedSlot] = {}
         for place in range(1, SLOTS_PER_DRAWER + 1):
-            slot = Slot(drawer=number, number=place, link=Link(port=f"slot{place}"))
+            slot = SimulatedSlot(drawer=number, number=place, link=SimulatedLink(port=f"slot{place}"))
             content = description.slots.get(place)
             if content is not None:
-                slot.device = Device(
+                slot.device = SimulatedDevice(
                     model=lab.device_model(content.device),
                     serial=content.serial or stable_serial("", identity, slot.endpoint, content.device),
                     uuid=stable_uuid(identity, slot.endpoint, content.device),
@@ -295,9 +298,9 @@ def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = No
                 if content.attached_to is not None:
                     slot.attached_to = content.attached_to
                     ports[content.attached_to].slots.append(place)
-                    _raised(slot.link, slot.device.model)
+                    _link_up(slot.link, slot.device.model)
             slots[place] = slot
-        drawers[number] = Drawer(
+        drawers[number] = SimulatedDrawer(
             number=number,
             mode=description.mode,
             serial=f"{serial}-D{number}",
@@ -311,11 +314,11 @@ def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = No
         model=chassis.model,
         hosts=dict(lab.hosts),
         drawers=drawers,
-        fans=[Fan(number) for number in range(1, FANS + 1)],
+        fans=[SimulatedFan(number) for number in range(1, FANS + 1)],
     )
 
 
-def _raised(link: Link, device: DeviceModel | None = None) -> Link:
+def _link_up(link: SimulatedLink, device: DeviceModel | None = None) -> SimulatedLink:
     link.lanes, link.generation = negotiated(link, device)
     link.status = "LinkUp"
     return link

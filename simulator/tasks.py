@@ -1,4 +1,4 @@
-"""Long work of the BMC: tasks with a monitor, as the specification describes them."""
+"""Long operations of the BMC: tasks with a monitor, as in the specification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDED = ("Completed", "Exception", "Cancelled", "Killed")
 
 @dataclass
 class BmcTask:
-    """One task; `outcome` is what its monitor answers once it ended: status and body."""
+    """One task; `outcome` is the response of its monitor after its end: status and body."""
 
     id: str
     name: str
@@ -53,7 +53,7 @@ class BmcTask:
         )
 
 
-Work = Callable[[BmcTask], Awaitable[tuple[int, Body | None]]]
+TaskWork = Callable[[BmcTask], Awaitable[tuple[int, Body | None]]]
 
 
 class Tasks:
@@ -66,7 +66,7 @@ class Tasks:
         self.tasks: dict[str, BmcTask] = {}
         self._number = 0
 
-    def start(self, name: str, target: str, work: Work) -> BmcTask:
+    def start(self, name: str, target: str, work: TaskWork) -> BmcTask:
         """Start work in the background and return its task."""
         self._number += 1
         task = BmcTask(str(self._number), name, self._timestamp(), target)
@@ -74,7 +74,7 @@ class Tasks:
         self._running[task.id] = asyncio.create_task(self._run(task, work))
         return task
 
-    async def _run(self, task: BmcTask, work: Work) -> None:
+    async def _run(self, task: BmcTask, work: TaskWork) -> None:
         try:
             task.outcome = await work(task)
         except RedfishError as error:

@@ -1,4 +1,4 @@
-"""The tree of resources: which URI has what, who may read it, and what may be written there."""
+"""The tree of resources: bodies, read privileges and methods by URI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.events import Actor
 
 
 @dataclass(frozen=True)
-class Call:
+class AuthenticatedRequest:
     """A request that passed authentication and its preconditions."""
 
     uri: str
@@ -24,33 +24,33 @@ class Call:
 
     @property
     def actor(self) -> Actor | None:
-        """Who sent the request; None where nobody had to sign in."""
+        """The account of the request; None where no authentication was required."""
         return Actor(self.account.name, self.origin or "unknown") if self.account is not None else None
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: status, JSON body (None: no body) and headers."""
+    """A response: status, JSON body (None: no body) and headers."""
 
     status: int
     body: Body | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[AuthenticatedRequest], Awaitable[Reply]]
 
 
 @dataclass(frozen=True)
-class Write:
-    """A method that changes something: the privileges of which one is needed, and the handler."""
+class WriteMethod:
+    """A modifying method: the privileges, of which one is required, and the handler."""
 
     handler: Handler
     privileges: tuple[str, ...] = ("ConfigureManager",)
 
 
 @dataclass(frozen=True)
-class Raw:
-    """An answer that is encoded already: a report, a schema, or the state of a task monitor."""
+class RawReply:
+    """A response that is encoded already: a report, a schema, or the state of a task monitor."""
 
     content: bytes
     content_type: str = "application/json;charset=utf-8"
@@ -60,13 +60,13 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Node:
-    """One URI. `render` gives its body; an action has none and answers GET with 405."""
+class ResourceNode:
+    """One URI. `render` returns its body; an action has none and answers GET with 405."""
 
     uri: str
     render: Callable[[], Body] | None = None
-    writes: Mapping[str, Write] = field(default_factory=dict)
-    raw: Callable[[], Raw] | None = None
+    writes: Mapping[str, WriteMethod] = field(default_factory=dict)
+    raw: Callable[[], RawReply] | None = None
     revision: Callable[[], int] | None = None
     public: bool = False
 
@@ -77,36 +77,36 @@ class Node:
         return reads + sorted(self.writes)
 
     def etag(self, body: Body) -> str:
-        """Return the strong ETag of a body; a revision tells equal contents of different times apart."""
+        """Return the strong ETag of a body; a revision distinguishes equal contents of different times."""
         checksum = zlib.crc32(msgspec.json.encode(body))
         number = self.revision() if self.revision is not None else 0
         return f'"{number}-{checksum:08x}"'
 
 
 Members = Callable[[], list[str]]
-Maker = Callable[[str], Node | None]
+NodeFactory = Callable[[str], ResourceNode | None]
 
 
-class Tree:
-    """All resources of a service: fixed ones by URI, and collections whose members come and go."""
+class ResourceTree:
+    """All resources of a service: fixed ones by URI, and collections with varying members."""
 
     def __init__(self) -> None:
-        self._fixed: dict[str, Node] = {}
-        self._makers: dict[str, Maker] = {}
+        self._fixed: dict[str, ResourceNode] = {}
+        self._makers: dict[str, NodeFactory] = {}
 
-    def add(self, node: Node) -> None:
+    def add(self, node: ResourceNode) -> None:
         """Add a fixed resource."""
         self._fixed[node.uri] = node
 
     def resource(self, uri: str, render: Callable[[], Body]) -> None:
-        """Add a fixed resource that is only read."""
-        self.add(Node(uri, render))
+        """Add a read-only fixed resource."""
+        self.add(ResourceNode(uri, render))
 
-    def members(self, parent: str, maker: Maker) -> None:
-        """Let a function make the nodes below a collection from their last segment; None is a 404."""
+    def members(self, parent: str, maker: NodeFactory) -> None:
+        """Register a function that returns the nodes below a collection by their last segment; None is a 404."""
         self._makers[parent] = maker
 
-    def find(self, uri: str) -> Node | None:
+    def find(self, uri: str) -> ResourceNode | None:
         """Return the node of a URI without a trailing slash, or None."""
         node = self._fixed.get(uri)
         if node is not None:
@@ -141,7 +141,7 @@ def collection(uri: str, kind: str, name: str, members: list[str]) -> Body:
     }
 
 
-def counted(body: Body, **arrays: list[str]) -> Body:
+def add_references(body: Body, **arrays: list[str]) -> Body:
     """Add arrays of references with their counts to an object and return it."""
     for name, uris in arrays.items():
         body[name] = links(uris)

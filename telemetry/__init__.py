@@ -1,1 +1,1 @@
-"""What is measured: polling and live push."""
+"""Telemetry: polling, live push, the store, history, links, events, exports and alerts."""

@@ -1,4 +1,4 @@
-"""The room's Django application."""
+"""The Django application of telemetry."""
 
 from django.apps import AppConfig
 
@@ -9,5 +9,5 @@ class TelemetryConfig(AppConfig):
     name = "telemetry"
 
     def ready(self) -> None:
-        """Listen to the rooms below."""
-        import telemetry.announcements  # noqa: F401 - imported for its receivers
+        """Connect the signal receivers."""
+        import telemetry.live.receivers  # noqa: F401 - imported for its receivers

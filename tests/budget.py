@@ -260,7 +260,7 @@ def _command(event: str, arguments: tuple[Any, ...]) -> str:
 
 def _is_shared_start() -> bool:
     """Tell whether a simulator starts that later tests use again: falconweb.testing has the word."""
-    ending = sys.modules.get("falconweb.testing.ending")
+    ending = sys.modules.get("falconweb.testing.processes")
     return ending is not None and bool(ending.is_shared_start())
 
 

@@ -19,9 +19,9 @@ from django.core.cache import cache
 from django.test.client import ClientHandler
 from xdist.scheduler import LoadFileScheduling
 
-from accounts.audit import floods
-from accounts.hashers import BoundedArgon2PasswordHasher
+from accounts.audit import refusal_limits
 from accounts.models import Role, Tenant, User
+from accounts.sign_in.security import BoundedArgon2PasswordHasher
 from tests.postgres import PROGRAMS, PostgresServer
 from tests.without import NO_TORCH
 
@@ -186,7 +186,7 @@ def forget_refusals() -> Callable[[], None]:
     """A function that forgets which requests were counted as refused."""
 
     def forget() -> None:
-        for key in floods._client.scan_iter("falconweb:audit:*"):
-            floods._client.delete(key)
+        for key in refusal_limits._client.scan_iter("falconweb:audit:*"):
+            refusal_limits._client.delete(key)
 
     return forget

@@ -16,8 +16,8 @@ from typing import Self
 import psycopg
 
 from falconweb.launch.broker import free_port
-from falconweb.launch.prepared import schema_fingerprint
-from falconweb.testing.prepared import only_one, template_name
+from falconweb.launch.fingerprints import schema_fingerprint
+from falconweb.testing.snapshots import only_one, template_name
 from tests.processes import ROOT
 
 PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda one: float(one.parent.name), default=None)

@@ -25,7 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
 
-from falconweb.testing.prepared import FOLDER, KEPT
+from falconweb.testing.snapshots import DEFAULT_FOLDER, FOLDER
 from tests.processes import ROOT
 
 LIST = ROOT / "tests" / "seeded_faults.toml"
@@ -152,7 +152,7 @@ def check_tests(faults: Iterable[Fault]) -> str:
 def _pytest(tree: Path, tests: Sequence[str]) -> tuple[int, str]:
     # The programs that tests start (simulator, agent, workers) are to be those of the copy too; what they begin with is
     # made once for all.
-    environment = {FOLDER: str(KEPT), **os.environ, "PYTHONPATH": str(tree)}
+    environment = {FOLDER: str(DEFAULT_FOLDER), **os.environ, "PYTHONPATH": str(tree)}
     try:
         done = subprocess.run(
             [*PYTEST, *tests], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

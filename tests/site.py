@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from falconweb.launch.broker import free_port
-from falconweb.testing.prepared import copy_databases, link_static_files
+from falconweb.testing.snapshots import copy_databases, link_static_files
 
 ROOT = Path(__file__).resolve().parent.parent
 ADMINISTRATOR_PASSWORD = "Falcon-site-test-1"

@@ -1,1 +1,1 @@
-"""What a host starts: real PyTorch training and measurements of links, told as events."""
+"""The program of a real benchmark run: PyTorch training and link measurements, reported as events."""

@@ -1,36 +1,285 @@
-"""Measures links in place of training: a step is one round over all sizes of message."""
+"""Workloads that measure links instead of training: a step is one round over all message sizes."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hostwire.training import Spec
-from trainer.peers import gpu_bandwidth
-from trainer.place import Place
-from trainer.rounds import GIGA, Figures, Link, Times, between_all, iterations, message, sizes_of
-from trainer.storage import data_place, storage_rounds
-from trainer.telling import EventFile, StepTeller
-from trainer.troubles import Refused
+from trainer.parallelism import RankContext
+from trainer.reporting import EventWriter, RunRefused, StepReporter, logger
+from trainer.storage import data_path, open_storage_reader
+
+GIGA = 1e9
+SIZE_FACTOR = 4  # factor between message sizes
+Figures = dict[str, Any]
+Round = Callable[[], None]
 
 
-def measure(spec: Spec, place: Place, events: EventFile) -> None:
-    """Take the rounds of a link workload and tell of its figures; the leading process tells."""
+class LinkMeasurement:
+    """A measurement: `round` is repeated, `figures` returns the results of the rounds since `forget`."""
+
+    def __init__(self, take: Round, forget: Round, figures: Callable[[], tuple[Figures, dict[str, str]]]) -> None:
+        self.take, self.forget, self.figures = take, forget, figures
+
+
+def transfer_sizes(spec: Spec) -> list[int]:
+    """Return the message sizes in bytes: by factors of 4 from the smallest to the largest, which is always included."""
+    least, most = int(spec.options.get("least_bytes", 4)), int(spec.options.get("most_bytes", 2**28))
+    sizes = [least]
+    while sizes[-1] * SIZE_FACTOR <= most:
+        sizes.append(sizes[-1] * SIZE_FACTOR)
+    return sizes if sizes[-1] >= most else [*sizes, most]
+
+
+def transfer_count(spec: Spec) -> int:
+    """Return the number of transfers of a size in a round."""
+    return int(spec.options.get("iterations", 20))
+
+
+def message_tensor(number: int, device: torch.device) -> Tensor:
+    """Return a message of `size` bytes on a device."""
+    return torch.zeros(number // 4, dtype=torch.float32, device=device)
+
+
+def gather_all(place: RankContext, values: Any) -> list[Any]:
+    """Return the results of all processes, by rank: numbers and lists of them."""
+    if not place.grouped or place.world == 1:
+        return [values]
+    # As JSON: PyTorch's own function for objects unpickles them, which can run arbitrary code.
+    mine = torch.frombuffer(bytearray(msgspec.json.encode(values)), dtype=torch.uint8).to(place.device)
+    lengths = [torch.zeros(1, dtype=torch.int64, device=place.device) for _ in range(place.world)]
+    dist.all_gather(lengths, torch.tensor([len(mine)], device=place.device))
+    most = max(int(length) for length in lengths)
+    texts = [torch.zeros(most, dtype=torch.uint8, device=place.device) for _ in range(place.world)]
+    dist.all_gather(texts, torch.nn.functional.pad(mine, (0, most - len(mine))))
+    return [
+        msgspec.json.decode(bytes(text[: int(length)].tolist())) for text, length in zip(texts, lengths, strict=True)
+    ]
+
+
+class TransferTimes:
+    """Durations in seconds by key, over rounds."""
+
+    def __init__(self) -> None:
+        self._of: dict[Any, list[float]] = {}
+
+    def add(self, key: Any, seconds: float) -> None:
+        """Add the duration of a transfer."""
+        self._of.setdefault(key, []).append(max(seconds, 1e-9))
+
+    def forget(self) -> None:
+        """Discard the measurements."""
+        self._of.clear()
+
+    def median(self, key: Any) -> float | None:
+        """Return the median, None without durations."""
+        return statistics.median(self._of[key]) if key in self._of else None
+
+
+Table = list[list[float | None]]
+# The timings of a pair: both directions simultaneously, by message size, and a small write in one direction.
+WRITE = 0
+
+
+def gpu_bandwidth(spec: Spec, place: RankContext) -> LinkMeasurement:
+    """Measure each pair: both directions simultaneously by size, and the one-way latency of the smallest message."""
+    sizes, times = transfer_sizes(spec), TransferTimes()
+    pairs = list(itertools.combinations(range(spec.devices), 2))
+    if place.on_gpu:
+        take = PeerCopies(spec, times, pairs).take if place.leads else _wait_for_leader
+    else:
+        take = MessageExchange(spec, place, times, pairs).take
+    return LinkMeasurement(take, times.forget, lambda: _pair_figures(place, times, sizes, spec.devices))
+
+
+def _wait_for_leader() -> None:
+    """The leading process copies between all GPUs, while the others wait."""
+
+
+def _pair_figures(
+    place: RankContext, times: TransferTimes, sizes: Sequence[int], devices: int
+) -> tuple[Figures, dict[str, str]]:
+    pairs = list(itertools.combinations(range(devices), 2))
+
+    def table(find: Callable[[int, int], float | None]) -> Table:
+        return [[find(one, other) if one != other else None for other in range(devices)] for one in range(devices)]
+
+    def rate(one: int, other: int, number: int) -> float | None:
+        seconds = times.median((min(one, other), max(one, other), number))
+        return 2 * number / seconds / GIGA if seconds else None
+
+    def latency(one: int, other: int) -> float | None:
+        seconds = times.median((one, other, WRITE))
+        return seconds * 1e6 if seconds else None
+
+    # Only one process of a pair has measured it: the tables of all are merged.
+    found: list[tuple[Table, Table, Table]] = gather_all(
+        place,
+        (
+            table(lambda one, other: rate(one, other, sizes[-1])),
+            table(latency),
+            [[rate(one, other, number) for one, other in pairs] for number in sizes],
+        ),
+    )
+    bandwidth, latencies, by_size = (_merged_tables(tables) for tables in zip(*found, strict=True))
+    return (
+        {
+            "bandwidth": bandwidth,
+            "latency": latencies,
+            "sizes": list(sizes),
+            "bandwidth_by_size": [statistics.fmean([known for known in row if known] or [0.0]) for row in by_size],
+            "note": "Copies between GPUs by one process."
+            if place.on_gpu
+            else "Messages between processes on the CPU over gloo: the run had no GPU.",
+        },
+        {"bandwidth": "GB/s", "latency": "us", "sizes": "B", "bandwidth_by_size": "GB/s"},
+    )
+
+
+def _merged_tables(tables: Sequence[Table]) -> Table:
+    """Return the mean of each cell over the tables that have it."""
+    merged: Table = []
+    for rows in zip(*tables, strict=True):
+        row: list[float | None] = []
+        for cell in zip(*rows, strict=True):
+            known = [value for value in cell if value is not None]
+            row.append(statistics.fmean(known) if known else None)
+        merged.append(row)
+    return merged
+
+
+class MessageExchange:
+    """Messages between processes over gloo, one pair at a time."""
+
+    def __init__(self, spec: Spec, place: RankContext, times: TransferTimes, pairs: Sequence[tuple[int, int]]) -> None:
+        self._place, self._times, self._pairs = place, times, pairs
+        self._count, self._sizes = transfer_count(spec), transfer_sizes(spec)
+        self._out = {number: message_tensor(number, place.device) for number in self._sizes}
+        self._back = {number: message_tensor(number, place.device) for number in self._sizes}
+
+    def take(self) -> None:
+        """Do a round over all pairs."""
+        for pair in self._pairs:
+            self._place.wait()
+            if self._place.rank in pair:
+                self._pair(*pair)
+
+    def _pair(self, first: int, second: int) -> None:
+        rank = self._place.rank
+        other = second if rank == first else first
+        for number in self._sizes:
+            seconds = self._both_ways(other, number)
+            if rank == first:
+                self._times.add((first, second, number), seconds)
+        for beginning in (first, second):
+            seconds = self._one_way(other, begins=rank == beginning)
+            if rank == beginning:
+                self._times.add((rank, other, WRITE), seconds)
+
+    def _both_ways(self, other: int, number: int) -> float:
+        """Return the seconds for simultaneous messages in both directions."""
+        began = time.perf_counter()
+        for _ in range(self._count):
+            for work in (dist.isend(self._out[number], other), dist.irecv(self._back[number], other)):
+                if work is not None:
+                    work.wait()
+        return (time.perf_counter() - began) / self._count
+
+    def _one_way(self, other: int, *, begins: bool) -> float:
+        """Return the seconds for the smallest message: half of the round trip."""
+        number = self._sizes[0]
+        began = time.perf_counter()
+        for _ in range(self._count):
+            if begins:
+                dist.send(self._out[number], other)
+            dist.recv(self._back[number], other)
+            if not begins:
+                dist.send(self._out[number], other)
+        return (time.perf_counter() - began) / self._count / 2
+
+
+class PeerCopies:
+    """Copies between GPUs, all by the leading process, as in the usual tests."""
+
+    def __init__(self, spec: Spec, times: TransferTimes, pairs: Sequence[tuple[int, int]]) -> None:
+        self._times, self._pairs = times, pairs
+        self._count, self._sizes = transfer_count(spec), transfer_sizes(spec)
+        self._devices = [torch.device("cuda", index) for index in range(spec.devices)]
+        for first, second in pairs:
+            if not torch.cuda.can_device_access_peer(first, second):
+                logger.info("GPU %d and GPU %d have no peer access: copies go through the host.", first, second)
+        # Buffers and streams of both directions are created once, outside the measurement.
+        self._out = [message_tensor(self._sizes[-1], device) for device in self._devices]
+        self._back = [message_tensor(self._sizes[-1], device) for device in self._devices]
+        self._streams = [(_stream(device), _stream(device)) for device in self._devices]
+
+    def take(self) -> None:
+        """Do a round over all pairs."""
+        for first, second in self._pairs:
+            for number in self._sizes:
+                self._settle(first, second)
+                began = time.perf_counter()
+                for _ in range(self._count):
+                    self._copy(first, second, number, 0)
+                    self._copy(second, first, number, 1)
+                self._settle(first, second)
+                self._times.add((first, second, number), (time.perf_counter() - began) / self._count)
+            for one, other in ((first, second), (second, first)):
+                self._times.add((one, other, WRITE), self._one_way(one, other))
+
+    def _copy(self, one: int, other: int, number: int, way: int) -> None:
+        """Copy between two GPUs in both directions, each on its own stream."""
+        with torch.cuda.stream(self._streams[other][way]), torch.cuda.stream(self._streams[one][way]):
+            self._back[other][: number // 4].copy_(self._out[one][: number // 4], non_blocking=True)
+
+    def _one_way(self, one: int, other: int) -> float:
+        """Return the seconds per small write, over many in a row."""
+        self._settle(one, other)
+        with torch.cuda.stream(self._streams[other][0]), torch.cuda.stream(self._streams[one][0]):
+            begin, end = _event(), _event()
+            source, target = self._out[one][: self._sizes[0] // 4], self._back[other][: self._sizes[0] // 4]
+            begin.record()
+            for _ in range(self._count):
+                target.copy_(source, non_blocking=True)
+            end.record()
+        self._settle(one, other)
+        milliseconds: float = begin.elapsed_time(end)
+        return milliseconds / 1e3 / self._count
+
+    def _settle(self, one: int, other: int) -> None:
+        torch.cuda.synchronize(self._devices[one])
+        torch.cuda.synchronize(self._devices[other])
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def measure_link(spec: Spec, place: RankContext, events: EventWriter) -> None:
+    """Do the rounds of a link workload; the leading process reports the figures."""
     if not place.grouped and place.world > 1:
-        raise Refused(f"{spec.workload} with several processes runs with the strategy 'ddp'.")
+        raise RunRefused(f"{spec.workload} with several processes runs with the strategy 'ddp'.")
     if not place.grouped and spec.workload == "all_reduce":
-        raise Refused("all_reduce runs with the strategy 'ddp', also on one device.")
-    link = LINKS[spec.workload](spec, place)
+        raise RunRefused("all_reduce runs with the strategy 'ddp', also on one device.")
+    link = LINK_MEASUREMENTS[spec.workload](spec, place)
     for name, count in (("warmup", spec.warmup), ("timed", spec.steps)):
         if not count:
             continue
         events.phase(name)
-        teller = StepTeller(events, name, count)
+        teller = StepReporter(events, name, count)
         link.forget()
         place.wait()
         for _ in range(count):
@@ -45,9 +294,9 @@ def measure(spec: Spec, place: Place, events: EventFile) -> None:
     place.wait()
 
 
-def _all_reduce(spec: Spec, place: Place) -> Link:
-    sizes, times, count = sizes_of(spec), Times(), iterations(spec)
-    messages = {number: message(number, place.device) for number in sizes}
+def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
+    sizes, times, count = transfer_sizes(spec), TransferTimes(), transfer_count(spec)
+    messages = {number: message_tensor(number, place.device) for number in sizes}
 
     def take() -> None:
         for number, data in messages.items():
@@ -55,7 +304,7 @@ def _all_reduce(spec: Spec, place: Place) -> Link:
             began = time.perf_counter()
             for _ in range(count):
                 dist.all_reduce(data)
-            place.finish_device()
+            place.synchronise_device()
             times.add(number, (time.perf_counter() - began) / count)
 
     def figures() -> tuple[Figures, dict[str, str]]:
@@ -73,21 +322,21 @@ def _all_reduce(spec: Spec, place: Place) -> Link:
             {"sizes": "B", "seconds": "s", "algorithm_bandwidth": "GB/s", "bus_bandwidth": "GB/s"},
         )
 
-    return Link(take, times.forget, figures)
+    return LinkMeasurement(take, times.forget, figures)
 
 
-def _host_copy(spec: Spec, place: Place) -> Link:
-    sizes, times, count = sizes_of(spec), Times(), iterations(spec)
+def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
+    sizes, times, count = transfer_sizes(spec), TransferTimes(), transfer_count(spec)
     pinned = place.on_gpu
     hosts = {number: torch.zeros(number // 4, pin_memory=pinned) for number in sizes}
-    devices = {number: message(number, place.device) for number in sizes}
+    devices = {number: message_tensor(number, place.device) for number in sizes}
 
     def timed(key: tuple[str, int], target: Tensor, source: Tensor) -> None:
-        place.finish_device()
+        place.synchronise_device()
         began = time.perf_counter()
         for _ in range(count):
             target.copy_(source, non_blocking=True)
-        place.finish_device()
+        place.synchronise_device()
         times.add(key, (time.perf_counter() - began) / count)
 
     def take() -> None:
@@ -99,23 +348,23 @@ def _host_copy(spec: Spec, place: Place) -> Link:
         return [number / (times.median((way, number)) or 1.0) / GIGA for number in sizes]
 
     def figures() -> tuple[Figures, dict[str, str]]:
-        ways = {way: between_all(place, rates(way)) for way in ("to", "from")}
+        ways = {way: gather_all(place, rates(way)) for way in ("to", "from")}
         note = "" if place.on_gpu else "Copies within the host's memory: the run had no GPU."
         return (
             {"sizes": sizes, "to_device": ways["to"], "from_device": ways["from"], "note": note},
             {"sizes": "B", "to_device": "GB/s", "from_device": "GB/s"},
         )
 
-    return Link(take, times.forget, figures)
+    return LinkMeasurement(take, times.forget, figures)
 
 
-def _storage_read(spec: Spec, place: Place) -> Link:
-    there = data_place(spec)
-    place.wait()  # each looks for room before any takes its own
-    rounds = storage_rounds(spec, there, rank=place.rank)
+def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
+    there = data_path(spec)
+    place.wait()  # all check the free space before any allocates its own
+    rounds = open_storage_reader(spec, there, rank=place.rank)
 
     def figures() -> tuple[Figures, dict[str, str]]:
-        found = between_all(place, rounds.rates())
+        found = gather_all(place, rounds.rates())
         return (
             {
                 "bandwidth": sum(statistics.median(rates) for rates in found if rates),
@@ -134,10 +383,10 @@ def _storage_read(spec: Spec, place: Place) -> Link:
             },
         )
 
-    return Link(rounds.take, rounds.forget, figures)
+    return LinkMeasurement(rounds.take, rounds.forget, figures)
 
 
-LINKS: dict[str, Callable[[Spec, Place], Link]] = {
+LINK_MEASUREMENTS: dict[str, Callable[[Spec, RankContext], LinkMeasurement]] = {
     "gpu_bandwidth": gpu_bandwidth,
     "all_reduce": _all_reduce,
     "host_copy": _host_copy,

@@ -1,4 +1,4 @@
-"""What a run runs on: versions and names, as the host tells them."""
+"""The software and hardware of a run, as the host reports them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import torch
 
 from hostwire.training import Software
 
-# What the image of a container or an operator says of itself; the keeper passes them on.
-CONTAINER = "FALCONWEB_CONTAINER_DIGEST"
-COMMIT = "FALCONWEB_COMMIT"
+# Variables that a container image or an operator may set; the supervisor passes them on.
+CONTAINER_VARIABLE = "FALCONWEB_CONTAINER_DIGEST"
+COMMIT_VARIABLE = "FALCONWEB_COMMIT"
 _LIBRARIES = ("torch", "transformers", "numpy", "msgspec", "triton")
 
 
-def software_of_host() -> Software:
-    """Return what this process runs on; '' or nothing for what is not known."""
+def host_software() -> Software:
+    """Return the software and hardware of this process, with '' or nothing for unknown values."""
     return Software(
         python=platform.python_version(),
         framework=f"torch {torch.__version__}",
@@ -34,8 +34,8 @@ def software_of_host() -> Software:
         processor=_processor(),
         cores=len(os.sched_getaffinity(0)),
         accelerators=_accelerators(),
-        container=os.environ.get(CONTAINER, ""),
-        commit=os.environ.get(COMMIT, "") or _commit(),
+        container=os.environ.get(CONTAINER_VARIABLE, ""),
+        commit=os.environ.get(COMMIT_VARIABLE, "") or _commit(),
     )
 
 
@@ -82,14 +82,14 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """Return the commit that this program is of, where it lies in a checkout."""
+    """Return the commit of this program, where it is in a checkout."""
     home = Path(__file__).resolve().parent.parent
     git = shutil.which("git")
     if git is None or not (home / ".git").exists():
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(  # noqa: S603  # one fixed question to git
+        output = subprocess.run(  # noqa: S603  # one fixed question to git
             [git, "-C", str(home), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
         )
-        return said.stdout.strip() if said.returncode == 0 else ""
+        return output.stdout.strip() if output.returncode == 0 else ""
     return ""

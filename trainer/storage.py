@@ -1,28 +1,38 @@
-"""Reads storage, past the host's cache as far as the host lets it go: a scratch file, or a drive's device file."""
+"""Storage reads and samples on a drive, bypassing the host's cache: a scratch file, or a drive's device file.
+
+`FALCONWEB_DRIVE` names a folder on the chosen drive, where each process writes a file of random bytes, or the drive's
+device file, of which each process reads a separate part. Nothing is ever written to a device file.
+"""
 
 from __future__ import annotations
 
+import math
+import mmap
 import os
 import shutil
 import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
 
 from hostwire.training import DRIVE_VARIABLE, Spec
-from trainer.ranks import world_here
-from trainer.troubles import Refused, size
+from trainer.processes import world_size
+from trainer.reporting import RunRefused, format_bytes, logger
 
-# The folder of the scratch file where no drive was chosen: whoever runs the host says what it measures.
-SCRATCH = "FALCONWEB_SCRATCH"
-_WRITE = 2**22
-ROOM = 1.05  # of what is written: file systems keep some for themselves
-# Files there are memory: reading them says nothing about storage.
-_IN_MEMORY = ("tmpfs", "ramfs")
+# The folder of the scratch file where no drive was chosen; the host's operator sets it.
+SCRATCH_VARIABLE = "FALCONWEB_SCRATCH"
+_WRITE_BYTES = 2**22
+FREE_SPACE_FACTOR = 1.05  # times the data size: file systems need some space for themselves
+# File systems in memory: reading them does not measure storage.
+_MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 
 
-class StorageRounds:
-    """Rounds of reading `file_bytes` of an open file from the byte `first` on, in blocks of `block_bytes`."""
+class StorageReader:
+    """Passes that read `file_bytes` of an open file from byte `first` on, in blocks of `block_bytes`."""
 
     def __init__(self, file: int, *, first: int, file_bytes: int, block_bytes: int, note: str) -> None:
         self.file_bytes, self.block_bytes, self.note = file_bytes, block_bytes, note
@@ -32,7 +42,7 @@ class StorageRounds:
         self._blocks: list[float] = []
 
     def take(self) -> None:
-        """Read it once."""
+        """Do one pass."""
         os.posix_fadvise(self._file, self._first, self.file_bytes, os.POSIX_FADV_DONTNEED)
         began = last = time.perf_counter()
         place = 0
@@ -40,7 +50,7 @@ class StorageRounds:
             buffer = memoryview(self._buffer)[: self.file_bytes - place]
             read = os.preadv(self._file, [buffer], self._first + place)
             if not read:
-                raise OSError("The scratch file ended before its end.")
+                raise OSError("The scratch file is shorter than expected.")
             place += read
             now = time.perf_counter()
             self._blocks.append(now - last)
@@ -48,7 +58,7 @@ class StorageRounds:
         self._rates.append(self.file_bytes / max(last - began, 1e-9) / 1e9)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Discard the measurements."""
         self._rates.clear()
         self._blocks.clear()
 
@@ -61,55 +71,59 @@ class StorageRounds:
         return statistics.median(self._blocks) if self._blocks else None
 
 
-def data_place(spec: Spec) -> Path:
-    """Return the folder for the scratch file of a spec, or the device file of the drive that was chosen.
+def data_path(spec: Spec) -> Path:
+    """Return the folder for the scratch file of a spec, or the device file of the chosen drive.
 
     Raises Refused where there is too little room.
     """
-    place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH, "") or tempfile.gettempdir())
+    place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH_VARIABLE, "") or tempfile.gettempdir())
     file_bytes = _file_bytes(spec)
-    processes = world_here()
-    asked = f"{size(file_bytes)} for each of {processes} processes" if processes > 1 else size(file_bytes)
+    processes = world_size()
+    amount = (
+        f"{format_bytes(file_bytes)} for each of {processes} processes" if processes > 1 else format_bytes(file_bytes)
+    )
     if place.is_dir():
-        if (free := free_bytes(place)) < file_bytes * processes * ROOM:
-            raise Refused(f"The scratch folder has {size(free)} free; the run reads {asked}. Use a smaller file.")
+        if (free := free_bytes(place)) < file_bytes * processes * FREE_SPACE_FACTOR:
+            raise RunRefused(
+                f"The scratch folder has {format_bytes(free)} free; the run reads {amount}. Use a smaller file."
+            )
     elif not os.environ.get(DRIVE_VARIABLE, ""):
-        raise Refused(f"The scratch folder {place} is not there.")
+        raise RunRefused(f"The scratch folder {place} does not exist.")
     elif (there := _device_bytes(place)) < file_bytes * processes:
-        raise Refused(f"The drive {place} has {size(there)}; the run reads {asked}. Use a smaller file.")
+        raise RunRefused(f"The drive {place} has {format_bytes(there)}; the run reads {amount}. Use a smaller file.")
     return place
 
 
-def storage_rounds(spec: Spec, place: Path, *, rank: int) -> StorageRounds:
-    """Write the scratch file of a spec to a folder, or take the part of a device file that a process reads."""
+def open_storage_reader(spec: Spec, place: Path, *, rank: int) -> StorageReader:
+    """Write the scratch file of a spec to a folder, or open the process's part of a device file."""
     file_bytes, block_bytes = _file_bytes(spec), int(spec.options.get("block_bytes", 2**20))
     if not place.is_dir():
         file = os.open(place, os.O_RDONLY)
         note = f"{place} itself: blocks that were never written may be read more quickly than others."
-        return StorageRounds(file, first=rank * file_bytes, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
-    kind = _file_system(place)
+        return StorageReader(file, first=rank * file_bytes, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
+    kind = _file_system_type(place)
     note = (
-        f"The scratch folder lies in memory ({kind}): this is no storage."
-        if kind in _IN_MEMORY
+        f"The scratch folder is in memory ({kind}), not on storage."
+        if kind in _MEMORY_FILE_SYSTEMS
         else f"A scratch file on {kind or 'an unknown file system'}, its cache dropped before each pass."
     )
     file, name = tempfile.mkstemp(dir=place, prefix="falcon-read-")
-    # It is gone with the process.
+    # It is deleted with the process.
     Path(name).unlink()
-    fill(file, file_bytes)
-    return StorageRounds(file, first=0, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
+    write_random_bytes(file, file_bytes)
+    return StorageReader(file, first=0, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
 
 
-def fill(file: int, file_bytes: int) -> None:
-    """Write random bytes to the storage below an open file, none twice, that no layer below can shorten."""
+def write_random_bytes(file: int, file_bytes: int) -> None:
+    """Write distinct random bytes to an open file, which no layer below can compress or deduplicate."""
     left = file_bytes
     while left > 0:
-        left -= os.write(file, os.urandom(min(left, _WRITE)))
+        left -= os.write(file, os.urandom(min(left, _WRITE_BYTES)))
     os.fsync(file)
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much more fits in a folder."""
+    """Return the free space of a folder in bytes."""
     return shutil.disk_usage(folder).free
 
 
@@ -117,7 +131,7 @@ def _device_bytes(place: Path) -> int:
     try:
         file = os.open(place, os.O_RDONLY)
     except OSError as error:
-        raise Refused(f"The drive {place} cannot be read: {error.strerror}.") from error
+        raise RunRefused(f"The drive {place} cannot be read: {error.strerror}.") from error
     try:
         return os.lseek(file, 0, os.SEEK_END)
     finally:
@@ -128,8 +142,8 @@ def _file_bytes(spec: Spec) -> int:
     return int(spec.options.get("file_bytes", 2**32))
 
 
-def _file_system(folder: Path) -> str:
-    """Return the kind of file system that a folder lies on, '' where the host does not say."""
+def _file_system_type(folder: Path) -> str:
+    """Return the type of a folder's file system, '' where unknown."""
     best, kind = "", ""
     real = str(folder.resolve())
     try:
@@ -142,3 +156,95 @@ def _file_system(folder: Path) -> str:
         if inside and len(point) >= len(best):
             best, kind = point, name
     return kind
+
+
+MEMORY_SAMPLES = 64  # samples
+# Per process, on a drive: data leaves the host's cache right after the read, so it need not exceed the memory.
+DRIVE_BYTES = 256 * 2**20
+# The stride between successive samples, as with shuffled files: a prime, so that all samples are read.
+SAMPLE_STRIDE = 7919
+
+
+class SampleSource(Protocol):
+    """Samples as bytes; `words` describes their source."""
+
+    words: str
+
+    def read(self, index: int) -> Tensor:
+        """Return the bytes of a sample."""
+        ...
+
+
+class MemorySamples:
+    """Random bytes in memory, equal for equal generators."""
+
+    words = "Samples are generated in memory: no storage is read."
+
+    def __init__(self, shape: tuple[int, ...], length: int, generator: torch.Generator) -> None:
+        stock = (min(MEMORY_SAMPLES, length), *shape)
+        self._stock = torch.randint(256, stock, dtype=torch.uint8, generator=generator)
+
+    def read(self, index: int) -> Tensor:
+        """Return the bytes of a sample."""
+        return self._stock[index % len(self._stock)]
+
+
+class DriveSamples:
+    """Bytes of a file, or of a part of a device file; each access reads the drive."""
+
+    def __init__(self, file: int, shape: tuple[int, ...], *, first: int, samples: int, words: str) -> None:
+        self.words = words
+        self._file, self._shape, self._first, self._samples = file, shape, first, samples
+        self._bytes = math.prod(shape)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
+
+    def read(self, index: int) -> Tensor:
+        """Return the bytes of a sample. Raises OSError where the drive cannot be read."""
+        place = self._first + (index * SAMPLE_STRIDE) % self._samples * self._bytes
+        content = bytearray(self._bytes)
+        read = 0
+        while read < self._bytes:
+            count = os.preadv(self._file, [memoryview(content)[read:]], place + read)
+            if not count:
+                raise OSError("The data is shorter than expected.")
+            read += count
+        # Whole pages: the cache keeps a page that is dropped only in part.
+        begin = place // mmap.PAGESIZE * mmap.PAGESIZE
+        os.posix_fadvise(self._file, begin, place + self._bytes - begin + mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
+        return torch.frombuffer(content, dtype=torch.uint8).view(self._shape)
+
+
+def sample_source(shape: tuple[int, ...], *, length: int, rank: int, generator: torch.Generator) -> SampleSource:
+    """Return the samples of a process, at most `length` distinct ones. Raises Refused where they do not fit."""
+    stock = _open_source(shape, length, rank, generator)
+    logger.info(stock.words)
+    return stock
+
+
+def _open_source(shape: tuple[int, ...], length: int, rank: int, generator: torch.Generator) -> SampleSource:
+    chosen = os.environ.get(DRIVE_VARIABLE, "")
+    if not chosen:
+        return MemorySamples(shape, length, generator)
+    place = Path(chosen)
+    samples = max(1, min(length, DRIVE_BYTES // math.prod(shape)))
+    wanted = samples * math.prod(shape)
+    if place.is_dir():
+        # Checked per process: the others may have written theirs already.
+        if (free := free_bytes(place)) < wanted * FREE_SPACE_FACTOR:
+            raise RunRefused(
+                f"{place} has {format_bytes(free)} free; the samples of a process take {format_bytes(wanted)}."
+            )
+        try:
+            file, name = tempfile.mkstemp(dir=place, prefix="falcon-samples-")
+            Path(name).unlink()
+            write_random_bytes(file, wanted)
+        except OSError as error:
+            raise RunRefused(f"Samples cannot be written to {place}: {error.strerror or error}.") from error
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        return DriveSamples(file, shape, first=0, samples=samples, words=f"Samples are read from a file in {place}.")
+    file = os.open(place, os.O_RDONLY)
+    there = os.lseek(file, 0, os.SEEK_END)
+    if there < wanted:
+        raise RunRefused(f"{place} has {format_bytes(there)}; samples take {format_bytes(wanted)}.")
+    first = wanted * rank % max(1, there - wanted)
+    return DriveSamples(file, shape, first=first, samples=samples, words=f"Samples are read from {place}, unmodified.")

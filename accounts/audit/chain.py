@@ -1,9 +1,9 @@
-"""The recipe of the chain, pure: anybody can check an export with it, or write it anew in another language.
+"""The algorithm of the hash chain, in pure functions: usable to verify an export, or to reimplement elsewhere.
 
 An entry is a JSON object. Its digest is the SHA-256, in hexadecimal, of the entry without the member `digest`, written
-as canonical JSON (RFC 8785): members in the order of their names, no white space, UTF-8. Numbers are whole and within
-2^53, everything else is text, so that no two languages can write one differently. `previous` is the digest of the entry
-before, 64 zeros in the first; `sequence` counts from 1 without gaps.
+as canonical JSON (RFC 8785): members in the order of their names, no white space, UTF-8. Numbers are integers within
+2^53, everything else is text, so that all languages write them identically. `previous` is the digest of the previous
+entry, 64 zeros in the first; `sequence` counts from 1 without gaps.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-BEGIN = "0" * 64
-LARGEST_INTEGER = 2**53 - 1
-LONGEST_TEXT = 1000
-MOST_MEMBERS = 100
-LARGEST_VALUES = 16_384  # bytes of canonical JSON that `before` and `after` may have, each
+GENESIS_DIGEST = "0" * 64
+MAX_INTEGER = 2**53 - 1
+MAX_TEXT_LENGTH = 1000
+MAX_MEMBERS = 100
+MAX_VALUES_BYTES = 16_384  # bytes of canonical JSON that `before` and `after` may have, each
 DEEPEST = 5
 NOT_KEPT = "(not kept)"
-# The second line of defence: services name what they record, and name no secrets.
+# The second line of defence: services choose the values they record, and choose no secrets.
 SECRET_NAMES = re.compile(
     r"passw|secret|csrf|credential|private|api_?key|authori[sz]ation|cookie|session|(^|_)(token|digest|ca_pem)$",
     re.IGNORECASE,
@@ -34,8 +34,8 @@ SECRET_TEXTS = re.compile(
 
 
 @dataclass(frozen=True)
-class Break:
-    """Where the chain is broken, and how, in a sentence."""
+class ChainBreak:
+    """A break of the chain: its position, and a sentence."""
 
     sequence: int
     sentence: str
@@ -52,16 +52,16 @@ def digest_of(record: Mapping[str, object]) -> str:
 
 
 def seal_of(key: str, sequence: int, digest: str) -> str:
-    """Return the HMAC-SHA-256 that only who has the key can make: of how long the log is, and how it ends."""
+    """Return the HMAC-SHA-256 of the length and the end of the log, which requires the key."""
     return hmac.new(key.encode(), f"{sequence}:{digest}".encode(), hashlib.sha256).hexdigest()
 
 
-def breaks(
-    records: Iterable[Mapping[str, Any]], *, first: int = 1, previous: str = BEGIN, gaps: bool = False
-) -> Iterator[Break]:
-    """Yield what is wrong with a run of entries in their order, that begins at `first` after the digest `previous`.
+def chain_breaks(
+    records: Iterable[Mapping[str, Any]], *, first: int = 1, previous: str = GENESIS_DIGEST, gaps: bool = False
+) -> Iterator[ChainBreak]:
+    """Yield the breaks of a sequence of entries that begins at `first` after the digest `previous`.
 
-    `gaps`: some were left out on purpose, as in an export of what fits a filter.
+    `gaps`: entries may be missing on purpose, as in a filtered export.
     """
     expected = first
     for record in records:
@@ -70,61 +70,63 @@ def breaks(
             missing = (
                 f"Entry {expected} is" if sequence == expected + 1 else f"Entries {expected} to {sequence - 1} are"
             )
-            yield Break(expected, f"{missing} missing.")
+            yield ChainBreak(expected, f"{missing} missing.")
         elif sequence < expected:
-            yield Break(sequence, f"Entry {sequence} is out of order: entry {expected} was expected.")
+            yield ChainBreak(sequence, f"Entry {sequence} is out of order: entry {expected} was expected.")
         if digest_of(record) != record["digest"]:
-            yield Break(sequence, f"Entry {sequence} was changed: its content does not fit its digest.")
+            yield ChainBreak(sequence, f"Entry {sequence} was changed: its content does not fit its digest.")
         elif sequence == expected and record["previous"] != previous:
-            yield Break(sequence, f"Entry {sequence} does not follow the one before it: one of the two was replaced.")
+            yield ChainBreak(
+                sequence, f"Entry {sequence} does not follow the one before it: one of the two was replaced."
+            )
         expected, previous = sequence + 1, record["digest"]
 
 
 def clean(value: object, depth: int = 0) -> Any:
-    """Return a value as it is kept: plain JSON of a bounded size, without what looks like a secret."""
+    """Return a value as stored: plain JSON of a bounded size, without likely secrets."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if abs(value) <= LARGEST_INTEGER else str(value)
+        return value if abs(value) <= MAX_INTEGER else str(value)
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) <= LARGEST_INTEGER else repr(value)
+        return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else repr(value)
     if isinstance(value, Mapping) and depth < DEEPEST:
         kept = {
-            clean_text(name, 100): _member(str(name), one, depth) for name, one in list(value.items())[:MOST_MEMBERS]
+            clean_text(name, 100): _member(str(name), one, depth) for name, one in list(value.items())[:MAX_MEMBERS]
         }
         return kept | _left_out(len(value))
     if isinstance(value, (list, tuple, set, frozenset)) and depth < DEEPEST:
         many = sorted(value, key=str) if isinstance(value, (set, frozenset)) else list(value)
-        cut = [f"and {len(many) - MOST_MEMBERS} more"] if len(many) > MOST_MEMBERS else []
-        return [clean(one, depth + 1) for one in many[:MOST_MEMBERS]] + cut
+        cut = [f"and {len(many) - MAX_MEMBERS} more"] if len(many) > MAX_MEMBERS else []
+        return [clean(one, depth + 1) for one in many[:MAX_MEMBERS]] + cut
     return clean_text(value)
 
 
 def clean_values(values: Mapping[str, object] | None) -> dict[str, Any] | None:
-    """Return the `before` or `after` of an entry; of one that is too large, its size."""
+    """Return the `before` or `after` of an entry; if too large, its size."""
     if values is None:
         return None
     cleaned: dict[str, Any] = clean(values)
     size = len(canonical(cleaned))
-    return cleaned if size <= LARGEST_VALUES else {"(too large to keep)": f"{size} bytes"}
+    return cleaned if size <= MAX_VALUES_BYTES else {"(too large to keep)": f"{size} bytes"}
 
 
-def clean_text(value: object, longest: int = LONGEST_TEXT) -> str:
-    """Return a text of at most so many characters that every database takes, without what looks like a secret."""
+def clean_text(value: object, longest: int = MAX_TEXT_LENGTH) -> str:
+    """Return a text of limited length that every database accepts, without likely secrets."""
     text = str(value)[: 4 * longest].encode("utf-8", "replace").decode()
     text = SECRET_TEXTS.sub(NOT_KEPT, "".join(one if one.isprintable() or one == "\n" else " " for one in text))
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _member(name: str, value: object, depth: int) -> Any:
-    # Whether there is a password may be told, nothing else of it.
+    # The existence of a password may be recorded, nothing else of it.
     if SECRET_NAMES.search(name) and not (value is None or isinstance(value, bool)):
         return NOT_KEPT
     return clean(value, depth + 1)
 
 
 def _left_out(members: int) -> dict[str, str]:
-    return {"…": f"and {members - MOST_MEMBERS} more"} if members > MOST_MEMBERS else {}
+    return {"…": f"and {members - MAX_MEMBERS} more"} if members > MAX_MEMBERS else {}
 
 
 def _ordered(value: object) -> object:

@@ -1,6 +1,6 @@
-"""Where an action comes from: the request that is being answered, else the worker or command that runs.
+"""The origin of an action: the current request, else the running worker or command.
 
-A context variable holds it: threads that asgiref starts for a request see the request's own, others see none.
+It is in a context variable: threads that asgiref starts for a request share the request's, others have none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Origin:
-    """A request, as far as an entry tells of it; what is learnt on the way is added: who, why not, what was kept."""
+    """The recorded facts of a request; completed on the way: the user, a refusal, the stored entry."""
 
     request_id: str
     via: str  # page, api, worker or command
@@ -33,98 +33,98 @@ class Origin:
     path: str = ""
     credential: str = ""
     token: Token | None = None
-    person_id: int | None = None  # for the log; the entry finds the person anew
+    person_id: int | None = None  # for the log; the entry looks the user up again
     sentence: str = ""
-    # What is kept of the request: an entry, or, over the limit of refusals, a count.
+    # How the request was recorded: as an entry, or, over the limit of refusals, as a count.
     appended: bool = False
     counted: bool = False
 
 
 ORIGIN = "falconweb.origin"  # in a request's META
 _origin: ContextVar[Origin | None] = ContextVar("audit_origin", default=None)
-# The worker and the task that runs, also for the threads that the task starts: Celery's own word is of one thread.
-_running: ContextVar[tuple[str, str] | None] = ContextVar("audit_running", default=None)
-bind, unbind, bound = _origin.set, _origin.reset, _origin.get
-running = _running.get
-# What the log says beside each line: the chassis and the operation at hand.
-_about: ContextVar[Mapping[str, int | str]] = ContextVar("log_about", default=MappingProxyType({}))
-about = _about.get
+# The worker and the running task, also for threads that the task starts: Celery's own is per thread.
+_running_task: ContextVar[tuple[str, str] | None] = ContextVar("audit_running", default=None)
+bind_origin, unbind_origin, bound_origin = _origin.set, _origin.reset, _origin.get
+running_task = _running_task.get
+# Extra fields of each log line: the current chassis and operation.
+_log_context: ContextVar[Mapping[str, int | str]] = ContextVar("log_about", default=MappingProxyType({}))
+current_log_context = _log_context.get
 
 
 @task_prerun.connect
-def _note_task(task: Any, **_: Any) -> None:
-    _running.set((str(getattr(task.request, "hostname", None) or socket.gethostname()), str(task.name)))
+def _set_running_task(task: Any, **_: Any) -> None:
+    _running_task.set((str(getattr(task.request, "hostname", None) or socket.gethostname()), str(task.name)))
 
 
 @task_postrun.connect
-def _forget_task(**_: Any) -> None:
-    _running.set(None)
+def _clear_running_task(**_: Any) -> None:
+    _running_task.set(None)
 
 
 def new_request_id() -> str:
-    """Return an id of 16 hexadecimal digits: short enough to be read out, long enough to be met once."""
+    """Return an id of 16 hexadecimal digits: short enough to read out, long enough to be unique."""
     return secrets.token_hex(8)
 
 
 def request_id() -> str:
-    """Return the id of the request that is being answered, '' outside of one: for what is carried out later."""
+    """Return the id of the current request, '' outside of one: for work that is carried out later."""
     origin = _origin.get()
     return origin.request_id if origin else ""
 
 
-def note_about(**named: int | str) -> None:
-    """Have each further log line of this task or thread tell what it is about: `chassis_id`, `operation_id`."""
-    _about.set({**_about.get(), **named})
+def add_log_context(**named: int | str) -> None:
+    """Add `chassis_id` or `operation_id` to all further log lines of this task or thread."""
+    _log_context.set({**_log_context.get(), **named})
 
 
 @contextmanager
-def telling_about(**named: int | str) -> Iterator[None]:
-    """Have each log line inside tell what it is about: for threads that do something else afterwards."""
-    token = _about.set({**_about.get(), **named})
+def log_context(**named: int | str) -> Iterator[None]:
+    """Add fields to the log lines within the context: for threads that do other work afterwards."""
+    token = _log_context.set({**_log_context.get(), **named})
     try:
         yield
     finally:
-        _about.reset(token)
+        _log_context.reset(token)
 
 
 def note_person(person_id: int) -> None:
-    """Keep who asks, for the log."""
+    """Record the user, for the log."""
     origin = _origin.get()
     if origin is not None:
         origin.person_id = person_id
 
 
 def note_sentence(sentence: str) -> None:
-    """Keep what a face answered, for the entry of a request whose service said nothing."""
+    """Record the response of a view, for the entry of a request that no service recorded."""
     origin = _origin.get()
     if origin is not None:
         origin.sentence = sentence
 
 
 def note_credential(words: str) -> None:
-    """Keep with what somebody shows who they are, where it is neither session nor token."""
+    """Record the means of authentication, where it is neither session nor token."""
     origin = _origin.get()
     if origin is not None:
         origin.credential = words
 
 
 def note_token(token: Token) -> None:
-    """Keep which token was presented, also where it is not enough."""
+    """Record the presented token, even if it is not sufficient."""
     origin = _origin.get()
     if origin is not None:
         origin.token, origin.credential = token, f"token {token.pk}, {token.name}"
         origin.person_id = token.person_id
 
 
-def here() -> Origin:
-    """Return the origin of what happens now."""
+def current_origin() -> Origin:
+    """Return the origin of the current action."""
     origin = _origin.get()
     if origin is not None:
         return origin
-    running = _running.get()
+    running = _running_task.get()
     if running is not None:
         worker, task = running
         return Origin(request_id="", via="worker", address=worker, path=task)
-    # The name of a command, without its arguments: these may hold anything.
+    # The name of a command, without its arguments, which may contain anything.
     words = [Path(sys.argv[0]).name if sys.argv else "", *sys.argv[1:2]]
     return Origin(request_id="", via="command", address=socket.gethostname(), path=" ".join(words).strip())

@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 from django.db import models
 
-from accounts.audit.actions import Outcome, action_words
+from accounts.audit.actions import Outcome, action_label
 
 APPEND_ONLY = "The audit log is append-only: its entries are neither changed nor deleted."
 
 
 class AppendOnlyError(TypeError):
-    """Somebody tried to change or delete an entry."""
+    """An attempt to change or delete an entry."""
 
 
 class AuditEntries(models.QuerySet["AuditEntry"]):
@@ -38,7 +38,7 @@ class AuditEntries(models.QuerySet["AuditEntry"]):
 
 
 class AuditEntry(models.Model):
-    """Who did or tried what, from where, with which outcome. No foreign keys: what is said stays when things go."""
+    """An action with its user, origin and outcome. No foreign keys: entries outlive the objects they name."""
 
     sequence = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField(db_index=True)
@@ -71,7 +71,7 @@ class AuditEntry(models.Model):
         indexes = [models.Index(fields=["target_kind", "target_id"], name="audit_target")]
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Refuse: entries are appended by `accounts.audit.services` alone."""
+        """Refuse: only `accounts.audit.services` appends entries."""
         raise AppendOnlyError(APPEND_ONLY)
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -80,8 +80,8 @@ class AuditEntry(models.Model):
 
     @property
     def action_words(self) -> str:
-        """The action in words."""
-        return action_words(self.action)
+        """The label of the action."""
+        return action_label(self.action)
 
     def record(self) -> dict[str, Any]:
         """Return the entry as it is hashed and exported, `digest` included."""
@@ -90,7 +90,7 @@ class AuditEntry(models.Model):
 
 
 class AuditHead(models.Model):
-    """The end of the chain, one row: how long the log is and how it ends, sealed; its lock orders those who append."""
+    """The end of the chain, in one row: the sealed length and last digest; its lock serialises writers."""
 
     sequence = models.BigIntegerField(default=0)
     digest = models.CharField(max_length=64)
@@ -103,4 +103,4 @@ class AuditHead(models.Model):
 
 def columns() -> Iterable[str]:
     """Return the names of an entry's members in their order."""
-    return [field.attname for field in AuditEntry._meta.concrete_fields]  # noqa: SLF001 - Django's way
+    return [field.attname for field in AuditEntry._meta.concrete_fields]  # noqa: SLF001 - documented by Django

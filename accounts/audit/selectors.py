@@ -1,4 +1,4 @@
-"""Reading the audit log: for administrators alone, newest first."""
+"""Queries of the audit log: for administrators only, newest first."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from django.db.models import Q, QuerySet
 from django.urls import NoReverseMatch, reverse
 from django.utils.dateparse import parse_date, parse_datetime
 
-from accounts.access import administrator_required
+from accounts.access import require_administrator
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
 from accounts.models import User
-from falconweb.errors import Invalid
+from core.errors import Invalid
 
-FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
-MOST_WORDS = 20
-LONGEST = 200
+AUDIT_FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
+MAX_WORDS = 20
+MAX_FILTER_LENGTH = 200
 SEARCHED = (
     "sentence", "actor_name", "actor_tenant", "address", "credential", "path", "request_id", "target_name",
 )  # fmt: skip
-# Where the thing of an entry has its page.
+# URL names of the pages of an entry's object, by its kind.
 PAGES = {
     "person": "accounts:person", "tenant": "fabric:tenant", "chassis": "fabric:chassis", "device": "fabric:device",
     "drawer": "fabric:drawer", "host": "fabric:host", "operation": "fabric:operation", "plan": "fabric:plan",
@@ -32,8 +32,8 @@ PAGES = {
 
 
 @dataclass(frozen=True)
-class Filter:
-    """What to keep: texts as they were typed, times in UTC."""
+class AuditFilter:
+    """A filter of entries: texts as typed, times in UTC."""
 
     words: tuple[str, ...] = ()
     person: str = ""
@@ -46,38 +46,38 @@ class Filter:
     request_id: str = ""
 
     def told(self) -> dict[str, str]:
-        """Return what is filtered by, in words."""
+        """Return a description of the filter."""
         texts = {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name)}
         return {name: " ".join(text) if isinstance(text, tuple) else str(text) for name, text in texts.items()}
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Filter:
-        """Read a filter from the parameters of an address; raises Invalid with the parameter that is wrong."""
-        errors = {name: "Give less text." for name in FILTERS if len(given.get(name, "")) > LONGEST}
-        texts = {name: given.get(name, "").replace("\0", " ").strip() for name in FILTERS}
+    def of(cls, given: Mapping[str, str]) -> AuditFilter:
+        """Read a filter from query parameters; raises Invalid with the wrong parameter."""
+        errors = {name: "Give less text." for name in AUDIT_FILTERS if len(given.get(name, "")) > MAX_FILTER_LENGTH}
+        texts = {name: given.get(name, "").replace("\0", " ").strip() for name in AUDIT_FILTERS}
         if texts["outcome"] and texts["outcome"] not in Outcome.values:
             errors["outcome"] = f"One of {', '.join(Outcome.values)}."
         if texts["action"] and not texts["action"].replace(".", "").replace("_", "").isalnum():
             errors["action"] = "The code of an action, such as person.add, or its beginning, such as person."
-        since, until = (_instant(texts[name], name, errors) for name in ("since", "until"))
+        since, until = (_parse_instant(texts[name], name, errors) for name in ("since", "until"))
         if errors:
             raise Invalid("The filter cannot be used.", errors=errors)
         return cls(
-            words=tuple(texts["q"].split()[:MOST_WORDS]),
+            words=tuple(texts["q"].split()[:MAX_WORDS]),
             since=since,
             until=until,
             **{name: texts[name] for name in ("person", "action", "outcome", "target_kind", "target_id", "request_id")},
         )
 
 
-def entries_found(person: User, wanted: Filter) -> QuerySet[AuditEntry]:
-    """Return the entries that fit, newest first; raises Forbidden."""
-    administrator_required(person)
-    return entries(wanted)
+def entries_found(person: User, wanted: AuditFilter) -> QuerySet[AuditEntry]:
+    """Return the matching entries, newest first; raises Forbidden."""
+    require_administrator(person)
+    return entries_matching(wanted)
 
 
-def entries(wanted: Filter) -> QuerySet[AuditEntry]:
-    """Return the entries that fit, newest first, for whoever has the command line."""
+def entries_matching(wanted: AuditFilter) -> QuerySet[AuditEntry]:
+    """Return the matching entries, newest first, for commands, without a permission check."""
     rows: QuerySet[AuditEntry] = AuditEntry.objects.order_by("-sequence")
     for word in wanted.words:
         found = Q(action__in=[one.value for one in Action if word.casefold() in one.label.casefold()])
@@ -85,7 +85,7 @@ def entries(wanted: Filter) -> QuerySet[AuditEntry]:
             found |= Q(**{f"{name}__icontains": word})
         rows = rows.filter(found)
     if wanted.person:
-        # The names that somebody had before are theirs too.
+        # Former names of a user match too.
         known = User.objects.filter(username__iexact=wanted.person).values("pk")
         rows = rows.filter(Q(actor_name__iexact=wanted.person) | Q(actor_id__in=known))
     if wanted.action:
@@ -108,8 +108,8 @@ def changes_of(entry: AuditEntry) -> Iterator[tuple[str, Any, Any, bool]]:
         yield name, before.get(name), after.get(name), both and before.get(name) != after.get(name)
 
 
-def page_of(kind: str, pk: str) -> str:
-    """Return the address of a thing's page, '' where its kind has none; the thing itself may be gone."""
+def target_url(kind: str, pk: str) -> str:
+    """Return the URL of an object's page, '' where its kind has none; the object may have been deleted."""
     if kind not in PAGES or not pk:
         return ""
     try:
@@ -118,8 +118,8 @@ def page_of(kind: str, pk: str) -> str:
         return ""
 
 
-def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
-    """Return an instant that was typed as a day or a day and a time, in UTC where nothing else is said."""
+def _parse_instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
+    """Return an instant from a typed day, or day and time, in UTC unless it has an offset."""
     if not text:
         return None
     try:
@@ -127,7 +127,7 @@ def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
         if found is None and (day := parse_date(text)) is not None:
             found = datetime.combine(day, time())
         if found is not None:
-            # The first and the last day of all have instants that are none in UTC.
+            # Instants on the first and the last day of the calendar may not exist in UTC.
             found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         found = None

@@ -1,7 +1,7 @@
-"""What the database itself refuses: entries are neither changed nor deleted, and each follows the last.
+"""Database triggers of the audit log: entries cannot be changed or deleted, and each must follow the last.
 
-Whoever may alter the tables can lift the triggers; what was done then shows in the chain. A migration that changes one
-of the tables has to lift them before and install them after: SQLite makes such a table anew, and forgets its triggers.
+A user who may alter the tables can drop the triggers; the chain then shows the manipulation. A migration that changes
+one of the tables must drop them before and install them after: SQLite recreates such a table without its triggers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REFUSAL = "the audit log is append-only"
 SQLITE = {
     "audit_no_update": f"BEFORE UPDATE ON {ENTRIES} BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END",
     "audit_no_delete": f"BEFORE DELETE ON {ENTRIES} BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END",
-    # INSERT OR REPLACE deletes without a word.
+    # INSERT OR REPLACE deletes without firing the delete trigger.
     "audit_in_order": (
         f"BEFORE INSERT ON {ENTRIES} WHEN NEW.sequence <> (SELECT COALESCE(MAX(sequence), 0) + 1 FROM {ENTRIES}) "  # noqa: S608 - constants
         f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
@@ -36,18 +36,18 @@ POSTGRESQL = {
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
-    """Let the database refuse."""
+    """Install the triggers."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(FUNCTION)
-        for name, body in _triggers(connection).items():
+        for name, body in _triggers_of(connection).items():
             cursor.execute(f"CREATE TRIGGER {name} {body}")
 
 
 def lift(connection: BaseDatabaseWrapper) -> None:
-    """Let the database refuse no more: to undo the migration, and for tests, whose rows go after each."""
+    """Drop the triggers: to undo the migration, and for tests, which delete their rows."""
     with connection.cursor() as cursor:
-        for name, body in _triggers(connection).items():
+        for name, body in _triggers_of(connection).items():
             table = f" ON {HEAD if HEAD in body else ENTRIES}" if connection.vendor == "postgresql" else ""
             cursor.execute(f"DROP TRIGGER IF EXISTS {name}{table}")
 
@@ -58,9 +58,9 @@ def install_by_migration(apps: object, editor: BaseDatabaseSchemaEditor) -> None
 
 
 def lift_by_migration(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
-    """Lift as a step of a migration that is undone."""
+    """Drop as a step of a reversed migration."""
     lift(editor.connection)
 
 
-def _triggers(connection: BaseDatabaseWrapper) -> dict[str, str]:
+def _triggers_of(connection: BaseDatabaseWrapper) -> dict[str, str]:
     return {"sqlite": SQLITE, "postgresql": POSTGRESQL}.get(connection.vendor, {})

@@ -1,4 +1,4 @@
-"""Whether the log is whole: each entry unchanged and in its place, the end as it was sealed and as it was last seen."""
+"""Verification of the log: all entries unchanged and in order, the end as sealed and as last verified."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from typing import Any
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from accounts.access import administrator_required
+from accounts.access import require_administrator
 from accounts.audit import chain
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry, AuditHead
 from accounts.audit.services import Target, attempt, audit_record
 from accounts.models import User
-from falconweb.errors import Unavailable
+from core.enqueue import enqueue
+from core.errors import Unavailable
 
-ROWS_AT_ONCE = 2000
-EXPIRES = 3600  # s
-LOG = Target(kind="audit", name="The audit log")
+VERIFIED_BATCH_ROWS = 2000
+REQUEST_EXPIRES_SECONDS = 3600  # s
+AUDIT_LOG_TARGET = Target(kind="audit", name="The audit log")
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How many entries were looked at, the first that is broken (None: the log is whole), and a sentence."""
+class VerificationResult:
+    """The number of checked entries, the first broken one (None: the log is intact), and a sentence."""
 
     entries: int
     digest: str
@@ -36,35 +37,33 @@ class Verdict:
     sentence: str
 
 
-def chain_check(*, expected: tuple[int, str] | None = None) -> Verdict:
-    """Look at every entry; `expected` is the number and digest of one that was noted elsewhere. Changes nothing."""
+def chain_check(*, expected: tuple[int, str] | None = None) -> VerificationResult:
+    """Check every entry; `expected` is the number and digest of one that was noted elsewhere. Read-only."""
     head = AuditHead.objects.filter(pk=1).first() or AuditHead(
-        digest=chain.BEGIN, seal=chain.seal_of(settings.AUDIT_KEY, 0, chain.BEGIN)
+        digest=chain.GENESIS_DIGEST, seal=chain.seal_of(settings.AUDIT_KEY, 0, chain.GENESIS_DIGEST)
     )
-    noted = [one for one in (_anchor(), expected) if one is not None]
-    walk = _Walk(head, dict(noted))
-    first = next(one_after_another(chain.breaks(walk.records()), walk.at_the_end()), None)
+    noted = [one for one in (_read_anchor(), expected) if one is not None]
+    walk = _ChainWalk(head, dict(noted))
+    first = next(one_after_another(chain.chain_breaks(walk.records()), walk.at_the_end()), None)
     if first is None:
-        return Verdict(walk.count, walk.digest, None, f"The log is whole: {_entries(walk.count)}.")
-    return Verdict(walk.count, walk.digest, first.sequence, first.sentence)
+        return VerificationResult(walk.count, walk.digest, None, f"The log is whole: {_entries(walk.count)}.")
+    return VerificationResult(walk.count, walk.digest, first.sequence, first.sentence)
 
 
 def verification_request(*, by: User) -> None:
-    """Have a worker verify the log, which takes long when it is long; raises Forbidden, and Unavailable."""
-    from accounts.tasks import verify_audit
-
-    with attempt(Action.AUDIT_VERIFY_REQUEST, actor=by, target=LOG) as act:
-        administrator_required(by)
+    """Have a worker verify the log, which is slow for a long log; raises Forbidden, and Unavailable."""
+    with attempt(Action.AUDIT_VERIFY_REQUEST, actor=by, target=AUDIT_LOG_TARGET) as act:
+        require_administrator(by)
         try:
-            verify_audit.apply_async(args=(by.pk,), retry=False, ignore_result=True, expires=EXPIRES)
+            enqueue("accounts.verify_audit", by.pk, expires=REQUEST_EXPIRES_SECONDS)
         except (OperationalError, OSError) as error:
             raise Unavailable("The workers cannot be reached now, so nothing verifies the log. Try again.") from error
         with act.change():
-            pass  # nothing but the entry: a broker that is away is waited for outside of a transaction
+            pass  # only the entry: waiting for an unreachable broker must be outside of a transaction
 
 
-def audit_verify(*, actor: User | None, expected: tuple[int, str] | None = None) -> Verdict:
-    """Verify the log, keep the result as an entry of it, and the end that was found whole beside the database.
+def audit_verify(*, actor: User | None, expected: tuple[int, str] | None = None) -> VerificationResult:
+    """Verify the log, record the result as an entry, and store the verified end outside the database.
 
     `expected` is as in `chain_check`.
     """
@@ -73,56 +72,56 @@ def audit_verify(*, actor: User | None, expected: tuple[int, str] | None = None)
     audit_record(
         action=Action.AUDIT_VERIFY,
         actor=actor,
-        target=LOG,
+        target=AUDIT_LOG_TARGET,
         after={"entries": verdict.entries, "first broken": verdict.broken},
         outcome=Outcome.DONE if whole else Outcome.FAILED,
         sentence=verdict.sentence,
     )
     if whole:
-        _keep_anchor(verdict.entries, verdict.digest)
+        _write_anchor(verdict.entries, verdict.digest)
     return verdict
 
 
 def audit_reseal(*, actor: User | None, reason: str) -> None:
-    """Accept that the seal was found broken, or that the log is shorter than it was, with the reason in the log.
+    """Accept a broken seal, or a log that is shorter than before, with the reason in the log.
 
-    A backup that was put back and a lost key are such reasons. Entries that were changed or are missing stay broken.
+    A restored backup and a lost key are such reasons. Changed or missing entries stay broken.
     """
     audit_record(
         action=Action.AUDIT_RESEAL,
         actor=actor,
-        target=LOG,
+        target=AUDIT_LOG_TARGET,
         sentence=reason,
     )
     anchor_path().unlink(missing_ok=True)
 
 
-def verified_last() -> AuditEntry | None:
+def last_verification() -> AuditEntry | None:
     """Return the entry of the last verification."""
     return AuditEntry.objects.filter(action=Action.AUDIT_VERIFY).order_by("-sequence").first()
 
 
 def anchor_path() -> Path:
-    """Return the file that tells where the log ended when it was last found whole: it is not in the database."""
+    """Return the file with the end of the log as last verified; it is outside the database."""
     path: Path = settings.CONFIG.data / "secrets" / "audit_anchor"
     return path
 
 
-class _Walk:
-    """One look at all entries up to the end that the head told at its beginning."""
+class _ChainWalk:
+    """One pass over all entries up to the end that the head had at its start."""
 
     def __init__(self, head: AuditHead, noted: dict[int, str]) -> None:
         self.head = head
         self.noted = noted
         self.count = 0
         self.last = 0
-        self.digest = chain.BEGIN
+        self.digest = chain.GENESIS_DIGEST
         self.seal_broken = 0
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield the entries."""
         rows = AuditEntry.objects.filter(sequence__lte=self.head.sequence).order_by("sequence")
-        for row in rows.iterator(chunk_size=ROWS_AT_ONCE):
+        for row in rows.iterator(chunk_size=VERIFIED_BATCH_ROWS):
             yield row.record()
             self.count, self.last, self.digest = self.count + 1, row.sequence, row.digest
             if self.noted.get(row.sequence) == row.digest:
@@ -132,32 +131,36 @@ class _Walk:
             elif row.action == Action.AUDIT_RESEAL:
                 self.seal_broken = 0
 
-    def at_the_end(self) -> Iterator[chain.Break]:
-        """Yield what only the whole tells."""
+    def at_the_end(self) -> Iterator[chain.ChainBreak]:
+        """Yield the breaks that only the complete log shows."""
         head = self.head
         if self.last < head.sequence:
             sentence = f"The log is cut off: it ends at entry {self.last}, and its end was sealed at {head.sequence}."
-            yield chain.Break(self.last + 1, sentence)
+            yield chain.ChainBreak(self.last + 1, sentence)
         if self.digest != head.digest:
-            yield chain.Break(self.last, f"Entry {self.last} is not the one that was sealed as the last.")
+            yield chain.ChainBreak(self.last, f"Entry {self.last} is not the one that was sealed as the last.")
         if head.seal != chain.seal_of(settings.AUDIT_KEY, head.sequence, head.digest):
-            yield chain.Break(self.last, "The seal of the end is not the site's: the end was replaced, or the key was.")
+            yield chain.ChainBreak(
+                self.last, "The seal of the end is not the site's: the end was replaced, or the key was."
+            )
         if self.seal_broken:
-            sentence = f"Entry {self.seal_broken} tells that the end of the log had been replaced before it."
-            yield chain.Break(self.seal_broken, sentence)
+            sentence = f"Entry {self.seal_broken} records that the end of the log had been replaced before it."
+            yield chain.ChainBreak(self.seal_broken, sentence)
         for sequence in sorted(self.noted):
             if sequence > self.last:
                 sentence = f"The log is cut off: it ends at entry {self.last}, and had {_entries(sequence)} before."
-                yield chain.Break(self.last + 1, sentence)
+                yield chain.ChainBreak(self.last + 1, sentence)
             else:
-                yield chain.Break(sequence, f"Entry {sequence} is another than it was when the log was last verified.")
+                yield chain.ChainBreak(
+                    sequence, f"Entry {sequence} differs from the one at the last verification of the log."
+                )
         newest = AuditEntry.objects.order_by("-sequence").values_list("sequence", flat=True).first() or 0
         now = AuditHead.objects.filter(pk=1).values_list("sequence", flat=True).first() or 0
         if newest > now:
-            yield chain.Break(now + 1, f"Entry {now + 1} stands after the end of the log.")
+            yield chain.ChainBreak(now + 1, f"Entry {now + 1} is after the end of the log.")
 
 
-def _anchor() -> tuple[int, str] | None:
+def _read_anchor() -> tuple[int, str] | None:
     try:
         kept = json.loads(anchor_path().read_text())
         return int(kept["sequence"]), str(kept["digest"])
@@ -165,7 +168,7 @@ def _anchor() -> tuple[int, str] | None:
         return None
 
 
-def _keep_anchor(sequence: int, digest: str) -> None:
+def _write_anchor(sequence: int, digest: str) -> None:
     if sequence == 0:
         return
     path = anchor_path()

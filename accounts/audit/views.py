@@ -10,55 +10,58 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from accounts.access import administrator_of
+from accounts.access import person_of
 from accounts.audit import exports
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
-from accounts.audit.selectors import FILTERS, Filter, changes_of, entries_found, page_of
-from accounts.audit.verification import verification_request, verified_last
-from falconweb.errors import Invalid, NotFound, Unavailable
+from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, changes_of, entries_found, target_url
+from accounts.audit.verification import last_verification, verification_request
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
+from accounts.visibility import row_or_404
+from core.errors import Invalid, Unavailable
 
-ROWS_A_PAGE = 50
+ROWS_PER_PAGE = 50
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Audit", "Administration", 3))
 def audit(request: HttpRequest) -> HttpResponse:
     """List entries, newest first; the filter and `page` are in the URL."""
-    person = administrator_of(request)
+    person = person_of(request)
     errors: dict[str, str] = {}
     try:
-        rows = entries_found(person, Filter.of(request.GET))
+        rows = entries_found(person, AuditFilter.of(request.GET))
     except Invalid as error:
         errors = error.details["errors"]
         rows = AuditEntry.objects.none()
     given = QueryDict(mutable=True)
-    given.update({name: request.GET[name] for name in FILTERS if request.GET.get(name)})
+    given.update({name: request.GET[name] for name in AUDIT_FILTERS if request.GET.get(name)})
     context = {
-        "page": Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page")),
+        "page": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
         "given": given,
         "query": given.urlencode(),
         "errors": errors,
         "actions": Action.choices,
         "outcomes": Outcome.choices,
-        "verified": verified_last(),
+        "verified": last_verification(),
     }
     return render(request, "accounts/audit.html", context, status=400 if errors else 200)
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, judged_of="2")
 def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one entry with before and after side by side."""
-    administrator_of(request)
-    entry = AuditEntry.objects.filter(pk=pk).first() if pk < 2**63 else None
-    if entry is None:
-        raise NotFound("There is no such entry.")
+    entry: AuditEntry = row_or_404(AuditEntry.objects.all(), pk, "entry")
     context = {
         "entry": entry,
-        "changes": [(name, _told(before), _told(after), differs) for name, before, after, differs in changes_of(entry)],
+        "changes": [
+            (name, _as_text(before), _as_text(after), differs) for name, before, after, differs in changes_of(entry)
+        ],
         "has_before": entry.before is not None,
         "has_after": entry.after is not None,
-        "target_page": page_of(entry.target_kind, entry.target_id),
-        "actor_page": page_of("person", str(entry.actor_id or "")),
+        "target_page": target_url(entry.target_kind, entry.target_id),
+        "actor_page": target_url("person", str(entry.actor_id or "")),
         "same_request": AuditEntry.objects.filter(request_id=entry.request_id).exclude(pk=entry.pk).count()
         if entry.request_id
         else 0,
@@ -67,16 +70,18 @@ def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def audit_export(request: HttpRequest) -> HttpResponse:
-    """Download what fits the filter, `as` csv or jsonl."""
-    person = administrator_of(request)
-    return exports.audit_export(by=person, wanted=Filter.of(request.GET), kind=request.GET.get("as", "csv"))  # type: ignore[return-value]  # streams
+    """Download the matching entries, `as` csv or jsonl."""
+    person = person_of(request)
+    return exports.audit_export(by=person, wanted=AuditFilter.of(request.GET), kind=request.GET.get("as", "csv"))  # type: ignore[return-value]  # streams
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.AUDIT_VERIFY_REQUEST)
 def audit_verification(request: HttpRequest) -> HttpResponse:
-    """Have the log verified now."""
-    person = administrator_of(request)
+    """Start a verification of the log."""
+    person = person_of(request)
     try:
         verification_request(by=person)
     except Unavailable as error:
@@ -86,8 +91,8 @@ def audit_verification(request: HttpRequest) -> HttpResponse:
     return redirect("accounts:audit")
 
 
-def _told(value: object) -> str:
-    """Return a value in words."""
+def _as_text(value: object) -> str:
+    """Return a value as text."""
     if value is None:
         return "none"
     if isinstance(value, bool):

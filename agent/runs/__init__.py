@@ -1,1 +1,1 @@
-"""Runs of benchmarks on this host: each has a folder and a keeper, a process that goes on when the agent ends."""
+"""Benchmark runs on this host: each has a folder and a supervisor, a process that outlives the agent."""

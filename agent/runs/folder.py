@@ -1,7 +1,7 @@
-"""What is kept of a run: its order, its events, its log and how it ended, in a folder of its own.
+"""The folder of a run: its launch specification, its events, its log and its end.
 
-The keeper of a run alone writes while it runs: it holds the folder's lock, and who finds the lock free knows that it is
-gone, whatever process has its number by then.
+Only the supervisor of a run writes while it runs: it holds the folder's lock. A free lock means that the supervisor has
+ended, whichever process has its PID by then.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from agent.runs.family import Member
-from hostwire.training import Event, event_decoder, event_encoder
+from agent.runs.processes import ProcessIdentity
+from hostwire.training import RunEvent, event_decoder, event_encoder
 
-# What a look at a run carries: with all that JSON adds, both fit into a message.
-MOST_EVENTS = 400
-MOST_EVENT_BYTES = 96 * 1024
-MOST_LOG_BYTES = 48 * 1024
-LONGEST_EVENT = 64 * 1024
-# How long one attempt to delete what a run left may take; the next one goes on.
+# Size limits of a poll's answer: with JSON's overhead, both fit into a message.
+MAX_EVENTS = 400
+MAX_EVENT_BYTES = 96 * 1024
+MAX_LOG_BYTES = 48 * 1024
+MAX_EVENT_LINE_BYTES = 64 * 1024
+# The time limit of one attempt to delete a run's files; the next attempt continues.
 CLEAR_SECONDS = 10.0
 T = TypeVar("T")
-GONE = ".gone-"  # before the name of a folder that is being deleted
+DELETED_PREFIX = ".gone-"  # prefix of a folder that is being deleted
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
-_PART = re.compile(r"log\.(\d+)")
+_LOG_PIECE = re.compile(r"log\.(\d+)")
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a keeper carries out. It reads the load of the host below `root`, and of the GPUs at these addresses.
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The instructions for a supervisor, which samples the load of the host below `root` and of the GPUs `gpus`.
 
-    `hang` is after how many seconds without an event the run counts as hanging, 0.0 for never. The run ends with the
-    process `parent`, where there is one.
+    After `hang` seconds without an event the run counts as hanging, 0.0: never. The run ends with the process `parent`,
+    where there is one.
     """
 
     run: str
-    request: str  # digest of what was asked for, to tell another run by the same name
+    request: str  # digest of the request, to distinguish another run of the same name
     title: str
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -55,17 +55,17 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     log_bytes: int = 8 * 2**20
-    parent: Member | None = None
+    parent: ProcessIdentity | None = None
 
 
-class Stop(msgspec.Struct, frozen=True):
-    """Somebody wants the run to end, by force after `grace` seconds."""
+class StopRequest(msgspec.Struct, frozen=True):
+    """A request to stop the run, by force after `grace` seconds."""
 
     grace: float
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended."""
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a run."""
 
     at: float
     exit_code: int | None = None
@@ -82,55 +82,55 @@ class RunFolder:
         self.spec = place / "spec.json"
         self.play = place / "simulated.json"
         self.home = place / "home"
-        self.told = place / "told.jsonl"  # what the executor tells of itself
+        self.told = place / "told.jsonl"  # the events that the executor writes
         self.events = place / "events.jsonl"
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a run."""
+        """Whether the run exists."""
         return self.place.is_dir()
 
     @property
-    def order(self) -> Order | None:
-        """What was ordered; None of a run that was cancelled before it began."""
-        return _read(self.place / "order.json", Order)
+    def order(self) -> LaunchSpec | None:
+        """The launch specification; None for a run that was cancelled before it began."""
+        return _read(self.place / "order.json", LaunchSpec)
 
     @property
-    def end(self) -> End | None:
-        """How it ended, None before."""
-        return _read(self.place / "end.json", End)
+    def end(self) -> RunEnd | None:
+        """The end of the run, None while it runs."""
+        return _read(self.place / "end.json", RunEnd)
 
     @property
-    def stop(self) -> Stop | None:
-        """Whether somebody wants it to end."""
-        return _read(self.place / "stop.json", Stop)
+    def stop(self) -> StopRequest | None:
+        """The request to stop the run, None without one."""
+        return _read(self.place / "stop.json", StopRequest)
 
     @property
-    def keeper(self) -> Member | None:
-        """The process that keeps it, or kept it."""
-        return _read(self.place / "keeper.json", Member)
+    def keeper(self) -> ProcessIdentity | None:
+        """The process of the present or last supervisor."""
+        return _read(self.place / "keeper.json", ProcessIdentity)
 
     @property
-    def family(self) -> list[Member]:
-        """The processes of the run that its keeper has seen last."""
-        return _read(self.place / "family.json", list[Member]) or []
+    def family(self) -> list[ProcessIdentity]:
+        """The processes of the run, as its supervisor saw them last."""
+        return _read(self.place / "family.json", list[ProcessIdentity]) or []
 
     @property
     def kept(self) -> bool:
-        """Whether its keeper lives."""
+        """Whether its supervisor is running."""
         with self.lock(fcntl.LOCK_SH) as free:
             return not free and self.exists
 
     @contextmanager
     def lock(self, kind: int) -> Iterator[bool]:
-        """Hold the lock until the context ends, where the keeper does not; tells whether it is held.
+        """Take the lock for the context unless the supervisor has it; yields whether it was taken.
 
-        A keeper takes it for itself alone (LOCK_EX), who looks whether there is one shares it (LOCK_SH).
+        A supervisor takes it exclusively (LOCK_EX), a check for a supervisor shares it (LOCK_SH).
         """
         try:
             handle = os.open(self.place / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:
-            yield True  # no folder: nobody holds anything
+            yield True  # no folder, so no lock
             return
         try:
             try:
@@ -155,20 +155,20 @@ class RunFolder:
         new.replace(self.place / name)
 
     def delete(self) -> None:
-        """Delete all that is kept of it: at once there is no such run, and what takes long is deleted later."""
-        gone = self.place.with_name(GONE + self.run)
+        """Delete the run: it ceases to exist immediately; a slow deletion of its files continues later."""
+        gone = self.place.with_name(DELETED_PREFIX + self.run)
         if gone.exists():
-            clear(gone)
+            delete_tree(gone)
         with suppress(OSError):
             self.place.rename(gone)
-        clear(gone)
+        delete_tree(gone)
 
 
-def clear(place: Path) -> None:
-    """Delete a folder. What a user's command left may lie deeper than Python's own way can go."""
+def delete_tree(place: Path) -> None:
+    """Delete a folder. A user's command may leave a tree that is too deep for shutil.rmtree."""
     with suppress(OSError, subprocess.SubprocessError):
-        subprocess.run(  # noqa: S603 - the place is the agent's
-            ["rm", "-rf", "--one-file-system", "--", str(place)],  # noqa: S607 - of the host's own PATH
+        subprocess.run(  # noqa: S603 - the path is the agent's
+            ["rm", "-rf", "--one-file-system", "--", str(place)],  # noqa: S607 - from the host's PATH
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=CLEAR_SECONDS,
@@ -184,20 +184,20 @@ def _read(file: Path, shape: type[T]) -> T | None:
 
 
 def check_name(run: str) -> str:
-    """Return the name of a run; raises ValueError for what can be no name of a folder."""
+    """Return the name of a run; raises ValueError for one that cannot name a folder."""
     if not _RUN.fullmatch(run):
         raise ValueError(f"'{run[:80]}' cannot be the name of a run: it may have letters, digits and hyphens.")
     return run
 
 
-class EventFile:
-    """The events of a run, one a line. It has one writer."""
+class RunEventFile:
+    """The events of a run, one per line, with a single writer."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self.size = self._mend()
 
-    def add(self, event: Event) -> None:
+    def add(self, event: RunEvent) -> None:
         """Append an event. Raises OSError."""
         line = event_encoder.encode(event) + b"\n"
         handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -208,11 +208,11 @@ class EventFile:
         self.size += len(line)
 
     def _mend(self) -> int:
-        """Cut off half a line, which a keeper left that was killed; returns the size."""
+        """Cut off an incomplete last line, left by a killed supervisor; returns the size."""
         try:
             with self._file.open("r+b") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - 2 * LONGEST_EVENT))
+                file.seek(max(0, size - 2 * MAX_EVENT_LINE_BYTES))
                 start = file.tell()
                 whole = start + file.read().rfind(b"\n") + 1
                 if whole < size:
@@ -222,17 +222,17 @@ class EventFile:
             return 0
 
 
-class Reader:
-    """Reads events from a number on; it knows where it was, so that it need not begin anew each time."""
+class RunEventReader:
+    """Reads events from a number on; it remembers its position, and does not read from the start each time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._place = (0, 0)  # number of an event, and the byte that it begins at
+        self._place = (0, 0)  # number of an event, and its byte offset
 
-    def read(self, first: int) -> tuple[list[Event], bool]:
-        """Return the events from number `first` on as far as they fit, and whether there are more."""
+    def read(self, first: int) -> tuple[list[RunEvent], bool]:
+        """Return as many events from number `first` on as fit, and whether there are more."""
         number, at = self._place if self._place[0] <= first else (0, 0)
-        found: list[Event] = []
+        found: list[RunEvent] = []
         size = 0
         try:
             with self._file.open("rb") as file:
@@ -241,7 +241,7 @@ class Reader:
                     if not line.endswith(b"\n"):
                         break
                     if number >= first:
-                        if len(found) >= MOST_EVENTS or size + len(line) > MOST_EVENT_BYTES:
+                        if len(found) >= MAX_EVENTS or size + len(line) > MAX_EVENT_BYTES:
                             return found, True
                         found.append(event_decoder.decode(line))
                         size += len(line)
@@ -253,7 +253,7 @@ class Reader:
 
 
 class LogWriter:
-    """The log of a run: its first half, and of the rest the last part, in pieces named by the byte they begin at."""
+    """The log of a run: its first half, and the last part of the rest, in files named by their byte offset."""
 
     def __init__(self, place: Path, most: int) -> None:
         self._place = place
@@ -282,7 +282,7 @@ class LogWriter:
 
 
 class LogText(msgspec.Struct, frozen=True):
-    """A part of a log: it begins at byte `first` of what was written, and goes on at `next`."""
+    """A part of a log, from byte `first` of the output; the following part begins at `next`."""
 
     first: int
     text: str
@@ -291,9 +291,11 @@ class LogText(msgspec.Struct, frozen=True):
 
 
 def read_log(place: Path, byte: int, *, ended: bool) -> LogText:
-    """Return the log from a byte on as far as it fits; where bytes were left out the text says how many."""
+    """Return as much of the log from a byte on as fits; the text says how many bytes were left out."""
     pieces = sorted(
-        (int(found[1]), entry.stat().st_size) for entry in place.glob("log.*") if (found := _PART.fullmatch(entry.name))
+        (int(found[1]), entry.stat().st_size)
+        for entry in place.glob("log.*")
+        if (found := _LOG_PIECE.fullmatch(entry.name))
     )
     pieces = [(began, size) for began, size in pieces if began + size > byte]
     if not pieces:
@@ -301,28 +303,28 @@ def read_log(place: Path, byte: int, *, ended: bool) -> LogText:
     first = max(byte, pieces[0][0])
     raw, at = b"", first
     for began, size in pieces:
-        if began > at or len(raw) >= MOST_LOG_BYTES:
-            break  # what lies between was left out: told next time
+        if began > at or len(raw) >= MAX_LOG_BYTES:
+            break  # the next part says how many bytes were left out between
         with (place / f"log.{began}").open("rb") as file:
             file.seek(at - began)
-            raw += file.read(min(size - (at - began), MOST_LOG_BYTES - len(raw)))
+            raw += file.read(min(size - (at - began), MAX_LOG_BYTES - len(raw)))
         at = first + len(raw)
     end = pieces[-1][0] + pieces[-1][1]
-    raw = _fitting(raw, final=ended and at >= end)
+    raw = _truncate(raw, final=ended and at >= end)
     text = raw.decode(errors="replace").replace("\0", "\ufffd")
     if first > byte:
         text = f"\n[{first - byte} bytes of the log were left out here]\n{text}"
     return LogText(first, text, first + len(raw), more=first + len(raw) < end)
 
 
-def _fitting(raw: bytes, *, final: bool) -> bytes:
-    """Return as much as fits into a message once it is JSON, and half a character only at the very end."""
-    while len(msgspec.json.encode(raw.decode(errors="replace"))) > 2 * MOST_LOG_BYTES:
+def _truncate(raw: bytes, *, final: bool) -> bytes:
+    """Return as much as fits into a message as JSON, with an incomplete character only at the very end."""
+    while len(msgspec.json.encode(raw.decode(errors="replace"))) > 2 * MAX_LOG_BYTES:
         raw, final = raw[: len(raw) // 2], False
     if final:
         return raw
     for cut in range(1, min(4, len(raw)) + 1):
-        if raw[-cut] & 0xC0 == 0xC0:  # a character begins here: is all of it there?
+        if raw[-cut] & 0xC0 == 0xC0:  # a character begins here: is it complete?
             length = 2 + (raw[-cut] >= 0xE0) + (raw[-cut] >= 0xF0)
             return raw if cut >= length else raw[:-cut]
         if raw[-cut] < 0x80:

@@ -1,6 +1,6 @@
-"""Readings while a run is at it: the host's CPU, memory and disks as Linux counts them, its GPUs as NVML tells.
+"""Readings during a run: the host's CPU, memory and disks from Linux, its GPUs from NVML.
 
-A thread of the keeper's looks, so that a GPU which no longer answers holds up neither time limit nor cancel.
+A thread of the supervisor reads them, so that a hanging GPU delays neither time limit nor cancellation.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent import nvml
-from agent.sysfs import text
-from hostwire.training import Reading
+from agent.sysfs import read_text
+from hostwire.training import RunReading
 
 SECTOR = 512
-# NVML counts PCIe traffic over so many seconds.
+# The seconds over which NVML measures PCIe traffic.
 PCIE_SECONDS = 0.02
 # A run of days is sampled less often, so that its record stays as small as one of hours.
-MOST_OF_ONE_INTERVAL = 1800
+MAX_SAMPLES = 1800
 _DISK = re.compile(r"sd[a-z]+|hd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme\d+n\d+|mmcblk\d+")
 _MEMORY = re.compile(r"^(MemTotal|MemAvailable):\s+(\d+) kB", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Counters:
-    """What Linux counts, at a second of its own time since the boot."""
+class HostCounters:
+    """Linux's counters, at a time in seconds since the boot."""
 
     uptime: float
     busy: int
@@ -37,11 +37,11 @@ class Counters:
 
 
 class Sampler(threading.Thread):
-    """Puts a Reading of the host and others of its GPUs into `found` each `interval` seconds, until it is ended."""
+    """Puts Readings of the host and its GPUs into the queue `found` every `interval` seconds until it is stopped."""
 
     def __init__(self, root: Path, *, simulated: bool, gpus: tuple[str, ...], interval: float) -> None:
         super().__init__(name="sampler", daemon=True)
-        self.found: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+        self.found: queue.SimpleQueue[RunReading] = queue.SimpleQueue()
         self.ended = threading.Event()
         self._root = root
         self._simulated = simulated
@@ -49,15 +49,15 @@ class Sampler(threading.Thread):
         self._interval = interval
 
     def run(self) -> None:
-        """Look until it is ended."""
+        """Read until stopped."""
         began = time.monotonic()
-        before = counters(self._root)
-        while not self.ended.wait(max(self._interval, (time.monotonic() - began) / MOST_OF_ONE_INTERVAL)):
-            now = counters(self._root)
+        before = host_counters(self._root)
+        while not self.ended.wait(max(self._interval, (time.monotonic() - began) / MAX_SAMPLES)):
+            now = host_counters(self._root)
             values = host_values(before, now, memory_in_use(self._root))
             if values and before is not None and now is not None:
                 source = "simulated" if self._simulated else "procfs"
-                self.found.put(Reading(time.time(), round(now.uptime - before.uptime, 3), source, values))
+                self.found.put(RunReading(time.time(), round(now.uptime - before.uptime, 3), source, values))
             before = now
             self._look_at_gpus()
 
@@ -66,15 +66,15 @@ class Sampler(threading.Thread):
             return
         if values := _gpu_values(self._root, self._gpus):
             source = "simulated" if self._simulated else "nvml"
-            self.found.put(Reading(time.time(), 0.0, source, values))
+            self.found.put(RunReading(time.time(), 0.0, source, values))
         values = {}
         for one in nvml.traffic(self._root, self._gpus):
-            said = {"pcie_to": one.to_device, "pcie_from": one.from_device}
-            values |= {f"gpu/{one.address}/{name}": value for name, value in said.items() if value is not None}
+            readings = {"pcie_to": one.to_device, "pcie_from": one.from_device}
+            values |= {f"gpu/{one.address}/{name}": value for name, value in readings.items() if value is not None}
         if values:
             # The simulated chassis counts whole seconds.
             interval, source = (1.0, "simulated") if self._simulated else (PCIE_SECONDS, "nvml")
-            self.found.put(Reading(time.time(), interval, source, values))
+            self.found.put(RunReading(time.time(), interval, source, values))
 
 
 def _gpu_values(root: Path, addresses: tuple[str, ...]) -> dict[str, float]:
@@ -83,42 +83,42 @@ def _gpu_values(root: Path, addresses: tuple[str, ...]) -> dict[str, float]:
         if gpu.address not in addresses:
             continue
         used = None if gpu.memory_used is None else gpu.memory_used * nvml.MIB
-        said = {
+        readings = {
             "utilisation": gpu.gpu_share,
             "memory_share": gpu.memory_share,
             "memory_used": used,
             "power": gpu.watts,
             "temperature": gpu.celsius,
         }
-        values |= {f"gpu/{gpu.address}/{name}": value for name, value in said.items() if value is not None}
+        values |= {f"gpu/{gpu.address}/{name}": value for name, value in readings.items() if value is not None}
     return values
 
 
-def counters(root: Path) -> Counters | None:
-    """Return what Linux has counted so far, None where it does not say."""
+def host_counters(root: Path) -> HostCounters | None:
+    """Return Linux's present counters, None where they are missing."""
     try:
-        uptime = float(text(root / "proc/uptime").split()[0])
-        first = text(root / "proc/stat").splitlines()[0].split()
+        uptime = float(read_text(root / "proc/uptime").split()[0])
+        first = read_text(root / "proc/stat").splitlines()[0].split()
         # user nice system idle iowait irq softirq steal; the guests' are in user already
         ticks = [int(one) for one in first[1:9]]
     except (IndexError, ValueError):
         return None
     read = written = 0
-    for line in _lines(root / "proc/diskstats"):
+    for line in _read_lines(root / "proc/diskstats"):
         fields = line.split()
         if len(fields) > 9 and _DISK.fullmatch(fields[2]):
             read, written = read + int(fields[5]), written + int(fields[9])
-    return Counters(uptime, sum(ticks) - sum(ticks[3:5]), sum(ticks), SECTOR * read, SECTOR * written)
+    return HostCounters(uptime, sum(ticks) - sum(ticks[3:5]), sum(ticks), SECTOR * read, SECTOR * written)
 
 
 def memory_in_use(root: Path) -> int | None:
-    """Return how many bytes of memory are in use, None where Linux does not say."""
-    found = {name: int(size) * 1024 for name, size in _MEMORY.findall(text(root / "proc/meminfo"))}
+    """Return the bytes of memory in use, None where Linux does not report them."""
+    found = {name: int(size) * 1024 for name, size in _MEMORY.findall(read_text(root / "proc/meminfo"))}
     return found["MemTotal"] - found["MemAvailable"] if len(found) == 2 else None
 
 
-def host_values(before: Counters | None, now: Counters | None, memory: int | None) -> dict[str, float]:
-    """Return the readings of the time between two moments; what the host does not tell is not among them."""
+def host_values(before: HostCounters | None, now: HostCounters | None, memory: int | None) -> dict[str, float]:
+    """Return the readings over the time between two counts, without those that the host does not report."""
     if before is None or now is None or now.uptime <= before.uptime:
         return {}
     seconds = now.uptime - before.uptime
@@ -133,8 +133,8 @@ def host_values(before: Counters | None, now: Counters | None, memory: int | Non
     return values
 
 
-def _lines(file: Path) -> list[str]:
-    # Of many disks it is longer than what is read of a small file.
+def _read_lines(file: Path) -> list[str]:
+    # With many disks it is longer than the limit for small files.
     try:
         return file.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What each option of a training would bring, by the performance model: a factor of throughput with its interval."""
+"""The gain of each option of a training, by the performance model: a factor of throughput with its interval."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ import msgspec
 import numpy as np
 
 from benchmarks.model import Belief, ModelError, fits, predict, prior, step_seconds
-from benchmarks.model.parameters import PARAMETERS
-from benchmarks.model.shapes import Prediction, Topology
+from benchmarks.model.prediction import Prediction
+from benchmarks.model.reference_data import PARAMETERS
+from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import workload_of
 from hostwire.training import Spec
 
-COUNT, SEED = 400, 20201127
-LOW, HIGH = 0.05, 0.95
-# A model of GPUs whose units know no bf16.
+DRAW_COUNT, DRAW_SEED = 400, 20201127
+LOW_QUANTILE, HIGH_QUANTILE = 0.05, 0.95
+# GPU models without bf16 units.
 NO_BF16: Final = ("V100", "P100", "K80", "T4", "2080", "TITAN")
-WORKERS: Final = (1, 2, 4, 8)
-NEARLY: Final = 0.99  # of the best: more workers than bring that are none too few
-ABOUT: Final = {one.name: one.about for one in PARAMETERS}
+WORKER_COUNTS: Final = (1, 2, 4, 8)
+NEARLY_BEST: Final = 0.99  # of the best factor: fewer loader processes are enough at this share
+PARAMETER_NOTES: Final = {one.name: one.about for one in PARAMETERS}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gain:
-    """What an option brings: `factor` times the samples a second of `against`, with 90 % between `low` and `high`.
+class OptionGain:
+    """The gain of an option: `factor` times the samples a second of `against`, with 90 % between `low` and `high`.
 
-    `taken` says whether the deployment has it, `why` why or why not. `basis` is 'measured', 'calibrated' or 'prior'.
+    `taken`: the deployment uses it, `why` is the reason. `basis` is 'measured', 'calibrated' or 'prior'.
     """
 
     option: str
@@ -45,19 +46,19 @@ class Gain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weighed:
-    """What the options come to: the specification with those taken, its prediction, or a sentence why there is none."""
+class OptionEvaluation:
+    """The evaluated options: the specification with those taken and its prediction, or the reason for none."""
 
     spec: Spec | None = None
-    gains: tuple[Gain, ...] = ()
+    gains: tuple[OptionGain, ...] = ()
     prediction: Prediction | None = None
     why_not: str = ""
     does_not_fit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Option:
-    """A change of the specification that is weighed against what there is."""
+class _TrainingOption:
+    """A change of the specification that is compared with the current one."""
 
     name: str
     title: str
@@ -67,86 +68,91 @@ class _Option:
     note: str = ""
 
 
-def weigh(
+def evaluate_options(
     spec: Spec, topology: Topology, belief: Belief | None = None, *, fixed: frozenset[str] = frozenset()
-) -> Weighed:
-    """Return what each option brings on a topology, one after the other, each on top of those that were taken.
+) -> OptionEvaluation:
+    """Return the gain of each option on a topology, each on top of the options taken before.
 
-    `fixed` options were asked for: what they bring is told, and they stay. Raises nothing: of what there is no model,
-    the sentence says so.
+    `fixed` options were requested: their gain is reported, and they are always taken. Raises nothing: without a model,
+    `why_not` is set.
     """
-    weigher = _Weigher(spec, topology, belief or prior(), fixed)
+    evaluator = _OptionEvaluator(spec, topology, belief or prior(), fixed)
     try:
-        weigher.weigh()
-        prediction = predict(weigher.spec, topology, weigher.belief)
+        evaluator.evaluate()
+        prediction = predict(evaluator.spec, topology, evaluator.belief)
     except ModelError as error:
-        return Weighed(why_not=error.sentence)
-    return Weighed(
-        spec=weigher.spec, gains=tuple(weigher.gains), prediction=prediction, does_not_fit=fits(weigher.spec, topology)
+        return OptionEvaluation(why_not=error.sentence)
+    return OptionEvaluation(
+        spec=evaluator.spec,
+        gains=tuple(evaluator.gains),
+        prediction=prediction,
+        does_not_fit=fits(evaluator.spec, topology),
     )
 
 
-class _Weigher:
-    """A specification that grows by the options that pay."""
+class _OptionEvaluator:
+    """A specification that is extended by the options with a gain."""
 
     def __init__(self, spec: Spec, topology: Topology, belief: Belief, fixed: frozenset[str]) -> None:
         self.spec, self.topology, self.belief, self.fixed = spec, topology, belief, fixed
-        self.draws = belief.draws(COUNT, SEED)
-        self.gains: list[Gain] = []
+        self.draws = belief.draws(DRAW_COUNT, DRAW_SEED)
+        self.gains: list[OptionGain] = []
 
-    def weigh(self) -> None:
-        """Look at one option after the other."""
+    def evaluate(self) -> None:
+        """Evaluate one option after the other."""
         for options in (self._parallel, self._precision, self._exchange, self._compile, self._workers, self._threads):
-            self._look(options)
+            self._take_best(options)
 
-    def _look(self, options: Callable[[], Sequence[_Option]]) -> None:
-        """Take the best of the choices of an option, if it surely brings something, or if it was asked for."""
+    def _take_best(self, options: Callable[[], Sequence[_TrainingOption]]) -> None:
+        """Take the best choice of an option, if its whole interval is a gain, or if it was requested."""
         found = [self._gain(one) for one in options()]
         if not found:
             return
         best = max(found, key=lambda one: one[0].factor)
-        enough = next(one for one in found if one[0].factor >= NEARLY * best[0].factor)
+        enough = next(one for one in found if one[0].factor >= NEARLY_BEST * best[0].factor)
         gain, changed = enough
         self.gains.append(gain)
         if gain.taken:
             self.spec = changed
 
-    def _gain(self, option: _Option) -> tuple[Gain, Spec]:
-        """Weigh a change: forwards, or backwards where the specification has it already."""
-        asked = all(getattr(self.spec, name) == value for name, value in option.change.items())
-        if asked:
+    def _gain(self, option: _TrainingOption) -> tuple[OptionGain, Spec]:
+        """Return the gain of a change and the changed specification; one that has the change already is compared
+        with the specification without it.
+        """
+        requested = all(getattr(self.spec, name) == value for name, value in option.change.items())
+        if requested:
             before = _reverted(self.spec, option)
             changed = self.spec
         else:
             before, changed = self.spec, replace_spec(self.spec, **option.change)
         steps = step_seconds(self.draws, [(before, self.topology), (changed, self.topology)])
         ratio = steps[:, 0] / steps[:, 1] * (changed.global_batch / before.global_batch)
-        low, middle, high = (float(one) for one in np.quantile(ratio, (LOW, 0.5, HIGH)))
-        taken = asked or low > 1.0
+        low, middle, high = (float(one) for one in np.quantile(ratio, (LOW_QUANTILE, 0.5, HIGH_QUANTILE)))
+        taken = requested or low > 1.0
         prediction = predict(changed, self.topology, self.belief)
         return (
-            Gain(
+            OptionGain(
                 option=option.name, title=option.title, value=option.value, against=option.against,
                 factor=middle, low=low, high=high, taken=taken,
-                why=_why(asked=asked, low=low, high=high, counted=option.name == "data_parallelism"),
+                why=_gain_reason(requested=requested, low=low, high=high, counted=option.name == "data_parallelism"),
                 basis=prediction.basis,
                 source=" ".join(part for part in (prediction.basis_sentence, option.note) if part),
             ),
             changed,
         )  # fmt: skip
 
-    def _parallel(self) -> list[_Option]:
+    def _parallel(self) -> list[_TrainingOption]:
         count = self.spec.devices
         if count < 2:
             return []
         return [
-            _Option(
+            _TrainingOption(
                 name="data_parallelism", title="Data parallelism", value=f"{count} devices ({self.spec.strategy})",
                 against="1 device", change={"devices": count, "strategy": self.spec.strategy},
             )
         ]  # fmt: skip
 
-    def _precision(self) -> list[_Option]:
+    def _precision(self) -> list[_TrainingOption]:
         if self.spec.backend == "cpu":
             return []
         if self.spec.precision != "fp32" or "precision" in self.fixed:
@@ -158,38 +164,38 @@ class _Weigher:
         bf16 = not any(old in model for model in models for old in NO_BF16)
         return [self._mixed(one) for one in known if one == "fp16" or (one == "bf16" and bf16)]
 
-    def _mixed(self, precision: str) -> _Option:
-        return _Option(
+    def _mixed(self, precision: str) -> _TrainingOption:
+        return _TrainingOption(
             name="precision", title="Mixed precision", value=precision, against="fp32", change={"precision": precision},
-            note=f"Its share: {ABOUT['half']}.",
+            note=f"Its share: {PARAMETER_NOTES['half']}.",
         )  # fmt: skip
 
-    def _exchange(self) -> list[_Option]:
+    def _exchange(self) -> list[_TrainingOption]:
         if self.spec.devices < 2 or self.spec.strategy == "dp" or self.spec.backend == "cpu":
             return []
         if "gradient" in self.fixed and self.spec.gradient == "fp32":
             return []
         value = self.spec.gradient if self.spec.gradient != "fp32" else "fp16"
         return [
-            _Option(
+            _TrainingOption(
                 name="gradient", title="Gradients sent in half the width", value=value, against="fp32",
-                change={"gradient": value}, note=f"Its share: {ABOUT['gradient']}.",
+                change={"gradient": value}, note=f"Its share: {PARAMETER_NOTES['gradient']}.",
             )
         ]  # fmt: skip
 
-    def _compile(self) -> list[_Option]:
+    def _compile(self) -> list[_TrainingOption]:
         if "compile" in self.fixed and not self.spec.compile:
             return []
         return [
-            _Option(
+            _TrainingOption(
                 name="compile", title="Compilation (torch.compile)", value="on", against="off",
-                change={"compile": True}, note=f"Its share: {ABOUT['compile']}.",
+                change={"compile": True}, note=f"Its share: {PARAMETER_NOTES['compile']}.",
             )
         ]  # fmt: skip
 
-    def _workers(self) -> list[_Option]:
-        def option(count: int) -> _Option:
-            return _Option(
+    def _workers(self) -> list[_TrainingOption]:
+        def option(count: int) -> _TrainingOption:
+            return _TrainingOption(
                 name="loader_workers", title="Loader processes a device", value=str(count), against="none",
                 change={"loader_workers": count},
             )  # fmt: skip
@@ -198,45 +204,47 @@ class _Weigher:
             return [option(self.spec.loader_workers)] if self.spec.loader_workers else []
         self.spec = replace_spec(self.spec, loader_workers=0)
         share = max(1, self.topology.cores // self.spec.devices)
-        return [option(count) for count in WORKERS if count <= share]
+        return [option(count) for count in WORKER_COUNTS if count <= share]
 
-    def _threads(self) -> list[_Option]:
-        """Of a CPU: how many cores compute. On GPUs threads change nothing that the model knows."""
+    def _threads(self) -> list[_TrainingOption]:
+        """Return the number of computing threads, for CPUs only: the model ignores threads on GPUs."""
         count = self.topology.cores // max(1, self.spec.devices)
         if self.spec.backend != "cpu" or count < 2:
             return []
         value = self.spec.threads or count
         return [
-            _Option(
+            _TrainingOption(
                 name="threads", title="CPU threads a process", value=str(value), against="1", change={"threads": value}
             )
         ]
 
 
-WITHOUT: Final[dict[str, dict[str, Any]]] = {
+REVERTED_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "data_parallelism": {"devices": 1, "strategy": "single"}, "precision": {"precision": "fp32"},
     "gradient": {"gradient": "fp32"}, "compile": {"compile": False}, "loader_workers": {"loader_workers": 0},
     "threads": {"threads": 1},
 }  # fmt: skip
 
 
-def _reverted(spec: Spec, option: _Option) -> Spec:
-    """Return a specification without an option that it has."""
-    return replace_spec(spec, **WITHOUT[option.name])
+def _reverted(spec: Spec, option: _TrainingOption) -> Spec:
+    """Return a specification without one of its options."""
+    return replace_spec(spec, **REVERTED_FIELDS[option.name])
 
 
-def _why(*, asked: bool, low: float, high: float, counted: bool) -> str:
+def _gain_reason(*, requested: bool, low: float, high: float, counted: bool) -> str:
     if counted:
         return (
-            "The job has so many GPUs." if high > 1.0 else "The job has so many GPUs, although one would be as quick."
+            "The job has this number of GPUs."
+            if high > 1.0
+            else "The job has this number of GPUs, although one would be as fast."
         )
-    if asked:
-        return "As asked for." if high > 1.0 else "As asked for, although it brings nothing."
+    if requested:
+        return "As requested." if high > 1.0 else "As requested, although it has no gain."
     if low > 1.0:
-        return "Taken: all of its interval is a gain."
+        return "Taken: its whole interval is a gain."
     if high < 1.0:
         return "Left out: it would make the training slower."
-    return "Left out: its interval holds no gain as well. A run of each would decide."
+    return "Left out: its interval includes no gain. A run of each would decide."
 
 
 def replace_spec(spec: Spec, **changes: Any) -> Spec:
@@ -245,8 +253,8 @@ def replace_spec(spec: Spec, **changes: Any) -> Spec:
     return changed
 
 
-def devices_of(spec: Spec, topology: Topology, gpus: int | None) -> Spec:
-    """Return a specification for the devices of a topology: those asked for, else all; the CPU where there is none."""
+def spec_for_devices(spec: Spec, topology: Topology, gpus: int | None) -> Spec:
+    """Return a specification for the requested devices of a topology, else for all, or the CPU without any."""
     count = gpus or len(topology.accelerators)
     if not topology.accelerators:
         return replace_spec(spec, devices=1, strategy="single", backend="cpu", precision="fp32", gradient="fp32")
@@ -254,6 +262,6 @@ def devices_of(spec: Spec, topology: Topology, gpus: int | None) -> Spec:
     return replace_spec(spec, devices=count, strategy=strategy, backend="cuda")
 
 
-def with_devices(topology: Topology, count: int) -> Topology:
-    """Return a topology with its first accelerators alone."""
+def topology_with_devices(topology: Topology, count: int) -> Topology:
+    """Return a topology with its first `count` accelerators."""
     return replace(topology, accelerators=topology.accelerators[:count])

@@ -1,4 +1,4 @@
-"""The page of deployments: a request, and what it comes to."""
+"""The page of deployments: a request and the files generated from it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import Audience, MenuEntry, declare
 from accounts.models import User
-from benchmarks.deploy.answer import RequestError
-from benchmarks.deploy.places import hosts_named
-from benchmarks.deploy.services import deploy_for
-from benchmarks.deploy.short import EXAMPLE
+from benchmarks.deploy.deployment import DeploymentRequestError
+from benchmarks.deploy.services import deployment_create, visible_hosts
+from benchmarks.deploy.short_form import EXAMPLE
 
 MODAK_EXAMPLE: Final = {
     "job": {
@@ -38,28 +39,29 @@ MODAK_EXAMPLE: Final = {
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deploy", "Benchmarks", 6))
 def deployment(request: HttpRequest) -> HttpResponse:
-    """Show the form; POST `request` shows what it comes to, with `file` sends one of its files."""
+    """Show the form; POST `request` shows the result, with `file` sends one of its files."""
     person = person_of(request)
     if request.method != "POST":
-        return _page(request, person, {})
+        return _render_page(request, person, {})
     try:
-        made = deploy_for(person, request.POST.get("request", ""))
-    except RequestError as error:
-        # What is no JSON is not shown again: nobody can tell what in it is a secret.
+        made = deployment_create(person, request.POST.get("request", ""))
+    except DeploymentRequestError as error:
+        # Invalid JSON is not shown again: secrets in it cannot be recognised.
         found = {"errors": error.errors.items(), "told": error.told, "request_text": error.request}
-        return _page(request, person, found, status=400)
+        return _render_page(request, person, found, status=400)
     kind = request.POST.get("file", "")
     for one in made.files:
         if one.kind == kind:
             answer = HttpResponse(one.text, content_type="text/plain; charset=utf-8")
             answer["Content-Disposition"] = f'attachment; filename="{one.name}"'
             return answer
-    return _page(request, person, {"made": made, "request_text": made.request, "told": made.told})
+    return _render_page(request, person, {"made": made, "request_text": made.request, "told": made.told})
 
 
-def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
-    hosts = hosts_named(person)
+def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
+    hosts = visible_hosts(person)
     example = EXAMPLE | ({"host": hosts[0][1]} if hosts else {})
     context = {
         **found,

@@ -1,39 +1,43 @@
-"""What figures are made of: a run as a frozen value, whoever it comes from."""
+"""Runs as input of figures, and distinguishing labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figures.shapes import Source
-from benchmarks.model.shapes import Topology
-from benchmarks.runs.summary import Summary
+from benchmarks.model.reference_data import is_nvme
+from benchmarks.model.topology import LOCAL, Accelerator, Storage, Topology
+from benchmarks.runs.results import Summary
+from benchmarks.runs.topology import strategy_label
+from core.text import natural_key
 from hostwire.training import Spec
 
 Floats = NDArray[np.float64]
-STEPS: Final = "steps/timed/seconds"
-LOSS: Final = "steps/timed/loss"
+STEP_SECONDS_KEY: Final = "steps/timed/seconds"
+LOSS_KEY: Final = "steps/timed/loss"
 
 
-def nothing(key: str) -> tuple[Floats, Floats]:
+def no_values(key: str) -> tuple[Floats, Floats]:
     """Return the values of a run that has no series."""
     return np.zeros(0), np.zeros(0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class RunData:
     """A run with its results. `keys` are those of its series; `read(key)` returns (Unix s, values), NaN for none."""
 
     id: str
     title: str
     workload: str
     workload_title: str
-    provenance: Source
+    provenance: MarkSource
     state: str = "completed"
     spec: Spec | None = None
     topology: Topology | None = None
@@ -42,19 +46,19 @@ class Row:
     host: str = ""
     queued_at: datetime | None = None
     keys: frozenset[str] = frozenset()
-    read: Callable[[str], tuple[Floats, Floats]] = nothing
-    is_training: bool = True  # it trains a model in steps; else it measures links, storage, or is a command
+    read: Callable[[str], tuple[Floats, Floats]] = no_values
+    is_training: bool = True  # a training in steps; else a measurement of links or storage, or a command
 
     @property
     def samples_a_step(self) -> int | None:
-        """How many samples a step has over all devices; None where nothing says so."""
+        """The number of samples of a step over all devices; None if unknown."""
         return self.spec.global_batch if self.spec else None
 
     def steps(self) -> Floats:
-        """Return the seconds of its timed steps, without those that nothing is known of."""
-        if STEPS not in self.keys:
+        """Return the seconds of its timed steps, without missing values."""
+        if STEP_SECONDS_KEY not in self.keys:
             return np.zeros(0)
-        _, values = self.read(STEPS)
+        _, values = self.read(STEP_SECONDS_KEY)
         return values[np.isfinite(values) & (values > 0)]
 
     def readings(self, name: str) -> list[tuple[Floats, Floats]]:
@@ -63,27 +67,216 @@ class Row:
 
 
 def is_reading(key: str, name: str) -> bool:
-    """Tell whether a series is a reading of this name: of the host, or of a device; links have names of their own."""
+    """Return whether a series is a reading of this name, of the host or of a device; links have separate names."""
     return key == name or (key.endswith(f"/{name}") and not key.startswith("link/"))
 
 
-def counted(rows: Sequence[object], one: str, many: str = "") -> str:
+def count_label(rows: Sequence[object], one: str, many: str = "") -> str:
     """Return '1 run' or '3 runs'."""
     return f"{len(rows)} {one if len(rows) == 1 else many or one + 's'}"
 
 
-def named(rows: Iterable[Row], most: int = 3) -> str:
+def title_list(rows: Iterable[RunData], most: int = 3) -> str:
     """Return the titles of some runs for a sentence."""
     titles = [f"‘{row.title}’" for row in rows]
     rest = len(titles) - most
     return ", ".join(titles[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def distinct_names(rows: Sequence[Row]) -> dict[str, str]:
-    """Return by run a name that no other one of these has: its title, numbered where several are called alike."""
+def distinct_titles(rows: Sequence[RunData]) -> dict[str, str]:
+    """Return a unique name for each run: its title, numbered if it is not unique."""
     counts: dict[str, int] = {}
     found = {}
     for row in rows:
         counts[row.title] = counts.get(row.title, 0) + 1
         found[row.id] = f"{row.title} #{counts[row.title]}" if counts[row.title] > 1 else row.title
     return found
+
+
+LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS, LOCAL_NVME, FALCON_NVME = (
+    "localGPUs", "hybridGPUs", "falconGPUs", "localNVMe", "falconNVMe",
+)  # fmt: skip
+# The configurations of the published experiment, in its order.
+PUBLISHED_CONFIGURATIONS: Final = (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS, LOCAL_NVME, FALCON_NVME)
+NOT_RECORDED: Final = "not recorded"
+# Fields of a specification that do not change the work: the number of steps, and the seed.
+IGNORED_FIELDS: Final = frozenset({"workload", "steps", "warmup", "seed", "command"})
+
+
+def drawer_of(accelerator: Accelerator) -> str:
+    """Return the drawer of a device ('falcon-1/drawer 1'), '' for the host's own."""
+    return "" if accelerator.place == LOCAL else accelerator.place.rpartition("/")[0] or accelerator.place
+
+
+def storage_label(topology: Topology) -> str:
+    """Return the storage of the data: 'Falcon NVMe', 'local NVMe' or 'local storage'."""
+    return _storage_class(topology.storage)
+
+
+def _storage_class(storage: Storage) -> str:
+    if storage.place != LOCAL:
+        return "Falcon NVMe"
+    return "local NVMe" if is_nvme(storage.model) else "local storage"
+
+
+def arrangement_label(topology: Topology | None) -> str:
+    """Return the locations of a run's devices, without storage: '4 local GPUs, 4 Falcon GPUs in 2 drawers'."""
+    if topology is None:
+        return NOT_RECORDED
+    falcon = [one for one in topology.accelerators if one.place != LOCAL]
+    local = len(topology.accelerators) - len(falcon)
+    drawers = {drawer_of(one) for one in falcon}
+    parts = [f"{local} local {_gpu_noun(local)}"] if local else []
+    if falcon:
+        several = f" in {len(drawers)} drawers" if len(drawers) > 1 else ""
+        parts.append(f"{len(falcon)} Falcon {_gpu_noun(len(falcon))}{several}")
+    return ", ".join(parts or ["CPU"])
+
+
+def configuration_label(topology: Topology | None) -> str:
+    """Return the published name of a topology if it is one of the five, else its description."""
+    if topology is None:
+        return NOT_RECORDED
+    storage = storage_label(topology)
+    falcon = [one for one in topology.accelerators if one.place != LOCAL]
+    local = len(topology.accelerators) - len(falcon)
+    drawers = {drawer_of(one) for one in falcon}
+    found = (local, len(falcon), len(drawers))
+    if found == (8, 0, 0):
+        return {"Falcon NVMe": FALCON_NVME, "local NVMe": LOCAL_NVME, "local storage": LOCAL_GPUS}[storage]
+    if storage != "Falcon NVMe" and found == (4, 4, 2):
+        return HYBRID_GPUS
+    if storage != "Falcon NVMe" and found == (0, 8, 2) and _is_even(falcon):
+        return FALCON_GPUS
+    return arrangement_label(topology) + (f", {storage}" if storage == "Falcon NVMe" else "")
+
+
+def _gpu_noun(count: int) -> str:
+    return "GPU" if count == 1 else "GPUs"
+
+
+def _is_even(falcon: Sequence[Accelerator]) -> bool:
+    counts: dict[str, int] = defaultdict(int)
+    for one in falcon:
+        counts[drawer_of(one)] += 1
+    return set(counts.values()) == {4}
+
+
+def software_label(spec: Spec) -> str:
+    """Return the software variant of a run: 'DDP, FP16, compiled'."""
+    parts = [strategy_label(spec.strategy), spec.precision.upper()]
+    if spec.gradient not in {"fp32", spec.precision}:
+        parts.append(f"{spec.gradient.upper()} gradients")
+    return ", ".join([*parts, *(["compiled"] if spec.compile else [])])
+
+
+def software_sort_key(variant: str) -> tuple[int, int, str]:
+    """Return the sort key of a variant, from plain to optimised."""
+    strategies, precisions = ("DP", "DDP", "one device", "sharded"), ("FP32", "FP16", "BF16")
+    parts = variant.split(", ")
+    strategy = strategies.index(parts[0]) if parts[0] in strategies else len(strategies)
+    precision = precisions.index(parts[1]) if len(parts) > 1 and parts[1] in precisions else len(precisions)
+    return precision, strategy, variant
+
+
+# Formats of fields of a specification; other fields show name and value.
+_FIELD_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "devices": lambda value: f"{value} {'device' if value == 1 else 'devices'}",
+    "batch": lambda value: f"batch {value}",
+    "accumulation": lambda value: f"{value} batches a step",
+    "precision": lambda value: value.upper(),
+    "gradient": lambda value: f"{value.upper()} gradients",
+    "strategy": strategy_label,
+    "compile": lambda value: "compiled" if value else "not compiled",
+    "bucket_bytes": lambda value: f"buckets of {value / 2**20:g} MiB",
+    "loader_workers": lambda value: f"{value} loaders",
+    "threads": lambda value: f"{value} threads" if value else "threads as chosen by the library",
+    "backend": lambda value: "CPU" if value == "cpu" else "GPU",
+}
+
+
+def field_label(name: str, value: Any) -> str:
+    """Return a field of a specification as text: 'batch 64', 'FP16', 'image 224'."""
+    return _FIELD_LABELS[name](value) if name in _FIELD_LABELS else f"{name.replace('_', ' ')} {value}"
+
+
+def work_fields(spec: Spec) -> dict[str, Any]:
+    """Return the fields and options that determine a run's work, in a fixed order."""
+    plain: dict[str, Any] = msgspec.to_builtins(spec)
+    options = plain.pop("options")
+    return {name: value for name, value in (plain | options).items() if name not in IGNORED_FIELDS}
+
+
+def differing_fields(specs: Iterable[Spec | None], *, but: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the fields that differ between these specifications, without those in `but`."""
+    values: dict[str, set[Any]] = defaultdict(set)
+    known = [work_fields(spec) for spec in specs if spec is not None]
+    for name in dict.fromkeys(name for one in known for name in one):
+        values[name] = {one.get(name) for one in known}
+    return tuple(name for name, found in values.items() if len(found) > 1 and name not in but)
+
+
+def work_labels(rows: Sequence[RunData], *, but: Collection[str] = ()) -> dict[str, str]:
+    """Return a label of each run's work: its workload, with the fields that differ among its runs ('batch 64').
+
+    Fields in `but` are left out because the figure itself shows them. Runs with the same label did the same work.
+    """
+    of_workload: dict[str, list[RunData]] = defaultdict(list)
+    for row in rows:
+        of_workload[row.workload].append(row)
+    found = {}
+    for same in of_workload.values():
+        names = differing_fields((row.spec for row in same), but=but)
+        for row in same:
+            fields = work_fields(row.spec) if row.spec else {}
+            told = [field_label(name, fields[name]) for name in names if fields.get(name) is not None]
+            if row.spec is None and any(one.spec for one in same):
+                told = ["specification not recorded"]
+            found[row.id] = ", ".join([row.workload_title, *told])
+    return found
+
+
+def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
+    """Return the configuration of each run, with devices or links added if they differ among runs of one name.
+
+    A run on a device whose link trained at x8 is not a repetition of one at x16: they are separate marks.
+    """
+    alike: dict[str, list[RunData]] = defaultdict(list)
+    for row in rows:
+        alike[configuration_label(row.topology)].append(row)
+    found = {}
+    for label, same in alike.items():
+        told = {row.id: _hardware(row.topology) for row in same}
+        differ = [len({parts[place] for parts in told.values()}) > 1 for place in range(4)]
+        for row in same:
+            besides = [part for part, is_told in zip(told[row.id], differ, strict=True) if is_told and part]
+            found[row.id] = ", ".join([label, *besides])
+    return found
+
+
+def _hardware(topology: Topology | None) -> tuple[str, str, str, str]:
+    """Return the models of accelerators, their slowest link, the fabric of local ones, and the storage."""
+    if topology is None:
+        return "", "", "", ""
+    storage = storage_label(topology)
+    if not topology.accelerators:
+        return "", "", "", storage
+    models = " + ".join(sorted({one.model for one in topology.accelerators}))
+    links = [one.link for one in topology.accelerators] + list(topology.uplinks.values())
+    worst = min(links, key=lambda link: (link.lanes * 2**link.generation, link.lanes))
+    return models, f"x{worst.lanes} Gen {worst.generation}", f"local over {topology.local_fabric}", storage
+
+
+def ordered_configurations(labels: Iterable[str]) -> list[str]:
+    """Return distinct labels: the published ones first in their order, then the others by name."""
+    place = {name: number for number, name in enumerate(PUBLISHED_CONFIGURATIONS)}
+    return sorted(
+        dict.fromkeys(labels), key=lambda one: (place.get(one.partition(",")[0], len(place)), natural_key(one))
+    )
+
+
+STORAGE_LABELS: Final = ("local storage", "local NVMe", "Falcon NVMe")
+
+# The provenance of a mark. 'published' are the figures of the published experiment, added on request.
+MarkSource = Literal["measured", "simulated", "predicted", "imported", "published"]
+MARK_SOURCES: Final[tuple[MarkSource, ...]] = ("measured", "simulated", "predicted", "imported", "published")

@@ -1,64 +1,67 @@
-"""The runs that figures are made of, on somebody's behalf."""
+"""The runs of a query with their series, and the figure rendered of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
+import numpy as np
 from django.db.models import Q
+from numpy.typing import NDArray
 
 from accounts.models import User
-from benchmarks.figures.asked import MOST_RUNS, Asked
-from benchmarks.figures.reading import Recorded
-from benchmarks.figures.rows import Row
-from benchmarks.figures.shapes import SOURCES, Source
-from benchmarks.model.shapes import Topology
-from benchmarks.runs.models import Run, Series
-from benchmarks.runs.selectors import RunFilter, runs_found
-from benchmarks.runs.summary import Summary
+from benchmarks.figures.catalogue import FIGURES, FigureDefinition, draw_figure
+from benchmarks.figures.charts import Chart
+from benchmarks.figures.comparison import predict_runs
+from benchmarks.figures.query import MAX_RUNS, FigureQuery
+from benchmarks.figures.rows import MARK_SOURCES, Floats, MarkSource, RunData, count_label, title_list
+from benchmarks.model.topology import Topology
+from benchmarks.runs.models import Chunk, Run, Series
+from benchmarks.runs.results import Summary
+from benchmarks.runs.selectors import RunFilter, run_list
 from benchmarks.sweeps.models import Sweep
-from benchmarks.workloads.catalogue import CATALOGUE
-from fabric.models import Host
-from falconweb.errors import NotFound
+from benchmarks.workloads.catalogue import CATALOGUE, workload_title
+from core.errors import NotFound
+from fabric.inventory.models import Host
 from hostwire.training import Spec
 
 Shape = TypeVar("Shape")
-FEWEST_COMPARED, MOST_COMPARED = 2, 8
-# What a run has besides its results; the rest is not asked for.
-FIELDS: Final = (
+MIN_COMPARED, MAX_COMPARED = 2, 8
+# The columns of a run besides its results; the others are not fetched.
+RUN_FIELDS: Final = (
     "pk", "title", "workload", "provenance", "state", "spec", "topology", "software", "results", "host", "queued_at",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Runs with results, the newest first, or in the order that was asked for; `found` is how many there are in all.
+class RunSelection:
+    """Runs with results, newest first or in the requested order; `found` is the number of all matches.
 
-    `without` are those that were asked for by their ids and have no results.
+    `without` are runs that were requested by id and have no results.
     """
 
-    rows: list[Row]
+    rows: list[RunData]
     found: int
-    without: list[Row]
+    without: list[RunData]
 
     @property
     def left_out(self) -> int:
-        """How many are too many."""
+        """The number of runs above the limit."""
         return self.found - len(self.rows)
 
 
-def selection_of(person: User, asked: Asked) -> Selection:
-    """Return the runs that are asked for: by their ids whatever became of them, else those that completed.
+def select_runs(person: User, asked: FigureQuery) -> RunSelection:
+    """Return the requested runs: by id in any state, else completed ones.
 
     Five queries, and one a series that a figure reads. Raises NotFound for a run or sweep that the person may not see.
     """
-    _refuse_unseen(person, asked)
+    _refuse_invisible(person, asked)
     completed = Q() if asked.state else Q(state=Run.State.COMPLETED)
     wanted = Q(pk__in=asked.runs) | (completed & Q(sweep__in=asked.sweeps))
     listed = RunFilter(q=asked.words, state=asked.state, executor=asked.executor, person=asked.person)
-    rows = runs_found(person, listed).filter(wanted if asked.runs or asked.sweeps else completed)
+    rows = run_list(person, listed).filter(wanted if asked.runs or asked.sweeps else completed)
     if asked.workloads:
         rows = rows.filter(workload__in=asked.workloads)
     if asked.provenances:
@@ -68,44 +71,46 @@ def selection_of(person: User, asked: Asked) -> Selection:
     if asked.since:
         rows = rows.filter(queued_at__gte=asked.since)
     count = rows.count()
-    runs = list(rows.order_by("-queued_at", "pk").select_related(None).select_related("host").only(*FIELDS)[:MOST_RUNS])
+    runs = list(
+        rows.order_by("-queued_at", "pk").select_related(None).select_related("host").only(*RUN_FIELDS)[:MAX_RUNS]
+    )
     place = {pk: number for number, pk in enumerate(asked.runs)}
     runs.sort(key=lambda run: place.get(run.pk, len(place)))
-    made = rows_of(runs)
+    made = load_run_data(runs)
     without = [row for row in made if not row.keys and row.summary == Summary()]
-    return Selection([row for row in made if row not in without], count - len(without), without)
+    return RunSelection([row for row in made if row not in without], count - len(without), without)
 
 
-def compared(person: User, asked: Asked) -> list[Row]:
-    """Return the runs to compare, in the order that was asked for, whatever came of them.
+def runs_to_compare(person: User, asked: FigureQuery) -> list[RunData]:
+    """Return the runs to compare, in the requested order and any state.
 
     Raises NotFound for one that the person may not see.
     """
-    _refuse_unseen(person, asked)
-    runs = Run.objects.visible_to(person).filter(pk__in=asked.runs).only(*FIELDS).select_related("host")
+    _refuse_invisible(person, asked)
+    runs = Run.objects.visible_to(person).filter(pk__in=asked.runs).only(*RUN_FIELDS).select_related("host")
     place = {pk: number for number, pk in enumerate(asked.runs)}
-    return rows_of(sorted(runs, key=lambda run: place[run.pk])[:MOST_COMPARED])
+    return load_run_data(sorted(runs, key=lambda run: place[run.pk])[:MAX_COMPARED])
 
 
-def rows_of(runs: Sequence[Run]) -> list[Row]:
-    """Return runs as figures read them; their series are read once something asks, of all of them at a time."""
+def load_run_data(runs: Sequence[Run]) -> list[RunData]:
+    """Return runs as input of figures; a series is loaded lazily, for all runs together."""
     keys: dict[Any, set[str]] = {run.pk: set() for run in runs}
     for pk, key in Series.objects.filter(run__in=keys).values_list("run", "key"):
         keys[pk].add(key)
-    recorded = Recorded(keys)
+    recorded = SeriesReader(keys)
     return [
-        Row(
+        RunData(
             id=str(run.pk),
             title=run.title,
             workload=run.workload,
-            workload_title=CATALOGUE[run.workload].title if run.workload in CATALOGUE else run.workload,
+            workload_title=workload_title(run.workload),
             is_training=CATALOGUE[run.workload].is_training if run.workload in CATALOGUE else True,
-            provenance=_source(run.provenance),
+            provenance=_mark_source(run.provenance),
             state=run.state,
-            spec=_shaped(run.spec, Spec),
-            topology=_shaped(run.topology, Topology),
+            spec=_converted(run.spec, Spec),
+            topology=_converted(run.topology, Topology),
             software=run.software,
-            summary=_shaped(run.results, Summary) or Summary(),
+            summary=_converted(run.results, Summary) or Summary(),
             host=run.host.name if run.host else "",
             queued_at=run.queued_at,
             keys=frozenset(keys[run.pk]),
@@ -115,41 +120,122 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
     ]
 
 
-def workloads_seen(person: User) -> list[tuple[str, str]]:
+def visible_workloads(person: User) -> list[tuple[str, str]]:
     """Return the workloads of completed runs that a person sees: name and title, by title."""
     seen = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED)
     names = set(seen.order_by().values_list("workload", flat=True).distinct())
-    titles = {name: CATALOGUE[name].title if name in CATALOGUE else name for name in names}
+    titles = {name: workload_title(name) for name in names}
     return sorted(titles.items(), key=lambda one: one[1].casefold())
 
 
-def hosts_seen(person: User) -> list[Host]:
+def visible_hosts(person: User) -> list[Host]:
     """Return the hosts of completed runs that a person sees, by name."""
     seen = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED).exclude(host=None)
     return list(Host.objects.filter(pk__in=seen.order_by().values("host")).order_by("name"))
 
 
-def sweeps_named(person: User, asked: Asked) -> list[Sweep]:
-    """Return the sweeps that are asked for."""
+def requested_sweeps(person: User, asked: FigureQuery) -> list[Sweep]:
+    """Return the requested sweeps."""
     return list(Sweep.objects.visible_to(person).filter(pk__in=asked.sweeps).order_by("-created_at"))
 
 
-def _source(provenance: str) -> Source:
-    return next((source for source in SOURCES if source == provenance), "imported")
+def _mark_source(provenance: str) -> MarkSource:
+    return next((source for source in MARK_SOURCES if source == provenance), "imported")
 
 
-def _refuse_unseen(person: User, asked: Asked) -> None:
+def _refuse_invisible(person: User, asked: FigureQuery) -> None:
     if Run.objects.visible_to(person).filter(pk__in=asked.runs).count() < len(asked.runs):
         raise NotFound("There is no such run.")
     if Sweep.objects.visible_to(person).filter(pk__in=asked.sweeps).count() < len(asked.sweeps):
         raise NotFound("There is no such sweep.")
 
 
-def _shaped(plain: Any, shape: type[Shape]) -> Shape | None:
-    """Return JSON as what it was; None where there is none, or it came from elsewhere in another shape."""
+def _converted(plain: Any, shape: type[Shape]) -> Shape | None:
+    """Convert JSON to its type; None without a value, or for an imported one of another shape."""
     if not plain:
         return None
     try:
         return msgspec.convert(plain, shape)
     except msgspec.ValidationError:
         return None
+
+
+STORED_DTYPE: Final = np.dtype("<f8")
+SeriesColumn = tuple[Floats, Floats]
+EMPTY: Final = np.zeros(0)
+
+
+class SeriesReader:
+    """The recorded series of some runs; `keys` are those of their series."""
+
+    def __init__(self, keys: Mapping[Any, Collection[str]]) -> None:
+        self._keys = keys
+        self._read: dict[str, dict[Any, SeriesColumn]] = {}
+
+    def reader(self, run: Any) -> Callable[[str], SeriesColumn]:
+        """Return a reader of one run's series: times (Unix s) and values, in the order of writing."""
+
+        def read(key: str) -> SeriesColumn:
+            if key not in self._read:
+                self._read[key] = self._all(key)
+            return self._read[key].get(run, (EMPTY, EMPTY))
+
+        return read
+
+    def _all(self, key: str) -> dict[Any, SeriesColumn]:
+        having = [run for run, keys in self._keys.items() if key in keys]
+        parts: dict[Any, list[tuple[bytes, bytes]]] = {}
+        chunks = Chunk.objects.filter(series__run__in=having, series__key=key).order_by("series", "first")
+        for run, at, values in chunks.values_list("series__run", "at", "values"):
+            parts.setdefault(run, []).append((bytes(at), bytes(values)))
+        return {
+            run: (_joined([at for at, _ in pieces]), _joined([values for _, values in pieces]))
+            for run, pieces in parts.items()
+        }
+
+
+def _joined(pieces: list[bytes]) -> NDArray[np.float64]:
+    return np.frombuffer(b"".join(pieces), dtype=STORED_DTYPE).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class RenderedFigure:
+    """The charts of an entry of the catalogue over a selection; `notes` are sentences on all of them."""
+
+    entry: FigureDefinition
+    selection: RunSelection
+    figures: tuple[Chart, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def shown(self) -> tuple[Chart, ...]:
+        """The charts that are not empty."""
+        return tuple(figure for figure in self.figures if not figure.is_empty)
+
+
+def render_figure(person: User, name: str, asked: FigureQuery) -> RenderedFigure:
+    """Return a figure over the requested runs.
+
+    Raises NotFound for an unknown figure and for a run that the person may not see, Invalid for invalid options.
+    """
+    if name not in FIGURES:
+        raise NotFound("There is no such figure.")
+    selection = select_runs(person, asked)
+    entry = FIGURES[name]
+    rows, notes = selection.rows, list[str]()
+    if "predicted" in asked.besides and "predicted" in entry.besides:
+        predicted, notes = predict_runs(rows)
+        rows = [*rows, *predicted]
+    return RenderedFigure(
+        entry, selection, draw_figure(name, rows, asked.options), (*notes, *_selection_notes(selection))
+    )
+
+
+def _selection_notes(selection: RunSelection) -> list[str]:
+    notes = []
+    if selection.left_out:
+        notes.append(f"There are {selection.found} runs: the newest {len(selection.rows)} are shown. Choose fewer.")
+    if selection.without:
+        those = count_label(selection.without, "run")
+        notes.append(f"{those} without results: {title_list(selection.without)}.")
+    return notes

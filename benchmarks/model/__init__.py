@@ -1,21 +1,18 @@
-"""The performance model: step time and traffic from workload, devices, links and options. Knows no database.
+"""The performance model: step time and traffic from workload, devices, links and options. Uses no database.
 
-`predict` answers with interval and reasons; `prior` is the belief before any run, `refit` after runs; `step_seconds`
+`predict` returns interval and reasons; `prior` is the belief before any run, `refit` after runs; `step_seconds`
 draws many cells at once. Reasons, formulas and limits: docs/model.md.
 """
 
 from __future__ import annotations
 
 from benchmarks.model.belief import Belief, Draws, cell_key, step_seconds, topology_key, traffic_rate
-from benchmarks.model.features import ModelError
-from benchmarks.model.links import link_tables
-from benchmarks.model.memory import fits, memory_bytes
-from benchmarks.model.paper import paper_cells
-from benchmarks.model.predicting import predict
-from benchmarks.model.prior import prior
-from benchmarks.model.refitting import refit
-from benchmarks.model.telling import paper_rows, prediction_json, prediction_text
-from benchmarks.model.topology_files import TopologyError, read_topology, topology_json, topology_schema
+from benchmarks.model.calibration import paper_cells, prior, refit
+from benchmarks.model.features import ModelError, fits, memory_bytes
+from benchmarks.model.prediction import predict
+from benchmarks.model.reports import paper_rows, prediction_json, prediction_text
+from benchmarks.model.step_time import link_tables
+from benchmarks.model.topology import TopologyError, read_topology, topology_json, topology_schema
 
 __all__ = [
     "Belief",

@@ -1,4 +1,4 @@
-"""What of a run and its topology the formula of a step needs: plain numbers, worked out once for a cell."""
+"""The features of a run and its topology for the formula, and its memory requirement."""
 
 from __future__ import annotations
 
@@ -9,45 +9,49 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from benchmarks.model.facts import (
+from benchmarks.model.reference_data import (
     ACROSS_HOST,
     BETWEEN_DRAWERS,
     CORE_RATE,
     DATA_SETS,
-    FULL_LINK,
-    GLOO,
+    DEFAULT_DATA_SET,
+    GLOO_LOOPBACK,
     HOST_MEMORY_RATE,
-    LANE,
+    LANE_RATES,
     MESH_LINKS,
     NVLINK_ALL_REDUCE,
     NVLINK_PAIR,
-    OTHER_DATA,
+    PARAMETER_INDEX,
     SAME_SWITCH,
-    Edge,
-    device_facts,
-    drive_facts,
+    WORKLOAD_FAMILY,
+    X16_GEN3_RATE,
+    Floats,
+    GpuEdge,
+    device_datasheet,
+    drive_datasheet,
 )
-from benchmarks.model.parameters import FAMILY, INDEX, Floats
-from benchmarks.model.shapes import LOCAL, Accelerator, Link, Topology
+from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Topology
 from benchmarks.workloads import costs as workload_costs
-from benchmarks.workloads.shapes import Costs
+from benchmarks.workloads.definitions import Costs
 from hostwire.training import Spec
 
-WIDTH = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}  # bytes of a value
+VALUE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}  # bytes of a value
 # A kept value is written and read forward, read again backward, and its gradient is written and read.
 MEMORY_PASSES = 5.0
-LINKS = ("gpu_bandwidth", "all_reduce", "host_copy", "storage_read")
+LINK_WORKLOADS = ("gpu_bandwidth", "all_reduce", "host_copy", "storage_read")
 # Bytes of memory for each parameter in an optimiser's step: SGD with momentum reads three and writes two values, Adam
 # reads four and writes three.
 OPTIMISER_BYTES = {"convolution": 20.0, "depthwise": 20.0, "transformer": 28.0}
-LOADER = {"convolution": "images", "depthwise": "images", "transformer": "tokens"}
+LOADER_PARAMETERS = {"convolution": "images", "depthwise": "images", "transformer": "tokens"}
 MIXED_BYTES = 8.0  # scaled gradients are read and written once more
-NEVER = math.inf
-IMPOSSIBLE = "Its sizes or its links cannot be: nothing can be predicted of it."  # of a record from elsewhere, mostly
+NO_EDGE = math.inf
+IMPOSSIBLE_INPUT = (
+    "Its sizes or its links are impossible: there is no prediction."  # of a record from elsewhere, mostly
+)
 
 
 class ModelError(ValueError):
-    """The model cannot say anything of such a run; its text is a sentence that says why."""
+    """The model does not cover a run; its text is a sentence with the reason."""
 
     def __init__(self, sentence: str) -> None:
         self.sentence = sentence
@@ -56,7 +60,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """One cell as the formula reads it; of one step on one device where nothing else is said.
+    """One cell as input of the formula; values are of one step on one device unless stated otherwise.
 
     Seconds and bytes are nominal: parameters scale them. Rates of edges are inf where a ring has no such edge.
     """
@@ -103,76 +107,80 @@ class Features:
     chassis_devices: float
 
 
-def link_rate(link: Link) -> float:
+def link_rate(link: PcieLink) -> float:
     """Return the rate of a link one way, bytes a second."""
-    return link.lanes * LANE.get(link.generation, LANE[max(LANE)])
+    return link.lanes * LANE_RATES.get(link.generation, LANE_RATES[max(LANE_RATES)])
 
 
 def costs_of(spec: Spec) -> Costs:
-    """Return what one sample costs. Raises ModelError of a workload that there is nothing to say of."""
-    function = getattr(workload_costs, spec.workload, None) if spec.workload in FAMILY or is_link(spec) else None
+    """Return the costs of one sample. Raises ModelError for a workload without a model."""
+    function = (
+        getattr(workload_costs, spec.workload, None)
+        if spec.workload in WORKLOAD_FAMILY or is_link_workload(spec)
+        else None
+    )
     if function is None:
-        raise ModelError(f"There is no model of the workload '{spec.workload}': nothing can be predicted of it.")
+        raise ModelError(f"There is no model of the workload '{spec.workload}': there is no prediction.")
     found: Costs = function(spec)
     return found
 
 
-def is_link(spec: Spec) -> bool:
+def is_link_workload(spec: Spec) -> bool:
     """Whether a workload measures links or drives, and trains nothing."""
-    return spec.workload in LINKS
+    return spec.workload in LINK_WORKLOADS
 
 
-def used(spec: Spec, topology: Topology) -> tuple[Accelerator, ...]:
-    """Return the accelerators that a run uses: the first ones. Raises ModelError where there are too few."""
+def accelerators_used(spec: Spec, topology: Topology) -> tuple[Accelerator, ...]:
+    """Return the accelerators of a run, the first ones. Raises ModelError for too few."""
     if spec.backend == "cpu":
         return ()
     if spec.devices > len(topology.accelerators):
         raise ModelError(
-            f"The run wants {spec.devices} devices, and the topology has {len(topology.accelerators)}: "
-            "give it more, or ask for fewer."
+            f"The run needs {spec.devices} devices, but the topology has {len(topology.accelerators)}: "
+            "add devices, or use fewer."
         )
     return topology.accelerators[: spec.devices]
 
 
 def features_of(spec: Spec, topology: Topology) -> Features:
-    """Return the features of one training run. Raises ModelError, also of sizes and links that nothing can have."""
+    """Return the features of one training run. Raises ModelError, also for impossible sizes and links."""
     try:
         found = _features_of(spec, topology)
     except ModelError:
         raise
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise ModelError(IMPOSSIBLE) from error
-    values = ((name, getattr(found, name)) for name in FIELDS)
-    if not all(value >= 0 and (value < NEVER or name.endswith("_rate")) for name, value in values):
-        raise ModelError(IMPOSSIBLE)
+        raise ModelError(IMPOSSIBLE_INPUT) from error
+    values = ((name, getattr(found, name)) for name in FEATURE_NAMES)
+    if not all(value >= 0 and (value < NO_EDGE or name.endswith("_rate")) for name, value in values):
+        raise ModelError(IMPOSSIBLE_INPUT)
     return found
 
 
 def _features_of(spec: Spec, topology: Topology) -> Features:
-    costs, accelerators = costs_of(spec), used(spec, topology)
-    if is_link(spec):
+    costs, accelerators = costs_of(spec), accelerators_used(spec, topology)
+    if is_link_workload(spec):
         raise ModelError(f"{spec.workload} measures links: it has no training step.")
-    family = FAMILY[spec.workload]
+    family = WORKLOAD_FAMILY[spec.workload]
     devices = spec.devices
     flops_seconds, memory_seconds, optimiser_rate, kind, tensor = _processor(spec, topology, accelerators)
-    width = WIDTH[spec.precision]
-    edges = ring(spec, topology, accelerators)
+    width = VALUE_BYTES[spec.precision]
+    edges = ring_edges(spec, topology, accelerators)
     moment_bytes = OPTIMISER_BYTES[family] + (MIXED_BYTES if spec.precision != "fp32" else 0.0)
     shard = devices if spec.strategy == "sharded" else 1
     cores = max(1.0, float(topology.cores))
     workers = spec.loader_workers * (1 if spec.strategy == "dp" else devices)
     samples = float(spec.global_batch)
-    data = DATA_SETS.get(spec.workload, OTHER_DATA)
-    # Of a data set that the host's memory holds, a drive reads only the first pass.
+    data = DATA_SETS.get(spec.workload, DEFAULT_DATA_SET)
+    # If the data set fits into the host's memory, only the first pass reads the drive.
     from_drive = max(1 / data.epochs, 1 - min(1.0, 0.8 * topology.memory_bytes / data.bytes))
-    drive = min(drive_facts(topology.storage.model).rate, storage_link(topology))
+    drive = min(drive_datasheet(topology.storage.model).rate, storage_link_rate(topology))
     return Features(
-        family=INDEX[f"family:{family}"],
-        workload=INDEX[f"workload:{spec.workload}"],
-        half=INDEX[f"half:{spec.workload}"],
-        core=INDEX[f"core:{spec.workload}"],
-        device=INDEX[f"device:{kind}"],
-        loader=INDEX["scenes" if spec.workload == "yolov5l" else LOADER[family]],
+        family=PARAMETER_INDEX[f"family:{family}"],
+        workload=PARAMETER_INDEX[f"workload:{spec.workload}"],
+        half=PARAMETER_INDEX[f"half:{spec.workload}"],
+        core=PARAMETER_INDEX[f"core:{spec.workload}"],
+        device=PARAMETER_INDEX[f"device:{kind}"],
+        loader=PARAMETER_INDEX["scenes" if spec.workload == "yolov5l" else LOADER_PARAMETERS[family]],
         site=1.0,
         on_cpu=float(spec.backend == "cpu"),
         mixed=float(spec.precision != "fp32"),
@@ -190,8 +198,8 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         operations=3.0 * costs.operations,
         optimiser_seconds=costs.parameters * moment_bytes / shard * optimiser_rate,
         late=costs.late_share,
-        gradient_bytes=costs.parameters * WIDTH[spec.gradient],
-        weight_bytes=costs.parameters * (WIDTH[spec.precision] if spec.strategy == "sharded" else 4.0),
+        gradient_bytes=costs.parameters * VALUE_BYTES[spec.gradient],
+        weight_bytes=costs.parameters * (VALUE_BYTES[spec.precision] if spec.strategy == "sharded" else 4.0),
         bucket_bytes=float(spec.bucket_bytes),
         decode=samples * costs.device_bytes,
         cores=min(cores, float(workers or (1 if spec.strategy == "dp" else devices))),
@@ -199,7 +207,7 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         samples=samples,
         copy_bytes=samples / devices * costs.device_bytes,
         copy_seconds=_copy_seconds(spec, topology, accelerators, costs),
-        scatter_seconds=samples * costs.device_bytes / _first_link(topology, accelerators),
+        scatter_seconds=samples * costs.device_bytes / _first_link_rate(topology, accelerators),
         chassis_devices=float(sum(device.place != LOCAL for device in accelerators)),
         **edges,
     )
@@ -214,55 +222,55 @@ def _processor(
         cores = topology.cores if spec.threads == 0 else min(topology.cores, spec.threads * spec.devices)
         memory = spec.devices / HOST_MEMORY_RATE
         return spec.devices / (max(1, cores) * CORE_RATE), memory, memory, "other", False
-    slowest = min((device_facts(device.model) for device in accelerators), key=lambda facts: facts.single)
-    rate = {"fp32": slowest.single, "fp16": slowest.half, "bf16": slowest.brain}[spec.precision]
+    slowest = min((device_datasheet(device.model) for device in accelerators), key=lambda facts: facts.single)
+    rate = {"fp32": slowest.single, "fp16": slowest.half, "bf16": slowest.bf16}[spec.precision]
     memory = 1 / slowest.memory_rate
     return 1 / rate, memory, memory, slowest.name, rate > 1.5 * slowest.single
 
 
-def ring(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator]) -> dict[str, float]:
+def ring_edges(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator]) -> dict[str, float]:
     """Return the slowest edge of each kind in a ring that visits one place after the other, and its hops.
 
-    Devices of a place stand together, so each uplink carries one stream each way, however many devices are below it.
+    Devices of a place are adjacent, so each uplink carries one stream each way for any number of devices below it.
     """
-    rates = {"nvlink": NEVER, "switch": NEVER, "across": NEVER, "loopback": NEVER}
+    rates = {"nvlink": NO_EDGE, "switch": NO_EDGE, "across": NO_EDGE, "loopback": NO_EDGE}
     hops, devices = 0.0, spec.devices
     if devices == 1:
         pass
     elif spec.backend == "cpu":
-        rates["loopback"], hops = GLOO.rate / devices, GLOO.latency * devices
+        rates["loopback"], hops = GLOO_LOOPBACK.rate / devices, GLOO_LOOPBACK.latency * devices
     else:
         places = Counter(device.place for device in accelerators)
         for place, count in places.items():
             if count < 2:
                 continue
             members = [device for device in accelerators if device.place == place]
-            kind, rate, latency = inside(place, members, topology)
+            kind, rate, latency = edge_within_place(place, members, topology)
             rates[kind] = min(rates[kind], rate)
             hops += (count if len(places) == 1 else count - 1) * latency
         if len(places) > 1:
-            edge = across(places)
+            edge = edge_between_places(places)
             hops += len(places) * edge.latency
-            narrowest = min(way_out(device, topology) for device in accelerators)
-            rates["across"] = min(rates["across"], edge.rate * narrowest / FULL_LINK)
+            narrowest = min(uplink_rate(device, topology) for device in accelerators)
+            rates["across"] = min(rates["across"], edge.rate * narrowest / X16_GEN3_RATE)
     return {
         **{f"{kind}_rate": rate for kind, rate in rates.items()},
         "hop_seconds": hops,
-        "uplinked": float(any(device.place != LOCAL for device in accelerators) and rates["across"] < NEVER),
+        "uplinked": float(any(device.place != LOCAL for device in accelerators) and rates["across"] < NO_EDGE),
     }
 
 
-def across(places: Collection[str]) -> Edge:
+def edge_between_places(places: Collection[str]) -> GpuEdge:
     """Return the slowest edge between devices of several places, over x16 Gen3."""
     return ACROSS_HOST if LOCAL in places else BETWEEN_DRAWERS
 
 
-def inside(place: str, members: Sequence[Accelerator], topology: Topology) -> tuple[str, float, float]:
+def edge_within_place(place: str, members: Sequence[Accelerator], topology: Topology) -> tuple[str, float, float]:
     """Return the kind of edges between devices of one place, their rate and latency."""
-    narrowest = min(link_rate(device.link) for device in members) / FULL_LINK
+    narrowest = min(link_rate(device.link) for device in members) / X16_GEN3_RATE
     if place != LOCAL:
         return "switch", SAME_SWITCH.rate * narrowest, SAME_SWITCH.latency
-    facts = [device_facts(device.model) for device in members]
+    facts = [device_datasheet(device.model) for device in members]
     nvlink = min(device.nvlink for device in facts)
     if topology.local_fabric == "pcie" or not nvlink:
         return "across", ACROSS_HOST.rate * narrowest, ACROSS_HOST.latency
@@ -273,7 +281,7 @@ def inside(place: str, members: Sequence[Accelerator], topology: Topology) -> tu
     return "nvlink", rate, NVLINK_PAIR.latency
 
 
-def way_out(device: Accelerator, topology: Topology) -> float:
+def uplink_rate(device: Accelerator, topology: Topology) -> float:
     """Return the rate of the narrowest link between a device and the host, bytes a second one way."""
     own = link_rate(device.link)
     uplink = topology.uplinks.get(device.place)
@@ -286,16 +294,16 @@ def _copy_seconds(spec: Spec, topology: Topology, accelerators: Sequence[Acceler
     slowest = max((each / link_rate(device.link) for device in accelerators), default=0.0)
     below = Counter(device.place for device in accelerators if device.place != LOCAL)
     for place, count in below.items():
-        uplink = topology.uplinks.get(place, Link())
+        uplink = topology.uplinks.get(place, PcieLink())
         slowest = max(slowest, count * each / link_rate(uplink))
     return slowest
 
 
-def _first_link(topology: Topology, accelerators: Sequence[Accelerator]) -> float:
-    return way_out(accelerators[0], topology) if accelerators else HOST_MEMORY_RATE
+def _first_link_rate(topology: Topology, accelerators: Sequence[Accelerator]) -> float:
+    return uplink_rate(accelerators[0], topology) if accelerators else HOST_MEMORY_RATE
 
 
-def storage_link(topology: Topology) -> float:
+def storage_link_rate(topology: Topology) -> float:
     """Return the rate of the narrowest link between the drive and the host."""
     storage = topology.storage
     uplink = topology.uplinks.get(storage.place)
@@ -303,13 +311,68 @@ def storage_link(topology: Topology) -> float:
     return min(own, link_rate(uplink)) if uplink is not None and storage.place != LOCAL else own
 
 
-FIELDS = tuple(field.name for field in fields(Features))
-INDICES = frozenset({"family", "workload", "half", "core", "device", "loader"})
+FEATURE_NAMES = tuple(field.name for field in fields(Features))
+INDEX_FEATURES = frozenset({"family", "workload", "half", "core", "device", "loader"})
 
 
-def columns(cells: Sequence[Features]) -> dict[str, Floats]:
+def feature_columns(cells: Sequence[Features]) -> dict[str, Floats]:
     """Return each field as a row over all cells; those of INDICES as whole numbers."""
     return {
-        name: np.array([getattr(cell, name) for cell in cells], dtype=np.intp if name in INDICES else np.float64)
-        for name in FIELDS
+        name: np.array([getattr(cell, name) for cell in cells], dtype=np.intp if name in INDEX_FEATURES else np.float64)
+        for name in FEATURE_NAMES
     }
+
+
+# Bytes a parameter. The optimiser keeps one value (momentum) or two (Adam); DDP copies gradients into its buckets.
+WEIGHT_BYTES, GRADIENT_BYTES, BUCKET_BYTES = 4.0, 4.0, 4.0
+MOMENT_BYTES = {"convolution": 4.0, "depthwise": 4.0, "transformer": 8.0}
+CUDA_CONTEXT_BYTES, CPU_PROCESS_BYTES = 1.0e9, 0.4e9  # bytes of a process before anything is trained
+FRAGMENTATION = 1.05  # of what the allocator holds against what is used
+GATHERED_SHARE = 0.1  # of the weights, whole at a time when sharded
+# Of a device's memory the driver keeps a little for itself.
+USABLE_SHARE = 0.98
+
+
+def memory_bytes(spec: Spec) -> float:
+    """Return the bytes of memory that a run needs on one device, on the CPU backend those of one process.
+
+    Weights, gradients, optimiser, tensors kept for the backward pass, and the runtime. Raises ModelError for a workload
+    without a model.
+    """
+    costs = costs_of(spec)
+    fixed = CPU_PROCESS_BYTES if spec.backend == "cpu" else CUDA_CONTEXT_BYTES
+    if is_link_workload(spec):
+        return fixed + costs.activation_bytes
+    width = VALUE_BYTES[spec.precision]
+    each = WEIGHT_BYTES + GRADIENT_BYTES + MOMENT_BYTES[WORKLOAD_FAMILY[spec.workload]]
+    if spec.devices > 1 and spec.strategy == "sharded":
+        weights = each / spec.devices + GATHERED_SHARE * width
+    else:
+        # Mixed precision keeps a copy of the weights in half width while a batch is computed.
+        weights = each + (width if spec.precision != "fp32" else 0.0)
+        weights += BUCKET_BYTES if spec.devices > 1 else 0.0
+    activations = spec.batch * costs.activation_bytes * width / 4
+    return fixed + FRAGMENTATION * (costs.parameters * weights + activations)
+
+
+def fits(spec: Spec, topology: Topology) -> str:
+    """Return '' if the run fits, else a sentence with the required and the available memory. Raises ModelError."""
+    needed = memory_bytes(spec)
+    if spec.backend == "cpu":
+        total = needed * spec.devices
+        if total <= USABLE_SHARE * topology.memory_bytes:
+            return ""
+        return (
+            f"It needs about {total / 1e9:.1f} GB of the host's memory for {spec.devices} processes, "
+            f"and the host has {topology.memory_bytes / 1e9:.1f} GB."
+        )
+    devices = accelerators_used(spec, topology)
+    if not devices:
+        return ""
+    smallest = min(devices, key=lambda device: device.memory_bytes)
+    if needed <= USABLE_SHARE * smallest.memory_bytes:
+        return ""
+    return (
+        f"It needs about {needed / 1e9:.1f} GB a device, and {smallest.name} ({smallest.model}) has "
+        f"{smallest.memory_bytes / 1e9:.1f} GB: choose a smaller batch, mixed precision or sharding."
+    )

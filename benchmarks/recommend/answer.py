@@ -1,40 +1,53 @@
-"""The recommendation: candidates ranked by what is believed, with reasons, doubts and the run that would decide.
+"""The recommendation: candidates ranked by the belief, with reasons, uncertainty and the deciding run.
 
-Pure: it reads a pool, a request and what runs have shown, and returns a frozen answer.
+Pure: it reads a pool, a request and observations of runs, and returns a frozen answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from benchmarks.model import Belief, predict, refit
-from benchmarks.model.shapes import Basis, Observation, Prediction
-from benchmarks.recommend.amounts import in_words, share
+from benchmarks.model.calibration import Observation
+from benchmarks.model.prediction import Basis, Prediction
 from benchmarks.recommend.candidates import (
     Array,
-    Candidate,
-    Seconds,
-    candidates_of,
+    RunCandidate,
+    StepSeconds,
+    enumerate_candidates,
+    job_joules,
     job_seconds,
-    joules_of,
-    objective_of,
+    objective_values,
 )
-from benchmarks.recommend.impossible import Impossible, why_impossible
-from benchmarks.recommend.pool import Pool
-from benchmarks.recommend.ranking import SURE, TOLERATED, interval
-from benchmarks.recommend.reasons import reasons
-from benchmarks.recommend.request import OBJECTIVES, Asked
-from benchmarks.recommend.weighing import Weighed, weigh
+from benchmarks.recommend.explanation import (
+    Infeasibility,
+    candidate_reasons,
+    explain_infeasibility,
+    format_objective,
+    format_share,
+)
+from benchmarks.recommend.pool import RecommendationPool
+from benchmarks.recommend.ranking import (
+    DECISION_CONFIDENCE,
+    TOLERATED_REGRET,
+    CandidateEvaluation,
+    evaluate_candidates,
+    median_interval,
+)
+from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, RecommendationRequest
+from benchmarks.runs.rules import Composition
 
-SHOWN: Final = 10
-FEW: Final = 16  # draws for the parts of a prediction; how sure it is was counted before
+MAX_RANKED: Final = 10
+TERM_DRAWS: Final = 16  # draws for the terms of a prediction; probabilities use more draws
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amount:
-    """A median, and between what it lies with a probability of 90 %."""
+class AmountInterval:
+    """A median with its 90 % interval."""
 
     value: float
     low: float
@@ -42,21 +55,21 @@ class Amount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """A candidate as it is shown: `objective` in its own unit (seconds, GPU-hours, joules, devices).
+class RankedCandidate:
+    """A candidate for display: `objective` in its own unit (seconds, GPU-hours, joules, devices).
 
-    `basis` is measured (a run of just this), calibrated (runs of the same workload) or prior (published rates alone).
+    `basis` is measured (a run of exactly this), calibrated (runs of the same workload) or prior (published rates only).
     """
 
-    candidate: Candidate
+    candidate: RunCandidate
     words: str
-    objective: Amount
-    seconds: Amount  # of the job
-    step: Amount  # seconds
-    gpu_hours: Amount
-    joules: Amount
+    objective: AmountInterval
+    seconds: AmountInterval  # of the job
+    step: AmountInterval  # seconds
+    gpu_hours: AmountInterval
+    joules: AmountInterval
     probability: float  # of being best
-    near: float  # of no other one saving more than ranking.TOLERATED
+    near: float  # that no other candidate saves more than ranking.TOLERATED_REGRET
     regret: float
     basis: Basis
     prediction: Prediction
@@ -64,7 +77,7 @@ class Line:
 
     @property
     def devices(self) -> int:
-        """How many GPUs it has."""
+        """The number of its GPUs."""
         return self.candidate.layout.count
 
 
@@ -72,34 +85,34 @@ class Line:
 class DecidingRun:
     """The run that is expected to lower the regret most: from `before` to `after`, shares of the best one's cost."""
 
-    line: Line
+    line: RankedCandidate
     before: float
     after: float
 
     @property
     def sentence(self) -> str:
-        """What it is worth."""
+        """Its expected effect on the regret."""
         if self.after >= self.before:
-            return f"Run {self.line.words} next: of those that were not run it is the likeliest to be best."
+            return f"Run {self.line.words} next: it is the most likely to be best among candidates without a run."
         return (
-            f"Run {self.line.words} next: the expected regret of the choice falls from {share(self.before)} "
-            f"to {share(self.after)}."
+            f"Run {self.line.words} next: the expected regret of the choice falls from {format_share(self.before)} "
+            f"to {format_share(self.after)}."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """Ranked lines, best first, or why there are none.
+class Recommendation:
+    """Ranked lines, best first, or the reason for none.
 
-    `abstains`: the first two overlap, and it matters; `deciding` is the run that would tell. `considered` candidates
-    came of `layouts` that differ; not `exact`: some were left out unlooked at. `runs` were learned from.
+    `abstains`: the first two overlap by a relevant amount; `deciding` is the most informative run. `considered`
+    candidates are from distinct `layouts`; not `exact`: some were not evaluated. `runs` is the number of observations.
     """
 
-    asked: Asked
-    lines: tuple[Line, ...] = ()
+    asked: RecommendationRequest
+    lines: tuple[RankedCandidate, ...] = ()
     abstains: bool = False
     deciding: DecidingRun | None = None
-    impossible: Impossible | None = None
+    impossible: Infeasibility | None = None
     exact: bool = True
     considered: int = 0
     layouts: int = 0
@@ -108,65 +121,72 @@ class Answer:
     undivided: tuple[int, ...] = ()
 
     @property
-    def best(self) -> Line | None:
-        """The first line, None where nothing is possible."""
+    def best(self) -> RankedCandidate | None:
+        """The first line, None if the request is infeasible."""
         return self.lines[0] if self.lines else None
 
     @property
     def sentence(self) -> str:
-        """What is recommended, or why nothing is."""
+        """The recommendation, or the reason for none."""
         if self.impossible is not None:
             return self.impossible.sentence
         first = self.lines[0]
-        amount = in_words(self.asked.objective, first.objective.value)
-        wish = OBJECTIVES[self.asked.objective]
-        sure = (
-            f"It is best with a probability of {share(first.probability)}, and within {share(TOLERATED)} of the best "
-            f"with {share(first.near)}; the expected regret is {share(first.regret)}."
+        amount = format_objective(self.asked.objective, first.objective.value)
+        objective = OBJECTIVE_LABELS[self.asked.objective]
+        certainty = (
+            f"It is best with a probability of {format_share(first.probability)}, and "
+            f"within {format_share(TOLERATED_REGRET)} of the best with {format_share(first.near)}; "
+            f"the expected regret is {format_share(first.regret)}."
         )
         if self.abstains:
             return (
-                f"Nothing is recommended yet. {first.words} leads for the {wish} ({amount}), but others overlap with "
-                f"it. {sure} A choice is made once it is within {share(TOLERATED)} of the best with {share(SURE)}."
+                f"Nothing is recommended yet. {first.words} leads for the {objective} ({amount}), but others overlap "
+                f"with it. {certainty} A recommendation requires that it is within {format_share(TOLERATED_REGRET)} of "
+                f"the best with {format_share(DECISION_CONFIDENCE)}."
             )
-        return f"{first.words}, for the {wish}: {amount}. {sure}"
+        return f"{first.words}, for the {objective}: {amount}. {certainty}"
 
     @property
     def search_words(self) -> str:
-        """How far the search went."""
+        """The extent of the search."""
         if self.exact and self.considered == 1:
             return "There is one way to run it."
-        what = f"{self.considered:,} ways to run it, on {self.layouts:,} compositions that differ"
+        compared = f"{self.considered:,} ways to run it, on {self.layouts:,} different compositions"
         if self.exact:
-            return f"All {what}, were compared."
-        return f"The search was not exact: it compared {what}, the most promising of more."
+            return f"All {compared}, were compared."
+        return f"The search was not exact: it compared {compared}, the most promising of more."
 
 
-def recommend(pool: Pool, asked: Asked, observations: Sequence[Observation] = (), *, seed: int = 1) -> Answer:
+def recommend(
+    pool: RecommendationPool, asked: RecommendationRequest, observations: Sequence[Observation] = (), *, seed: int = 1
+) -> Recommendation:
     """Return the answer to a request; the same pool, request, runs and seed give the same answer.
 
     `observations` are of any workload: rates of devices and links are learned from all.
     """
     belief = refit(observations)
     alike = tuple(one for one in observations if one.spec.workload == asked.spec.workload)
-    found = candidates_of(pool, asked, belief.centre())
-    weighed = weigh(found.every, asked, belief, alike, seed=seed) if found.every else None
-    told = Answer(
+    found = enumerate_candidates(pool, asked, belief.centre())
+    weighed = evaluate_candidates(found.every, asked, belief, alike, seed=seed) if found.every else None
+    answer = Recommendation(
         asked=asked, exact=found.exact, considered=len(found.every), layouts=found.layouts, runs=len(observations),
         unfit=found.unfit, undivided=found.undivided,
     )  # fmt: skip
     if weighed is None:
-        return replace(told, impossible=why_impossible(pool, asked, belief, alike, found))
-    amounts = _Amounts(asked, weighed)
+        return replace(answer, impossible=explain_infeasibility(pool, asked, belief, alike, found))
+    amounts = _AmountTable(asked, weighed)
     basis: Basis = "calibrated" if alike else "prior"
     deciding = weighed.deciding
-    wanted = dict.fromkeys([*weighed.ranking.order[:SHOWN], *([deciding.candidate] if deciding is not None else [])])
+    shown = dict.fromkeys(
+        [*weighed.ranking.order[:MAX_RANKED], *([deciding.candidate] if deciding is not None else [])]
+    )
     lines = {
-        place: _line(pool, amounts, place, belief, "measured" if place in weighed.run else basis) for place in wanted
+        place: _ranked_candidate(pool, amounts, place, belief, "measured" if place in weighed.run else basis)
+        for place in shown
     }
     return replace(
-        told,
-        lines=tuple(lines[place] for place in weighed.ranking.order[:SHOWN]),
+        answer,
+        lines=tuple(lines[place] for place in weighed.ranking.order[:MAX_RANKED]),
         abstains=not weighed.ranking.is_decided,
         deciding=DecidingRun(line=lines[deciding.candidate], before=deciding.before, after=deciding.after)
         if deciding is not None
@@ -174,28 +194,30 @@ def recommend(pool: Pool, asked: Asked, observations: Sequence[Observation] = ()
     )
 
 
-class _Amounts:
-    """Amounts of candidates, all of them counted at once."""
+class _AmountTable:
+    """The objective, times and energies of all candidates, by draw."""
 
-    def __init__(self, asked: Asked, weighed: Weighed) -> None:
+    def __init__(self, asked: RecommendationRequest, weighed: CandidateEvaluation) -> None:
         self.weighed = weighed
         every, seconds = weighed.candidates, weighed.seconds
-        self.objective = objective_of(every, asked, seconds, asked.objective)
+        self.objective = objective_values(every, asked, seconds, asked.objective)
         self.time = job_seconds(every, asked, seconds)
-        self.joules = joules_of(every, asked, seconds)
+        self.joules = job_joules(every, asked, seconds)
 
-    def of(self, matrix: Array, place: int, *, times: float = 1.0) -> Amount:
+    def of(self, matrix: Array, place: int, *, times: float = 1.0) -> AmountInterval:
         """Return the amount of a candidate."""
-        middle, low, high = interval(matrix[:, place] * times)
-        return Amount(value=middle, low=low, high=high)
+        middle, low, high = median_interval(matrix[:, place] * times)
+        return AmountInterval(value=middle, low=low, high=high)
 
 
-def _line(pool: Pool, amounts: _Amounts, place: int, belief: Belief, basis: Basis) -> Line:
+def _ranked_candidate(
+    pool: RecommendationPool, amounts: _AmountTable, place: int, belief: Belief, basis: Basis
+) -> RankedCandidate:
     weighed = amounts.weighed
     candidate = weighed.candidates[place]
     topology = candidate.layout.named(pool)
-    prediction = predict(candidate.spec, topology, belief, count=FEW)
-    return Line(
+    prediction = predict(candidate.spec, topology, belief, count=TERM_DRAWS)
+    return RankedCandidate(
         candidate=candidate,
         words=topology.name,
         objective=amounts.of(amounts.objective, place),
@@ -208,8 +230,129 @@ def _line(pool: Pool, amounts: _Amounts, place: int, belief: Belief, basis: Basi
         regret=float(weighed.ranking.regret[place]),
         basis=basis,
         prediction=prediction,
-        reasons=reasons(pool, candidate, prediction, basis),
+        reasons=candidate_reasons(pool, candidate, prediction, basis),
     )
 
 
-__all__ = ["Amount", "Answer", "Candidate", "DecidingRun", "Impossible", "Line", "Seconds", "recommend"]
+__all__ = [
+    "AmountInterval",
+    "DecidingRun",
+    "Infeasibility",
+    "RankedCandidate",
+    "Recommendation",
+    "RunCandidate",
+    "StepSeconds",
+    "recommend",
+]
+
+CSV_COLUMNS: Final = (
+    "rank", "composition", "host", "gpus", "precision", "strategy", "batch", "objective", "low", "high", "unit",
+    "step_seconds", "step_low", "step_high", "job_hours", "gpu_hours", "energy_kwh", "probability_of_being_best",
+    "expected_regret", "basis", "provenance",
+)  # fmt: skip
+
+
+def candidate_composition(pool: RecommendationPool, line: RankedCandidate) -> Composition:
+    """Return the composition of a candidate."""
+    layout = line.candidate.layout
+    drive = layout.storage(pool)
+    return Composition(
+        host=layout.host.id,
+        local_gpus=layout.local,
+        devices={**layout.attachments(pool), **({drive[0]: drive[1]} if drive is not None else {})},
+        storage=drive[0] if drive is not None else None,
+        own_drive=drive is None and layout.host.own_drive,
+    )
+
+
+def recommendation_json(pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
+    """Return an answer as JSON for the API and the command."""
+    deciding = answer.deciding
+    return {
+        "sentence": answer.sentence,
+        "objective": answer.asked.objective,
+        "unit": OBJECTIVE_UNITS[answer.asked.objective][0],
+        "abstains": answer.abstains,
+        "exact": answer.exact,
+        "search": answer.search_words,
+        "considered": answer.considered,
+        "compositions": answer.layouts,
+        "runs_learned_from": answer.runs,
+        "provenance": "predicted",
+        "candidates": [_candidate_json(pool, answer, line, rank) for rank, line in enumerate(answer.lines, 1)],
+        "deciding_run": {
+            "sentence": deciding.sentence,
+            "expected_regret_before": deciding.before,
+            "expected_regret_after": deciding.after,
+            "candidate": _candidate_json(pool, answer, deciding.line, None),
+        }
+        if deciding is not None
+        else None,
+        "impossible": {
+            "constraints": list(answer.impossible.constraints),
+            "sentence": answer.impossible.sentence,
+            "without": [{"constraint": name, "sentence": words} for name, words in answer.impossible.relaxed],
+        }
+        if answer.impossible is not None
+        else None,
+        "does_not_fit": list(answer.unfit),
+        "batch_not_divided_by": list(answer.undivided),
+    }
+
+
+def _candidate_json(
+    pool: RecommendationPool, answer: Recommendation, line: RankedCandidate, rank: int | None
+) -> dict[str, Any]:
+    layout, factor = line.candidate.layout, OBJECTIVE_UNITS[answer.asked.objective][1]
+    desired = layout.wanted(pool)
+    return {
+        "rank": rank,
+        "composition_words": line.words,
+        "composition": candidate_composition(pool, line).as_json(),
+        "spec": msgspec.to_builtins(line.candidate.spec),
+        "gpus": line.devices,
+        "value": _amount_json(line.objective, factor),
+        "step_seconds": _amount_json(line.step),
+        "job_hours": _amount_json(line.seconds, 1 / 3600),
+        "gpu_hours": _amount_json(line.gpu_hours),
+        "energy_kwh": _amount_json(line.joules, 1 / 3.6e6),
+        "probability_of_being_best": line.probability,
+        "probability_of_being_near_the_best": line.near,
+        "expected_regret": line.regret,
+        "basis": line.basis,
+        "reasons": list(line.reasons),
+        "terms": [
+            {"name": term.name, "seconds": term.seconds, "why": term.why, "source": term.source}
+            for term in line.prediction.terms
+        ],
+        "pcie_bytes_per_second": line.prediction.pcie_bytes_per_second,
+        "memory_bytes": line.prediction.memory_bytes,
+        "attachments": [{"device_id": device, "host_port_id": port} for device, port in desired.attachments.items()],
+        "modes": [{"drawer_id": drawer, "mode": mode.value} for drawer, mode in desired.modes.items()],
+    }
+
+
+def _amount_json(amount: AmountInterval, factor: float = 1.0) -> dict[str, float]:
+    return {"median": amount.value * factor, "low": amount.low * factor, "high": amount.high * factor}
+
+
+def recommendation_rows(answer: Recommendation) -> Iterator[tuple[object, ...]]:
+    """Yield a row of CSV_COLUMNS for each line; all values are predicted, except steps whose basis is measured."""
+    unit, factor = OBJECTIVE_UNITS[answer.asked.objective]
+    for rank, line in enumerate(answer.lines, 1):
+        spec = line.candidate.spec
+        yield (
+            rank, line.words, line.candidate.layout.host.name, line.devices, spec.precision, spec.strategy, spec.batch,
+            line.objective.value * factor, line.objective.low * factor, line.objective.high * factor, unit,
+            line.step.value, line.step.low, line.step.high, line.seconds.value / 3600, line.gpu_hours.value,
+            line.joules.value / 3.6e6, line.probability, line.regret, line.basis, "predicted",
+        )  # fmt: skip
+
+
+def amount_text(answer: Recommendation, amount: AmountInterval) -> str:
+    """Return an amount of the objective with its interval as text."""
+    objective = answer.asked.objective
+    if amount.low == amount.high:
+        return format_objective(objective, amount.value)
+    value, low, high = (format_objective(objective, one) for one in (amount.value, amount.low, amount.high))
+    return f"{value} ({low} to {high})"

@@ -1,4 +1,8 @@
-"""Layouts with software options: what is compared, and the costs of each as draws of a belief have them."""
+"""Candidates, which are layouts with software options, and their costs by draws of a belief.
+
+A GPU draws its maximum power while it computes and a share of that while it waits. The share is an assumption, the
+same for all models; the power of hosts and chassis is not counted.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +17,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.model import Draws, fits, memory_bytes
-from benchmarks.model.belief import formula
-from benchmarks.model.shapes import Accelerator, Topology
+from benchmarks.model.belief import formula_seconds
+from benchmarks.model.reference_data import device_datasheet
+from benchmarks.model.topology import Accelerator, Topology
 from benchmarks.recommend.layouts import Layout
-from benchmarks.recommend.pool import Kind, Pool
-from benchmarks.recommend.power import IDLE_SHARE, watts_of
-from benchmarks.recommend.request import Asked, Objective
-from benchmarks.recommend.searching import layouts_of
+from benchmarks.recommend.pool import DeviceClass, RecommendationPool
+from benchmarks.recommend.request import Objective, RecommendationRequest
+from benchmarks.recommend.search import search_layouts
 from hostwire.training import Precision, Spec, Strategy
 
 Array = NDArray[np.float64]
-MOST_CELLS: Final = 1000
-# A limit on time or energy holds where it does in so many of the draws.
-SURE: Final = 0.9
+MAX_CANDIDATES: Final = 1000
+# A limit on time or energy is kept if it is kept in this share of the draws.
+CONSTRAINT_CONFIDENCE: Final = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A layout with a specification that fills it; `topology` is anonymous, as `Layout.topology` has it."""
+class RunCandidate:
+    """A layout with a specification for its devices; `topology` is anonymous, as in `Layout.topology`."""
 
     layout: Layout
     spec: Spec
     topology: Topology
 
     @cached_property
-    def kinds(self) -> dict[Kind, int]:
-        """How many GPUs of each kind it has."""
+    def kinds(self) -> dict[DeviceClass, int]:
+        """The number of its GPUs of each kind."""
         return self.layout.kinds
 
     @cached_property
     def watts(self) -> float:
-        """The most that its GPUs draw together."""
-        return sum(count * watts_of(kind.model)[0] for kind, count in self.kinds.items())
+        """The maximum power of its GPUs together."""
+        return sum(count * gpu_watts(kind.model)[0] for kind, count in self.kinds.items())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidates:
-    """What can be compared. `exact` says that nothing was left out, `unfit` why devices' memory is too small."""
+class CandidateSet:
+    """The candidates. `exact`: none was left out; `unfit` has the reasons why devices' memory is too small."""
 
-    every: tuple[Candidate, ...] = ()
+    every: tuple[RunCandidate, ...] = ()
     exact: bool = True
     layouts: int = 0
     unfit: tuple[str, ...] = ()
@@ -59,15 +63,15 @@ class Candidates:
 
 
 @dataclass
-class _Specs:
-    """The specifications for so many devices, each made once; and whether they fit into memory."""
+class _SpecCache:
+    """A cache of the specifications for each number of devices, and of whether they fit into memory."""
 
-    asked: Asked
+    asked: RecommendationRequest
     known: dict[int, list[Spec]] = field(default_factory=dict)
-    fit: dict[tuple[int, frozenset[Kind]], str] = field(default_factory=dict)  # by the specification's identity
+    fit: dict[tuple[int, frozenset[DeviceClass]], str] = field(default_factory=dict)  # by the specification's identity
 
     def of(self, count: int) -> list[Spec]:
-        """Return those for `count` devices; none where they do not divide the global batch."""
+        """Return those for `count` devices; none if it does not divide the global batch."""
         if count not in self.known:
             self.known[count] = list(self._made(count))
         return self.known[count]
@@ -91,14 +95,14 @@ class _Specs:
         ]
 
     def unfit(self, spec: Spec, layout: Layout, topology: Topology) -> str:
-        """Return why a device's memory is too small, '' if it is not; asked once a kind."""
+        """Return the reason why a device's memory is too small, '' if it is not; computed once a kind."""
         key = (id(spec), frozenset(layout.kinds))
         if key not in self.fit:
-            self.fit[key] = _too_large(spec, layout) if fits(spec, topology) else ""
+            self.fit[key] = _memory_sentence(spec, layout) if fits(spec, topology) else ""
         return self.fit[key]
 
 
-def _too_large(spec: Spec, layout: Layout) -> str:
+def _memory_sentence(spec: Spec, layout: Layout) -> str:
     kind = min(layout.kinds, key=lambda one: one.memory_bytes)
     return (
         f"{kind.model} has {kind.memory_bytes / 1e9:.1f} GB, and a batch of {spec.batch} in {spec.precision} needs "
@@ -106,21 +110,23 @@ def _too_large(spec: Spec, layout: Layout) -> str:
     )
 
 
-def _one_of_each(topology: Topology) -> tuple[Accelerator, ...]:
+def _distinct_accelerators(topology: Topology) -> tuple[Accelerator, ...]:
     kinds = {(one.model, one.memory_bytes): one for one in topology.accelerators}
     return tuple(kinds.values())
 
 
-def candidates_of(pool: Pool, asked: Asked, draws: Draws, *, most: int = MOST_CELLS) -> Candidates:
-    """Return what can be compared: all of it up to `most`, else those that few `draws`, such as the centre, find best.
+def enumerate_candidates(
+    pool: RecommendationPool, asked: RecommendationRequest, draws: Draws, *, most: int = MAX_CANDIDATES
+) -> CandidateSet:
+    """Return the candidates: all up to `most`, else those that are best by a few `draws`, such as the centre.
 
     The limit on power is applied, those on time and energy are not.
     """
-    found = layouts_of(pool, asked.limits)
-    specs = _Specs(asked)
+    found = search_layouts(pool, asked.limits)
+    specs = _SpecCache(asked)
     unfit: dict[str, None] = {}
     undivided: set[int] = set()
-    groups: list[list[Candidate]] = []
+    groups: list[list[RunCandidate]] = []
     for layout in found.layouts:
         made = specs.of(layout.count)
         if not made:
@@ -133,7 +139,7 @@ def candidates_of(pool: Pool, asked: Asked, draws: Draws, *, most: int = MOST_CE
             if reason := specs.unfit(spec, layout, topology):
                 unfit[reason] = None
                 continue
-            one = Candidate(layout=layout, spec=spec, topology=topology)
+            one = RunCandidate(layout=layout, spec=spec, topology=topology)
             if asked.limits.most_watts is None or one.watts <= asked.limits.most_watts:
                 group.append(one)
         if group:
@@ -142,8 +148,8 @@ def candidates_of(pool: Pool, asked: Asked, draws: Draws, *, most: int = MOST_CE
     exact = found.exact
     if len(every) > most:
         exact = False
-        every = _best_first(groups, asked, draws, most)
-    return Candidates(
+        every = _most_promising(groups, asked, draws, most)
+    return CandidateSet(
         every=tuple(every),
         exact=exact,
         layouts=len(found.layouts),
@@ -152,16 +158,18 @@ def candidates_of(pool: Pool, asked: Asked, draws: Draws, *, most: int = MOST_CE
     )
 
 
-def _best_first(groups: list[list[Candidate]], asked: Asked, draws: Draws, most: int) -> list[Candidate]:
+def _most_promising(
+    groups: list[list[RunCandidate]], asked: RecommendationRequest, draws: Draws, most: int
+) -> list[RunCandidate]:
     """Return the most promising: layouts by their first option, the best of each number of devices among them."""
     heads = [group[0] for group in groups]
-    cost = np.median(costs_of(heads, asked, Seconds.of(heads, draws)), axis=0)
+    cost = np.median(ranking_costs(heads, asked, StepSeconds.of(heads, draws)), axis=0)
     order = np.argsort(cost, kind="stable")
     best: dict[int, int] = {}
     for position in order:
         best.setdefault(heads[position].layout.count, int(position))
     chosen = dict.fromkeys([*best.values(), *(int(one) for one in order)])
-    kept: list[Candidate] = []
+    kept: list[RunCandidate] = []
     for position in chosen:
         kept += groups[position]
         if len(kept) >= most:
@@ -170,21 +178,21 @@ def _best_first(groups: list[list[Candidate]], asked: Asked, draws: Draws, most:
 
 
 @dataclass(frozen=True)
-class Seconds:
-    """Of each draw (rows) and candidate (columns): seconds of a step, and how long its devices compute in it."""
+class StepSeconds:
+    """By draw (rows) and candidate (columns): seconds of a step, and the computing time of its devices in it."""
 
     step: Array
     alone: Array
 
     @classmethod
-    def of(cls, candidates: Sequence[Candidate], draws: Draws) -> Seconds:
-        """Return what the formula says. How long a device computes is how long it takes alone, input included."""
+    def of(cls, candidates: Sequence[RunCandidate], draws: Draws) -> StepSeconds:
+        """Return step times by the model. The computing time is that of one device alone, input included."""
         cells = [(one.spec, one.topology) for one in candidates]
         alone: dict[tuple[object, ...], int] = {}
         positions = []
         singles: list[tuple[Spec, Topology]] = []
         for one in candidates:
-            accelerators = _one_of_each(one.topology)
+            accelerators = _distinct_accelerators(one.topology)
             spec = msgspec.structs.replace(one.spec, devices=1, strategy="single")
             key = (
                 spec.precision,
@@ -196,18 +204,18 @@ class Seconds:
                 alone[key] = len(singles)
                 singles.append((spec, replace(one.topology, accelerators=accelerators[:1])))
             positions.append(alone[key])
-        both = formula(draws, [*cells, *singles])
+        both = formula_seconds(draws, [*cells, *singles])
         return cls(both[:, : len(cells)], both[:, [len(cells) + position for position in positions]])
 
 
-def job_seconds(candidates: Sequence[Candidate], asked: Asked, seconds: Seconds) -> Array:
+def job_seconds(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
     """Return seconds of the whole job, by draw and candidate."""
     steps = np.array([asked.samples / one.spec.global_batch for one in candidates])
     found: Array = seconds.step * steps
     return found
 
 
-def joules_of(candidates: Sequence[Candidate], asked: Asked, seconds: Seconds) -> Array:
+def job_joules(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
     """Return the energy of the job's GPUs, J, by draw and candidate."""
     watts = np.array([one.watts for one in candidates])
     busy = np.minimum(1.0, seconds.alone / seconds.step)
@@ -215,11 +223,13 @@ def joules_of(candidates: Sequence[Candidate], asked: Asked, seconds: Seconds) -
     return found
 
 
-def objective_of(candidates: Sequence[Candidate], asked: Asked, seconds: Seconds, objective: Objective) -> Array:
-    """Return what is to be least: seconds, GPU-hours, joules or devices, by draw and candidate."""
+def objective_values(
+    candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds, objective: Objective
+) -> Array:
+    """Return the values to minimise: seconds, GPU-hours, joules or devices, by draw and candidate."""
     devices = np.array([float(one.layout.count) for one in candidates])
     if objective == "energy":
-        return joules_of(candidates, asked, seconds)
+        return job_joules(candidates, asked, seconds)
     time = job_seconds(candidates, asked, seconds)
     if objective == "gpu_hours":
         hours: Array = time * devices / 3600.0
@@ -229,21 +239,33 @@ def objective_of(candidates: Sequence[Candidate], asked: Asked, seconds: Seconds
     return time
 
 
-def costs_of(candidates: Sequence[Candidate], asked: Asked, seconds: Seconds) -> Array:
-    """Return what candidates are ranked by: the objective, and of as many devices the quicker."""
-    cost = objective_of(candidates, asked, seconds, asked.objective)
+def ranking_costs(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
+    """Return the costs for ranking: the objective; for devices, equal numbers are ordered by time."""
+    cost = objective_values(candidates, asked, seconds, asked.objective)
     if asked.objective == "devices":
         time = job_seconds(candidates, asked, seconds)
         cost = cost + 1e-3 * time / time.max(axis=1, keepdims=True)
     return cost
 
 
-def within(candidates: Sequence[Candidate], asked: Asked, seconds: Seconds) -> NDArray[np.bool_]:
-    """Return which candidates keep the limits on time and energy in nine of ten draws."""
+def within_constraints(
+    candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds
+) -> NDArray[np.bool_]:
+    """Return the candidates that keep the limits on time and energy in nine of ten draws."""
     kept = np.ones(len(candidates), dtype=bool)
     limits = asked.limits
     if limits.most_seconds is not None:
-        kept &= (job_seconds(candidates, asked, seconds) <= limits.most_seconds).mean(axis=0) >= SURE
+        kept &= (job_seconds(candidates, asked, seconds) <= limits.most_seconds).mean(axis=0) >= CONSTRAINT_CONFIDENCE
     if limits.most_joules is not None:
-        kept &= (joules_of(candidates, asked, seconds) <= limits.most_joules).mean(axis=0) >= SURE
+        kept &= (job_joules(candidates, asked, seconds) <= limits.most_joules).mean(axis=0) >= CONSTRAINT_CONFIDENCE
     return kept
+
+
+# Share of its maximum power that a GPU draws while it waits within a job, clocks up: an assumption.
+IDLE_SHARE: Final = 0.25
+
+
+def gpu_watts(model: str) -> tuple[float, str]:
+    """Return the maximum power of a model, W, and its source."""
+    facts = device_datasheet(model)
+    return facts.watts, facts.source

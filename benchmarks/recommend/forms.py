@@ -1,4 +1,4 @@
-"""The form of a request: it is in the address, so that an answer can be shared; empty fields are no constraint."""
+"""The form of a request: it is in the query string, so that an answer can be shared; empty fields do not constrain."""
 
 from __future__ import annotations
 
@@ -9,37 +9,36 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
-from benchmarks.recommend.asking import MOST_BATCHES, USUAL_SAMPLES, trainings
-from benchmarks.recommend.pool import Pool
-from benchmarks.recommend.request import OBJECTIVES
+from benchmarks.recommend.pool import RecommendationPool
+from benchmarks.recommend.request import DEFAULT_SAMPLES, MAX_BATCHES, OBJECTIVE_LABELS, training_workloads
 from benchmarks.workloads.catalogue import CATALOGUE
-from falconweb.errors import Invalid
+from core.errors import Invalid
 
-# Names of the form to where they stand in a request, with how they are read.
-NUMBERS: Final = {
+# Names of the form fields, with their places in a request and their parsers.
+NUMBER_FIELDS: Final = {
     "samples": ("samples",), "global_batch": ("global_batch",), "least": ("limits", "least_devices"),
     "most": ("limits", "most_devices"), "hours": ("limits", "most_hours"), "kwh": ("limits", "most_kwh"),
     "watts": ("limits", "most_watts"),
 }  # fmt: skip
-WHOLE: Final = ("global_batch", "least", "most")
-CHECKS: Final = ("keep_attached", "same_mode", "one_model", "one_place")
-CHOICES: Final = {
+INTEGER_FIELDS: Final = ("global_batch", "least", "most")
+CHECKBOX_FIELDS: Final = ("keep_attached", "same_mode", "one_model", "one_place")
+CHOICE_FIELDS: Final = {
     "precision": ("precisions", (("fp32", "FP32"), ("fp16", "FP16"), ("bf16", "BF16"))),
     "strategy": ("strategies", (("dp", "DP"), ("ddp", "DDP"), ("sharded", "Sharded"))),
 }
-PLACES: Final = (
+GPU_LOCATION_CHOICES: Final = (
     ("any", "any that are free"),
     ("local", "only the host's own"),
     ("chassis", "only those of chassis"),
 )
-STORAGES: Final = (
+STORAGE_CHOICES: Final = (
     ("local", "the host's own drive"),
     ("any", "any drive, also of a chassis"),
     ("chassis", "a drive of a chassis"),
 )
-LONGEST: Final = 100
-# How the form calls what may be wrong, where it is told apart from its field.
-LABELS: Final = {
+MAX_VALUE_LENGTH: Final = 100
+# Labels of fields in the list of errors, where they differ from the label beside the field.
+FIELD_LABELS: Final = {
     "workload": "Workload", "preset": "Preset", "objective": "For the", "samples": "Work", "precision": "Precision",
     "strategy": "Strategy", "batch": "Batches", "global_batch": "One batch over all GPUs", "least": "At least GPUs",
     "most": "At most GPUs", "hours": "At most hours", "kwh": "At most kWh", "watts": "At most W", "gpus": "GPUs",
@@ -48,47 +47,47 @@ LABELS: Final = {
 
 
 @dataclass
-class RequestForm:
-    """What was typed, and what is wrong with it by the name of the field."""
+class RecommendationForm:
+    """The submitted values, and their errors by field name."""
 
     given: QueryDict
-    pool: Pool
+    pool: RecommendationPool
     errors: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_asked(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether a request was submitted."""
         return "workload" in self.given
 
     def text(self, name: str, usual: str = "") -> str:
-        """Return what was typed."""
-        return self.given.get(name, usual).strip()[:LONGEST]
+        """Return the submitted value."""
+        return self.given.get(name, usual).strip()[:MAX_VALUE_LENGTH]
 
     def plain(self) -> dict[str, Any]:
-        """Return the request as `asked_of` takes it; raises Invalid where a number is none."""
+        """Return the input of `parse_recommendation_request`; raises Invalid for a malformed number."""
         plain: dict[str, Any] = {
             "workload": self.text("workload"), "preset": self.text("preset", "paper") or "paper",
             "objective": self.text("objective", "time") or "time",
             "limits": {"storage": self.text("storage", "local"), "gpus": self.text("gpus", "any"),
-                       **{name: True for name in CHECKS if self.given.get(name)}},
+                       **{name: True for name in CHECKBOX_FIELDS if self.given.get(name)}},
         }  # fmt: skip
-        for name, where in NUMBERS.items():
+        for name, where in NUMBER_FIELDS.items():
             if typed := self.text(name):
                 place = plain["limits"] if where[0] == "limits" else plain
                 place[where[-1]] = self._number(name, typed)
-        for name, (member, _) in CHOICES.items():
+        for name, (member, _) in CHOICE_FIELDS.items():
             plain[member] = self.given.getlist(name)[:8]
         plain["batches"] = [
             self._number("batch", one, whole=True) for one in self.text("batch").replace(",", " ").split()
         ]
-        if len(plain["batches"]) > MOST_BATCHES:
-            self.errors["batch"] = f"At most {MOST_BATCHES} batches are compared at once."
+        if len(plain["batches"]) > MAX_BATCHES:
+            self.errors["batch"] = f"At most {MAX_BATCHES} batches are compared at once."
         if hosts := self.given.getlist("host"):
             plain["limits"]["host_ids"] = [self._number("host", one, whole=True) for one in hosts[:50]]
         if models := self.given.getlist("model"):
-            plain["limits"]["models"] = [one[:LONGEST] for one in models[:50]]
+            plain["limits"]["models"] = [one[:MAX_VALUE_LENGTH] for one in models[:50]]
         if self.errors:
-            raise Invalid("Something in the form is wrong.", errors=self.errors)
+            raise Invalid("Some fields of the form are invalid.", errors=self.errors)
         return plain
 
     def _number(self, name: str, typed: str, *, whole: bool = False) -> float | int:
@@ -96,17 +95,17 @@ class RequestForm:
             value = float(typed)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or ((whole or name in WHOLE) and value != int(value)):
-            kind = "a whole number" if whole or name in WHOLE else "a number"
+        if not math.isfinite(value) or ((whole or name in INTEGER_FIELDS) and value != int(value)):
+            kind = "a whole number" if whole or name in INTEGER_FIELDS else "a number"
             self.errors[name] = f"‘{typed[:20]}’ is not {kind}."
             return 0
-        return int(value) if whole or name in WHOLE else value
+        return int(value) if whole or name in INTEGER_FIELDS else value
 
     def refused(self, error: Invalid | Any) -> None:
-        """Keep what is wrong, by the names of the form."""
+        """Store errors by the names of the form."""
         told: Mapping[str, str] = error.details.get("errors") or {}
-        names = {"/".join(where): name for name, where in NUMBERS.items()}
-        names |= {member: name for name, (member, _) in CHOICES.items()} | {
+        names = {"/".join(where): name for name, where in NUMBER_FIELDS.items()}
+        names |= {member: name for name, (member, _) in CHOICE_FIELDS.items()} | {
             "batches": "batch",
             "limits/host_ids": "host",
         }
@@ -117,19 +116,21 @@ class RequestForm:
             self.errors.setdefault("", error.sentence)
 
     def context(self) -> dict[str, Any]:
-        """Return what the template shows."""
+        """Return the context of the template."""
         workload = self.text("workload")
         chosen = CATALOGUE.get(workload)
         return {
             "form": self,
-            "wrong": [(name, LABELS.get(name, ""), words) for name, words in self.errors.items()],
-            "workloads": [(name, CATALOGUE[name].title, name == workload) for name in trainings()],
+            "wrong": [(name, FIELD_LABELS.get(name, ""), words) for name, words in self.errors.items()],
+            "workloads": [(name, CATALOGUE[name].title, name == workload) for name in training_workloads()],
             "presets": [(one, one == self.text("preset", "paper")) for one in ("paper", "custom", "tiny")],
-            "objectives": [(name, words, name == self.text("objective", "time")) for name, words in OBJECTIVES.items()],
+            "objectives": [
+                (name, words, name == self.text("objective", "time")) for name, words in OBJECTIVE_LABELS.items()
+            ],
             "values": {
-                **{name: self.text(name) for name in NUMBERS},
+                **{name: self.text(name) for name in NUMBER_FIELDS},
                 "batch": self.text("batch"),
-                "samples": self.text("samples") or f"{USUAL_SAMPLES:.0f}",
+                "samples": self.text("samples") or f"{DEFAULT_SAMPLES:.0f}",
             },
             "unit": chosen.samples if chosen is not None else "samples",
             "precisions": self._ticks("precision"),
@@ -147,16 +148,21 @@ class RequestForm:
                 (one.id, one.name, str(one.id) in self.given.getlist("host")) for one in self.pool.hosts.values()
             ],
             "models": [(one, one in self.given.getlist("model")) for one in self._models()],
-            "places": [(name, words, name == self.text("gpus", "any")) for name, words in PLACES],
-            "storages": [(name, words, name == self.text("storage", "local")) for name, words in STORAGES],
+            "places": [(name, words, name == self.text("gpus", "any")) for name, words in GPU_LOCATION_CHOICES],
+            "storages": [(name, words, name == self.text("storage", "local")) for name, words in STORAGE_CHOICES],
             "has_constraints": bool(self._constrained()),
         }
 
     def _ticks(self, name: str) -> list[tuple[str, str, bool]]:
-        return [(value, words, value in self.given.getlist(name)) for value, words in CHOICES[name][1]]
+        return [(value, words, value in self.given.getlist(name)) for value, words in CHOICE_FIELDS[name][1]]
 
     def _constrained(self) -> list[str]:
-        names = [*CHECKS, *(name for name, where in NUMBERS.items() if where[0] == "limits"), "host", "model"]
+        names = [
+            *CHECKBOX_FIELDS,
+            *(name for name, where in NUMBER_FIELDS.items() if where[0] == "limits"),
+            "host",
+            "model",
+        ]
         return [name for name in names if self.given.get(name)]
 
     def _models(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""One way to compose what a run gets: a host, some of its own GPUs, and devices below its host ports."""
+"""Layouts: a host, a number of its own GPUs, and devices below its host ports."""
 
 from __future__ import annotations
 
@@ -7,63 +7,63 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
-from benchmarks.model.shapes import LOCAL, Accelerator, Link, Storage, Topology
-from benchmarks.recommend.drawers import Held, Option
-from benchmarks.recommend.pool import HostPool, Kind, Pool
+from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
+from benchmarks.recommend.drawer_options import ClassCounts, DrawerOption
+from benchmarks.recommend.pool import DeviceClass, HostPool, RecommendationPool
 from fabric.bmc.types import DrawerMode
-from fabric.planning import Wanted
+from fabric.plans.rules import DesiredState
 
-MOST_NAMED: Final = 3  # host ports that are named one by one
+MAX_NAMED_PORTS: Final = 3  # host ports that are listed individually
 
 
 @dataclass(frozen=True)
-class Place:
+class SwitchPlace:
     """A switch below a host port: its uplink, the GPUs below it by kind, and the drive that data is read from."""
 
-    uplink: Link
-    held: Held
-    drive: Kind | None = None
+    uplink: PcieLink
+    held: ClassCounts
+    drive: DeviceClass | None = None
 
     @cached_property
     def count(self) -> int:
-        """How many GPUs it has."""
+        """The number of its GPUs."""
         return sum(count for _, count in self.held)
 
     @cached_property
     def load(self) -> float:
-        """GPUs a lane and generation of the uplink: how much they share it."""
+        """GPUs per uplink lane and generation, a measure of sharing."""
         return self.count / (self.uplink.lanes * 2.0**self.uplink.generation)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A host with GPUs: `choices` are the positions of drawers in the pool with what is taken of them.
+    """A host with GPUs: `choices` are the positions of drawers in the pool with the chosen options.
 
-    `changes` are changes of modes, and steps of a plan, that it takes.
+    `changes` are the required changes of modes, and plan steps.
     """
 
     host: HostPool
     local: int
-    places: tuple[Place, ...]
-    choices: tuple[tuple[int, Option], ...] = ()
+    places: tuple[SwitchPlace, ...]
+    choices: tuple[tuple[int, DrawerOption], ...] = ()
     changes: tuple[int, int] = (0, 0)
 
     @property
     def count(self) -> int:
-        """How many GPUs it has."""
+        """The number of its GPUs."""
         return self.local + sum(place.count for place in self.places)
 
     @property
-    def kinds(self) -> dict[Kind, int]:
-        """How many GPUs of each kind it has, the host's own first."""
-        found: dict[Kind, int] = {self.host.local: self.local} if self.local else {}
+    def kinds(self) -> dict[DeviceClass, int]:
+        """The number of its GPUs of each kind, the host's own first."""
+        found: dict[DeviceClass, int] = {self.host.local: self.local} if self.local else {}
         for place in self.places:
             for kind, count in place.held:
                 found[kind] = found.get(kind, 0) + count
         return found
 
     def topology(self) -> Topology:
-        """Return what a run would get, its GPUs and places numbered: nothing else of them matters to a prediction."""
+        """Return the topology of a run with numbered GPUs and places; a prediction needs no names."""
         places = {f"place {number}": place for number, place in enumerate(self.places, 1)}
         drive = next((name for name, place in places.items() if place.drive is not None), None)
         return Topology(
@@ -72,36 +72,36 @@ class Layout:
             memory_bytes=self.host.memory_bytes,
             local_fabric=self.host.local_fabric,
             accelerators=(
-                *_numbered(self.host.local, LOCAL, self.local),
+                *_numbered_accelerators(self.host.local, LOCAL, self.local),
                 *(
                     one
                     for name, place in places.items()
                     for held in place.held
-                    for one in _numbered(held[0], name, held[1])
+                    for one in _numbered_accelerators(held[0], name, held[1])
                 ),
             ),
-            storage=self.host.storage if drive is None else _storage(places[drive], drive),
+            storage=self.host.storage if drive is None else _place_storage(places[drive], drive),
             uplinks={name: place.uplink for name, place in places.items()},
         )
 
-    def attachments(self, pool: Pool) -> dict[int, int]:
-        """Return which device is at which host port, in the order of ranks after the local GPUs, by ids."""
+    def attachments(self, pool: RecommendationPool) -> dict[int, int]:
+        """Return the host ports of devices by id, in the order of ranks after the local GPUs."""
         return {
             pool.drawers[position].devices[device].id: pool.drawers[position].ports[port].id
             for position, option in self.choices
             for device, port in option.devices
         }
 
-    def storage(self, pool: Pool) -> tuple[int, int] | None:
-        """Return the drive that data is read from and its host port, by ids; None: the host's own."""
+    def storage(self, pool: RecommendationPool) -> tuple[int, int] | None:
+        """Return the ids of the data drive and its host port; None: the host's own drive."""
         for position, option in self.choices:
             if option.storage is not None:
                 device, port = option.storage
                 return pool.drawers[position].devices[device].id, pool.drawers[position].ports[port].id
         return None
 
-    def wanted(self, pool: Pool) -> Wanted:
-        """Return what a plan would have to bring about: nothing where all is as it is."""
+    def wanted(self, pool: RecommendationPool) -> DesiredState:
+        """Return the desired state of a plan, empty without changes."""
         attachments: dict[int, int | None] = {}
         modes: dict[int, DrawerMode] = {}
         for position, option in self.choices:
@@ -113,12 +113,12 @@ class Layout:
             attachments |= {drawer.devices[device].id: None for device in option.detached}
             if option.mode is not None and drawer.id is not None:
                 modes[drawer.id] = option.mode
-        return Wanted(attachments=attachments, modes=modes)
+        return DesiredState(attachments=attachments, modes=modes)
 
-    def named(self, pool: Pool) -> Topology:
-        """Return what a run would get, with the names that things have."""
-        accelerators = list(_numbered(self.host.local, LOCAL, self.local))
-        uplinks: dict[str, Link] = {}
+    def named(self, pool: RecommendationPool) -> Topology:
+        """Return the topology of a run with the names of its devices and places."""
+        accelerators = list(_numbered_accelerators(self.host.local, LOCAL, self.local))
+        uplinks: dict[str, PcieLink] = {}
         storage = self.host.storage
         for position, option in self.choices:
             drawer = pool.drawers[position]
@@ -143,11 +143,11 @@ class Layout:
             uplinks=uplinks,
         )
 
-    def words(self, pool: Pool) -> str:
-        """Return it in words: 'node-a: 4 local GPUs, 4 × V100-PCIE-16GB below falcon-1/drawer 1/H1'."""
+    def words(self, pool: RecommendationPool) -> str:
+        """Return it as text: 'node-a: 4 local GPUs, 4 × V100-PCIE-16GB below falcon-1/drawer 1/H1'."""
         parts = [f"{self.local} local GPU{'' if self.local == 1 else 's'}"] if self.local else []
         ports = [(position, port, held) for position, option in self.choices for port, held in option.held]
-        if len(ports) > MOST_NAMED:
+        if len(ports) > MAX_NAMED_PORTS:
             counts = [place.count for place in self.places if place.count]
             each = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
             below = {kind: sum(dict(place.held).get(kind, 0) for place in self.places) for kind in self.kinds}
@@ -165,16 +165,16 @@ class Layout:
         return f"{self.host.name}: {', '.join(parts)}"
 
 
-def _numbered(kind: Kind, place: str, count: int) -> Iterable[Accelerator]:
+def _numbered_accelerators(kind: DeviceClass, place: str, count: int) -> Iterable[Accelerator]:
     return (_accelerator(kind, place, f"{place}, GPU {number}") for number in range(1, count + 1))
 
 
 @lru_cache(maxsize=10_000)
-def _accelerator(kind: Kind, place: str, name: str) -> Accelerator:
+def _accelerator(kind: DeviceClass, place: str, name: str) -> Accelerator:
     return Accelerator(name=name, model=kind.model, place=place, link=kind.link, memory_bytes=kind.memory_bytes)
 
 
-def _storage(place: Place, name: str) -> Storage:
+def _place_storage(place: SwitchPlace, name: str) -> Storage:
     drive = place.drive
     if drive is None:
         raise ValueError("A place without a drive has no data.")

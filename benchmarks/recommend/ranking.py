@@ -1,37 +1,49 @@
-"""Which candidate is best, how sure that is, and which run would tell: pure arithmetic on draws.
+"""Candidates evaluated and ranked, the covariance between alike cells, and the deciding run.
 
-A matrix of costs has a row a draw and a column a candidate; less is better. Regret is what a choice costs more than
-the best one of the same draw, as a share of the best one's cost.
+A matrix of costs has a row per draw and a column per candidate; less is better. Regret is the extra cost of a choice
+over the best one of the same draw, as a share of the best one's cost.
+
+A cell is a specification on a topology. The logarithm of the real step time over the model's is a Gaussian process
+over cells whose covariance falls with their distance; draws of it, conditioned on measurements, are added to the draws
+of the model. The posterior of a measured cell is its measurement.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-# The first is recommended where with this probability no other one would save more than that.
-SURE: Final = 0.8
-TOLERATED: Final = 0.03
-# Of those whose expected regret is within this of the least, the simplest comes first.
-NEGLIGIBLE: Final = 0.0005
-# Runs that are weighed as deciding ones, and draws that are taken for the truth then.
-# A run is proposed where it is expected to leave at most this part of the regret.
-WORTH: Final = 0.9
-WEIGHED: Final = 12
-TRUTHS: Final = 256
+from benchmarks.model import Belief
+from benchmarks.model.belief import SHARED_MISFIT, formula_seconds
+from benchmarks.model.calibration import Observation
+from benchmarks.model.topology import LOCAL, Topology
+from benchmarks.recommend.candidates import Array, RunCandidate, StepSeconds, ranking_costs, within_constraints
+from benchmarks.recommend.request import RecommendationRequest
+from hostwire.training import Spec
+
+# The first is recommended if, with this probability, no other one saves more than TOLERATED_REGRET.
+DECISION_CONFIDENCE: Final = 0.8
+TOLERATED_REGRET: Final = 0.03
+# Among candidates whose expected regret is within this of the least, the simplest comes first.
+NEGLIGIBLE_REGRET: Final = 0.0005
+# Candidate runs that are evaluated as deciding runs, and draws that are taken as the truth.
+# A run is proposed if it is expected to leave at most this part of the regret.
+MAX_REMAINING_REGRET: Final = 0.9
+MAX_PROPOSED_RUNS: Final = 12
+MAX_TRUTHS: Final = 256
 # The relative spread that a run's median is expected to have.
-SPREAD: Final = 0.02
+RUN_SPREAD: Final = 0.02
 
 
 @dataclass(frozen=True)
 class Ranking:
     """Candidates by position, best first; by candidate the `probability` of being best, that of being `near` the best
-    (no other one saves more than TOLERATED), and the expected `regret`.
+    (no other one saves more than TOLERATED_REGRET), and the expected `regret`.
     """
 
     order: tuple[int, ...]
@@ -41,17 +53,17 @@ class Ranking:
 
     @property
     def first(self) -> int:
-        """The candidate whose regret is expected to be least."""
+        """The candidate with the least expected regret."""
         return self.order[0]
 
     @property
     def is_decided(self) -> bool:
-        """Whether the first is best beyond doubt, or what the doubt is about does not matter."""
-        return bool(self.near[self.first] >= SURE)
+        """Whether the first is within TOLERATED_REGRET of the best with sufficient probability."""
+        return bool(self.near[self.first] >= DECISION_CONFIDENCE)
 
 
 @dataclass(frozen=True)
-class Deciding:
+class DecidingCandidate:
     """The run that is expected to lower the regret of the choice most: from `before` to `after`."""
 
     candidate: int
@@ -59,10 +71,10 @@ class Deciding:
     after: float
 
 
-def ranked(costs: Array, effort: Sequence[tuple[int, ...]] = ()) -> Ranking:
-    """Return the ranking of candidates, one column each; raises ValueError where there is none.
+def rank_candidates(costs: Array, effort: Sequence[tuple[int, ...]] = ()) -> Ranking:
+    """Return the ranking of candidates, one column each; raises ValueError without any.
 
-    `effort` of each is what it takes besides: of those that are as good the one that takes least comes first.
+    `effort` is a sort key for each: among equally good candidates the one with the least effort comes first.
     """
     if costs.size == 0:
         raise ValueError("There is nothing to rank.")
@@ -70,59 +82,275 @@ def ranked(costs: Array, effort: Sequence[tuple[int, ...]] = ()) -> Ranking:
     regret = relative.mean(axis=0)
     winners = np.bincount(costs.argmin(axis=1), minlength=costs.shape[1])
     probability = winners / costs.shape[0]
-    # Of two with the same regret the one that is best more often, then the one that came first.
+    # For equal regret, the one that is best more often comes first, then the earlier one.
     order = [int(one) for one in np.lexsort((-probability, regret))]
     if effort:
-        as_good = [one for one in order if regret[one] <= regret[order[0]] + NEGLIGIBLE]
+        as_good = [one for one in order if regret[one] <= regret[order[0]] + NEGLIGIBLE_REGRET]
         simplest = min(as_good, key=lambda one: (effort[one], regret[one]))
         order.remove(simplest)
         order.insert(0, simplest)
-    return Ranking(tuple(order), probability, (relative <= TOLERATED).mean(axis=0), regret)
+    return Ranking(tuple(order), probability, (relative <= TOLERATED_REGRET).mean(axis=0), regret)
 
 
-def deciding_run(costs: Array, steps: Array, ranking: Ranking, *, skip: Sequence[int] = ()) -> Deciding | None:
-    """Return the run worth most; None where the choice is made, and none is expected to change it for the better.
+def find_deciding_run(
+    costs: Array, steps: Array, ranking: Ranking, *, skip: Sequence[int] = ()
+) -> DecidingCandidate | None:
+    """Return the run that lowers the expected regret most; None if none is expected to improve the choice.
 
-    `steps` are seconds of a step, by draw and candidate: what the run would measure. Each of some draws is taken for
-    the truth; the others are weighed by how well they agree with what would be measured then, and the choice is made
-    anew. Candidates in `skip` were run already.
+    `steps` are seconds of a step, by draw and candidate: the possible measurements. Each of a sample of draws is taken
+    as the truth; the others are weighted by their agreement with the simulated measurement, and the choice is repeated.
+    Candidates in `skip` were run already.
     """
     known = set(skip)
-    # Whoever may well be best is worth a look, however bad it may turn out; the first of the order besides.
+    # Evaluate candidates that are likely to be best, whatever their regret, and the first of the order.
     likely = sorted((one for one in ranking.order if one not in known), key=lambda one: -ranking.probability[one])
-    first = [one for one in ranking.order if one not in known][: WEIGHED // 3]
-    asked = list(dict.fromkeys([*first, *likely]))[:WEIGHED]
+    first = [one for one in ranking.order if one not in known][: MAX_PROPOSED_RUNS // 3]
+    asked = list(dict.fromkeys([*first, *likely]))[:MAX_PROPOSED_RUNS]
     if not asked or costs.shape[0] < 2 or ranking.regret[ranking.first] <= 0.0:
         return None
-    # Who is never best in any draw, and not near it, is chosen after no run.
+    # A candidate that is never best or near it in any draw cannot be chosen after a run.
     contenders = np.array(list(dict.fromkeys([*ranking.order[:100], *asked])))
     relative = costs[:, contenders] / costs.min(axis=1, keepdims=True) - 1.0
     before = float(relative.mean(axis=0).min())
     logs = np.log(steps)
-    truths = np.linspace(0, costs.shape[0] - 1, min(TRUTHS, costs.shape[0])).astype(int)
-    noise = np.random.default_rng(7).normal(0.0, SPREAD, len(truths))
-    found: Deciding | None = None
+    truths = np.linspace(0, costs.shape[0] - 1, min(MAX_TRUTHS, costs.shape[0])).astype(int)
+    noise = np.random.default_rng(7).normal(0.0, RUN_SPREAD, len(truths))
+    found: DecidingCandidate | None = None
     for one in asked:
         seen = logs[truths, one] + noise
-        weights = np.exp(-0.5 * ((logs[:, one][None, :] - seen[:, None]) / SPREAD) ** 2)
-        weights[np.arange(len(truths)), truths] = 0.0  # the truth itself is not known to who chooses
+        weights = np.exp(-0.5 * ((logs[:, one][None, :] - seen[:, None]) / RUN_SPREAD) ** 2)
+        weights[np.arange(len(truths)), truths] = 0.0  # the choice must not use the true draw itself
         total = weights.sum(axis=1, keepdims=True)
         weights = np.where(total > 1e-9, weights / np.maximum(total, 1e-300), 1.0 / costs.shape[0])
         choice = (weights @ relative).argmin(axis=1)
         after = float(relative[truths, choice].mean())
-        # The same truths without the run: what the sample of truths is worth by itself must not count.
+        # The same truths without the run: excludes the effect of sampling the truths.
         base = float(relative[truths, int(relative.mean(axis=0).argmin())].mean())
         after = before * after / base if base > 0.0 else before
         if after < before and (found is None or after < found.after):
-            found = Deciding(one, before, after)
-    # What a handful of draws makes of noise is no reason to run anything.
+            found = DecidingCandidate(one, before, after)
+    # Ignore an improvement within the noise of few draws.
     if ranking.is_decided:
-        return found if found is not None and found.after <= WORTH * found.before else None
-    return found or Deciding(likely[0], before, before)
+        return found if found is not None and found.after <= MAX_REMAINING_REGRET * found.before else None
+    return found or DecidingCandidate(likely[0], before, before)
 
 
-def interval(values: Array, *, probability: float = 0.9) -> tuple[float, float, float]:
-    """Return the median of draws, and between what ends it lies with the probability."""
+def median_interval(values: Array, *, probability: float = 0.9) -> tuple[float, float, float]:
+    """Return the median of draws and the ends of the interval of the given probability."""
     tail = (1.0 - probability) / 2
     low, middle, high = np.quantile(values, (tail, 0.5, 1.0 - tail))
     return float(middle), float(low), float(high)
+
+
+# Distance of cells that differ in a category, or by a doubling of a size; at 1 the covariance is down to 37 %.
+CATEGORY_DISTANCES: Final = (1.5, 0.4, 0.4, 0.4, 0.6, 0.3, 0.2, 0.01)
+SIZE_DISTANCES: Final = (0.15, 0.15, 0.1, 0.4, 0.1)
+MIN_SPREAD: Final = 0.005  # relative spread that a measured median is believed to have at least
+
+
+@dataclass(frozen=True)
+class CellSignature:
+    """The features of a cell for comparison: categories and sizes."""
+
+    sorts: tuple[object, ...]
+    sizes: tuple[float, ...]
+
+
+def cell_signature(spec: Spec, topology: Topology) -> CellSignature:
+    """Return the features that distinguish a cell from others."""
+    gpus = topology.accelerators
+    shape: dict[str, dict[tuple[str, int, int], int]] = {}
+    for gpu in gpus:
+        key = (gpu.model, gpu.link.lanes, gpu.link.generation)
+        shape.setdefault(gpu.place, {})[key] = shape.setdefault(gpu.place, {}).get(key, 0) + 1
+    places = [place for place in shape if place != LOCAL]
+    local = sum(shape.get(LOCAL, {}).values())
+    uplinks = [topology.uplinks[place] for place in places if place in topology.uplinks]
+    slowest = min((link.lanes * 2.0**link.generation for link in uplinks), default=128.0)
+    exact = (
+        tuple(sorted(
+            (place == LOCAL, tuple(sorted(held.items())),
+             (link.lanes, link.generation) if (link := topology.uplinks.get(place)) is not None else ())
+            for place, held in shape.items()
+        )),
+        tuple(sorted(spec.options.items())),
+        (spec.gradient, spec.bucket_bytes, spec.accumulation, spec.loader_workers, spec.threads),
+        topology.cores,
+    )  # fmt: skip
+    storage = (topology.storage.model, topology.storage.place == LOCAL)
+    return CellSignature(
+        sorts=(
+            spec.workload, spec.precision, spec.strategy, spec.compile, frozenset(gpu.model for gpu in gpus),
+            storage, topology.local_fabric if local > 1 else "", exact,
+        ),
+        sizes=(
+            math.log2(max(1, len(gpus))), math.log2(spec.batch), float(len(places)), local / max(1, len(gpus)),
+            math.log2(slowest),
+        ),
+    )  # fmt: skip
+
+
+def cell_covariance(some: Sequence[CellSignature], others: Sequence[CellSignature]) -> Array:
+    """Return the covariance of cells, 1 for identical ones: a row per cell of `some`, a column per other cell."""
+    distance = np.zeros((len(some), len(others)))
+    for nth, weight in enumerate(CATEGORY_DISTANCES):
+        numbers: dict[object, int] = {}
+        left, right = (
+            np.array([numbers.setdefault(one.sorts[nth], len(numbers)) for one in cells], dtype=int)
+            for cells in (some, others)
+        )
+        distance += weight * (left[:, None] != right[None, :])
+    for nth, weight in enumerate(SIZE_DISTANCES):
+        left_sizes = np.array([one.sizes[nth] for one in some])
+        right_sizes = np.array([one.sizes[nth] for one in others])
+        distance += weight * np.abs(left_sizes[:, None] - right_sizes[None, :])
+    found: Array = np.exp(-distance)
+    return found
+
+
+@dataclass(frozen=True)
+class CellObservation:
+    """The measurement of a cell: the logarithm of seconds a step, and its spread."""
+
+    likeness: CellSignature
+    logarithm: float
+    spread: float
+
+
+def residual_draws(
+    cells: Sequence[CellSignature],
+    seen: Sequence[CellObservation],
+    modelled: Array,
+    *,
+    draws: int,
+    floor: float,
+    seed: int = 1,
+) -> Array:
+    """Return draws of the model's error for cells (logarithms), by draw and cell, given the measurements.
+
+    `floor` is its standard deviation before any run, `modelled` are logarithms of the model's step times of the
+    measured cells, by draw and cell.
+    """
+    every = [*cells, *(one.likeness for one in seen)]
+    count = len(cells)
+    whole = floor**2 * cell_covariance(every, every)
+    root = np.linalg.cholesky(whole + 1e-8 * floor**2 * np.eye(len(every)))
+    random = np.random.default_rng(seed)
+    prior = random.standard_normal((draws, len(every))) @ root.T
+    if not seen:
+        return prior
+    spreads = np.array([max(one.spread, MIN_SPREAD) for one in seen])
+    measured = np.array([one.logarithm for one in seen])[None, :] + random.standard_normal((draws, len(seen))) * spreads
+    residual = measured - modelled - prior[:, count:]
+    gain = np.linalg.solve(whole[count:, count:] + np.diag(spreads**2), whole[count:, :count])
+    found: Array = prior[:, :count] + residual @ gain
+    return found
+
+
+DRAW_COUNT: Final = 256
+MAX_EVALUATED: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateEvaluation:
+    """Candidates within the limits: seconds and costs by draw and candidate, the ranking, and which were run."""
+
+    candidates: tuple[RunCandidate, ...]
+    seconds: StepSeconds
+    costs: Array
+    ranking: Ranking
+    run: tuple[int, ...]
+    deciding: DecidingCandidate | None
+
+
+def evaluate_candidates(
+    candidates: Sequence[RunCandidate],
+    asked: RecommendationRequest,
+    belief: Belief,
+    alike: Sequence[Observation],
+    *,
+    seed: int = 1,
+    draws: int = DRAW_COUNT,
+) -> CandidateEvaluation | None:
+    """Rank the most promising candidates within the limits; None without any."""
+    chosen = promising_candidates(candidates, asked, belief)
+    seconds = posterior_seconds(chosen, belief, alike, seed=seed, draws=draws)
+    kept = within_constraints(chosen, asked, seconds)
+    if not kept.any():
+        return None
+    chosen = [one for one, keeps in zip(chosen, kept, strict=True) if keeps]
+    seconds = StepSeconds(seconds.step[:, kept], seconds.alone[:, kept])
+    costs = ranking_costs(chosen, asked, seconds)
+    ranking = rank_candidates(costs, [candidate_effort(one) for one in chosen])
+    measured = {cell_signature(one.spec, one.topology) for one in alike}
+    run = tuple(place for place, one in enumerate(chosen) if cell_signature(one.spec, one.topology) in measured)
+    return CandidateEvaluation(
+        candidates=tuple(chosen),
+        seconds=seconds,
+        costs=costs,
+        ranking=ranking,
+        run=run,
+        deciding=find_deciding_run(costs, seconds.step, ranking, skip=run),
+    )
+
+
+def candidate_effort(candidate: RunCandidate) -> tuple[int, ...]:
+    """Return the effort of a candidate: its devices, places, changes of modes and plan steps."""
+    layout = candidate.layout
+    return (layout.count, len(layout.places), *layout.changes)
+
+
+def promising_candidates(
+    candidates: Sequence[RunCandidate], asked: RecommendationRequest, belief: Belief
+) -> list[RunCandidate]:
+    """Return the candidates for full evaluation: all if they are few, else the best by the belief's centre."""
+    every = list(candidates)
+    if len(every) <= MAX_EVALUATED:
+        return every
+    seconds = StepSeconds.of(every, belief.centre())
+    order = np.argsort(np.median(ranking_costs(every, asked, seconds), axis=0), kind="stable")
+    if asked.limits.most_seconds is not None or asked.limits.most_joules is not None:
+        # The cheapest may exceed a limit: candidates within the limits come first.
+        kept = within_constraints(every, asked, seconds)[order]
+        order = np.concatenate([order[kept], order[~kept]])
+    # Many differ only in the location of the same devices: the best of each family first, so that none is missed.
+    families: dict[object, int] = {}
+    for place in order:
+        families.setdefault(candidate_family(every[int(place)]), int(place))
+    chosen = list(dict.fromkeys([*families.values(), *(int(place) for place in order)]))
+    return [every[place] for place in chosen[:MAX_EVALUATED]]
+
+
+def candidate_family(candidate: RunCandidate) -> object:
+    """Return the key of a family: the same numbers of devices by kind, of places, and the same software."""
+    layout, spec = candidate.layout, candidate.spec
+    places = sum(place.count > 0 for place in layout.places)
+    return (frozenset(layout.kinds.items()), layout.local, places, spec.precision, spec.strategy, spec.batch)
+
+
+def posterior_seconds(
+    candidates: Sequence[RunCandidate],
+    belief: Belief,
+    alike: Sequence[Observation],
+    *,
+    seed: int = 1,
+    draws: int = DRAW_COUNT,
+) -> StepSeconds:
+    """Return seconds of steps by draw and candidate: the model's, corrected by its error learned from runs."""
+    drawn = belief.draws(draws, seed)
+    seconds = StepSeconds.of(candidates, drawn)
+    modelled: NDArray[Any] = np.zeros((draws, 0))
+    if alike:
+        modelled = np.log(formula_seconds(drawn, [(one.spec, one.topology) for one in alike]))
+    rest = residual_draws(
+        [cell_signature(one.spec, one.topology) for one in candidates],
+        [
+            CellObservation(cell_signature(one.spec, one.topology), float(np.log(one.step_seconds)), one.spread)
+            for one in alike
+        ],
+        modelled,
+        draws=draws,
+        floor=float(np.hypot(belief.misfit, SHARED_MISFIT)),
+        seed=seed,
+    )
+    return StepSeconds(seconds.step * np.exp(rest), seconds.alone)

@@ -1,4 +1,4 @@
-"""What a person may choose from: hosts, drawers and devices that are free or theirs, and what runs have shown them."""
+"""The pool of a person: hosts, drawers and devices that are free or theirs, and observations of visible runs."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from collections.abc import Collection
 from django.db.models import Q
 
 from accounts.models import User
-from benchmarks.model.facts import LOCAL_STORAGE
-from benchmarks.model.shapes import Observation, Storage
-from benchmarks.recommend.pool import FreeDevice, HostPool, Kind, Pool
-from benchmarks.runs.drives import drive_name, own_drive, storage_of_own
-from benchmarks.runs.holds import DRIVE
+from benchmarks.model.calibration import Observation
+from benchmarks.model.reference_data import LOCAL_STORAGE
+from benchmarks.model.topology import Storage
+from benchmarks.recommend.pool import DeviceClass, FreeDevice, HostPool, RecommendationPool
+from benchmarks.runs.choices import chassis_unavailable_reason
 from benchmarks.runs.models import Hold
-from benchmarks.runs.observing import observations
-from benchmarks.runs.offered import why_out_of_reach
-from benchmarks.runs.parts import link_of, model_name
-from benchmarks.runs.placing import local_accelerators
-from fabric.hostside import neighbours_on, serials_of_chassis
-from fabric.models import Device, Drawer, Host, HostAgent, HostPort, Lease, LeaseItem, Operation
-from fabric.outlook import drawers_seen
-from fabric.permissions import drawers_changeable
-from fabric.services.agents import report_of
-from hostwire.shapes import HostReport
+from benchmarks.runs.results import observations
+from benchmarks.runs.rules import DRIVE_KEY
+from benchmarks.runs.topology import (
+    drive_model_name,
+    link_of,
+    local_accelerators,
+    model_name,
+    own_drive,
+    own_drive_storage,
+)
+from fabric.agents.models import HostAgent
+from fabric.agents.selectors import attached_devices, chassis_serial_numbers, latest_report
+from fabric.inventory.models import Device, Drawer, Host, HostPort
+from fabric.inventory.selectors import drawers_changeable
+from fabric.leases.models import Lease, LeaseItem
+from fabric.operations.models import Operation
+from fabric.operations.projected_state import projected_drawers
+from hostwire.protocol import HostReport
 
-USUAL_MEMORY = 16e9
-BROKEN = "Critical"
+DEFAULT_GPU_MEMORY = 16e9
+CRITICAL_HEALTH = "Critical"
 
 
-def pool_for(person: User) -> Pool:
-    """Return what a person may use now: a dozen queries, however much there is.
+def recommendation_pool(person: User) -> RecommendationPool:
+    """Return the pool that a person may use now, in a constant number of queries (about a dozen).
 
-    A device counts as free if it is the person's (an administrator's: nobody's, or their tenant's), is there and sound,
-    and no run, operation or ending lease is at it. Devices of others count for the rules of their drawers alone.
+    A device counts as free if it is assigned to the person's tenant (for an administrator also if unassigned), is
+    present and healthy, and no run, operation or ending lease uses it. Devices of others count only for the rules of
+    their drawers.
     """
     own = Q(tenant=person.tenant_id) if person.tenant_id is not None else Q(tenant=None)
     if person.is_administrator:
@@ -51,7 +60,7 @@ def pool_for(person: User) -> Pool:
         Device.objects.visible_to(person)
         .filter(own, missing_since=None, kind__in=(Device.Kind.GPU, Device.Kind.NVME))
         .exclude(endpoint_uri="")
-        .exclude(health=BROKEN)
+        .exclude(health=CRITICAL_HEALTH)
         .exclude(pk__in=leaving.exclude(device=None).values("device"))
         .select_related("chassis", "slot__port", "slot__drawer", "host_port")
     )
@@ -59,38 +68,38 @@ def pool_for(person: User) -> Pool:
     free = [
         row
         for row in rows
-        if not why_out_of_reach(row.chassis)
+        if not chassis_unavailable_reason(row.chassis)
         and row.pk not in busy
         and f"device/{row.pk}" not in held
-        # What is attached to somebody else's host port is theirs to let go.
+        # A device at another tenant's host port can only be detached by that tenant.
         and (row.host_port_id is None or row.host_port_id in usable)
     ]
-    drawers = tuple(drawers_seen({row.chassis_id for row in free}).values())
+    drawers = tuple(projected_drawers({row.chassis_id for row in free}).values())
     hosts = Host.objects.visible_to(person)
     if not person.is_administrator:
         hosts = hosts.filter(pk__in={port.host_id for port in ports})
     named = Drawer.objects.filter(pk__in=[one.id for one in drawers if one.id is not None]).select_related("chassis")
     agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=hosts)}
-    neighbours, of_chassis = neighbours_on(list(agents)), serials_of_chassis()
-    return Pool(
+    neighbours, of_chassis = attached_devices(list(agents)), chassis_serial_numbers()
+    return RecommendationPool(
         hosts={
-            host.pk: _host(host, agents.get(host.pk), neighbours.get(host.pk, []), held, of_chassis)
+            host.pk: _host_pool(host, agents.get(host.pk), neighbours.get(host.pk, []), held, of_chassis)
             for host in hosts.order_by("name")
         },
         drawers=drawers,
-        devices={row.pk: _device(row) for row in free},
+        devices={row.pk: _free_device(row) for row in free},
         uplinks={port.pk: link_of(port.port) for port in ports},
         modes=frozenset(drawers_changeable(person, [one.id for one in drawers if one.id is not None])),
         places={row.pk: f"{row.chassis.name}/drawer {row.number}" for row in named},
     )
 
 
-def runs_known(person: User) -> list[Observation]:
-    """Return what measured and imported runs that the person sees have shown."""
+def known_observations(person: User) -> list[Observation]:
+    """Return the observations of measured and imported runs that the person sees."""
     return observations(person)
 
 
-def _host(
+def _host_pool(
     host: Host,
     agent: HostAgent | None,
     neighbours: Collection[Device],
@@ -99,33 +108,35 @@ def _host(
 ) -> HostPool:
     taken = sum(key.startswith(f"host/{host.pk}/gpu/") for key in held)
     count = max(0, host.local_gpu_count - taken)
-    report = report_of(agent)
+    report = latest_report(agent)
     local = local_accelerators(host, report, min(count, 1))
-    is_free = f"host/{host.pk}/{DRIVE}" not in held
-    drive = own_drive(report, neighbours, of_chassis) if is_free and _reads_drives(report) else None
-    kind = Kind(model=local[0].model, memory_bytes=local[0].memory_bytes) if local else Kind(model="unknown")
+    is_free = f"host/{host.pk}/{DRIVE_KEY}" not in held
+    drive = own_drive(report, neighbours, of_chassis) if is_free and _can_choose_drive(report) else None
+    kind = (
+        DeviceClass(model=local[0].model, memory_bytes=local[0].memory_bytes) if local else DeviceClass(model="unknown")
+    )
     return HostPool(
         id=host.pk,
         name=host.name,
         memory_bytes=(host.memory_gib or 0.0) * 2**30 or HostPool.memory_bytes,
         local_gpus=count,
         local=kind,
-        storage=storage_of_own(drive) if drive is not None else Storage(model=LOCAL_STORAGE),
+        storage=own_drive_storage(drive) if drive is not None else Storage(model=LOCAL_STORAGE),
         own_drive=drive is not None,
     )
 
 
-def _reads_drives(report: HostReport | None) -> bool:
-    """Tell whether what runs on a host can be told which drive to read; agents of before could not."""
+def _can_choose_drive(report: HostReport | None) -> bool:
+    """Return whether the host's agent supports the choice of a drive; older agents do not."""
     return report is not None and (report.trainer.drives or "simulated" in report.trainer.executors)
 
 
-def _device(row: Device) -> FreeDevice:
+def _free_device(row: Device) -> FreeDevice:
     port = row.slot.port if row.slot is not None else None
     is_storage = row.kind == Device.Kind.NVME
-    kind = Kind(
-        model=drive_name(row.model) if is_storage else model_name(row.model),
-        memory_bytes=0.0 if is_storage else float(row.memory_bytes or USUAL_MEMORY),
+    kind = DeviceClass(
+        model=drive_model_name(row.model) if is_storage else model_name(row.model),
+        memory_bytes=0.0 if is_storage else float(row.memory_bytes or DEFAULT_GPU_MEMORY),
         link=link_of(port, row),
     )
     return FreeDevice(id=row.pk, name=f"{row.chassis.name}/{row.slot.name if row.slot else row.name}", kind=kind,

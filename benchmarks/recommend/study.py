@@ -1,8 +1,8 @@
-"""How good recommendations are: random pools, workloads and truths, five runs each, against brute force.
+"""A study of the quality of recommendations: random pools, workloads and truths, five runs each, against brute force.
 
-A truth is not of the model's form. It adds what the model takes the larger of, softly; devices slow each other down by
-a power; links are shared by those below them; and each cell has a deviation of its own. The recommender sees of it only
-what it runs: it runs the deciding run, else the first candidate that it has not run, and learns from it.
+A truth is not of the model's form. It combines by a soft maximum where the model takes the maximum; devices slow each
+other down by a power law; links are shared by the devices below them; and each cell has a deviation of its own. The
+recommender observes only its runs: the deciding run, else the first candidate without a run.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ import numpy as np
 
 from benchmarks.model import refit
 from benchmarks.model.belief import topology_key
-from benchmarks.model.facts import LANE, device_facts
+from benchmarks.model.calibration import Observation
 from benchmarks.model.features import costs_of as costs_of_a_sample
-from benchmarks.model.shapes import LOCAL, Link, Observation, Topology
-from benchmarks.recommend.candidates import Array, Candidate, Seconds, candidates_of, costs_of
-from benchmarks.recommend.pool import FreeDevice, HostPool, Kind, Pool
-from benchmarks.recommend.request import Asked, Freedom, Objective
-from benchmarks.recommend.weighing import Weighed, weigh
+from benchmarks.model.reference_data import LANE_RATES, device_datasheet
+from benchmarks.model.topology import LOCAL, PcieLink, Topology
+from benchmarks.recommend.candidates import Array, RunCandidate, StepSeconds, enumerate_candidates, ranking_costs
+from benchmarks.recommend.pool import DeviceClass, FreeDevice, HostPool, RecommendationPool
+from benchmarks.recommend.ranking import CandidateEvaluation, evaluate_candidates
+from benchmarks.recommend.request import Objective, RecommendationRequest, SoftwareChoices
 from benchmarks.workloads.catalogue import spec_of
 from fabric.bmc.types import DrawerMode
-from fabric.planning import DeviceSeen, DrawerSeen, PortSeen
+from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSnapshot
 from hostwire.training import Spec
 
-RUNS: Final = 5
+RUNS_A_TRIAL: Final = 5
 # Samples a second of one V100 in mixed precision, between the published rates.
-RATES: Final = {"resnet50": 950.0, "mobilenet_v2": 1300.0, "yolov5l": 68.0, "bert_base": 168.0, "bert_large": 53.0}
+TRUE_RATES: Final = {"resnet50": 950.0, "mobilenet_v2": 1300.0, "yolov5l": 68.0, "bert_base": 168.0, "bert_large": 53.0}
 UNEVENNESS: Final = 0.007  # relative, of each cell by itself
 OBJECTIVES: Final[tuple[Objective, ...]] = ("time", "gpu_hours", "energy")
 NOISE: Final = 0.01  # relative, of a run's median
-KINDS: Final = (
-    Kind(model="V100-PCIE-16GB", memory_bytes=16e9),
-    Kind(model="P100-PCIE-16GB", memory_bytes=16e9),
-    Kind(model="A100-PCIE-40GB", memory_bytes=40e9),
+DEVICE_CLASSES: Final = (
+    DeviceClass(model="V100-PCIE-16GB", memory_bytes=16e9),
+    DeviceClass(model="P100-PCIE-16GB", memory_bytes=16e9),
+    DeviceClass(model="A100-PCIE-40GB", memory_bytes=40e9),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What came of one: true regrets (shares of the cost of the best) of the first choice and after each run."""
+    """The result of a trial: true regrets (shares of the best cost) of the first choice and after each run."""
 
     workload: str
     objective: Objective
     candidates: int
     regrets: tuple[float, ...]
-    abstained: bool  # at the end
 
 
 @dataclass(frozen=True)
-class Truth:
-    """How long a step really takes; drawn once a trial, around the published rates."""
+class GroundTruth:
+    """The true step times of a trial, drawn around the published rates."""
 
     seed: int
     rate: float  # samples a second of one V100-SXM2 in mixed precision
     single: float  # times as long in fp32
-    bound: float  # share of the time that goes with arithmetic; the rest goes with the memory's rate
+    bound: float  # share of the time that scales with arithmetic; the rest scales with the memory's rate
     slowdown: float  # power of the number of devices
-    softness: float  # of the larger of two
+    softness: float  # of the soft maximum
     ring: float
-    shared: float  # how much devices below one uplink are in each other's way
+    shared: float  # contention of devices below one uplink
     core: float  # bytes a second that a core prepares
     unevenness: float
 
     @classmethod
-    def drawn(cls, random: np.random.Generator, seed: int, workload: str) -> Truth:
+    def drawn(cls, random: np.random.Generator, seed: int, workload: str) -> GroundTruth:
         """Return a truth that is plausible for a workload."""
 
         def about(centre: float, spread: float) -> float:
@@ -77,7 +77,7 @@ class Truth:
 
         return cls(
             seed=seed,
-            rate=about(RATES[workload], 0.15),
+            rate=about(TRUE_RATES[workload], 0.15),
             single=float(random.uniform(2.0, 5.0)),
             bound=float(random.uniform(0.3, 0.9)),
             slowdown=about(0.02, 0.4),
@@ -95,7 +95,7 @@ class Truth:
         own = max(self._against_v100(gpu.model, spec.precision) for gpu in gpus)
         compute = samples / self.rate * own * count**self.slowdown
         exchange = self._exchange(spec, topology, 4.0 * costs.parameters)
-        # Exchange hides behind two thirds of computing, and less so the more there is of it.
+        # Exchange overlaps with two thirds of computing, and proportionally less of a longer exchange.
         p = self.softness
         body = compute / 3 + ((2 * compute / 3) ** p + exchange**p) ** (1 / p) + 0.05 * exchange
         workers = max(1, min(spec.loader_workers or 4, topology.cores // count))
@@ -105,8 +105,8 @@ class Truth:
         return float(step * np.exp(self.unevenness * np.random.default_rng(key).standard_normal()))
 
     def _against_v100(self, model: str, precision: str) -> float:
-        """Return how long a device takes against a V100-SXM2 in mixed precision: a mean of powers of its rates."""
-        sheet, v100 = device_facts(model), device_facts("V100-SXM2")
+        """Return the time of a device relative to a V100-SXM2 in mixed precision: a mean of powers of its rates."""
+        sheet, v100 = device_datasheet(model), device_datasheet("V100-SXM2")
         if precision == "fp32":
             rates, times = v100.single / sheet.single, self.single
         else:
@@ -122,44 +122,44 @@ class Truth:
         if places == {LOCAL}:
             rate = self.ring * (36e9 + (count - 2) / 6 * 94e9 if topology.local_fabric == "nvlink" else 9.8e9)
         elif len(places) == 1:
-            rate = self.ring * 12.2e9 * min(_full(gpu.link) for gpu in gpus)
+            rate = self.ring * 12.2e9 * min(_relative_link_rate(gpu.link) for gpu in gpus)
         else:
-            rate = self.ring * 9.8e9 * min(_full(gpu.link) for gpu in gpus)
+            rate = self.ring * 9.8e9 * min(_relative_link_rate(gpu.link) for gpu in gpus)
             for place in places - {LOCAL}:
                 below = sum(gpu.place == place for gpu in gpus)
-                uplink = _full(topology.uplinks[place]) / (1 + self.shared * (below - 1) / 4)
+                uplink = _relative_link_rate(topology.uplinks[place]) / (1 + self.shared * (below - 1) / 4)
                 rate = min(rate, self.ring * 9.8e9 * uplink)
         ways = {"dp": 2.0, "sharded": 1.3}.get(spec.strategy, 1.0)
         return ways * (2 * (count - 1) / count * size / rate + 2e-5 * count)
 
 
-def _full(link: Link) -> float:
-    """Return a link's rate against that of sixteen lanes of the third generation."""
-    return LANE[link.generation] * link.lanes / (LANE[3] * 16)
+def _relative_link_rate(link: PcieLink) -> float:
+    """Return a link's rate relative to x16 Gen 3."""
+    return LANE_RATES[link.generation] * link.lanes / (LANE_RATES[3] * 16)
 
 
-def study(trials: int, *, seed: int = 1, runs: int = RUNS) -> list[Trial]:
-    """Return what came of trials; the same seed gives the same."""
-    return [trial(seed * 10_000 + number, runs=runs) for number in range(trials)]
+def run_study(trials: int, *, seed: int = 1, runs: int = RUNS_A_TRIAL) -> list[Trial]:
+    """Return the results of trials; deterministic for a seed."""
+    return [run_trial(seed * 10_000 + number, runs=runs) for number in range(trials)]
 
 
-def trial(seed: int, *, runs: int = RUNS) -> Trial:
-    """Return what came of one."""
+def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
+    """Return the result of one trial."""
     random = np.random.default_rng(seed)
-    pool, asked = any_pool(random), any_request(random)
-    truth = Truth.drawn(random, seed, asked.spec.workload)
+    pool, asked = random_pool(random), random_request(random)
+    truth = GroundTruth.drawn(random, seed, asked.spec.workload)
     seen: list[Observation] = []
     belief = refit(seen)
-    every = candidates_of(pool, asked, belief.centre(), most=10**9).every
+    every = enumerate_candidates(pool, asked, belief.centre(), most=10**9).every
     if not every:
         raise ValueError("The pool has no room for the workload.")
     true = np.array([truth.step(one.spec, one.topology) for one in every])
-    cost = _costs(every, asked, truth, true)
+    cost = _true_costs(every, asked, truth, true)
     places = {id(one): place for place, one in enumerate(every)}
     regrets, weighed = [], None
     for number in range(runs + 1):
         belief = refit(seen)
-        weighed = weigh(every, asked, belief, tuple(seen))
+        weighed = evaluate_candidates(every, asked, belief, tuple(seen))
         if weighed is None:
             raise ValueError("Without limits there is always something.")
         first = places[id(weighed.candidates[weighed.ranking.first])]
@@ -173,50 +173,49 @@ def trial(seed: int, *, runs: int = RUNS) -> Trial:
         objective=asked.objective,
         candidates=len(every),
         regrets=tuple(regrets),
-        abstained=weighed is not None and not weighed.ranking.is_decided,
     )
 
 
-def next_run(weighed: Weighed) -> int:
-    """Return what is run next: the deciding run, else the first that was not run, else the first."""
+def next_run(weighed: CandidateEvaluation) -> int:
+    """Return the next run: the deciding one, else the first candidate without a run, else the first."""
     if weighed.deciding is not None:
         return weighed.deciding.candidate
     return next((one for one in weighed.ranking.order if one not in weighed.run), weighed.ranking.first)
 
 
-def _costs(every: Sequence[Candidate], asked: Asked, truth: Truth, true: Array) -> Array:
-    """Return what each candidate truly costs, energy by the same rule as everywhere."""
-    seconds = Seconds.of(every, refit([]).centre())
+def _true_costs(every: Sequence[RunCandidate], asked: RecommendationRequest, truth: GroundTruth, true: Array) -> Array:
+    """Return the true cost of each candidate, with energy by the same rule as in the model."""
+    seconds = StepSeconds.of(every, refit([]).centre())
     alone = np.array([
         truth.step(
-            _single(one.spec), Topology(cores=one.topology.cores, accelerators=one.topology.accelerators[:1],
+            _single_device(one.spec), Topology(cores=one.topology.cores, accelerators=one.topology.accelerators[:1],
                                         uplinks=one.topology.uplinks, storage=one.topology.storage)
         )
         for one in every
     ]) if asked.objective == "energy" else seconds.alone[0]  # fmt: skip
-    found: Array = costs_of(every, asked, Seconds(true[None, :], alone[None, :]))[0]
+    found: Array = ranking_costs(every, asked, StepSeconds(true[None, :], alone[None, :]))[0]
     return found
 
 
-def _single(spec: Spec) -> Spec:
+def _single_device(spec: Spec) -> Spec:
     return msgspec.structs.replace(spec, devices=1, strategy="single")
 
 
-def any_request(random: np.random.Generator) -> Asked:
+def random_request(random: np.random.Generator) -> RecommendationRequest:
     """Return a random request."""
-    spec = spec_of(str(random.choice(list(RATES))), "paper", {})
-    return Asked(
+    spec = spec_of(str(random.choice(list(TRUE_RATES))), "paper", {})
+    return RecommendationRequest(
         spec=spec,
         samples=1e6,
         objective=OBJECTIVES[int(random.choice(3, p=(0.6, 0.2, 0.2)))],
-        freedom=Freedom(
+        freedom=SoftwareChoices(
             precisions=("fp16",) if random.random() < 0.5 else ("fp32", "fp16"),
             strategies=("ddp",) if random.random() < 0.5 else ("ddp", "dp", "sharded"),
         ),
     )
 
 
-def any_pool(random: np.random.Generator) -> Pool:
+def random_pool(random: np.random.Generator) -> RecommendationPool:
     """Return a random pool: one or two hosts, one or two drawers."""
     hosts = {
         number: HostPool(
@@ -224,28 +223,28 @@ def any_pool(random: np.random.Generator) -> Pool:
             name=f"node-{number}",
             cores=int(random.choice((16, 40, 64))),
             local_gpus=int(random.choice((0, 2, 4))) if number == 2 else int(random.choice((2, 4, 8))),
-            local=Kind(model="V100-SXM2-16GB", memory_bytes=16e9),
+            local=DeviceClass(model="V100-SXM2-16GB", memory_bytes=16e9),
         )
         for number in range(1, int(random.integers(2, 4)))
     }
-    drawers: list[DrawerSeen] = []
+    drawers: list[DrawerSnapshot] = []
     devices: dict[int, FreeDevice] = {}
-    uplinks: dict[int, Link] = {}
+    uplinks: dict[int, PcieLink] = {}
     for number in range(1, int(random.integers(2, 4))):
         ports = [
-            PortSeen(id=number * 100 + nth, label=f"H{nth}", number=nth, host=(nth - 1) % len(hosts) + 1)
+            PortSnapshot(id=number * 100 + nth, label=f"H{nth}", number=nth, host=(nth - 1) % len(hosts) + 1)
             for nth in (1, 2)
         ]
-        kind = KINDS[int(random.integers(0, len(KINDS)))]
+        kind = DEVICE_CLASSES[int(random.integers(0, len(DEVICE_CLASSES)))]
         for port in ports:
-            uplinks[port.id] = Link(lanes=16, generation=int(random.choice((3, 3, 4))))
+            uplinks[port.id] = PcieLink(lanes=16, generation=int(random.choice((3, 3, 4))))
         seen = [
-            DeviceSeen(id=number * 1000 + slot, name=f"slot {slot}", slot=slot, attached=None)
+            DeviceSnapshot(id=number * 1000 + slot, name=f"slot {slot}", slot=slot, attached=None)
             for slot in range(1, int(random.integers(2, 7)) + 1)
         ]
         devices |= {one.id: FreeDevice(id=one.id, name=one.name, kind=kind) for one in seen}
         drawers.append(
-            DrawerSeen(
+            DrawerSnapshot(
                 chassis=1,
                 id=number,
                 name=f"drawer {number}",
@@ -254,4 +253,4 @@ def any_pool(random: np.random.Generator) -> Pool:
                 devices=tuple(seen),
             )
         )
-    return Pool(hosts=hosts, drawers=tuple(drawers), devices=devices, uplinks=uplinks)
+    return RecommendationPool(hosts=hosts, drawers=tuple(drawers), devices=devices, uplinks=uplinks)

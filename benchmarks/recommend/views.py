@@ -1,9 +1,10 @@
-"""Pages of recommendations: thin faces over the pool, the answer, plans and runs."""
+"""Pages of recommendations: thin layers over the pool, the answer, plans and runs."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import msgspec
 from django.contrib import messages
@@ -14,154 +15,206 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
-from accounts.sheets import lines
-from benchmarks.recommend.acting import recommendation_plan, recommendation_run
-from benchmarks.recommend.amounts import share
-from benchmarks.recommend.answer import Answer, Line, recommend
-from benchmarks.recommend.asking import asked_of
-from benchmarks.recommend.bars import Bar, bars_of
-from benchmarks.recommend.forms import RequestForm
-from benchmarks.recommend.plain import COLUMNS, answer_rows, composition_of, words_of
-from benchmarks.recommend.pool import Pool
-from benchmarks.recommend.request import OBJECTIVES, UNITS
-from benchmarks.recommend.selectors import pool_for, runs_known
-from benchmarks.recommend.weighing import DRAWS
-from benchmarks.runs.naming import strategy_words
-from benchmarks.runs.placing import hosts_for
+from benchmarks.recommend.answer import (
+    CSV_COLUMNS,
+    RankedCandidate,
+    Recommendation,
+    amount_text,
+    candidate_composition,
+    recommend,
+    recommendation_rows,
+)
+from benchmarks.recommend.explanation import format_share
+from benchmarks.recommend.forms import RecommendationForm
+from benchmarks.recommend.pool import RecommendationPool
+from benchmarks.recommend.ranking import DRAW_COUNT
+from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, parse_recommendation_request
+from benchmarks.recommend.selectors import known_observations, recommendation_pool
+from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
+from benchmarks.runs.choices import host_choices
+from benchmarks.runs.topology import strategy_label
 from benchmarks.workloads.catalogue import CATALOGUE
-from falconweb.errors import FalconWebError, Invalid
+from core.downloads import Download, csv_table
+from core.errors import FalconWebError, Invalid
 
-LONGEST_BODY = 100_000
+MAX_BODY_LENGTH = 100_000
 
 
 @require_GET
+@declare(
+    Audience.EVERYBODY,
+    menu_entry=MenuEntry("Recommend", "Benchmarks", 5),
+    judged_with=("workload=resnet50&preset=paper",),
+)
 def recommend_page(request: HttpRequest) -> HttpResponse:
-    """Show the form and, for what is asked for in the address, the answer."""
+    """Show the form and, for the request in the URL, the answer."""
     person = person_of(request)
-    pool = pool_for(person)
-    form = RequestForm(request.GET, pool)
-    context: dict[str, Any] = {"pool": pool, "free": _free(pool)}
+    pool = recommendation_pool(person)
+    form = RecommendationForm(request.GET, pool)
+    context: dict[str, Any] = {"pool": pool, "free": _free_counts(pool)}
     status = 200
     if form.is_asked:
         try:
-            answer = recommend(pool, asked_of(form.plain(), pool), runs_known(person))
+            answer = recommend(pool, parse_recommendation_request(form.plain(), pool), known_observations(person))
         except Invalid as error:
             form.refused(error)
             status = error.status
         else:
-            context |= _shown(person, pool, answer)
+            context |= _recommendation_context(person, pool, answer)
     return render(request, "benchmarks/recommend/recommend.html", {**form.context(), **context}, status=status)
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def recommend_csv(request: HttpRequest) -> HttpResponseBase:
-    """Send the ranking as CSV; the address says what is asked, as that of the page."""
+    """Send the ranking as CSV; the request is in the URL, as on the page."""
     person = person_of(request)
-    pool = pool_for(person)
-    answer = recommend(pool, asked_of(RequestForm(request.GET, pool).plain(), pool), runs_known(person))
-    sent = Download(lines(COLUMNS, answer_rows(answer)), content_type="text/csv; charset=utf-8")
+    pool = recommendation_pool(person)
+    answer = recommend(
+        pool,
+        parse_recommendation_request(RecommendationForm(request.GET, pool).plain(), pool),
+        known_observations(person),
+    )
+    sent = Download(csv_table(CSV_COLUMNS, recommendation_rows(answer)), content_type="text/csv; charset=utf-8")
     sent["Content-Disposition"] = 'attachment; filename="recommendation.csv"'
     return sent
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.PLAN_CREATE)
 def recommend_plan(request: HttpRequest) -> HttpResponse:
-    """Make a candidate a draft, and lead to it."""
+    """Create a draft from a candidate and redirect to it."""
     person = person_of(request)
     try:
-        plan = recommendation_plan(person=person, wanted=_json(request, "wanted"), title=_title(request))
+        plan = recommendation_plan_create(
+            person=person, wanted=_posted_json(request, "wanted"), title=_posted_title(request)
+        )
     except FalconWebError as error:
-        return _refused(request, error)
+        return _redirect_with_error(request, error)
     return redirect("fabric:plan", pk=plan.pk)
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.RUN_CREATE)
 def recommend_run(request: HttpRequest) -> HttpResponse:
-    """Ask for a run of a candidate, and lead to it."""
+    """Request a run of a candidate and redirect to it."""
     person = person_of(request)
     try:
-        run = recommendation_run(
+        run = recommendation_run_create(
             person=person,
-            spec=_json(request, "spec"),
-            composition=_json(request, "composition"),
+            spec=_posted_json(request, "spec"),
+            composition=_posted_json(request, "composition"),
             executor=request.POST.get("executor", ""),
-            title=_title(request),
+            title=_posted_title(request),
         )
     except FalconWebError as error:
-        return _refused(request, error)
+        return _redirect_with_error(request, error)
     return redirect("runs:run", pk=run.pk)
 
 
-def _json(request: HttpRequest, name: str) -> Any:
+def _posted_json(request: HttpRequest, name: str) -> Any:
     try:
-        return json.loads(request.POST.get(name, "")[:LONGEST_BODY])
+        return json.loads(request.POST.get(name, "")[:MAX_BODY_LENGTH])
     except (ValueError, RecursionError) as error:
-        raise Invalid("The form is not one that this page made. Go back and ask again.") from error
+        raise Invalid("This form is invalid. Go back and request it again.") from error
 
 
-def _title(request: HttpRequest) -> str:
+def _posted_title(request: HttpRequest) -> str:
     return request.POST.get("title", "")[:200]
 
 
-def _refused(request: HttpRequest, error: FalconWebError) -> HttpResponse:
+def _redirect_with_error(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     if error.status != 409:
         raise error
     messages.error(request, f"{error.sentence} Nothing was changed.")
-    # What was asked is asked again: the answer is of what there is by now.
-    asked = QueryDict(request.POST.get("asked", "")[:LONGEST_BODY]).urlencode()
+    # The request is repeated: the answer reflects the current state.
+    asked = QueryDict(request.POST.get("asked", "")[:MAX_BODY_LENGTH]).urlencode()
     return redirect(f"{reverse('recommend:recommend')}{'?' if asked else ''}{asked}")
 
 
-def _free(pool: Pool) -> dict[str, int]:
+def _free_counts(pool: RecommendationPool) -> dict[str, int]:
     devices = [one for one in pool.devices.values() if not one.is_storage]
     return {"chassis": len(devices), "own": pool.gpus - len(devices), "hosts": len(pool.hosts)}
 
 
-def _shown(person: User, pool: Pool, answer: Answer) -> dict[str, Any]:
-    """Return what the page tells of an answer."""
-    executors = {host.id: host.executors for host in hosts_for(person)} if person.may_compose else {}
-    bars = bars_of(answer)
-    unit = UNITS[answer.asked.objective][0]
+def _recommendation_context(person: User, pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
+    """Return the context of an answer."""
+    executors = {host.id: host.executors for host in host_choices(person)} if person.may_compose else {}
+    bars = ranking_bars(answer)
+    unit = OBJECTIVE_UNITS[answer.asked.objective][0]
     deciding = answer.deciding
     return {
         "answer": answer,
-        "rows": [_row(pool, answer, line, bar, executors) for line, bar in zip(answer.lines, bars, strict=True)],
-        "deciding": _row(pool, answer, deciding.line, None, executors) if deciding is not None else None,
+        "rows": [
+            _candidate_row(pool, answer, line, bar, executors) for line, bar in zip(answer.lines, bars, strict=True)
+        ],
+        "deciding": _candidate_row(pool, answer, deciding.line, None, executors) if deciding is not None else None,
         "unit": unit,
-        "heading": OBJECTIVES[answer.asked.objective],
+        "heading": OBJECTIVE_LABELS[answer.asked.objective],
         "samples_asked": answer.asked.samples,
         "unit_of_work": CATALOGUE[answer.asked.spec.workload].samples,
     }
 
 
-def _row(
-    pool: Pool, answer: Answer, line: Line, bar: Bar | None, executors: dict[int, tuple[str, ...]]
+def _candidate_row(
+    pool: RecommendationPool,
+    answer: Recommendation,
+    line: RankedCandidate,
+    bar: RankingBar | None,
+    executors: dict[int, tuple[str, ...]],
 ) -> dict[str, Any]:
     layout = line.candidate.layout
     wanted = layout.wanted(pool)
     return {
         "line": line,
-        "words": words_of(answer, line.objective),
+        "words": amount_text(answer, line.objective),
         "bar": bar,
-        "probability": share(line.probability) if line.probability else f"under {share(1 / DRAWS)}",
-        "near": share(line.near),
-        "regret": share(line.regret),
+        "probability": format_share(line.probability) if line.probability else f"under {format_share(1 / DRAW_COUNT)}",
+        "near": format_share(line.near),
+        "regret": format_share(line.regret),
         "spec": line.candidate.spec,
-        "software": _software(line),
+        "software": _software_label(line),
         "is_composed": not wanted.attachments and not wanted.modes,
-        # A run attaches devices and gives them back; the mode of a drawer is changed by a plan alone.
+        # A run attaches devices and returns them; only a plan changes the mode of a drawer.
         "needs_plan": bool(wanted.modes),
         "wanted": json.dumps(wanted.as_json()),
         "spec_json": msgspec.json.encode(line.candidate.spec).decode(),
-        "composition_json": json.dumps(composition_of(pool, line).as_json()),
+        "composition_json": json.dumps(candidate_composition(pool, line).as_json()),
         "executors": executors.get(layout.host.id, ()),
         "title": f"{CATALOGUE[line.candidate.spec.workload].title} as recommended: {line.words}"[:200],
     }
 
 
-def _software(line: Line) -> str:
+def _software_label(line: RankedCandidate) -> str:
     spec = line.candidate.spec
-    strategy = "" if spec.devices == 1 else f", {strategy_words(spec.strategy)}"
+    strategy = "" if spec.devices == 1 else f", {strategy_label(spec.strategy)}"
     return f"{spec.precision.upper()}{strategy}, batch {spec.batch} a GPU"
+
+
+BAR_WIDTH: Final = 240.0  # units of the picture
+
+
+@dataclass(frozen=True)
+class RankingBar:
+    """An interval and its median, in units of the picture from its left; `words` is its text alternative."""
+
+    low: float
+    span: float
+    middle: float
+
+
+def ranking_bars(answer: Recommendation) -> list[RankingBar]:
+    """Return a bar for each line, all on one scale that starts at 0."""
+    most = max((line.objective.high for line in answer.lines), default=0.0) or 1.0
+    scale = BAR_WIDTH / most
+    return [
+        RankingBar(
+            low=round(line.objective.low * scale, 1),
+            span=round(max(1.0, (line.objective.high - line.objective.low) * scale), 1),
+            middle=round(line.objective.value * scale, 1),
+        )
+        for line in answer.lines
+    ]

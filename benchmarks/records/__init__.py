@@ -1,1 +1,1 @@
-"""Records that leave and enter: JSON Lines, CSV, and the output of well-known tools."""
+"""Export and import of records: JSON Lines, CSV, and the output of well-known tools."""

@@ -1,4 +1,4 @@
-"""What can be imported: the formats by name, how each is told from the others, and how each is read."""
+"""Import formats: their names, detection and readers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from benchmarks.records import mlperf, nccl, nvbandwidth, p2p
-from benchmarks.records.content import Content
-from benchmarks.records.found import Output
-from benchmarks.records.problems import Problems
-from benchmarks.records.reading import record_lines
-from benchmarks.records.shapes import FORMAT, Line
-from benchmarks.records.tables import NEEDED, csv_lines
-from benchmarks.strict import BrokenError
-from falconweb.errors import Invalid
+from benchmarks.records.import_files import ImportFile, ImportProblems
+from benchmarks.records.jsonl import read_record_lines
+from benchmarks.records.schema import RECORD_FORMAT, RecordLine, ToolOutput
+from benchmarks.records.tables import REQUIRED_COLUMNS, read_csv_lines
+from core.errors import Invalid
+from core.strict_json import InvalidDocument
 
 FORMATS: Final = {
-    "record": f"Record of this site, JSON Lines ({FORMAT})",
+    "record": f"Record of this site, JSON Lines ({RECORD_FORMAT})",
     "csv": "Samples of this site, CSV",
     "mlperf": "MLPerf log (:::MLLOG)",
     "nvbandwidth": "nvbandwidth -j",
@@ -27,12 +25,12 @@ FORMATS: Final = {
     "nccl_json": "nccl-tests -J",
     "p2p": "p2pBandwidthLatencyTest",
 }
-TOOLS: Final[dict[str, Callable[[str, Problems], Output]]] = {
+TOOL_PARSERS: Final[dict[str, Callable[[str, ImportProblems], ToolOutput]]] = {
     "mlperf": mlperf.parse, "nvbandwidth": nvbandwidth.parse, "nccl": nccl.parse_table, "nccl_json": nccl.parse_json,
     "p2p": p2p.parse,
 }  # fmt: skip
-# By what each is told from the others, in its first lines; in this order.
-SIGNS: Final = (
+# Patterns in the first lines that identify a format, in this order.
+SIGNATURES: Final = (
     (
         "record",
         re.compile(r'^\s*\{.{0,300}"(?:format"\s*:\s*"falconweb\.record|kind"\s*:\s*"(?:run|series)")', re.DOTALL),
@@ -46,56 +44,56 @@ SIGNS: Final = (
 
 
 @dataclass
-class Reading:
-    """A file that is read as one of the formats: its lines as often as wanted, and what reading them found."""
+class FormatReader:
+    """A file in one of the formats, whose lines can be read repeatedly, with the problems found."""
 
-    content: Content
+    content: ImportFile
     format: str
-    problems: Problems = field(default_factory=Problems)
+    problems: ImportProblems = field(default_factory=ImportProblems)
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
-    _output: Output | None = None
+    _output: ToolOutput | None = None
 
-    def lines(self) -> Iterator[tuple[int, Line]]:
-        """Yield the lines of the records in it; raises TooManyError where more is wrong than is told."""
+    def lines(self) -> Iterator[tuple[int, RecordLine]]:
+        """Yield the lines of its records; raises ProblemLimitReached after too many problems."""
         if self.format == "record":
-            yield from record_lines(self.content, self.problems)
+            yield from read_record_lines(self.content, self.problems)
         elif self.format == "csv":
-            yield from csv_lines(self.content, self.problems)
+            yield from read_csv_lines(self.content, self.problems)
         else:
             for run in self._read().runs:
                 yield from run.lines()
 
-    def _read(self) -> Output:
-        """Return what the output of a tool comes to; such outputs are small, and read once."""
+    def _read(self) -> ToolOutput:
+        """Return the parsed output of a tool, read once because it is small."""
         if self._output is None:
             try:
-                self._output = TOOLS[self.format](self.content.text(), self.problems)
-            except BrokenError as error:
+                self._output = TOOL_PARSERS[self.format](self.content.text(), self.problems)
+            except InvalidDocument as error:
                 self.problems.note(int(error.where or 0), "", error.sentence)
-                self._output = Output()
+                self._output = ToolOutput()
             self.skipped, self.notes = self._output.skipped, self._output.notes
         return self._output
 
 
-def reading_of(content: Content, format_: str = "") -> Reading:
-    """Return a file as one of the formats, '' finds out which; raises Invalid where it is none, or no text."""
+def open_format(content: ImportFile, format_: str = "") -> FormatReader:
+    """Return a file in one of the formats, detected for ''; raises Invalid if unknown, or not text."""
     if format_ and format_ not in FORMATS:
         raise Invalid(
             f"'{format_[:40]}' is no format of an import.", errors={"format": f"One of {', '.join(FORMATS)}."}
         )
-    return Reading(content, format_ or detect(content))
+    return FormatReader(content, format_ or detect_format(content))
 
 
-def detect(content: Content) -> str:
-    """Return which format a file is in; raises Invalid where it is none of them."""
+def detect_format(content: ImportFile) -> str:
+    """Detect the format of a file; raises Invalid if unknown."""
     text = content.head.decode("utf-8-sig", "replace")
-    for name, sign in SIGNS:
+    for name, sign in SIGNATURES:
         if sign.search(text):
             return name
     first = next((line for line in text.splitlines() if line.strip()), "")
     names = {cell.strip().strip('"').lower() for cell in first.split(",")}
-    if set(NEEDED) <= names:
+    if set(REQUIRED_COLUMNS) <= names:
         return "csv"
     what = "This JSON" if _is_json(text) else "This"
     raise Invalid(

@@ -1,4 +1,4 @@
-"""Logs of MLPerf Training: lines of ':::MLLOG' with JSON, between whatever else a training writes."""
+"""Logs of MLPerf Training: lines of ':::MLLOG' with JSON among other output of a training."""
 
 from __future__ import annotations
 
@@ -11,36 +11,42 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from benchmarks.records.found import Found, Output, results_of
-from benchmarks.records.problems import Problems
-from benchmarks.records.shapes import MOST_VALUES, RunLine, SeriesLine
-from benchmarks.runs.summary import Figure
-from benchmarks.strict import BrokenError, loads
+from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.schema import MAX_VALUES, RunLine, SeriesLine, ToolOutput, ToolRun, tool_results
+from benchmarks.runs.results import Statistic
+from core.strict_json import InvalidDocument, loads_strict
 from hostwire.training import Spec
 
-MARK: Final = ":::MLLOG"
+LOG_PREFIX: Final = ":::MLLOG"
 # The benchmarks of MLPerf by the names that this site's workloads have; others keep theirs.
-WORKLOADS: Final = {"resnet": "resnet50", "bert": "bert_large"}
-# With these a run begins; after a run's end they begin another one.
-BEGINS: Final = ("cache_clear", "init_start", "submission_benchmark", "run_start")
-DEVICES: Final = ("number_of_ranks", "num_ranks", "world_size", "num_gpus", "number_of_gpus")
-PLATFORM = re.compile(r"(\d{1,5})\s*x")
-WHOLE: Final = ("global_batch_size", "gradient_accumulation_steps", "seed", "train_samples", "eval_samples", *DEVICES)
-# Series by the key that they come from: name, and unit.
-SERIES: Final = {
+WORKLOAD_NAMES: Final = {"resnet": "resnet50", "bert": "bert_large"}
+# These events start a run; after a run's end they start another one.
+START_KEYS: Final = ("cache_clear", "init_start", "submission_benchmark", "run_start")
+DEVICE_COUNT_KEYS: Final = ("number_of_ranks", "num_ranks", "world_size", "num_gpus", "number_of_gpus")
+PLATFORM_PATTERN = re.compile(r"(\d{1,5})\s*x")
+INTEGER_KEYS: Final = (
+    "global_batch_size",
+    "gradient_accumulation_steps",
+    "seed",
+    "train_samples",
+    "eval_samples",
+    *DEVICE_COUNT_KEYS,
+)
+# Series by their MLPerf key: name, and unit.
+SERIES_KEYS: Final = {
     "eval_accuracy": ("eval/accuracy", ""), "eval_loss": ("eval/loss", ""), "train_loss": ("train/loss", ""),
     "throughput": ("train/samples_per_second", "1/s"), "train_step_time": ("train/step_seconds", "s"),
 }  # fmt: skip
 INTERVALS: Final = ("init", "run", "epoch", "block", "eval")
-# Fields of a specification that no log of this kind tells.
-ASSUMED: Final = ("steps", "precision", "gradient", "strategy", "loader_workers")
-KEPT: Final = 2000  # characters of a value that is kept as it is
-MOST_KEYS: Final = 500
+# Fields of a specification that are not in these logs.
+ASSUMED_FIELDS: Final = ("steps", "precision", "gradient", "strategy", "loader_workers")
+MAX_VALUE_LENGTH: Final = 2000  # characters of a value that is stored unchanged
+MAX_KEYS: Final = 500
 
 
 @dataclass
-class _Run:
-    """A run that is being read; times in seconds."""
+class _MlperfRun:
+    """A run while it is parsed; times in seconds."""
 
     line: int
     told: dict[str, Any] = field(default_factory=dict)
@@ -51,36 +57,36 @@ class _Run:
     status: str = ""
 
 
-def parse(text: str, problems: Problems) -> Output:
-    """Return the runs in a log. Lines that are no events are counted; events that cannot be used are named."""
-    output = Output()
-    run: _Run | None = None
+def parse(text: str, problems: ImportProblems) -> ToolOutput:
+    """Return the runs in a log. Other lines are counted; invalid events are reported as problems."""
+    output = ToolOutput()
+    run: _MlperfRun | None = None
     for number, line in enumerate(text.splitlines(), 1):
-        _, mark, rest = line.partition(MARK)
+        _, mark, rest = line.partition(LOG_PREFIX)
         if not mark:
             output.skipped += bool(line.strip())
             continue
-        event = _event(rest, number, problems)
+        event = _parse_event(rest, number, problems)
         if event is None:
             continue
         key, at, value, metadata = event
-        if run is not None and run.ended is not None and key in BEGINS:
-            _finish(run, output, problems)
+        if run is not None and run.ended is not None and key in START_KEYS:
+            _finish_run(run, output, problems)
             run = None
-        run = run or _Run(number)
-        _take(run, key, at, value, metadata, number, problems)
+        run = run or _MlperfRun(number)
+        _record_event(run, key, at, value, metadata, number, problems)
     if run is not None:
-        _finish(run, output, problems)
+        _finish_run(run, output, problems)
     else:
-        problems.note(0, "", f"There is no line with {MARK} in it.")
+        problems.note(0, "", f"There is no line with {LOG_PREFIX} in it.")
     return output
 
 
-def _event(text: str, number: int, problems: Problems) -> tuple[str, float, Any, dict[str, Any]] | None:
-    """Return key, time (Unix s), value and metadata of an event; None where it cannot be used."""
+def _parse_event(text: str, number: int, problems: ImportProblems) -> tuple[str, float, Any, dict[str, Any]] | None:
+    """Return key, time (Unix s), value and metadata of an event; None if it is invalid."""
     try:
-        event = loads(text.strip())
-    except BrokenError as error:
+        event = loads_strict(text.strip())
+    except InvalidDocument as error:
         problems.note(number, error.where, error.sentence)
         return None
     if not isinstance(event, dict):
@@ -97,30 +103,30 @@ def _event(text: str, number: int, problems: Problems) -> tuple[str, float, Any,
     return key, at / 1000, event.get("value"), metadata if isinstance(metadata, dict) else {}
 
 
-def _take(  # noqa: PLR0917 - one event, in the order of its members
-    run: _Run, key: str, at: float, value: Any, metadata: dict[str, Any], number: int, problems: Problems
+def _record_event(  # noqa: PLR0917 - one event, in the order of its members
+    run: _MlperfRun, key: str, at: float, value: Any, metadata: dict[str, Any], number: int, problems: ImportProblems
 ) -> None:
     if key == "tracked_stats" and isinstance(value, dict):
         for name, one in value.items():
-            if name in SERIES:
-                _sample(run, name, at, one, number, f"value.{name}", problems)
+            if name in SERIES_KEYS:
+                _record_sample(run, name, at, one, number, f"value.{name}", problems)
         return
-    if key in SERIES:
-        _sample(run, key, at, value, number, "value", problems)
+    if key in SERIES_KEYS:
+        _record_sample(run, key, at, value, number, "value", problems)
         return
     kind, _, edge = key.rpartition("_")
     if kind in INTERVALS and edge in {"start", "stop", "end"}:
-        _edge(run, kind, edge, at, metadata, number, problems)
+        _record_interval_edge(run, kind, edge, at, metadata, number, problems)
         return
-    if key in WHOLE and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53):
+    if key in INTEGER_KEYS and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53):
         problems.note(number, "value", f"{key} is a whole number, and this is '{str(value)[:40]}'.")
         return
-    if len(run.told) < MOST_KEYS and len(str(value)) <= KEPT:
+    if len(run.told) < MAX_KEYS and len(str(value)) <= MAX_VALUE_LENGTH:
         run.told[key] = value
 
 
-def _edge(  # noqa: PLR0917 - as above
-    run: _Run, kind: str, edge: str, at: float, metadata: dict[str, Any], number: int, problems: Problems
+def _record_interval_edge(  # noqa: PLR0917 - as above
+    run: _MlperfRun, kind: str, edge: str, at: float, metadata: dict[str, Any], number: int, problems: ImportProblems
 ) -> None:
     if edge == "start":
         run.open[kind] = at, number
@@ -139,31 +145,32 @@ def _edge(  # noqa: PLR0917 - as above
     run.series.setdefault(f"{kind}/seconds", []).append((at, at - begun[0]))
 
 
-def _sample(  # noqa: PLR0917 - as above
-    run: _Run, name: str, at: float, value: Any, number: int, where: str, problems: Problems
+def _record_sample(  # noqa: PLR0917 - as above
+    run: _MlperfRun, name: str, at: float, value: Any, number: int, where: str, problems: ImportProblems
 ) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value):
         problems.note(number, where, f"'{str(value)[:40]}' is no number.")
         return
-    run.series.setdefault(SERIES[name][0], []).append((at, float(value)))
+    run.series.setdefault(SERIES_KEYS[name][0], []).append((at, float(value)))
 
 
-def _finish(run: _Run, output: Output, problems: Problems) -> None:
+def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -> None:
     if run.began is None:
-        problems.note(run.line, "key", "There is no run_start: nothing tells when it began.")
+        problems.note(run.line, "key", "There is no run_start: its start time is unknown.")
         return
     benchmark = str(run.told.get("submission_benchmark", "") or "unknown")[:40]
-    workload = WORKLOADS.get(benchmark, benchmark)
+    workload = WORKLOAD_NAMES.get(benchmark, benchmark)
     spec = _spec(run, workload)
     if spec is None:
         output.notes.append(
-            f"Line {run.line}: the log does not say on how many devices its batch was, so that the run has no "
+            f"Line {run.line}: the log does not have the number of devices of its batch, so the run has no "
             "specification."
         )
     else:
         output.notes.append(
-            f"Line {run.line}: the log does not say the {', '.join(ASSUMED)}: the specification has what is usual here."
+            f"Line {run.line}: the log does not have the {', '.join(ASSUMED_FIELDS)}: "
+            "the specification has the defaults of this site."
         )
     if run.ended is None:
         output.notes.append(f"Line {run.line}: the log ends before the run: kept as failed.")
@@ -171,38 +178,33 @@ def _finish(run: _Run, output: Output, problems: Problems) -> None:
     name = f"mlperf {len(output.runs) + 1}"
     header = RunLine(
         id=name,
-        title=f"MLPerf {benchmark}{_by(run)}"[:200],
+        title=f"MLPerf {benchmark}{_submitter(run)}"[:200],
         workload=workload,
         provenance="measured",
         state="completed" if is_done else "failed",
         trouble="" if is_done else ("lost" if run.ended is None else "crash"),
         error="" if is_done else (f"Its status is '{run.status}'." if run.ended else "The log has no run_stop."),
-        source={} if spec is None else {"assumed": list(ASSUMED)},
-        spec={} if spec is None else _plain(spec),
+        source={} if spec is None else {"assumed": list(ASSUMED_FIELDS)},
+        spec={} if spec is None else msgspec.to_builtins(spec),
         spec_hash="" if spec is None else spec.hash,
         results=_results(run),
         started_at=datetime.fromtimestamp(run.began, UTC),
         ended_at=None if run.ended is None else datetime.fromtimestamp(run.ended, UTC),
     )
-    output.runs.append(Found(run.line, header, tuple(_samples(run, name))))
+    output.runs.append(ToolRun(run.line, header, tuple(_series_lines(run, name))))
 
 
-def _by(run: _Run) -> str:
+def _submitter(run: _MlperfRun) -> str:
     parts = (str(run.told.get(name) or "") for name in ("submission_org", "submission_platform"))
     words = ", ".join(part for part in parts if part)
     return f", {words}" if words else ""
 
 
-def _plain(spec: Spec) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(spec)
-    return plain
-
-
-def _spec(run: _Run, workload: str) -> Spec | None:
-    """Return what it did, where the log tells how its batch was shared out."""
+def _spec(run: _MlperfRun, workload: str) -> Spec | None:
+    """Return its specification, if the log has the distribution of its batch."""
     whole = run.told.get("global_batch_size")
-    ranks = next((run.told[name] for name in DEVICES if run.told.get(name)), None)
-    if ranks is None and (found := PLATFORM.search(str(run.told.get("submission_platform", "")))):
+    ranks = next((run.told[name] for name in DEVICE_COUNT_KEYS if run.told.get(name)), None)
+    if ranks is None and (found := PLATFORM_PATTERN.search(str(run.told.get("submission_platform", "")))):
         nodes = run.told.get("number_of_nodes", run.told.get("num_nodes", 1))
         ranks = int(found[1]) * (nodes if isinstance(nodes, int) and nodes > 0 else 1)
     accumulation = run.told.get("gradient_accumulation_steps") or 1
@@ -218,12 +220,12 @@ def _spec(run: _Run, workload: str) -> Spec | None:
     )  # fmt: skip
 
 
-def _samples(run: _Run, name: str) -> list[SeriesLine]:
-    units = dict(SERIES.values())
+def _series_lines(run: _MlperfRun, name: str) -> list[SeriesLine]:
+    units = dict(SERIES_KEYS.values())
     made = []
     for key, pairs in sorted(run.series.items()):
-        for first in range(0, len(pairs), MOST_VALUES):
-            part = pairs[first : first + MOST_VALUES]
+        for first in range(0, len(pairs), MAX_VALUES):
+            part = pairs[first : first + MAX_VALUES]
             made.append(
                 SeriesLine(
                     run=name, key=key, unit=units.get(key, "s"), source="mlperf", first=first,
@@ -233,26 +235,26 @@ def _samples(run: _Run, name: str) -> list[SeriesLine]:
     return made
 
 
-def _results(run: _Run) -> dict[str, Any]:
-    """Return medians, and what else the log tells by its keys."""
+def _results(run: _MlperfRun) -> dict[str, Any]:
+    """Return medians, and other values of the log by key."""
     tables: dict[str, Any] = {"mlperf": run.told}
     units: dict[str, str] = {}
     if run.ended is not None and run.began is not None:
         tables["run_seconds"], units["run_seconds"] = run.ended - run.began, "s"
-    for key, (series, unit) in SERIES.items():
+    for key, (series, unit) in SERIES_KEYS.items():
         if key.startswith("eval") and series in run.series:
             tables[key], units[key] = run.series[series][-1][1], unit
     losses = run.series.get("train/loss", [])
-    throughput = _figure(run.series.get("train/samples_per_second"), "1/s")
-    step = _figure(run.series.get("train/step_seconds"), "s")
+    throughput = _statistic(run.series.get("train/samples_per_second"), "1/s")
+    step = _statistic(run.series.get("train/step_seconds"), "s")
     whole = run.told.get("global_batch_size")
     if step is None and throughput is not None and whole and throughput.low > 0:
-        # The log tells one of the two; the other one follows from the batch.
-        step = Figure(
+        # The log has one of the two; the other follows from the batch.
+        step = Statistic(
             value=whole / throughput.value, low=whole / throughput.high, high=whole / throughput.low, unit="s",
             count=throughput.count,
         )  # fmt: skip
-    return results_of(
+    return tool_results(
         tables=tables,
         units=units,
         step_seconds=step,
@@ -262,8 +264,8 @@ def _results(run: _Run) -> dict[str, Any]:
     )
 
 
-def _figure(pairs: list[tuple[float, float]] | None, unit: str) -> Figure | None:
+def _statistic(pairs: list[tuple[float, float]] | None, unit: str) -> Statistic | None:
     if not pairs:
         return None
     low, middle, high = (float(one) for one in np.percentile([value for _, value in pairs], (5, 50, 95)))
-    return Figure(value=middle, low=low, high=high, unit=unit, count=len(pairs))
+    return Statistic(value=middle, low=low, high=high, unit=unit, count=len(pairs))

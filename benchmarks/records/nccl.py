@@ -1,4 +1,4 @@
-"""What nccl-tests print, as their table or as the file of -J: time and bandwidths of a collective by size."""
+"""Output of nccl-tests, as a table or as the file of -J: time and bandwidths of a collective by size."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.records.found import Found, Output, results_of, software_of
-from benchmarks.records.problems import Problems
-from benchmarks.records.shapes import RunLine
-from benchmarks.strict import BrokenError, loads
+from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
+from core.strict_json import InvalidDocument, loads_strict
 
 DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[([^\]]*)\] (.+?)\s*$")
 PROGRAM = re.compile(r"^# Collective test (?:starting|concluded): (?:\S*/)?(\w+)_perf")
@@ -18,27 +17,29 @@ COMMAND = re.compile(r"(?:^|[/\s])(\w+)_perf(?:\s|$)")
 AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(\S+)")
 BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d+)")
 VERSION = re.compile(r"nccl-library=(\d+)")
-HEAD = re.compile(r"^#\s+size\s+count\s+type\b")
-ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]")
+HEAD_PATTERN = re.compile(r"^#\s+size\s+count\s+type\b")
+ROW_PATTERN = re.compile(r"^\s*\d+\s+\d+\s+[a-z]")
 UNITS: Final = {"bytes": "B", "time": "µs", "algbw": "GB/s", "busbw": "GB/s", "wrong": ""}
-WAYS: Final = ("out_of_place", "in_place")
-# The names that columns have in the table and in the file.
-FIGURES: Final = {
+BUFFER_PLACEMENTS: Final = ("out_of_place", "in_place")
+# Names of columns in the table and in the file.
+COLUMN_NAMES: Final = {
     "time": "time", "cputime": "time", "cpu_time": "time", "algbw": "algbw", "alg_bw": "algbw", "busbw": "busbw",
     "bus_bw": "busbw", "#wrong": "wrong", "nwrong": "wrong", "error": "wrong",
 }  # fmt: skip
 
 
 @dataclass
-class _Table:
-    """A table that is being read: figures by way and name, and what is known of the test."""
+class _NcclTable:
+    """A table while it is parsed: figures by buffer placement and name, and the facts of the test."""
 
     line: int
     program: str = ""
     columns: tuple[str, ...] = ()
     sizes: list[int] = field(default_factory=list)
     figures: dict[str, dict[str, list[float | None]]] = field(
-        default_factory=lambda: {way: {name: [] for name in ("time", "algbw", "busbw", "wrong")} for way in WAYS}
+        default_factory=lambda: {
+            way: {name: [] for name in ("time", "algbw", "busbw", "wrong")} for way in BUFFER_PLACEMENTS
+        }
     )
     type: str = ""
     operation: str = ""
@@ -49,22 +50,22 @@ class _Table:
     nccl: str = ""
 
 
-def parse_table(text: str, problems: Problems) -> Output:
+def parse_table(text: str, problems: ImportProblems) -> ToolOutput:
     """Return a run for each table in the output."""
-    output = Output()
-    table = _Table(1)
+    output = ToolOutput()
+    table = _NcclTable(1)
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.strip() == "#":
             continue
-        if _told(line, number, table, problems):
+        if _parse_comment(line, number, table, problems):
             continue
-        if HEAD.match(line):
+        if HEAD_PATTERN.match(line):
             if table.sizes:
-                _finish(table, output)
-                table = _Table(number, devices=table.devices, host=table.host, nccl=table.nccl)
+                _finish_table(table, output)
+                table = _NcclTable(number, devices=table.devices, host=table.host, nccl=table.nccl)
             table.line, table.columns = number, tuple(line.lstrip("# ").split())
-        elif table.columns and ROW.match(line):
-            _row(line, number, table, problems)
+        elif table.columns and ROW_PATTERN.match(line):
+            _parse_row(line, number, table, problems)
         else:
             if program := COMMAND.search(line):
                 table.program = table.program or program[1]
@@ -74,55 +75,55 @@ def parse_table(text: str, problems: Problems) -> Output:
     elif not table.sizes:
         problems.note(table.line, "size", "The table has no rows.")
     else:
-        _finish(table, output)
+        _finish_table(table, output)
     return output
 
 
-def parse_json(text: str, problems: Problems) -> Output:
-    """Return the run that a file of -J tells of. The environment in it is left out: it may hold secrets."""
-    output = Output()
+def parse_json(text: str, problems: ImportProblems) -> ToolOutput:
+    """Return the run in a file of -J. Its environment is left out because it may contain secrets."""
+    output = ToolOutput()
     try:
-        whole = loads(text)
-    except BrokenError as error:
+        whole = loads_strict(text)
+    except InvalidDocument as error:
         problems.note(1, error.where, error.sentence)
         return output
     results, config = (whole.get("results"), whole.get("config", {})) if isinstance(whole, dict) else (None, {})
     if not isinstance(results, list) or not isinstance(config, dict):
         problems.note(1, "results", "It is missing, or no list: this is no file of nccl-tests.")
         return output
-    table = _Table(1)
-    _told_json(whole, config, table)
+    table = _NcclTable(1)
+    _parse_json_header(whole, config, table)
     for place, one in enumerate(results):
-        _result(one, f"results[{place}]", table, problems)
+        _parse_result(one, f"results[{place}]", table, problems)
     if not table.sizes:
         problems.note(1, "results", "There are no results in it.")
         return output
     if errors := whole.get("errors"):
         output.notes.append(f"NCCL says: {str(errors)[:200]}")
-    _finish(table, output)
+    _finish_table(table, output)
     return output
 
 
-def _told(line: str, number: int, table: _Table, problems: Problems) -> bool:
-    """Take in a line about the test; False where it is none."""
+def _parse_comment(line: str, number: int, table: _NcclTable, problems: ImportProblems) -> bool:
+    """Parse a line about the test; False if it is another line."""
     if device := DEVICE.match(line):
         table.devices[int(device[1])] = device[4]
         table.host = table.host or device[2]
     elif found := PROGRAM.match(line):
         table.program = found[1]
     elif found := AVERAGE.match(line):
-        table.average = _number(found[1], number, "Avg bus bandwidth", problems)
+        table.average = _parse_number(found[1], number, "Avg bus bandwidth", problems)
     elif found := BOUNDS.match(line):
         table.wrong = int(found[1][:15])
     elif found := VERSION.search(line):
-        table.nccl = _version(int(found[1][:9]))
+        table.nccl = _version_text(int(found[1][:9]))
     else:
         return False
     return True
 
 
-def _row(line: str, number: int, table: _Table, problems: Problems) -> None:
-    """Take in a row; the oldest versions have neither 'redop' nor 'root'."""
+def _parse_row(line: str, number: int, table: _NcclTable, problems: ImportProblems) -> None:
+    """Parse a row; the oldest versions have neither 'redop' nor 'root'."""
     columns, cells = list(table.columns), line.split()
     if "timestamp" in columns:
         columns.remove("timestamp")
@@ -136,39 +137,41 @@ def _row(line: str, number: int, table: _Table, problems: Problems) -> None:
     way = -1
     read: dict[tuple[str, str], float | None] = {}
     for name, cell in zip(columns, cells, strict=True):
-        figure = FIGURES.get(name)
+        figure = COLUMN_NAMES.get(name)
         if figure is None:
             continue
         way += figure == "time"
-        if way >= len(WAYS):
+        if way >= len(BUFFER_PLACEMENTS):
             break
-        read[WAYS[max(way, 0)], figure] = _number(cell, number, f"{WAYS[max(way, 0)]}.{name}", problems)
+        read[BUFFER_PLACEMENTS[max(way, 0)], figure] = _parse_number(
+            cell, number, f"{BUFFER_PLACEMENTS[max(way, 0)]}.{name}", problems
+        )
     told = dict(zip(columns, cells, strict=True))
     table.type, table.operation = told.get("type", ""), told.get("redop", "")
     table.sizes.append(int(cells[0][:18]))
-    for one in WAYS:
+    for one in BUFFER_PLACEMENTS:
         for figure in table.figures[one]:
             table.figures[one][figure].append(read.get((one, figure)))
 
 
-def _result(one: Any, where: str, table: _Table, problems: Problems) -> None:
+def _parse_result(one: Any, where: str, table: _NcclTable, problems: ImportProblems) -> None:
     size = one.get("size") if isinstance(one, dict) else None
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 10**18:
         problems.note(1, f"{where}.size", "It is missing, or no number of bytes.")
         return
     table.type, table.operation = str(one.get("type", ""))[:20], str(one.get("redop", ""))[:20]
     table.sizes.append(size)
-    for way in WAYS:
+    for way in BUFFER_PLACEMENTS:
         given = one.get(way)
         if given is not None and not isinstance(given, dict):
             problems.note(1, f"{where}.{way}", "It is no object.")
             given = None
-        told = {FIGURES[name]: value for name, value in (given or {}).items() if name in FIGURES}
+        told = {COLUMN_NAMES[name]: value for name, value in (given or {}).items() if name in COLUMN_NAMES}
         for figure, values in table.figures[way].items():
-            values.append(_number(told.get(figure, "N/A"), 1, f"{where}.{way}.{figure}", problems))
+            values.append(_parse_number(told.get(figure, "N/A"), 1, f"{where}.{way}.{figure}", problems))
 
 
-def _told_json(whole: dict[str, Any], config: dict[str, Any], table: _Table) -> None:
+def _parse_json_header(whole: dict[str, Any], config: dict[str, Any], table: _NcclTable) -> None:
     args = whole.get("args")
     first = str(args[0]) if isinstance(args, list) and args else ""
     if program := COMMAND.search(first):
@@ -179,7 +182,7 @@ def _told_json(whole: dict[str, Any], config: dict[str, Any], table: _Table) -> 
             table.devices[one["rank"]] = str(one.get("device_info", ""))[:200]
             table.host = table.host or str(one.get("hostname", ""))[:200]
     version = whole.get("nccl_version")
-    table.nccl = _version(version) if isinstance(version, int) else ""
+    table.nccl = _version_text(version) if isinstance(version, int) else ""
     for name, inner in (("average_bus_bandwidth", "bandwidth"), ("out_of_bounds", "count")):
         told = whole.get(name)
         value = told.get(inner) if isinstance(told, dict) else None
@@ -190,14 +193,14 @@ def _told_json(whole: dict[str, Any], config: dict[str, Any], table: _Table) -> 
                 table.average = float(value)
 
 
-def _finish(table: _Table, output: Output) -> None:
+def _finish_table(table: _NcclTable, output: ToolOutput) -> None:
     program = table.program or "collective"
     name = program if table.program else "all_reduce"
     if not table.program:
         output.notes.append("It does not say which collective this is: taken for all_reduce.")
     tables: dict[str, Any] = {"bytes": table.sizes}
     units = {"bytes": UNITS["bytes"]}
-    for way in WAYS:
+    for way in BUFFER_PLACEMENTS:
         for figure, values in table.figures[way].items():
             if any(value is not None for value in values):
                 tables[f"{figure}_{way}"] = values
@@ -216,13 +219,13 @@ def _finish(table: _Table, output: Output) -> None:
         title=f"nccl-tests {program}{f' on {table.host}' if table.host else ''}, {count}"[:200],
         state="failed" if table.wrong else "completed",
         error=f"{table.wrong} values were out of bounds." if table.wrong else "",
-        software=software_of(names, nccl=table.nccl),
-        results=results_of(tables=tables, units=units),
+        software=tool_software(names, nccl=table.nccl),
+        results=tool_results(tables=tables, units=units),
     )  # fmt: skip
-    output.runs.append(Found(table.line, header))
+    output.runs.append(ToolRun(table.line, header))
 
 
-def _number(cell: Any, line: int, where: str, problems: Problems) -> float | None:
+def _parse_number(cell: Any, line: int, where: str, problems: ImportProblems) -> float | None:
     if cell is None or (isinstance(cell, str) and cell.lower() in {"n/a", "nan"}):
         return None
     try:
@@ -235,7 +238,7 @@ def _number(cell: Any, line: int, where: str, problems: Problems) -> float | Non
     return None
 
 
-def _version(number: int) -> str:
+def _version_text(number: int) -> str:
     """Return 22005 as '2.20.5', and 2804 as '2.8.4'."""
     major = 10_000 if number >= 10_000 else 1000
     return f"{number // major}.{number % major // 100}.{number % 100}" if number > 0 else ""

@@ -1,4 +1,4 @@
-"""What `nvbandwidth -j` prints: matrices of bandwidth or latency, one a test."""
+"""Output of `nvbandwidth -j`: matrices of bandwidth or latency, one per test."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import math
 import re
 from typing import Any, Final
 
-from benchmarks.records.found import Found, Output, results_of, software_of
-from benchmarks.records.problems import Problems
-from benchmarks.records.shapes import RunLine
-from benchmarks.strict import BrokenError, loads
+from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
+from core.strict_json import InvalidDocument, loads_strict
 
 UNIT = re.compile(r"\(([^()\s]+)\)\s*$")
 DEVICE = re.compile(r"^(?:Device\s+)?\d+:\s*(.+?)(?:\s*\(([0-9a-fA-F:.]+)\))?(?::.*)?$")
 UNITS: Final = {"us": "µs"}
-DROPPED: Final = ("Waived", "Not Found")
+SKIPPED_STATUSES: Final = ("Waived", "Not Found")
 
 
-def parse(text: str, problems: Problems) -> Output:
-    """Return the one run that the output tells of; tests that did not pass are named in `notes`."""
-    output = Output()
+def parse(text: str, problems: ImportProblems) -> ToolOutput:
+    """Return the run in the output; tests that did not pass are named in `notes`."""
+    output = ToolOutput()
     begins = text.find("{")
     line = text.count("\n", 0, max(begins, 0)) + 1
     output.skipped = line - 1
     try:
-        whole = loads(text[begins:])
-    except BrokenError as error:
+        whole = loads_strict(text[begins:])
+    except InvalidDocument as error:
         problems.note(line, error.where, error.sentence)
         return output
     root = whole.get("nvbandwidth") if isinstance(whole, dict) else None
@@ -35,7 +34,7 @@ def parse(text: str, problems: Problems) -> Output:
     if error_text := root.get("error"):
         output.notes.append(f"nvbandwidth says: {str(error_text)[:200]}")
     tests = root.get("testcases")
-    within = _line_of(text, '"testcases"', line)
+    within = _line_number(text, '"testcases"', line)
     if not isinstance(tests, list):
         problems.note(within, "nvbandwidth.testcases", "It is missing, or no list.")
         return output
@@ -49,38 +48,44 @@ def parse(text: str, problems: Problems) -> Output:
         name = test["name"]
         if test.get("bandwidth_matrix") is None:
             status = str(test.get("status", ""))[:40]
-            if status not in DROPPED:
+            if status not in SKIPPED_STATUSES:
                 output.notes.append(f"{name[:80]} did not pass ({status or 'no status'}) and is left out.")
             output.skipped += 1
             continue
-        rows = _test(test, where, _line_of(text, f'"{name}"', within), problems)
+        rows = _parse_matrix(test, where, _line_number(text, f'"{name}"', within), problems)
         if rows is not None:
             unit = UNIT.search(str(test.get("bandwidth_description", "")))
             tables[name], units[name] = rows, UNITS.get(unit[1], unit[1]) if unit else "GB/s"
     if not tables:
         problems.note(0, "nvbandwidth.testcases", "No test in it passed: there is nothing to keep.")
         return output
-    names = _devices(root)
+    names = _device_names(root)
     is_host = not any("device_to_device" in name for name in tables)
     size = max(len(row) for rows in tables.values() for row in rows)
     on = f" on {root['Hostname']}" if isinstance(root.get("Hostname"), str) else ""
     header = RunLine(
-        id="nvbandwidth", title=f"nvbandwidth{on}, {size} GPU{'' if size == 1 else 's'}"[:200],
-        workload="host_copy" if is_host else "gpu_bandwidth", provenance="measured",
-        software=software_of(
-            names, driver=str(root.get("Driver Version", ""))[:100], cuda=_cuda(root.get("CUDA Runtime Version")),
+        id="nvbandwidth",
+        title=f"nvbandwidth{on}, {size} GPU{'' if size == 1 else 's'}"[:200],
+        workload="host_copy" if is_host else "gpu_bandwidth",
+        provenance="measured",
+        software=tool_software(
+            names,
+            driver=str(root.get("Driver Version", ""))[:100],
+            cuda=_cuda_version(root.get("CUDA Runtime Version")),
             libraries={"nvbandwidth": str(root["version"])[:100]} if root.get("version") else {},
         ),
-        results=results_of(tables=tables, units=units),
-    )  # fmt: skip
-    output.runs.append(Found(line, header))
+        results=tool_results(tables=tables, units=units),
+    )
+    output.runs.append(ToolRun(line, header))
     if not names:
         output.notes.append("It does not name the GPUs.")
     return output
 
 
-def _test(test: dict[str, Any], where: str, line: int, problems: Problems) -> list[list[float | None]] | None:
-    """Return the matrix of a test, None where something is wrong with it."""
+def _parse_matrix(
+    test: dict[str, Any], where: str, line: int, problems: ImportProblems
+) -> list[list[float | None]] | None:
+    """Return the matrix of a test, None if it is invalid."""
     matrix = test["bandwidth_matrix"]
     if not isinstance(matrix, list) or not matrix or not all(isinstance(row, list) and row for row in matrix):
         problems.note(line, f"{where}.bandwidth_matrix", "A matrix is a list of rows, none of them empty.")
@@ -91,12 +96,12 @@ def _test(test: dict[str, Any], where: str, line: int, problems: Problems) -> li
         if len(row) != len(matrix[0]):
             problems.note(line, place, f"It has {len(row)} values, and the first row {len(matrix[0])}.")
             return None
-        rows.append([_cell(cell, f"{place}[{at}]", line, problems) for at, cell in enumerate(row)])
+        rows.append([_parse_cell(cell, f"{place}[{at}]", line, problems) for at, cell in enumerate(row)])
     return rows
 
 
-def _cell(cell: Any, where: str, line: int, problems: Problems) -> float | None:
-    """Return a value of a matrix: a number or its text; None for 'N/A', which a device has with itself."""
+def _parse_cell(cell: Any, where: str, line: int, problems: ImportProblems) -> float | None:
+    """Return a value of a matrix: a number or its text; None for 'N/A', on the diagonal."""
     if cell == "N/A":
         return None
     try:
@@ -109,7 +114,7 @@ def _cell(cell: Any, where: str, line: int, problems: Problems) -> float | None:
     return None
 
 
-def _devices(root: dict[str, Any]) -> list[str]:
+def _device_names(root: dict[str, Any]) -> list[str]:
     listed = root.get("GPU Device list", root.get("GPU Device info", []))
     if isinstance(listed, dict):
         listed = list(listed.values())
@@ -119,13 +124,13 @@ def _devices(root: dict[str, Any]) -> list[str]:
     return [one[1][:200] for one in found if one]
 
 
-def _cuda(number: Any) -> str:
+def _cuda_version(number: Any) -> str:
     """Return 12040 as '12.4'."""
     if not isinstance(number, int):
         return str(number or "")[:40]
     return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else ""
 
 
-def _line_of(text: str, what: str, otherwise: int) -> int:
+def _line_number(text: str, what: str, otherwise: int) -> int:
     place = text.find(what)
     return text.count("\n", 0, place) + 1 if place >= 0 else otherwise

@@ -1,4 +1,4 @@
-"""What p2pBandwidthLatencyTest of the CUDA samples prints: matrices of bandwidth and latency between GPUs."""
+"""Output of p2pBandwidthLatencyTest of the CUDA samples: matrices of bandwidth and latency between GPUs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from benchmarks.records.found import Found, Output, results_of, software_of
-from benchmarks.records.problems import Problems
-from benchmarks.records.shapes import RunLine
+from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
 
 DEVICE = re.compile(r"^Device:\s*(\d+),\s*(.+?),\s*pciBusID:\s*([0-9a-fA-F]+)")
 BANDWIDTH = re.compile(r"^(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth(?: \(P2P Writes\))? Matrix \((\S+)\)")
@@ -21,7 +20,7 @@ UNITS = {"us": "µs"}
 
 @dataclass
 class _Matrix:
-    """A matrix that is being read; `columns` is None before its head."""
+    """A matrix while it is parsed; `columns` is None before its header."""
 
     name: str
     title: str
@@ -35,28 +34,28 @@ class _Matrix:
         return self.columns is not None and len(self.rows) == len(self.columns)
 
 
-def parse(text: str, problems: Problems) -> Output:
-    """Return the one run that the output tells of. A matrix that is cut off or uneven is named by line and row."""
-    output = Output()
+def parse(text: str, problems: ImportProblems) -> ToolOutput:
+    """Return the run in the output. An incomplete matrix is reported with line and row."""
+    output = ToolOutput()
     names: dict[int, str] = {}
     matrices: list[_Matrix] = []
     current: _Matrix | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        if title := _title(line, number):
-            _refuse_open(current, problems)
+        if title := _parse_title(line, number):
+            _note_incomplete(current, problems)
             current = title
             matrices.append(current)
         elif device := DEVICE.match(line.strip()):
             names[int(device[1])] = device[2]
         elif current is not None and (head := HEAD.match(line)):
-            current = _headed(current, head, number, matrices, problems)
+            current = _start_matrix(current, head, number, matrices, problems)
         elif current is not None and current.columns is not None and not current.is_whole and ROW.match(line):
-            _row(current, line, number, problems)
+            _parse_row(current, line, number, problems)
         else:
             output.skipped += 1
-    _refuse_open(current, problems)
+    _note_incomplete(current, problems)
     kept = [one for one in matrices if one.name != "connectivity" and one.is_whole]
     if not kept:
         problems.note(0, "", "There is no matrix of bandwidth or latency in it.")
@@ -64,18 +63,18 @@ def parse(text: str, problems: Problems) -> Output:
     header = RunLine(
         id="p2pBandwidthLatencyTest", title=f"p2pBandwidthLatencyTest, {len(kept[0].rows)} GPUs",
         workload="gpu_bandwidth", provenance="measured",
-        software=software_of([names.get(one, "") for one in kept[0].columns or []]),
-        results=results_of(
+        software=tool_software([names.get(one, "") for one in kept[0].columns or []]),
+        results=tool_results(
             tables={one.name: one.rows for one in kept}, units={one.name: one.unit for one in kept}
         ),
     )  # fmt: skip
-    output.runs.append(Found(kept[0].line, header))
+    output.runs.append(ToolRun(kept[0].line, header))
     if not names:
         output.notes.append("It does not name the GPUs.")
     return output
 
 
-def _title(line: str, number: int) -> _Matrix | None:
+def _parse_title(line: str, number: int) -> _Matrix | None:
     plain = line.strip()
     if found := BANDWIDTH.match(plain):
         name = f"{found[1].lower()}directional_bandwidth_p2p_{found[2].lower()}"
@@ -85,13 +84,15 @@ def _title(line: str, number: int) -> _Matrix | None:
     return _Matrix("connectivity", plain, "", number) if CONNECTIVITY.match(plain) else None
 
 
-def _headed(current: _Matrix, head: re.Match[str], number: int, matrices: list[_Matrix], problems: Problems) -> _Matrix:
-    """Return the matrix that a head begins: latencies have one by the GPU's clock, and one by the CPU's."""
+def _start_matrix(
+    current: _Matrix, head: re.Match[str], number: int, matrices: list[_Matrix], problems: ImportProblems
+) -> _Matrix:
+    """Return the matrix that a header starts: latencies have one by the GPU's clock, and one by the CPU's."""
     columns = [int(one) for one in head[2].split()]
     by = head[1].lower()
     if by in {"gpu", "cpu"}:
-        _refuse_open(current if current.columns is not None else None, problems)
-        # The second of the two is what a launch takes by the CPU's clock: no latency between GPUs.
+        _note_incomplete(current if current.columns is not None else None, problems)
+        # The second is the launch time by the CPU's clock, not a latency between GPUs.
         name = current.name if by == "gpu" else current.name.replace("latency", "cpu_clock")
         made = _Matrix(name, f"{current.title}, {head[1]}", current.unit, number, columns)
         if current.columns is None:
@@ -102,7 +103,7 @@ def _headed(current: _Matrix, head: re.Match[str], number: int, matrices: list[_
     return current
 
 
-def _row(matrix: _Matrix, line: str, number: int, problems: Problems) -> None:
+def _parse_row(matrix: _Matrix, line: str, number: int, problems: ImportProblems) -> None:
     place, *cells = line.split()
     columns = matrix.columns or []
     where = f"{matrix.title}, row {place}"
@@ -124,6 +125,6 @@ def _row(matrix: _Matrix, line: str, number: int, problems: Problems) -> None:
     matrix.rows.append(values)
 
 
-def _refuse_open(matrix: _Matrix | None, problems: Problems) -> None:
+def _note_incomplete(matrix: _Matrix | None, problems: ImportProblems) -> None:
     if matrix is not None and not matrix.is_whole:
         problems.note(matrix.line, matrix.title, "The matrix is not whole: rows are missing.")

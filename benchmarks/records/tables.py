@@ -1,7 +1,7 @@
 """Records as CSV in long form, one row a value, and as a table of many runs; safe to open in a spreadsheet.
 
-The first row of each run has all that is no sample in its last column, so that the file can be imported again. A log is
-no table: it is in JSON Lines alone.
+The first row of each run has its header in its last column, so that the file can be imported again. Logs are only
+exported as JSON Lines.
 """
 
 from __future__ import annotations
@@ -14,18 +14,27 @@ from typing import Final
 
 import msgspec
 
-from accounts.sheets import FORMULA_BEGINS, lines
-from benchmarks.records.content import LONGEST_LINE, Content
-from benchmarks.records.problems import Problems
-from benchmarks.records.reading import Reader
-from benchmarks.records.shapes import VALUES_A_LINE, EndLine, Line, RunLine, SeriesLine
-from benchmarks.records.writing import header_of, samples_of
+from benchmarks.records.import_files import MAX_LINE_BYTES, ImportFile, ImportProblems
+from benchmarks.records.jsonl import RecordReader, run_header, run_series_lines
+from benchmarks.records.schema import VALUES_A_LINE, EndLine, RecordLine, RunLine, SeriesLine
 from benchmarks.runs.models import Run
-from benchmarks.runs.summary import Figure, Summary
-from benchmarks.strict import BrokenError, loads, shaped
+from benchmarks.runs.results import Statistic, Summary
+from core.downloads import FORMULA_BEGINS, csv_table
+from core.strict_json import InvalidDocument, convert_value, loads_strict
 
-COLUMNS: Final = ("run", "workload", "provenance", "series", "unit", "source", "interval", "at", "value", "record")
-NEEDED: Final = ("run", "series", "value")
+SAMPLE_COLUMNS: Final = (
+    "run",
+    "workload",
+    "provenance",
+    "series",
+    "unit",
+    "source",
+    "interval",
+    "at",
+    "value",
+    "record",
+)
+REQUIRED_COLUMNS: Final = ("run", "series", "value")
 SUMMARY_COLUMNS: Final = (
     "run", "title", "workload", "preset", "provenance", "provenance_where_measured", "state", "host", "spec_hash",
     "devices", "batch_a_device", "global_batch", "precision", "strategy", "started_at", "ended_at",
@@ -36,32 +45,32 @@ SUMMARY_COLUMNS: Final = (
 
 def samples_csv(runs: Iterable[Run]) -> Iterator[str]:
     """Yield the lines of a table of all values of runs."""
-    yield from lines(COLUMNS, (row for run in runs for row in _sample_rows(run)))
+    yield from csv_table(SAMPLE_COLUMNS, (row for run in runs for row in _sample_rows(run)))
 
 
 def summary_csv(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield the lines of a table of runs: what they did, and medians of what was recorded, in SI units."""
-    yield from lines(SUMMARY_COLUMNS, (_summary_row(run) for run in runs))
+    """Yield the lines of a table of runs: their specifications, and medians of their recorded values, in SI units."""
+    yield from csv_table(SUMMARY_COLUMNS, (_summary_row(run) for run in runs))
 
 
-def csv_lines(content: Content, problems: Problems) -> Iterator[tuple[int, Line]]:
+def read_csv_lines(content: ImportFile, problems: ImportProblems) -> Iterator[tuple[int, RecordLine]]:
     """Yield the lines of the records in a CSV file, with the numbers of their rows."""
-    reader = Reader(problems)
+    reader = RecordReader(problems)
     try:
-        for number, line in _Table(problems).lines(content):
+        for number, line in _CsvReader(problems).lines(content):
             taken = reader.checked(number, line)
             if taken is not None:
                 yield number, taken
-    except BrokenError as error:
+    except InvalidDocument as error:
         problems.note(int(error.where or 0), "", error.sentence)
 
 
 def _sample_rows(run: Run) -> Iterator[tuple[object, ...]]:
     about = (str(run.pk), run.workload, run.provenance)
-    record = msgspec.json.encode(header_of(run)).decode()
-    for line in samples_of(run):
+    record = msgspec.json.encode(run_header(run)).decode()
+    for line in run_series_lines(run):
         series = (line.key, line.unit, line.source, line.interval)
-        # A row without time and value tells that there is a series.
+        # A row without time and value declares a series.
         for at, value in zip(line.at, line.values, strict=True) if line.at else [(None, None)]:
             yield (*about, *series, at, value, record)
             record = ""
@@ -75,23 +84,42 @@ def _summary_row(run: Run) -> tuple[object, ...]:
     batch = spec.get("devices", 0) * spec.get("batch", 0) * spec.get("accumulation", 1)
     step = found.step_seconds
     return (
-        str(run.pk), run.title, run.workload, run.preset, run.provenance, run.source.get("provenance", ""), run.state,
-        run.topology.get("host", ""), run.spec_hash, spec.get("devices"), spec.get("batch"), batch or None,
-        spec.get("precision"), spec.get("strategy"),
+        str(run.pk),
+        run.title,
+        run.workload,
+        run.preset,
+        run.provenance,
+        run.source.get("provenance", ""),
+        run.state,
+        run.topology.get("host", ""),
+        run.spec_hash,
+        spec.get("devices"),
+        spec.get("batch"),
+        batch or None,
+        spec.get("precision"),
+        spec.get("strategy"),
         *(one.isoformat() if one else None for one in (run.started_at, run.ended_at)),
-        _value(step), step.low if step else None, step.high if step else None, _value(found.samples_per_second),
-        _value(found.exposed_seconds), _value(found.pcie), _value(readings.get("utilisation")),
-        _value(readings.get("memory_used")), _value(readings.get("cpu")), _value(readings.get("memory")),
-        found.first_loss, found.last_loss,
-    )  # fmt: skip
+        _statistic_value(step),
+        step.low if step else None,
+        step.high if step else None,
+        _statistic_value(found.samples_per_second),
+        _statistic_value(found.exposed_seconds),
+        _statistic_value(found.pcie),
+        _statistic_value(readings.get("utilisation")),
+        _statistic_value(readings.get("memory_used")),
+        _statistic_value(readings.get("cpu")),
+        _statistic_value(readings.get("memory")),
+        found.first_loss,
+        found.last_loss,
+    )
 
 
-def _value(figure: Figure | None) -> float | None:
+def _statistic_value(figure: Statistic | None) -> float | None:
     return figure.value if figure else None
 
 
 @dataclass
-class _Group:
+class _RunRows:
     """The rows of one run."""
 
     id: str
@@ -102,19 +130,19 @@ class _Group:
     values: list[float | None] | None = None
 
 
-class _Table:
+class _CsvReader:
     """A CSV file, row by row."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: ImportProblems) -> None:
         self.problems = problems
         self.number = 0
         self.columns: tuple[str, ...] = ()
         self.counts: dict[str, int] = {}
 
-    def lines(self, content: Content) -> Iterator[tuple[int, Line]]:
+    def lines(self, content: ImportFile) -> Iterator[tuple[int, RecordLine]]:
         """Yield the lines of the records in it."""
-        csv.field_size_limit(LONGEST_LINE)
-        group: _Group | None = None
+        csv.field_size_limit(MAX_LINE_BYTES)
+        group: _RunRows | None = None
         for row in self._rows(content):
             cells = dict(zip(self.columns, row, strict=True))
             if group is None or cells["run"] != group.id:
@@ -125,7 +153,7 @@ class _Table:
                 header = self._header(cells, content)
                 if header is None:
                     return
-                group = _Group(cells["run"])
+                group = _RunRows(cells["run"])
                 yield self.number, header
             sample = self._sample(cells)
             if sample is None:
@@ -142,8 +170,8 @@ class _Table:
             yield from self._flushed(group)
             yield self.number, EndLine(run=group.id, lines=group.lines)
 
-    def _rows(self, content: Content) -> Iterator[list[str]]:
-        """Yield the rows after the head, each with as many cells."""
+    def _rows(self, content: ImportFile) -> Iterator[list[str]]:
+        """Yield the rows after the header, each with the same number of cells."""
         table = csv.reader(self._texts(content), strict=True)
         try:
             for row in table:
@@ -152,47 +180,47 @@ class _Table:
                 elif len(row) != len(self.columns):
                     self.problems.note(self.number, "", f"The row has {len(row)} cells, the head {len(self.columns)}.")
                 else:
-                    yield [plain(cell) for cell in row]
+                    yield [unescape_cell(cell) for cell in row]
         except csv.Error as error:
-            raise BrokenError(f"This is no CSV: {error}.", str(self.number)) from error
+            raise InvalidDocument(f"This is no CSV: {error}.", str(self.number)) from error
 
-    def _texts(self, content: Content) -> Iterator[str]:
+    def _texts(self, content: ImportFile) -> Iterator[str]:
         for number, text in content.lines():
             self.number = number
             yield text
 
     def _head(self, row: list[str]) -> None:
         names = tuple(one.strip().lower() for one in row)
-        for name in NEEDED:
+        for name in REQUIRED_COLUMNS:
             if name not in names:
-                raise BrokenError(f"There is no column '{name}'.", str(self.number))
+                raise InvalidDocument(f"There is no column '{name}'.", str(self.number))
         for name in names:
-            if name not in COLUMNS or names.count(name) > 1:
-                known = ", ".join(COLUMNS)
-                raise BrokenError(
+            if name not in SAMPLE_COLUMNS or names.count(name) > 1:
+                known = ", ".join(SAMPLE_COLUMNS)
+                raise InvalidDocument(
                     f"The column '{name[:40]}' is unknown or comes twice; known are {known}.", str(self.number)
                 )
         self.columns = names
 
-    def _header(self, cells: dict[str, str], content: Content) -> RunLine | None:
-        """Return the header of a run; None where it is wrong: what follows it cannot be told apart."""
+    def _header(self, cells: dict[str, str], content: ImportFile) -> RunLine | None:
+        """Return the header of a run; None if it is invalid, so that its rows are skipped."""
         try:
             if text := cells.get("record", ""):
-                header: RunLine = shaped(loads(text), RunLine)
+                header: RunLine = convert_value(loads_strict(text), RunLine)
                 return msgspec.structs.replace(header, id=cells["run"])
             plainly = {
                 "kind": "run", "id": cells["run"] or "1", "provenance": cells.get("provenance") or "measured",
                 "title": (cells["run"] or content.name or "Values of a table")[:200],
                 "workload": cells.get("workload") or "command",
             }  # fmt: skip
-            made: RunLine = shaped(plainly, RunLine)
+            made: RunLine = convert_value(plainly, RunLine)
             return made
-        except BrokenError as error:
+        except InvalidDocument as error:
             self.problems.note(self.number, error.where or "record", error.sentence)
             return None
 
     def _sample(self, cells: dict[str, str]) -> tuple[float | None, float | None, float] | None:
-        """Return time, value and interval of a row; None where it has none, or something is wrong with it."""
+        """Return time, value and interval of a row; None if it has none, or is invalid."""
         if not cells["series"]:
             if any(cells.get(name) for name in ("at", "value")):
                 self.problems.note(self.number, "series", "A value belongs to a series, and none is named.")
@@ -200,13 +228,13 @@ class _Table:
         found: list[float | None] = []
         for name in ("at", "value", "interval"):
             try:
-                found.append(number_of(cells.get(name, "")))
-            except BrokenError as error:
+                found.append(parse_number(cells.get(name, "")))
+            except InvalidDocument as error:
                 self.problems.note(self.number, name, error.sentence)
                 return None
         return found[0], found[1], found[2] or 0.0
 
-    def _flushed(self, group: _Group) -> Iterator[tuple[int, Line]]:
+    def _flushed(self, group: _RunRows) -> Iterator[tuple[int, RecordLine]]:
         if group.at is None or group.values is None:
             return
         first = self.counts.get(group.key, 0)
@@ -220,28 +248,28 @@ class _Table:
             "first": first, "at": at, "values": values,
         }  # fmt: skip
         try:
-            line: SeriesLine = shaped(plainly, SeriesLine)
-        except BrokenError as error:
+            line: SeriesLine = convert_value(plainly, SeriesLine)
+        except InvalidDocument as error:
             column = "series" if error.where == "key" else error.where
             self.problems.note(self.number, column, error.sentence)
         else:
             yield self.number, line
 
 
-def plain(cell: str) -> str:
-    """Return a cell as it was before it was made safe for spreadsheets."""
+def unescape_cell(cell: str) -> str:
+    """Return a cell without its escape for spreadsheets."""
     rest = cell[1:] if cell.startswith("'") else ""
     return rest if rest.lstrip(" ").startswith(FORMULA_BEGINS) else cell
 
 
-def number_of(text: str) -> float | None:
-    """Return a number, None for an empty text; raises BrokenError for anything else."""
+def parse_number(text: str) -> float | None:
+    """Return a number, None for an empty text; raises InvalidDocument for anything else."""
     if not text.strip():
         return None
     try:
         number = float(text)
     except ValueError as error:
-        raise BrokenError(f"'{text[:40]}' is no number.") from error
+        raise InvalidDocument(f"'{text[:40]}' is no number.") from error
     if not math.isfinite(number):
-        raise BrokenError(f"{text[:40]} is no number; leave the cell empty where there is no value.")
+        raise InvalidDocument(f"{text[:40]} is no number; leave the cell empty where there is no value.")
     return number

@@ -1,4 +1,4 @@
-"""Pages of records: exports, and imports by way of a look at what a file would become."""
+"""Pages of records: exports, and imports with a preview."""
 
 from __future__ import annotations
 
@@ -14,136 +14,162 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
-from benchmarks.records.content import LARGEST, TOO_LARGE, Content
-from benchmarks.records.exporting import Wanted, records_download, run_named
 from benchmarks.records.formats import FORMATS
-from benchmarks.records.importing import Checked, Imported, records_check, records_import
-from benchmarks.records.staging import forget, staged, staged_again
-from falconweb.errors import FalconWebError, NotFound
+from benchmarks.records.import_files import (
+    BODY_LIMIT,
+    MAX_UPLOAD_BYTES,
+    TOO_LARGE_SENTENCE,
+    ImportFile,
+    stage_file,
+    staged_file_delete,
+    staged_file_get,
+)
+from benchmarks.records.services import (
+    ExportFilter,
+    ImportCheck,
+    ImportResult,
+    finished_run_get,
+    records_check,
+    records_download,
+    records_import,
+)
+from core.errors import FalconWebError, NotFound
 
-LONGEST_NAME: Final = 200
-MOST_SHOWN: Final = 100
-MOST_TEXT: Final = 200_000
+MAX_NAME_LENGTH: Final = 200
+MAX_SHOWN: Final = 100
+MAX_TEXT_SHOWN: Final = 200_000
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="runs:runs", not_judged=NO_PAGE)
 def run_jsonl(request: HttpRequest, pk: uuid.UUID) -> HttpResponseBase:
     """Send the whole record of a run as JSON Lines."""
-    return _of_one(request, pk, "jsonl")
+    return _download_run(request, pk, "jsonl")
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="runs:runs", not_judged=NO_PAGE)
 def run_csv(request: HttpRequest, pk: uuid.UUID) -> HttpResponseBase:
     """Send all samples of a run as CSV."""
-    return _of_one(request, pk, "csv")
+    return _download_run(request, pk, "csv")
 
 
 @require_GET
+@declare(Audience.EVERYBODY, section="runs:runs", not_judged=NO_PAGE)
 def runs_jsonl(request: HttpRequest) -> HttpResponseBase:
     """Send the records of runs as JSON Lines: `run` names some, else a filter."""
-    return records_download(person=person_of(request), wanted=_wanted(request), kind="jsonl")
+    return records_download(person=person_of(request), wanted=_export_filter(request), kind="jsonl")
 
 
 @require_GET
+@declare(Audience.EVERYBODY, section="runs:runs", not_judged=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Send the results of runs as CSV, a row a run; all their samples with `as=samples`."""
     kind = "csv" if request.GET.get("as") == "samples" else "summary"
-    return records_download(person=person_of(request), wanted=_wanted(request), kind=kind)
+    return records_download(person=person_of(request), wanted=_export_filter(request), kind=kind)
 
 
 @require_http_methods(["GET", "POST"])
+@declare(
+    Audience.EVERYBODY,
+    audited_as=Action.RECORDS_IMPORT,
+    menu_entry=MenuEntry("Import", "Benchmarks", 7),
+    body_limit=BODY_LIMIT,
+)
 def record_import(request: HttpRequest) -> HttpResponse:
-    """Show the form; POST `file` or `text` shows what it would become, with `make` it becomes that."""
+    """Show the form; POST `file` or `text` previews the import, with `make` it is imported."""
     person = person_of(request)
     if request.method != "POST":
-        return _page(request, person, {})
+        return _render_page(request, person, {})
     chosen: dict[str, Any] = {"format": request.POST.get("format", "")}
     try:
-        content, shown = _given(request, person)
+        content, shown = _submitted_file(request, person)
         chosen |= shown
         if "make" in request.POST:
             imported = records_import(person=person, content=content, format=chosen["format"])
-            forget(content)
-            return _done(request, imported)
+            staged_file_delete(content)
+            return _redirect_imported(request, imported)
         checked = records_check(person=person, content=content, format=chosen["format"])
     except FalconWebError as error:
         if error.status not in {400, 404, 413}:
             raise
         refused = {"refused": error.sentence, "found": error.details.get("problems", [])}
-        return _page(request, person, {**chosen, **refused}, status=400 if error.status == 404 else error.status)
-    return _page(request, person, {**chosen, **_shown(checked)}, status=400 if checked.problems else 200)
+        return _render_page(request, person, {**chosen, **refused}, status=400 if error.status == 404 else error.status)
+    return _render_page(request, person, {**chosen, **_check_context(checked)}, status=400 if checked.problems else 200)
 
 
-def _of_one(request: HttpRequest, pk: uuid.UUID, kind: str) -> HttpResponseBase:
+def _download_run(request: HttpRequest, pk: uuid.UUID, kind: str) -> HttpResponseBase:
     person = person_of(request)
-    run = run_named(person, pk)
+    run = finished_run_get(person, pk)
     name = f"{slugify(run.title)[:60] or 'run'}-{str(run.pk)[:8]}"
-    return records_download(person=person, wanted=Wanted(runs=(str(pk),)), kind=kind, name=name)
+    return records_download(person=person, wanted=ExportFilter(runs=(str(pk),)), kind=kind, name=name)
 
 
-def _wanted(request: HttpRequest) -> Wanted:
+def _export_filter(request: HttpRequest) -> ExportFilter:
     given = request.GET
-    return Wanted(
+    return ExportFilter(
         runs=tuple(given.getlist("run")), sweep=given.get("sweep", ""), workload=given.get("workload", ""),
         provenance=given.get("provenance", ""),
     )  # fmt: skip
 
 
-def _given(request: HttpRequest, person: User) -> tuple[Content, dict[str, Any]]:
-    """Return what is to be imported: a file before a text, and both before what was looked at already."""
-    name = _printable(request.POST.get("name", ""))
+def _submitted_file(request: HttpRequest, person: User) -> tuple[ImportFile, dict[str, Any]]:
+    """Return the content to import: a file before a text, and both before the previewed content."""
+    name = _printable_name(request.POST.get("name", ""))
     file, text = request.FILES.get("file"), request.POST.get("text", "")
     if file is None and not text.strip():
         token = request.POST.get("staged", "")
         if not token:
             raise NotFound("Choose a file, or paste its text.")
-        return staged_again(person, token, name), {"staged": token, "name": name}
+        return staged_file_get(person, token, name), {"staged": token, "name": name}
     parts: Iterable[bytes]
     if file is not None:
-        name, parts = _printable(file.name or ""), file.chunks()
+        name, parts = _printable_name(file.name or ""), file.chunks()
     else:
-        # Browsers send every line break of a form as two characters.
+        # Browsers send each line break of a form as two characters.
         text = text.replace("\r\n", "\n")
         name, parts = "", [text.encode("utf-8", "surrogatepass")]
-    token, content = staged(person, parts, name)
-    # What was pasted is given back, to be mended in place.
-    return content, {"staged": token, "name": name, "text": text if file is None and len(text) < MOST_TEXT else ""}
+    token, content = stage_file(person, parts, name)
+    # Pasted text is shown again so that it can be corrected.
+    return content, {"staged": token, "name": name, "text": text if file is None and len(text) < MAX_TEXT_SHOWN else ""}
 
 
-def _printable(name: str) -> str:
-    return "".join(one for one in name if one.isprintable())[:LONGEST_NAME]
+def _printable_name(name: str) -> str:
+    return "".join(one for one in name if one.isprintable())[:MAX_NAME_LENGTH]
 
 
-def _shown(checked: Checked) -> dict[str, Any]:
+def _check_context(checked: ImportCheck) -> dict[str, Any]:
     return {
         "checked": checked,
-        "rows": checked.runs[:MOST_SHOWN],
-        "left_out": max(0, len(checked.runs) - MOST_SHOWN),
+        "rows": checked.runs[:MAX_SHOWN],
+        "left_out": max(0, len(checked.runs) - MAX_SHOWN),
         "known": len(checked.runs) - len(checked.new),
     }
 
 
-def _done(request: HttpRequest, imported: Imported) -> HttpResponse:
+def _redirect_imported(request: HttpRequest, imported: ImportResult) -> HttpResponse:
     new, known = imported.new, imported.known
     if new:
         count = f"{len(new)} run was" if len(new) == 1 else f"{len(new)} runs were"
         rest = f" {len(known)} of the file {'was' if len(known) == 1 else 'were'} here already." if known else ""
         messages.success(request, f"{count} imported.{rest}")
     else:
-        messages.info(request, "Nothing was imported: all of the file was here already.")
+        messages.info(request, "Nothing was imported: everything in the file exists already.")
     if len(imported.runs) == 1:
         return redirect("runs:run", pk=imported.runs[0][0].pk)
     return redirect("runs:runs")
 
 
-def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
+def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
     context = {
         **found,
         "formats": FORMATS.items(),
         "may_import": person.may_compose,
-        "largest": LARGEST // 2**20,
-        "largest_bytes": LARGEST,
-        "too_large": TOO_LARGE,
+        "largest": MAX_UPLOAD_BYTES // 2**20,
+        "largest_bytes": MAX_UPLOAD_BYTES,
+        "too_large": TOO_LARGE_SENTENCE,
     }
     return render(request, "benchmarks/records/import.html", context, status=status)

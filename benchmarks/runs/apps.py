@@ -1,4 +1,4 @@
-"""The room's Django application."""
+"""The Django application of runs."""
 
 from django.apps import AppConfig
 
@@ -10,9 +10,9 @@ class RunsConfig(AppConfig):
     label = "runs"
 
     def ready(self) -> None:
-        """Let nobody take a device from a run without knowing."""
-        from benchmarks.runs.holds import claims
-        from fabric.services.safety import CLAIMS
+        """Register runs as users of devices, so that a device in use is not detached unnoticed."""
+        from benchmarks.runs.claims import held_devices
+        from fabric.operations.services import DEVICE_HOLD_SOURCES
 
-        if claims not in CLAIMS:
-            CLAIMS.append(claims)
+        if held_devices not in DEVICE_HOLD_SOURCES:
+            DEVICE_HOLD_SOURCES.append(held_devices)

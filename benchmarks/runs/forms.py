@@ -1,4 +1,4 @@
-"""The form of a run: it reads what was typed; `spec_of` and `run_create` decide whether it may be."""
+"""The form of a run: it parses the values; `spec_of` and `run_create` validate them."""
 
 from __future__ import annotations
 
@@ -10,46 +10,42 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
-from benchmarks.runs.asking import CUSTOM, Asked, spec_checked_for
-from benchmarks.runs.checks import EXECUTORS
-from benchmarks.runs.choosing import MOST_DIGITS, OWN, HostPart, host_part
-from benchmarks.runs.composition import Composition
-from benchmarks.runs.models import EXERCISE, Run
-from benchmarks.runs.offered import Offered
-from benchmarks.runs.placing import HostChoice
+from benchmarks.runs.choices import HostChoice, RunChoices
+from benchmarks.runs.device_selection import MAX_DIGITS, OWN_DRIVE_CHOICE, HostFields, host_fields
+from benchmarks.runs.models import EXERCISE_SUFFIX, Run
+from benchmarks.runs.requests import CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
+from benchmarks.runs.rules import Composition
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
-from benchmarks.workloads.parameters import COMMON
-from benchmarks.workloads.shapes import Parameter, Workload
-from benchmarks.workloads.specs import SpecError
-from fabric.numbers import whole_number
-from falconweb.errors import FalconWebError, Invalid, RuleViolation
+from benchmarks.workloads.definitions import COMMON_PARAMETERS, SpecError, Workload, WorkloadParameter
+from core.errors import FalconWebError, Invalid, RuleViolation
+from core.text import parse_id
 
-# What follows from where it runs is not asked twice.
-FROM_PLACE: Final = ("devices", "backend")
-USUAL: Final = ("batch", "steps", "warmup", "precision", "strategy")
-MINUTES: Final = 60.0
-# What is said of the choice of devices, and of that of a drive, under whatever name it was refused.
-DEVICES: Final = ("devices", "cpu")
-DRIVES: Final = ("storage", "own_drive")
-LONGEST: Final = 2000
+# Derived from the composition, so not in the form.
+DERIVED_FIELDS: Final = ("devices", "backend")
+BASIC_FIELDS: Final = ("batch", "steps", "warmup", "precision", "strategy")
+SECONDS_A_MINUTE: Final = 60.0
+# The names under which errors of the device selection, and of the drive, are reported.
+DEVICE_FIELDS: Final = ("devices", "cpu")
+DRIVE_FIELDS: Final = ("storage", "own_drive")
+MAX_VALUE_LENGTH: Final = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
-    """A field of the form with what is typed in it and what is wrong with that."""
+class RunFormField:
+    """A field of the form with its value and its error."""
 
-    parameter: Parameter
+    parameter: WorkloadParameter
     value: str
     error: str = ""
 
     @property
     def id(self) -> str:
-        """What labels and errors point at."""
+        """The element id that labels and errors refer to."""
         return f"f-{self.parameter.name}"
 
     @property
     def options(self) -> list[tuple[str, str, bool]]:
-        """Its choices: value, words, whether it is chosen."""
+        """Its choices: value, label, whether it is selected."""
         return [
             (str(one).lower(), {True: "yes", False: "no"}.get(one, str(one)) if isinstance(one, bool) else str(one),
              str(one).lower() == self.value.lower())
@@ -59,39 +55,39 @@ class Field:
 
 @dataclass(kw_only=True)
 class RunForm:
-    """What somebody typed, or what the form begins with."""
+    """The submitted or initial values of the form."""
 
-    offered: Offered
+    offered: RunChoices
     given: Mapping[str, str]
     errors: dict[str, str] = field(default_factory=dict)
 
     @property
     def hosts(self) -> tuple[HostChoice, ...]:
-        """The hosts to choose among."""
+        """The hosts to choose from."""
         return self.offered.hosts
 
     @property
     def workload(self) -> Workload:
-        """The workload that is chosen; the first of the catalogue where it is none."""
+        """The selected workload, else the first of the catalogue."""
         return CATALOGUE.get(self.given.get("workload", "")) or next(iter(CATALOGUE.values()))
 
     @property
     def preset(self) -> str:
-        """The preset that is chosen, among those that the workload has."""
-        asked = self.given.get("preset", "")
+        """The selected preset, among those of the workload."""
+        choice = self.given.get("preset", "")
         presets = [*self.workload.presets]
-        return asked if asked in presets else "tiny" if "tiny" in presets else CUSTOM
+        return choice if choice in presets else "tiny" if "tiny" in presets else CUSTOM_PRESET
 
     @property
     def host(self) -> HostChoice | None:
-        """The host that is chosen, else the first that can run anything."""
-        pk = whole_number(self.given.get("host", ""))
+        """The selected host, else the first that can run anything."""
+        pk = parse_id(self.given.get("host", ""))
         found = next((one for one in self.hosts if one.id == pk), None)
         return found or next((one for one in self.hosts if not one.why_not), None) or next(iter(self.hosts), None)
 
     @property
     def is_host_gone(self) -> bool:
-        """Whether a host was chosen that there is not: another one is shown then."""
+        """Whether the selected host is unavailable, so that another one is shown."""
         return self.host is not None and self.given.get("host", str(self.host.id)) != str(self.host.id)
 
     @property
@@ -103,44 +99,44 @@ class RunForm:
 
     @property
     def executor(self) -> str:
-        """The executor that is chosen, else what the host offers first."""
-        if (asked := self.given.get("executor", "")) in EXECUTORS:
-            return asked
+        """The selected executor, else the host's default."""
+        if (choice := self.given.get("executor", "")) in EXECUTORS:
+            return choice
         offered = self.host.executors if self.host is not None else ()
         if self.workload.family == "command":
-            return "torch"  # nobody knows what a command would do
+            return "torch"  # a command cannot be simulated
         return "torch" if self.on_cpu and "torch" in offered else next(iter(offered[::-1]), "simulated")
 
     @cached_property
-    def parts(self) -> tuple[HostPart, ...]:
+    def parts(self) -> tuple[HostFields, ...]:
         """The hosts with their devices."""
         chosen = self.host
-        return tuple(host_part(one, self.offered, self.given, chosen=one is chosen) for one in self.hosts)
+        return tuple(host_fields(one, self.offered, self.given, chosen=one is chosen) for one in self.hosts)
 
     @property
-    def part(self) -> HostPart | None:
-        """The host that is chosen, with its devices."""
+    def part(self) -> HostFields | None:
+        """The selected host, with its devices."""
         return next((one for one in self.parts if one.chosen), None)
 
     @property
-    def usual(self) -> tuple[Field, ...]:
-        """The fields that are mostly wanted, and the workload's own sizes."""
-        common = [one for one in COMMON if one.name in USUAL]
+    def usual(self) -> tuple[RunFormField, ...]:
+        """The basic fields, and the workload's own parameters."""
+        common = [one for one in COMMON_PARAMETERS if one.name in BASIC_FIELDS]
         return tuple(self._field(one) for one in (*common, *self.workload.parameters))
 
     @property
-    def more(self) -> tuple[Field, ...]:
+    def more(self) -> tuple[RunFormField, ...]:
         """The other fields."""
-        return tuple(self._field(one) for one in COMMON if one.name not in {*USUAL, *FROM_PLACE})
+        return tuple(self._field(one) for one in COMMON_PARAMETERS if one.name not in {*BASIC_FIELDS, *DERIVED_FIELDS})
 
     @property
-    def processes(self) -> Field:
-        """How many processes a run on the CPU has."""
-        return self._field(next(one for one in COMMON if one.name == "devices"))
+    def processes(self) -> RunFormField:
+        """The number of processes of a run on the CPU."""
+        return self._field(next(one for one in COMMON_PARAMETERS if one.name == "devices"))
 
     @property
     def told(self) -> list[tuple[str, str]]:
-        """What is wrong, with the field's name: its id in the page ('' where it has none), and the sentence."""
+        """The errors: the element id of the field ('' without one), and the sentence with the field's label."""
         of_page = self._places() | {
             one.parameter.name: (one.parameter.label, one.id)
             for one in (*self.usual, *self.more, *([self.processes] if self.on_cpu else []))
@@ -153,28 +149,28 @@ class RunForm:
 
     @property
     def devices_error(self) -> str:
-        """What is wrong with the GPUs that are chosen."""
-        return "" if self.on_cpu else self._first_error(DEVICES)
+        """The error of the GPU selection."""
+        return "" if self.on_cpu else self._first_error(DEVICE_FIELDS)
 
     @property
     def drive_error(self) -> str:
-        """What is wrong with the drive that is chosen."""
-        return self._first_error(DRIVES)
+        """The error of the drive selection."""
+        return self._first_error(DRIVE_FIELDS)
 
     def text(self, name: str, usual: str = "") -> str:
-        """Return what is typed in a field of its own."""
+        """Return the value of a field, `usual` by default."""
         return self.given.get(name, usual)
 
-    def asked(self) -> Asked:
-        """Return what is asked for; raises Invalid, and keeps what is wrong with each field."""
+    def asked(self) -> RunRequest:
+        """Return the request; raises Invalid with a sentence for each wrong field."""
         host = self.part
         if host is None:
-            raise Invalid("There is no host.", errors={"host": "There is no host that you may run anything on."})
-        # All that is wrong with what was typed is told at once.
+            raise Invalid("There is no host.", errors={"host": "You cannot use any host for runs."})
+        # All errors are reported together.
         composition, wrong = self._composition(host)
         if self.is_host_gone:
-            wrong["host"] = "The host that was chosen is not yours to run anything on, or is gone. Choose another one."
-        names = {one.name for one in (*COMMON, *self.workload.parameters)} - set(FROM_PLACE)
+            wrong["host"] = "You cannot run anything on the selected host, or it was removed. Choose another one."
+        names = {one.name for one in (*COMMON_PARAMETERS, *self.workload.parameters)} - set(DERIVED_FIELDS)
         given: dict[str, Any] = {name: self.given[name] for name in names if self.given.get(name, "") != ""}
         if composition.cpu and self.given.get("devices"):
             given["devices"] = self.given["devices"]
@@ -186,57 +182,56 @@ class RunForm:
         except Invalid as error:
             wrong |= error.details["errors"]
         try:
-            spec = spec_checked_for(self.workload.name, self.preset, given, composition)
+            spec = spec_for_composition(self.workload.name, self.preset, given, composition)
         except Invalid as error:
             wrong |= error.details["errors"]
         if wrong or spec is None:
-            raise Invalid("The form is not filled in rightly.", errors=wrong)
-        return Asked(
+            raise Invalid("Some fields of the form are invalid.", errors=wrong)
+        return RunRequest(
             spec=spec,
             composition=composition,
             executor=self.executor,
             preset=self.preset,
-            title=self.text("title")[:LONGEST],
-            limit_seconds=minutes * MINUTES,
+            title=self.text("title")[:MAX_VALUE_LENGTH],
+            limit_seconds=minutes * SECONDS_A_MINUTE,
             keep_composed=self.given.get("keep_composed") == "on",
-            exercise={},
         )
 
     def refused(self, error: FalconWebError) -> None:
-        """Keep what is wrong."""
+        """Store the errors of a refused request."""
         found = error.details.get("errors", {}) if isinstance(error, Invalid) else {}
         if isinstance(error, RuleViolation):
-            found = {DEVICES[0]: error.sentence}
+            found = {DEVICE_FIELDS[0]: error.sentence}
         self.errors = {**found} or {"": error.sentence}
 
-    def _composition(self, part: HostPart) -> tuple[Composition, dict[str, str]]:
-        """Return where it shall run, and what is wrong with that by field."""
+    def _composition(self, part: HostFields) -> tuple[Composition, dict[str, str]]:
+        """Return the composition, and its errors by field."""
         drive = next((line for line in part.drives if line.chosen), None)
         devices = {line.device.id: line.chosen for line in ([] if self.on_cpu else part.gpus) if line.chosen}
         if drive is not None:
             devices[drive.device.id] = drive.chosen
-        wrong = {DRIVES[0]: part.lost_drive} if part.lost_drive else {}
+        wrong = {DRIVE_FIELDS[0]: part.lost_drive} if part.lost_drive else {}
         local = 0
         if not self.on_cpu:
             wrong |= part.wrong
             if part.lost:
-                wrong[DEVICES[0]] = " ".join(part.lost)
-            if part.local.isascii() and part.local.isdecimal() and len(part.local) <= MOST_DIGITS:
+                wrong[DEVICE_FIELDS[0]] = " ".join(part.lost)
+            if part.local.isascii() and part.local.isdecimal() and len(part.local) <= MAX_DIGITS:
                 local = int(part.local)
             else:
-                wrong["local_gpus"] = "Give a whole number of GPUs."
+                wrong["local_gpus"] = "Enter a whole number of GPUs."
         place = Composition(
             host=part.host.id,
             local_gpus=local,
             devices=devices,
             storage=drive.device.id if drive is not None else None,
-            own_drive=part.storage == OWN,
+            own_drive=part.storage == OWN_DRIVE_CHOICE,
             cpu=self.on_cpu,
         )
         return place, wrong
 
     def _places(self) -> dict[str, tuple[str, str]]:
-        """Return of fields that are no parameter of a workload how they are called, and where they are in the page."""
+        """Return the label and element id of the fields that are not parameters of a workload."""
         part = self.part
         host = part.host.id if part is not None else 0
         first = next((line.name for line in part.gpus if not line.standing.why_not), "") if part is not None else ""
@@ -248,8 +243,8 @@ class RunForm:
             "executor": ("Executor", f"executor-{self.executor}"),
             "backend": ("", f"where-{where}"),
             "local_gpus": ("GPUs of its own", f"local-{host}"),
-            **dict.fromkeys(DEVICES, ("", first or f"where-{where}")),
-            **dict.fromkeys(DRIVES, ("", f"storage-{host}")),
+            **dict.fromkeys(DEVICE_FIELDS, ("", first or f"where-{where}")),
+            **dict.fromkeys(DRIVE_FIELDS, ("", f"storage-{host}")),
             **{name: ("", name) for name in (part.wrong if part is not None else {})},
         }
 
@@ -261,60 +256,72 @@ class RunForm:
         try:
             return float(text)
         except ValueError as error:
-            raise Invalid("That is no time.", errors={"limit_seconds": "Give minutes."}) from error
+            raise Invalid(
+                "The time limit is not a number.", errors={"limit_seconds": "Enter a number of minutes."}
+            ) from error
 
-    def _field(self, parameter: Parameter) -> Field:
+    def _field(self, parameter: WorkloadParameter) -> RunFormField:
         name = parameter.name
         error = self.errors.get(name) or self.errors.get(f"options.{name}", "")
-        return Field(parameter=parameter, value=self.given.get(name, "") or self._usual(name), error=error)
+        return RunFormField(parameter=parameter, value=self.given.get(name, "") or self._usual(name), error=error)
 
     def _usual(self, name: str) -> str:
-        """Return what the preset has."""
+        """Return the value of the preset."""
         try:
-            spec = spec_of(self.workload.name, self.preset, _harmless(self.workload))
+            spec = spec_of(self.workload.name, self.preset, _placeholder_values(self.workload))
         except SpecError:
             return ""
         value = getattr(spec, name, None) if name not in spec.options else spec.options[name]
         return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def form_of(offered: Offered, query: QueryDict | Mapping[str, str]) -> RunForm:
-    """Return a form with what an address or a request gives."""
-    return RunForm(offered=offered, given={name: str(value)[:LONGEST] for name, value in dict(query.items()).items()})
+def run_form(offered: RunChoices, query: QueryDict | Mapping[str, str]) -> RunForm:
+    """Return a form with the values of query parameters or a submitted form."""
+    return RunForm(
+        offered=offered, given={name: str(value)[:MAX_VALUE_LENGTH] for name, value in dict(query.items()).items()}
+    )
 
 
-def form_again(offered: Offered, run: Run) -> RunForm:
-    """Return a form that begins with what a run had."""
+def run_form_from(offered: RunChoices, run: Run) -> RunForm:
+    """Return a form with the values of an earlier run."""
     composition = Composition.from_json(run.composition)
     given = {
-        "workload": run.workload, "preset": run.preset or CUSTOM,
-        "title": run.title.removesuffix(EXERCISE), "executor": run.executor,
-        "host": str(composition.host), "where": "cpu" if composition.cpu else "gpu",
-        f"local-{composition.host}": str(composition.local_gpus), "limit": f"{run.limit_seconds / MINUTES:g}",
-        **_devices_again(composition),
-        **{name: _text(value) for name, value in run.spec.items() if name not in {"options", "command", "workload"}},
-        **{name: _text(value) for name, value in run.spec.get("options", {}).items()},
+        "workload": run.workload,
+        "preset": run.preset or CUSTOM_PRESET,
+        "title": run.title.removesuffix(EXERCISE_SUFFIX),
+        "executor": run.executor,
+        "host": str(composition.host),
+        "where": "cpu" if composition.cpu else "gpu",
+        f"local-{composition.host}": str(composition.local_gpus),
+        "limit": f"{run.limit_seconds / SECONDS_A_MINUTE:g}",
+        **_device_values(composition),
+        **{
+            name: _field_text(value)
+            for name, value in run.spec.items()
+            if name not in {"options", "command", "workload"}
+        },
+        **{name: _field_text(value) for name, value in run.spec.get("options", {}).items()},
         "command": shlex.join(run.spec.get("command", [])),
-    }  # fmt: skip
+    }
     if run.keeps_devices:
         given["keep_composed"] = "on"
     return RunForm(offered=offered, given=given)
 
 
-def _devices_again(composition: Composition) -> dict[str, str]:
-    """Return the fields of the GPUs that a composition has, and of the drive that data is read from."""
+def _device_values(composition: Composition) -> dict[str, str]:
+    """Return the form values of the GPUs and the data drive of a composition."""
     host, storage = composition.host, composition.storage
     fields = {f"device-{host}-{pk}": str(port) for pk, port in composition.devices.items() if pk != storage}
     if storage is not None:
         fields |= {f"storage-{host}": str(storage), f"port-{host}-{storage}": str(composition.devices[storage])}
     elif composition.own_drive:
-        fields[f"storage-{host}"] = OWN
+        fields[f"storage-{host}"] = OWN_DRIVE_CHOICE
     return fields
 
 
-def _text(value: object) -> str:
+def _field_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _harmless(workload: Workload) -> dict[str, Any]:
+def _placeholder_values(workload: Workload) -> dict[str, Any]:
     return {"command": "true"} if workload.family == "command" else {}

@@ -1,4 +1,4 @@
-"""Runs, what they hold while they run, and what is recorded of them."""
+"""Runs, the resources that they hold, and their recorded series and logs."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ import msgspec
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.dispatch import Signal
 from django.utils import timezone
 
 from accounts.models import Tenant
-from benchmarks.sweeps.models import Sweep
-from fabric.models import Device, Host, Plan
-from fabric.models.sight import Restricted
+from accounts.visibility import RestrictedQuerySet
+from fabric.inventory.models import Device, Host
+from fabric.operations.models import Plan
 from hostwire.training import Spec
 
-EXERCISE: Final = " (exercise)"  # ends the title of a run that is to end badly
+EXERCISE_SUFFIX: Final = " (exercise)"  # ends the title of a run that fails on purpose
 
 
 class Run(models.Model):
-    """A benchmark that was asked for: queued, composed, run on a host, recorded, its devices given back."""
+    """A requested benchmark: queued, composed, run on a host, recorded, its devices restored."""
 
     class State(models.TextChoices):
-        """Where it is; see STATES below for which of them are open, on the host, or final."""
+        """Its state; see STATES below for which of them are open, on the host, or final."""
 
-        QUEUED = "queued", "Queued"  # waits for its devices, its sweep, or its turn
-        COMPOSING = "composing", "Composing"  # a plan brings its devices to its host
-        STARTING = "starting", "Starting"  # the host was asked to begin
+        QUEUED = "queued", "Queued"  # waits for its devices, its sweep, or its position
+        COMPOSING = "composing", "Composing"  # a plan attaches its devices to its host
+        STARTING = "starting", "Starting"  # the host was requested to start it
         RUNNING = "running", "Running"
-        STOPPING = "stopping", "Stopping"  # the host was asked to end it
-        RETURNING = "returning", "Giving back"  # it has ended; a plan brings its devices back
+        STOPPING = "stopping", "Stopping"  # the host was requested to stop it
+        RETURNING = "returning", "Returning devices"  # it has ended; a plan restores its devices
         COMPLETED = "completed", "Completed"
         FAILED = "failed", "Failed"
         CANCELLED = "cancelled", "Cancelled"
@@ -40,15 +41,15 @@ class Run(models.Model):
     ON_HOST = ("starting", "running", "stopping")
 
     class Provenance(models.TextChoices):
-        """Where its figures come from."""
+        """The origin of its figures."""
 
         MEASURED = "measured", "Measured"
         SIMULATED = "simulated", "Simulated"
         PREDICTED = "predicted", "Predicted"
         IMPORTED = "imported", "Imported"
 
-    class RunQuerySet(Restricted):
-        """A tenant sees the runs of its people."""
+    class RunQuerySet(RestrictedQuerySet):
+        """A tenant sees the runs of its users."""
 
         def granted_to(self, tenant_id: int) -> Q:
             return Q(tenant=tenant_id)
@@ -60,33 +61,34 @@ class Run(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     title = models.CharField(max_length=200)
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
-    workload = models.CharField(max_length=40)  # a name of the catalogue; others came by import
+    workload = models.CharField(max_length=40)  # a name of the catalogue; imported runs may have others
     preset = models.CharField(max_length=10, blank=True)
     spec = models.JSONField(default=dict)  # hostwire.training.Spec as JSON
     spec_hash = models.CharField(max_length=64, blank=True)
-    executor = models.CharField(max_length=10, blank=True)  # torch, simulated; '' for what was imported
+    executor = models.CharField(max_length=10, blank=True)  # torch, simulated; '' for an imported run
     provenance = models.CharField(max_length=10, choices=Provenance)
-    # Where it runs: benchmarks.runs.composition.Composition as JSON.
+    # Where it runs: benchmarks.runs.rules.Composition as JSON.
     composition = models.JSONField(default=dict)
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="runs")
     devices = models.ManyToManyField(Device, related_name="runs")
     plan = models.ForeignKey(Plan, null=True, on_delete=models.SET_NULL, related_name="+")  # that composed it
     plan_back = models.ForeignKey(Plan, null=True, on_delete=models.SET_NULL, related_name="+")
-    keep_composed = models.BooleanField(default=False)  # its devices stay where the plan brought them
+    keep_composed = models.BooleanField(default=False)  # its devices stay attached after its end
     limit_seconds = models.FloatField(default=3600.0)
-    # Immutable once it runs: benchmarks.model.shapes.Topology, and hostwire.training.Software, as JSON.
+    # Immutable once it runs: benchmarks.model.topology.Topology, and hostwire.training.Software, as JSON.
     topology = models.JSONField(default=dict)
     software = models.JSONField(default=dict)
-    # Summary, once there is one: benchmarks.runs.summary.Summary as JSON (medians, percentiles, units).
+    # Summary, once there is one: benchmarks.runs.results.Summary as JSON (medians, percentiles, units).
     results = models.JSONField(default=dict)
-    outcome = models.CharField(max_length=10, blank=True)  # how it ends, known before its devices are back
+    outcome = models.CharField(max_length=10, blank=True)  # known before its devices are restored
     error = models.TextField(blank=True)
     trouble = models.CharField(max_length=20, blank=True)  # out_of_memory, crash, hang, limit, lost, refused, compose
     exit_code = models.IntegerField(null=True)
-    sentence = models.TextField(blank=True)  # what it waits for, or does
+    sentence = models.TextField(blank=True)  # current activity, or the reason for waiting
     phase = models.CharField(max_length=20, blank=True)
     steps_done = models.PositiveIntegerField(default=0)
-    sweep = models.ForeignKey(Sweep, null=True, on_delete=models.SET_NULL, related_name="runs")
+    # By name, because sweeps import runs.
+    sweep = models.ForeignKey("sweeps.Sweep", null=True, on_delete=models.SET_NULL, related_name="runs")
     position = models.PositiveIntegerField(default=0)  # within its sweep
     point = models.JSONField(default=dict)  # the values of the sweep's axes
     repeat_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="repeats")
@@ -97,19 +99,19 @@ class Run(models.Model):
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="runs")
     request_id = models.CharField(max_length=64, blank=True)
     queued_at = models.DateTimeField(default=timezone.now, editable=False)
-    begun_at = models.DateTimeField(null=True)  # its turn came
+    begun_at = models.DateTimeField(null=True)  # it left the queue
     state_since = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField(null=True)  # on the host
     ended_at = models.DateTimeField(null=True)  # on the host
-    finished_at = models.DateTimeField(null=True)  # all of it, devices given back
+    finished_at = models.DateTimeField(null=True)  # its devices restored
     cancel_requested_at = models.DateTimeField(null=True)
     cancelled_by_name = models.CharField(max_length=150, blank=True)
-    # How far the host's events and log are kept, and who tends it: a worker that died lets the lease expire.
+    # The next event and log byte to read from the host, and the claim of a worker, which expires if the worker dies.
     next_event = models.PositiveBigIntegerField(default=0)
     next_byte = models.PositiveBigIntegerField(default=0)
     worker = models.CharField(max_length=100, blank=True)
     lease_until = models.DateTimeField(null=True)
-    source = models.JSONField(default=dict)  # of an imported one: file, format, line, who
+    source = models.JSONField(default=dict)  # of an imported run: file, format, line, importer
     idempotency_key = models.CharField(max_length=200, blank=True)
     request_digest = models.CharField(max_length=64, blank=True)
 
@@ -140,22 +142,22 @@ class Run(models.Model):
 
     @property
     def keeps_devices(self) -> bool:
-        """Whether somebody asked that its devices stay; what runs of a sweep bring, the sweep gives back."""
+        """Whether its requester keeps its devices attached; the sweep restores the devices of its runs."""
         return self.keep_composed and self.sweep_id is None and not self.point
 
     def specification(self) -> Spec:
-        """Return what it does; raises msgspec.ValidationError for what was imported and is another program's."""
+        """Return its specification; raises msgspec.ValidationError for an imported run of another program."""
         return msgspec.convert(self.spec, Spec)
 
     @property
     def exercise(self) -> dict[str, Any]:
-        """How it is to end badly on purpose, {"fails": "crash", "after": 5}; {} for one that is not."""
+        """Its deliberate failure, {"fails": "crash", "after": 5}; {} without one."""
         asked: dict[str, Any] = self.source.get("exercise", {}) if self.executor else {}
         return asked
 
 
 class Hold(models.Model):
-    """What a run has for itself while it is at it: 'device/12', 'host/3/gpu/0', 'host/3/cpu'. One run a key."""
+    """A resource that a run holds exclusively: 'device/12', 'host/3/gpu/0', 'host/3/cpu'. One run a key."""
 
     key = models.CharField(max_length=60, unique=True)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="holds")
@@ -171,7 +173,7 @@ class Series(models.Model):
     key = models.CharField(max_length=200)
     unit = models.CharField(max_length=20, blank=True)
     source = models.CharField(max_length=40, blank=True)
-    interval = models.FloatField(default=0.0)  # seconds between values, or that each is over
+    interval = models.FloatField(default=0.0)  # seconds between values, or averaged by each
     count = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -199,7 +201,7 @@ class Chunk(models.Model):
 
 
 class LogPart(models.Model):
-    """A piece of what the processes of a run wrote, from byte `first` on."""
+    """A part of the log of a run's processes, from byte `first` on."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="log_parts")
     first = models.PositiveBigIntegerField()
@@ -211,3 +213,6 @@ class LogPart(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id} from {self.first}"
+
+
+run_changed = Signal()  # run: Run, whose state has changed

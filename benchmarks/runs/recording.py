@@ -1,31 +1,43 @@
-"""What a host tells of a run becomes series, log, phase and results: each event once, in order."""
+"""Storage of the data that a host reports for a run: series, log, phase, results."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+from django.db import transaction
+from django.db.models import F, Q
+from numpy.typing import ArrayLike, NDArray
 
-from benchmarks.runs.log import log_append
-from benchmarks.runs.models import Run
-from benchmarks.runs.series import Column, series_append_all
-from benchmarks.runs.summary import PHASE
-from hostwire.training import READINGS, Began, Event, News, Phase, Reading, Result, Steps, Trouble
+from benchmarks.runs.models import Chunk, LogPart, Run, Series
+from core.errors import Invalid
+from hostwire.training import (
+    READINGS,
+    PhaseStarted,
+    RunEvent,
+    RunFailed,
+    RunReading,
+    RunResult,
+    RunStarted,
+    RunUpdate,
+    StepsCompleted,
+)
 
-LONGEST_KEY: Final = 200
-LONGEST_SOURCE: Final = 40
-MOST_SERIES: Final = 5000  # of a run; a record of more could not be imported anywhere
-LARGEST_RESULT: Final = 2**20  # bytes of JSON: it is read with every list that the run is in
-TIMED: Final = "timed"
-LARGEST_READING: Final = 1e30  # whatever the unit: what is beyond is no reading, and sums of it are no numbers
-LONGEST_STEP: Final = 1e9  # s
+MAX_KEY_LENGTH: Final = 200
+MAX_SOURCE_LENGTH: Final = 40
+MAX_SERIES: Final = 5000  # of a run; a larger record could not be imported
+MAX_RESULT_BYTES: Final = 2**20  # bytes of JSON, which every list of runs reads
+TIMED_PHASE: Final = "timed"
+MAX_READING: Final = 1e30  # in any unit: larger values are not readings, and their sums overflow
+MAX_STEP_SECONDS: Final = 1e9  # s
 
 
-class Gathered:
-    """Values of one series while they are gathered; `about` is unit, source and interval."""
+class SeriesBuffer:
+    """Buffered values of one series; `about` is unit, source and interval."""
 
     def __init__(self, unit: str, source: str, interval: float) -> None:
         self.about = (unit, source, interval)
@@ -33,20 +45,20 @@ class Gathered:
         self.values: list[float] = []
 
 
-def news_keep(run: Run, news: News) -> dict[str, Any]:
-    """Keep what is new, in the caller's transaction; returns the fields of the run that it changes.
+def run_update_store(run: Run, news: RunUpdate) -> dict[str, Any]:
+    """Store new events and log bytes in the caller's transaction; return the changed fields of the run.
 
-    What was told before (a host that answers twice) is left out by its number.
+    Events that were stored before (a repeated answer) are skipped by number.
     """
     changes: dict[str, Any] = {}
-    columns: dict[str, Gathered] = {}
+    columns: dict[str, SeriesBuffer] = {}
     skipped = max(0, run.next_event - news.first_event)
     events = news.events[skipped:]
     for event in events:
-        _note(run, event, columns, changes)
-    if columns and len(columns) + run.series.count() > MOST_SERIES:
-        columns = _known_first(run, columns)
-    series_append_all(run, {key: Column(*one.about, one.at, one.values) for key, one in columns.items()})
+        _record_event(run, event, columns, changes)
+    if columns and len(columns) + run.series.count() > MAX_SERIES:
+        columns = _limit_series(run, columns)
+    series_append_all(run, {key: SeriesValues(*one.about, one.at, one.values) for key, one in columns.items()})
     if news.first_byte >= run.next_byte:
         log_append(run, run.next_byte, news.log)
     changes["next_event"] = max(run.next_event, news.first_event + len(news.events))
@@ -54,51 +66,51 @@ def news_keep(run: Run, news: News) -> dict[str, Any]:
     return changes
 
 
-def _known_first(run: Run, columns: dict[str, Gathered]) -> dict[str, Gathered]:
-    """Return the columns of series that there are, and as many new ones as a run may have besides; the rest is left."""
+def _limit_series(run: Run, columns: dict[str, SeriesBuffer]) -> dict[str, SeriesBuffer]:
+    """Return the columns of existing series, and of new ones up to the limit of a run; the rest is dropped."""
     known = set(run.series.values_list("key", flat=True))
-    new = [key for key in columns if key not in known][: max(0, MOST_SERIES - len(known))]
+    new = [key for key in columns if key not in known][: max(0, MAX_SERIES - len(known))]
     return {key: column for key, column in columns.items() if key in known or key in new}
 
 
-def _note(run: Run, event: Event, columns: dict[str, Gathered], changes: dict[str, Any]) -> None:
+def _record_event(run: Run, event: RunEvent, columns: dict[str, SeriesBuffer], changes: dict[str, Any]) -> None:
     match event:
-        case Began():
+        case RunStarted():
             changes["software"] = msgspec.to_builtins(event.software)
-        case Phase():
+        case PhaseStarted():
             changes["phase"] = event.name[:20]
-            _add(columns, f"{PHASE}{event.name}", "s", [event.at], [event.at])
-        case Steps():
-            seconds = np.clip(event.seconds, 0.0, LONGEST_STEP)
+            _append_values(columns, f"{PHASE_PREFIX}{event.name}", "s", [event.at], [event.at])
+        case StepsCompleted():
+            seconds = np.clip(event.seconds, 0.0, MAX_STEP_SECONDS)
             ends = event.at - np.append(np.cumsum(seconds[::-1])[::-1][1:], 0.0)
-            _add(columns, f"steps/{event.phase}/seconds", "s", ends.tolist(), event.seconds)
+            _append_values(columns, f"steps/{event.phase}/seconds", "s", ends.tolist(), event.seconds)
             if event.loss:
                 loss = [float("nan") if one is None else one for one in event.loss]
-                _add(columns, f"steps/{event.phase}/loss", "", ends.tolist()[: len(loss)], loss)
-            if event.phase == TIMED:
+                _append_values(columns, f"steps/{event.phase}/loss", "", ends.tolist()[: len(loss)], loss)
+            if event.phase == TIMED_PHASE:
                 changes["steps_done"] = max(changes.get("steps_done", run.steps_done), event.first + len(event.seconds))
-        case Reading():
+        case RunReading():
             for name, value in event.values.items():
                 unit = READINGS.get(name.rpartition("/")[2], ("", ""))[0]
-                source = event.source[:LONGEST_SOURCE]
-                _add(columns, name, unit, [event.at], [value], source=source, interval=event.interval)
-        case Result():
+                source = event.source[:MAX_SOURCE_LENGTH]
+                _append_values(columns, name, unit, [event.at], [value], source=source, interval=event.interval)
+        case RunResult():
             kept = changes.get("results", run.results)
             results = {
                 **kept,
                 "tables": {**kept.get("tables", {}), **event.values},
                 "units": {**kept.get("units", {}), **event.units},
             }
-            if len(msgspec.json.encode(results)) <= LARGEST_RESULT:
+            if len(msgspec.json.encode(results)) <= MAX_RESULT_BYTES:
                 changes["results"] = results
-        case Trouble():
-            # The first is the cause; what comes after follows from it.
+        case RunFailed():
+            # The first error is the cause of the others.
             if not run.trouble and "trouble" not in changes:
                 changes["trouble"], changes["error"] = event.what[:20], event.sentence
 
 
-def _add(
-    columns: dict[str, Gathered],
+def _append_values(
+    columns: dict[str, SeriesBuffer],
     key: str,
     unit: str,
     at: Iterable[float],
@@ -107,6 +119,209 @@ def _add(
     source: str = "",
     interval: float = 0.0,
 ) -> None:
-    column = columns.setdefault(key[:LONGEST_KEY], Gathered(unit, source, interval))
+    column = columns.setdefault(key[:MAX_KEY_LENGTH], SeriesBuffer(unit, source, interval))
     column.at += at
-    column.values += [value if abs(value) <= LARGEST_READING else math.nan for value in values]
+    column.values += [value if abs(value) <= MAX_READING else math.nan for value in values]
+
+
+Floats = NDArray[np.float64]
+VALUES_A_CHUNK: Final = 512  # values of a full chunk
+STORED_DTYPE: Final = np.dtype("<f8")
+
+
+@dataclass
+class SeriesValues:
+    """Values to append to a series: `at` are Unix seconds, NaN is no value; each is over `interval` seconds."""
+
+    unit: str = ""
+    source: str = ""
+    interval: float = 0.0
+    at: ArrayLike = ()
+    values: ArrayLike = ()
+
+
+def series_append(
+    run: Run,
+    key: str,
+    *,
+    at: ArrayLike,
+    values: ArrayLike,
+    unit: str = "",
+    source: str = "",
+    interval: float = 0.0,
+) -> None:
+    """Add values to a series of a run; see `series_append_all`."""
+    series_append_all(run, {key: SeriesValues(unit, source, interval, at, values)})
+
+
+def series_append_all(run: Run, columns: Mapping[str, SeriesValues]) -> None:
+    """Append values to series of a run, by key, and create new series; five queries for any number of series.
+
+    Not idempotent: callers record their position in the same transaction. Raises Invalid if the numbers of times and
+    values differ.
+    """
+    added = {key: (_as_stored(one.at), _as_stored(one.values)) for key, one in columns.items()}
+    for key, (at, values) in added.items():
+        if at.shape != values.shape:
+            raise Invalid(f"The series '{key}' has {len(at)} times and {len(values)} values.")
+    with transaction.atomic():
+        rows = _get_or_create(run, columns)
+        # All chunks but the last are full, so the count determines the start of the last one.
+        is_last = Q(first=F("series__count") - F("series__count") % VALUES_A_CHUNK)
+        last = {row.series_id: row for row in Chunk.objects.filter(is_last, series__in=rows.values())}
+        chunks: list[Chunk] = []
+        for key, (at, values) in added.items():
+            series, before = rows[key], last.get(rows[key].pk)
+            begin = series.count if before is None else before.first
+            whole_at, whole = at.tobytes(), values.tobytes()
+            if before is not None:
+                whole_at, whole = bytes(before.at) + whole_at, bytes(before.values) + whole
+            size = VALUES_A_CHUNK * STORED_DTYPE.itemsize
+            series.count = begin + len(whole) // STORED_DTYPE.itemsize
+            chunks += [
+                Chunk(
+                    series=series,
+                    first=begin + place // STORED_DTYPE.itemsize,
+                    at=whole_at[place : place + size],
+                    values=whole[place : place + size],
+                )
+                for place in range(0, len(whole), size)
+            ]
+        Chunk.objects.bulk_create(
+            chunks, update_conflicts=True, unique_fields=["series", "first"], update_fields=["at", "values"]
+        )
+        Series.objects.bulk_update(rows.values(), ["count"])
+
+
+def _get_or_create(run: Run, columns: Mapping[str, SeriesValues]) -> dict[str, Series]:
+    """Return the series of these keys, creating the missing ones."""
+    rows = {row.key: row for row in Series.objects.filter(run=run, key__in=columns)}
+    new = [
+        Series(run=run, key=key, unit=one.unit, source=one.source, interval=one.interval)
+        for key, one in columns.items()
+        if key not in rows
+    ]
+    return rows | {row.key: row for row in Series.objects.bulk_create(new)}
+
+
+def series_read(run: Run, key: str) -> tuple[Floats, Floats]:
+    """Return the times (Unix s) and values of a series, float64, in the order of writing; empty without the series."""
+    return series_values(run, [key]).get(key, (np.zeros(0), np.zeros(0)))
+
+
+def series_of(run: Run) -> list[Series]:
+    """Return the recorded series of a run by key, without values."""
+    return list(Series.objects.filter(run=run).order_by("key"))
+
+
+def series_values(run: Run, keys: Sequence[str] | None = None) -> dict[str, tuple[Floats, Floats]]:
+    """Return times and values of several series of a run, or of all, by key; one query."""
+    rows = Chunk.objects.filter(series__run=run).order_by("series", "first")
+    if keys is not None:
+        rows = rows.filter(series__key__in=keys)
+    parts: dict[str, list[tuple[bytes, bytes]]] = {}
+    for key, at, values in rows.values_list("series__key", "at", "values"):
+        parts.setdefault(key, []).append((bytes(at), bytes(values)))
+    return {
+        key: (_joined(at for at, _ in pieces), _joined(values for _, values in pieces)) for key, pieces in parts.items()
+    }
+
+
+def downsample(at: Floats, values: Floats, points: int) -> tuple[Floats, Floats]:
+    """Return at most `points` of a series, evenly over its length, its last one among them."""
+    if len(at) <= points:
+        return at, values
+    chosen = np.unique(np.linspace(0, len(at) - 1, points).round().astype(np.intp))
+    return at[chosen], values[chosen]
+
+
+def _as_stored(values: ArrayLike) -> NDArray[np.float64]:
+    return np.atleast_1d(np.asarray(values, dtype=STORED_DTYPE))
+
+
+def _joined(pieces: Iterator[bytes]) -> Floats:
+    return np.frombuffer(b"".join(pieces), dtype=STORED_DTYPE).astype(np.float64)
+
+
+MAX_READ_BYTES: Final = 256 * 1024  # bytes an answer
+PART_BYTES: Final = 64 * 1024  # bytes of a full part, about
+MAX_LOG_BYTES: Final = 64 * 2**20  # bytes of one run; the rest is counted, and not stored
+TRUNCATION_NOTE: Final = "\n[The log is longer than 64 MiB: what follows is not kept.]\n"
+
+
+@dataclass(frozen=True)
+class LogPiece:
+    """A part of a log from byte `first` to `next`, and whether there is `more`."""
+
+    first: int
+    next: int
+    text: str
+    more: bool
+
+
+def log_append(run: Run, first: int, text: str) -> None:
+    """Append log output of a run's processes from byte `first` on.
+
+    Not idempotent: callers record their position in the same transaction.
+    """
+    if not text:
+        return
+    last = run.log_parts.order_by("-first").first()
+    if last is not None and last.first + _byte_length(last.text) > MAX_LOG_BYTES:
+        return
+    if first + _byte_length(text) > MAX_LOG_BYTES:
+        text = TRUNCATION_NOTE
+    # PostgreSQL stores no NUL in text.
+    text = text.replace("\0", "\ufffd")
+    if last is not None and _byte_length(last.text) < PART_BYTES:
+        last.text += text
+        last.save(update_fields=["text"])
+        return
+    LogPart.objects.create(run=run, first=first if last is None else last.first + _byte_length(last.text), text=text)
+
+
+def log_read(run: Run, first: int = 0, *, most: int = MAX_READ_BYTES) -> LogPiece:
+    """Return up to `most` bytes of a log from a byte on, cut between characters."""
+    rows = run.log_parts.order_by("first")
+    before = rows.filter(first__lte=first).order_by("-first").first()
+    rows = rows.filter(first__gte=before.first) if before is not None else rows
+    data, begin, more = b"", 0, False
+    for part in rows.iterator(chunk_size=4):
+        piece = part.text.encode()
+        if not data:
+            begin = max(first, part.first)
+            piece = piece[begin - part.first :]
+        data += piece
+        if len(data) > most:
+            data, more = data[:most], True
+            break
+    # Where it begins or is cut off within a character, that is left to who reads on.
+    whole = data.decode(errors="ignore")
+    return LogPiece(first=begin, next=max(first, begin) + len(whole.encode()), text=whole, more=more)
+
+
+def log_size(run: Run) -> int:
+    """Return the number of stored bytes of a log."""
+    last = run.log_parts.order_by("-first").first()
+    return 0 if last is None else last.first + _byte_length(last.text)
+
+
+def log_tail(run: Run, most: int = 16 * 1024) -> LogPiece:
+    """Return the end of a log, from the start of a line."""
+    size = log_size(run)
+    piece = log_read(run, max(0, size - most), most=most + 4)
+    if piece.first == 0 or "\n" not in piece.text:
+        return piece
+    cut = piece.text.index("\n") + 1
+    return LogPiece(piece.first + len(piece.text[:cut].encode()), piece.next, piece.text[cut:], more=False)
+
+
+def _byte_length(text: str) -> int:
+    return len(text.encode())
+
+
+STEP_SECONDS_KEY: Final = "steps/timed/seconds"
+NO_SYNC_SECONDS_KEY: Final = "steps/no_sync/seconds"
+LOSS_KEY: Final = "steps/timed/loss"
+PHASE_PREFIX: Final = "phase/"
+DEVICE_LINK_PREFIX: Final = "link/device-"

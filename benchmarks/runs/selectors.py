@@ -1,4 +1,4 @@
-"""What a person sees of runs: the list, one run, the catalogue with what was run last."""
+"""The runs that a person sees: the list, one run, and the catalogue with the last run of each workload."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from django.core.paginator import Paginator
 from django.db.models import Count, Q, QuerySet
 
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from benchmarks.runs.models import Run
-from benchmarks.runs.summary import Summary, summary_of
+from benchmarks.runs.results import Summary, summary_of
 from benchmarks.workloads.catalogue import CATALOGUE
-from benchmarks.workloads.shapes import Workload
-from falconweb.errors import Invalid, NotFound
+from benchmarks.workloads.definitions import Workload
+from core.errors import Invalid
 
-LINES_AT_ONCE: Final = 200
-LONGEST_TEXT: Final = 200
+ROWS_A_BATCH: Final = 200
+MAX_TEXT_LENGTH: Final = 200
 # Groups of states, besides each by itself.
-GROUPS: Final = {"open": "Not ended", "ended": "Ended"}
-EXECUTORS: Final = {"torch": "PyTorch", "simulated": "Simulated"}
-SORTS: Final = {
+STATE_GROUPS: Final = {"open": "Not ended", "ended": "Ended"}
+EXECUTOR_LABELS: Final = {"torch": "PyTorch", "simulated": "Simulated"}
+SORT_FIELDS: Final = {
     "title": "title", "workload": "workload", "state": "state", "host": "host__name", "person": "requested_by_name",
     "queued": "queued_at", "finished": "finished_at",
 }  # fmt: skip
-COLUMNS: Final = (
+CSV_COLUMNS: Final = (
     "id", "title", "workload", "preset", "state", "provenance", "executor", "host", "devices", "precision", "strategy",
     "global_batch", "step_seconds_median", "step_seconds_p5", "step_seconds_p95", "samples_per_second", "person",
     "queued_at", "started_at", "finished_at", "trouble", "sentence", "spec_hash",
@@ -36,7 +37,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunFilter:
-    """What a list of runs shows; '' leaves a field out. `state` is a state, 'open' or 'ended'."""
+    """The filter of a list of runs; '' leaves a field out. `state` is a state, 'open' or 'ended'."""
 
     q: str = ""
     workload: str = ""
@@ -50,18 +51,18 @@ class RunFilter:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> RunFilter:
-        """Read it from an address; what an address has besides is not looked at."""
-        return cls(**{one.name: str(given.get(one.name, ""))[:LONGEST_TEXT].strip() for one in fields(cls)})
+        """Parse query parameters; unknown ones are ignored."""
+        return cls(**{one.name: str(given.get(one.name, ""))[:MAX_TEXT_LENGTH].strip() for one in fields(cls)})
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether any field is set."""
         return any(getattr(self, one.name) for one in fields(self) if one.name != "sort")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CatalogueLine:
-    """A workload with what the person ran of it: how many runs, and the last one."""
+class CatalogueEntry:
+    """A workload with the number of runs the person sees, and the last one."""
 
     workload: Workload
     presets: tuple[str, ...]
@@ -70,8 +71,8 @@ class CatalogueLine:
     last_summary: Summary
 
 
-def runs_found(person: User, asked: RunFilter) -> QuerySet[Run]:
-    """Return the runs that a person sees and that fit, the newest first unless sorted; raises Invalid."""
+def run_list(person: User, asked: RunFilter) -> QuerySet[Run]:
+    """Return the matching runs that a person sees, newest first unless sorted; raises Invalid."""
     rows: QuerySet[Run] = Run.objects.visible_to(person).select_related("host", "sweep")
     _refuse_nul(asked)
     for word in asked.q.split():
@@ -79,22 +80,22 @@ def runs_found(person: User, asked: RunFilter) -> QuerySet[Run]:
     if asked.workload:
         rows = rows.filter(workload=asked.workload)
     if asked.provenance:
-        rows = rows.filter(provenance=_one_of(asked.provenance, Run.Provenance.values, "provenance"))
+        rows = rows.filter(provenance=_validated_choice(asked.provenance, Run.Provenance.values, "provenance"))
     if asked.state == "open":
         rows = rows.exclude(state__in=Run.FINAL)
     elif asked.state == "ended":
         rows = rows.filter(state__in=Run.FINAL)
     elif asked.state:
-        rows = rows.filter(state=_one_of(asked.state, [*Run.State.values, *GROUPS], "state"))
+        rows = rows.filter(state=_validated_choice(asked.state, [*Run.State.values, *STATE_GROUPS], "state"))
     if asked.host:
-        rows = rows.filter(host=_number(asked.host, "host"))
+        rows = rows.filter(host=_parse_number(asked.host, "host"))
     if asked.executor:
-        rows = rows.filter(executor=_one_of(asked.executor, list(EXECUTORS), "executor"))
+        rows = rows.filter(executor=_validated_choice(asked.executor, list(EXECUTOR_LABELS), "executor"))
     if asked.sweep:
-        rows = rows.filter(sweep=_uuid(asked.sweep, "sweep"))
+        rows = rows.filter(sweep=_parse_uuid(asked.sweep, "sweep"))
     if asked.person:
         rows = rows.filter(requested_by_name=asked.person)
-    return rows.order_by(*_order(asked.sort))
+    return rows.order_by(*_order_by(asked.sort))
 
 
 def _refuse_nul(asked: RunFilter) -> None:
@@ -104,16 +105,14 @@ def _refuse_nul(asked: RunFilter) -> None:
             raise Invalid("The text to search for cannot be used.", errors={field: "It has a NUL."})
 
 
-def run_of(person: User, pk: UUID) -> Run:
+def run_get(person: User, pk: UUID) -> Run:
     """Return a run; raises NotFound for one that the person may not see."""
-    rows = Run.objects.visible_to(person).select_related("host", "plan", "plan_back", "sweep", "tenant")
-    row: Run | None = rows.filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such run.")
+    rows = Run.objects.select_related("host", "plan", "plan_back", "sweep", "tenant")
+    row: Run = visible_or_404(rows, person, pk, "run")
     return row
 
 
-def catalogue_of(person: User) -> tuple[CatalogueLine, ...]:
+def catalogue_list(person: User) -> tuple[CatalogueEntry, ...]:
     """Return the catalogue, each workload with the last run that the person sees of it; two queries and one each."""
     rows = Run.objects.visible_to(person)
     counts = dict(rows.order_by().values_list("workload").annotate(count=Count("pk", distinct=True)))
@@ -123,7 +122,7 @@ def catalogue_of(person: User) -> tuple[CatalogueLine, ...]:
         if counts.get(workload.name):
             last = rows.filter(workload=workload.name).select_related("host").order_by("-queued_at").first()
         found.append(
-            CatalogueLine(
+            CatalogueEntry(
                 workload=workload,
                 presets=tuple(workload.presets),
                 count=counts.get(workload.name, 0),
@@ -134,67 +133,78 @@ def catalogue_of(person: User) -> tuple[CatalogueLine, ...]:
     return tuple(found)
 
 
-def workload_title(name: str) -> str:
-    """Return how a workload is called; of one that came by import, its name."""
-    return CATALOGUE[name].title if name in CATALOGUE else name
-
-
-def run_lines(rows: QuerySet[Run]) -> Iterator[tuple[object, ...]]:
+def run_rows(rows: QuerySet[Run]) -> Iterator[tuple[object, ...]]:
     """Yield runs as a table has them."""
-    # Page by page: each part of a download may come from another thread, where no cursor goes along.
-    for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+    # Page by page: each chunk of a download may run in another thread, and a cursor belongs to one.
+    for number in (pages := Paginator(rows, ROWS_A_BATCH)).page_range:
         for run in pages.page(number).object_list:
-            yield line_of(run)
+            yield run_row(run)
 
 
-def line_of(run: Run) -> tuple[object, ...]:
-    """Return a run as a line of a table, seconds and samples a second."""
+def run_row(run: Run) -> tuple[object, ...]:
+    """Return a run as a table row, in seconds and samples a second."""
     summary = summary_of(run)
     steps, rate, spec = summary.step_seconds, summary.samples_per_second, run.spec
     batch = spec.get("devices", 1) * spec.get("batch", 1) * spec.get("accumulation", 1) if spec else ""
     return (
-        run.pk, run.title, run.workload, run.preset, run.state, run.provenance, run.executor,
-        run.host.name if run.host is not None else "", spec.get("devices", ""), spec.get("precision", ""),
-        spec.get("strategy", ""), batch, *(_three(steps)), rate.value if rate else "", run.requested_by_name,
-        _stamp(run.queued_at), _stamp(run.started_at), _stamp(run.finished_at), run.trouble, run.error or run.sentence,
+        run.pk,
+        run.title,
+        run.workload,
+        run.preset,
+        run.state,
+        run.provenance,
+        run.executor,
+        run.host.name if run.host is not None else "",
+        spec.get("devices", ""),
+        spec.get("precision", ""),
+        spec.get("strategy", ""),
+        batch,
+        *(_statistic_cells(steps)),
+        rate.value if rate else "",
+        run.requested_by_name,
+        _timestamp(run.queued_at),
+        _timestamp(run.started_at),
+        _timestamp(run.finished_at),
+        run.trouble,
+        run.error or run.sentence,
         run.spec_hash,
-    )  # fmt: skip
+    )
 
 
-def figures_of(rows: Iterable[Run]) -> list[tuple[Run, Summary]]:
+def runs_with_summaries(rows: Iterable[Run]) -> list[tuple[Run, Summary]]:
     """Return runs with their figures."""
     return [(run, summary_of(run)) for run in rows]
 
 
-def _three(figure: Any) -> tuple[object, object, object]:
+def _statistic_cells(figure: Any) -> tuple[object, object, object]:
     return (figure.value, figure.low, figure.high) if figure is not None else ("", "", "")
 
 
-def _stamp(at: datetime | None) -> str:
+def _timestamp(at: datetime | None) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if at is not None else ""
 
 
-def _order(sort: str) -> tuple[str, ...]:
+def _order_by(sort: str) -> tuple[str, ...]:
     name = sort.removeprefix("-")
     if not name:
         return ("-queued_at", "-position", "pk")
     sign = "-" if sort.startswith("-") else ""
-    return (f"{sign}{SORTS[_one_of(name, list(SORTS), 'sort')]}", "-queued_at", "pk")
+    return (f"{sign}{SORT_FIELDS[_validated_choice(name, list(SORT_FIELDS), 'sort')]}", "-queued_at", "pk")
 
 
-def _one_of(value: str, known: Iterable[str], field: str) -> str:
+def _validated_choice(value: str, known: Iterable[str], field: str) -> str:
     if value not in known:
         raise Invalid(f"'{value[:50]}' is no {field}.", errors={field: f"One of {', '.join(known)}."})
     return value
 
 
-def _number(text: str, field: str) -> int:
+def _parse_number(text: str, field: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise Invalid(f"'{text[:50]}' is no {field}.", errors={field: "Give its number."})
     return int(text)
 
 
-def _uuid(text: str, field: str) -> UUID:
+def _parse_uuid(text: str, field: str) -> UUID:
     try:
         return UUID(text)
     except ValueError as error:

@@ -1,99 +1,92 @@
-"""Runs: asked for, cancelled, tried again, deleted; what happens in between is benchmarks.runs.tending's."""
+"""Create, cancel, retry and delete runs; benchmarks.runs.scheduler advances them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from accounts.access import require_composer
 from accounts.audit.actions import Action
 from accounts.audit.context import request_id
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
-from benchmarks.runs.checks import (
-    LONGEST_LIMIT,
-    executor_checked,
-    memory_checked,
-    place_checked,
-    refuse_too_many,
-    rules_checked,
-    workload_checked,
+from benchmarks.runs.attachment import devices_to_restore
+from benchmarks.runs.models import EXERCISE_SUFFIX, Run, run_changed
+from benchmarks.runs.requests import (
+    MAX_LIMIT_SECONDS,
+    RunRequest,
+    refuse_too_many_open,
+    validate_attachments,
+    validated_host,
+    validated_topology,
+    validated_trainer,
+    validated_workload,
 )
-from benchmarks.runs.composition import Composition
-from benchmarks.runs.models import EXERCISE, Run
-from benchmarks.runs.returning import owed
-from benchmarks.runs.signals import run_changed
-from benchmarks.sweeps.models import Sweep
-from benchmarks.workloads.shapes import Workload
-from fabric.permissions import refuse_onlooker
-from fabric.services.asking import refuse_key, request_digest
-from fabric.services.locks import locked_rows
-from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
-from hostwire.training import Spec
+from benchmarks.runs.rules import Composition
+from benchmarks.workloads.definitions import Workload
+from core.enqueue import enqueue
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.idempotency import find_replayed, request_digest
 
-LONGEST_TITLE: Final = 200
+MAX_TITLE_LENGTH: Final = 200
 State = Run.State
 
 
 def run_create(
     *,
     person: User,
-    spec: Spec,
-    composition: Composition,
-    executor: str,
-    preset: str = "",
-    title: str = "",
-    limit_seconds: float = 3600.0,
-    keep_composed: bool = False,
-    sweep: Sweep | None = None,
+    wanted: RunRequest,
+    sweep_id: UUID | None = None,
     position: int = 0,
     point: Mapping[str, Any] | None = None,
     repeat_of: Run | None = None,
     idempotency_key: str = "",
-    exercise: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Ask for a run; it waits for its devices, is composed, runs, is recorded, and gives its devices back.
+    """Queue a run, which waits for its devices, attaches them, runs, is recorded, and restores its devices.
 
-    `exercise` lets a simulated run end badly: {"fails": "crash", "after": 5}; its title says so, wherever it is shown.
-    Of a run of a sweep the rules are judged when it is composed: others of it come before. Raises Invalid with a
-    sentence for each wrong field, NotFound for what the person may not see, Forbidden for those who may only look,
-    Conflict for what cannot be had, RuleViolation. The same person and key answer the same run.
+    The rules for a run of a sweep are checked when it is composed, because earlier runs change the fabric. Raises
+    Invalid with a sentence for each wrong field, NotFound for what the person may not see, Forbidden for read-only
+    users, Conflict for unavailable resources, RuleViolation. The same person and key return the same run.
     """
-    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_entitled(title))) as act:
-        refuse_onlooker(person, "run anything")
-        digest = request_digest(
-            "run", spec.hash, composition.as_json(), executor, title, limit_seconds, keep_composed, exercise
-        )
-        if known := _replayed(person, idempotency_key, digest):
+    spec, composition, executor = wanted.spec, wanted.composition, wanted.executor
+    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(wanted.title))) as act:
+        require_composer(person, "run anything")
+        more = (wanted.title, wanted.limit_seconds, wanted.keep_composed, wanted.exercise)
+        digest = request_digest("run", spec.hash, composition.as_json(), executor, *more)
+        if known := find_replayed(Run, person, idempotency_key, digest):
             return known
-        workload = workload_checked(spec)
-        _limit_checked(limit_seconds)
-        host = place_checked(person, spec, composition)
-        executor_checked(person, host, spec, composition, executor)
-        topology = memory_checked(spec, composition, workload)
-        if sweep is None:
-            rules_checked(person, composition)
-            refuse_too_many(person)
+        workload = validated_workload(spec)
+        _validate_limit(wanted.limit_seconds)
+        host = validated_host(person, spec, composition)
+        validated_trainer(person, host, spec, composition, executor)
+        topology = validated_topology(spec, composition, workload)
+        if sweep_id is None:
+            validate_attachments(person, composition)
+            refuse_too_many_open(person)
         try:
             with act.change():
                 run = Run.objects.create(
-                    title=_marked(_entitled(title) or title_of(workload, composition, host.name), exercise),
+                    title=_exercise_title(
+                        _clean_title(wanted.title) or default_title(workload, composition, host.name), wanted.exercise
+                    ),
                     workload=spec.workload,
-                    preset=preset[:10],
+                    preset=wanted.preset[:10],
                     spec=msgspec.to_builtins(spec),
                     spec_hash=spec.hash,
                     executor=executor,
                     provenance=Run.Provenance.SIMULATED if executor == "simulated" else Run.Provenance.MEASURED,
-                    composition=composition.as_kept(),
+                    composition=composition.as_stored(),
                     host=host,
                     topology=msgspec.to_builtins(topology),
-                    limit_seconds=limit_seconds,
-                    keep_composed=keep_composed,
-                    sweep=sweep,
+                    limit_seconds=wanted.limit_seconds,
+                    keep_composed=wanted.keep_composed,
+                    sweep_id=sweep_id,
                     position=position,
                     point=dict(point or {}),
                     repeat_of=repeat_of,
@@ -101,183 +94,175 @@ def run_create(
                     requested_by_name=person.username,
                     tenant=person.tenant,
                     request_id=request_id(),
-                    sentence="Waits for its turn.",
-                    source={"exercise": dict(exercise)} if exercise else {},
+                    sentence="Waiting in the queue.",
+                    source={"exercise": dict(wanted.exercise)} if wanted.exercise else {},
                     idempotency_key=idempotency_key,
                     request_digest=digest,
                 )
                 run.devices.set(composition.devices)
                 act.target = target_of(run, run.title)
                 act.after = {"workload": spec.workload, "executor": executor, "host": host.name, "spec": spec.hash}
-                transaction.on_commit(partial(_begin, run), robust=True)
+                transaction.on_commit(partial(_notify_and_enqueue, run), robust=True)
         except IntegrityError:
-            if known := _replayed(person, idempotency_key, digest):
+            if known := find_replayed(Run, person, idempotency_key, digest):
                 return known
             raise
     return run
 
 
 def run_cancel(*, person: User, run: Run) -> Run:
-    """End a run: at once while it waits, else as soon as its host has ended it and its devices are back.
+    """Cancel a run: immediately while it is queued, else once its host has stopped it and its devices are restored.
 
-    Raises NotFound, Forbidden, and Conflict where it has ended.
+    Raises NotFound, Forbidden, and Conflict if it has ended.
     """
     with audited(Action.RUN_CANCEL, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_stranger(person, run)
+        _refuse_invisible(person, run)
         now = timezone.now()
         act.before = {"state": run.state}
         mine = Run.objects.filter(pk=run.pk)
         by = {"cancel_requested_at": now, "cancelled_by_name": person.username}
-        at_once = {
+        cancelled = {
             "state": State.CANCELLED, "outcome": State.CANCELLED, "finished_at": now,
-            "sentence": f"{person.username} cancelled it before it began.",
+            "sentence": f"{person.username} cancelled it before it started.",
         }  # fmt: skip
         waits = mine.filter(state=State.QUEUED, lease_until=None)
-        if not waits.update(**by, **at_once) and not (
+        if not waits.update(**by, **cancelled) and not (
             mine.open().exclude(state=State.RETURNING).filter(cancel_requested_at=None).update(**by)
         ):
             run.refresh_from_db()
             raise Conflict(_why_not_cancel(run))
         run.refresh_from_db()
         act.after = {"state": run.state}
-        transaction.on_commit(partial(_begin, run), robust=True)
+        transaction.on_commit(partial(_notify_and_enqueue, run), robust=True)
     return run
 
 
 def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
-    """Ask for the same once more, in the person's own name; of a sweep, at the same point of it.
+    """Queue the same run again for this person, at the same point if it is part of a sweep.
 
-    Raises as `run_create`, and Conflict where the run has not ended, or was imported.
+    Raises as `run_create`, and Conflict if the run has not ended, or was imported.
     """
     with attempt(Action.RUN_RETRY, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_stranger(person, run)
+        _refuse_invisible(person, run)
         if run.is_open:
             raise Conflict("It has not ended. Cancel it, or wait for its end.")
         if run.executor not in {"torch", "simulated"}:
-            raise Conflict("It was imported: nobody here knows how to run it.")
-        if run.sweep is not None and run.sweep.state in {Sweep.State.PAUSED, Sweep.State.HALTED}:
-            raise Conflict(f"Its sweep is {run.sweep.get_state_display().lower()}. Resume that: it goes on with it.")
-        # To people of another tenant, such as administrators, it is no part of the sweep: that shows its own runs.
+            raise Conflict("It was imported and cannot be run here.")
+        if run.sweep is not None and run.sweep.is_suspended:
+            raise Conflict(f"Its sweep is {run.sweep.get_state_display().lower()}. Resume the sweep to continue it.")
+        # A repeat by another tenant, such as administrators, does not join the sweep, which shows its own runs.
         sweep = run.sweep if run.sweep is not None and run.sweep.tenant_id == person.tenant_id else None
         with act.change():
-            if sweep is not None:  # somebody may be deleting it
-                sweep = locked_rows(Sweep.objects.filter(pk=sweep.pk)).first()
-            again = run_create(
-                person=person,
+            if sweep is not None:  # against concurrent deletion
+                sweep = sweep.locked()
+            wanted = RunRequest(
                 spec=run.specification(),
                 composition=Composition.from_json(run.composition),
                 executor=run.executor,
                 preset=run.preset,
                 title=run.title,
                 limit_seconds=run.limit_seconds,
-                # What runs of a sweep compose the sweep gives back: outside of it, or after it, each does so itself.
+                # A sweep restores the devices of its runs; a run outside of it, or after it, restores its own.
                 keep_composed=run.keeps_devices or (sweep is not None and run.keep_composed),
-                sweep=sweep,
+                exercise=run.exercise,
+            )
+            again = run_create(
+                person=person,
+                wanted=wanted,
+                sweep_id=None if sweep is None else sweep.pk,
                 position=run.position,
                 point=run.point,
                 repeat_of=run,
                 idempotency_key=idempotency_key,
-                exercise=run.exercise,
             )
             act.after = {"run": str(again.pk)}
     return again
 
 
 def run_delete(*, person: User, run: Run) -> None:
-    """Delete a run with all that was recorded of it. Raises NotFound, Forbidden for others', Conflict while it runs."""
+    """Delete a run and its records. Raises NotFound, Forbidden for others' runs, Conflict while it is open."""
     with audited(Action.RUN_DELETE, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_stranger(person, run)
+        _refuse_invisible(person, run)
         if not person.is_administrator and run.requested_by_id != person.pk:
-            raise Forbidden("Only who asked for a run, or an administrator, may delete it.")
-        row = _locked(run)
+            raise Forbidden("Only the requester of a run or an administrator may delete it.")
+        row = _lock_run(run)
         if row.is_open:
             raise Conflict("It has not ended. Cancel it first.")
-        if row.sweep is not None and row.sweep.state in {Sweep.State.RUNNING, Sweep.State.PAUSED}:
+        if row.sweep is not None and row.sweep.is_open:
             raise Conflict("It is part of a sweep that has not ended. Halt that first.")
         act.before = {"workload": row.workload, "state": row.state}
         row.delete()
 
 
 def run_return(*, person: User, run: Run) -> Run:
-    """Give devices back that a run could not give back at its end. Raises NotFound, Forbidden, Conflict."""
+    """Retry restoring the devices that a run could not restore at its end. Raises NotFound, Forbidden, Conflict."""
     with audited(Action.RUN_RETURN, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_stranger(person, run)
-        row = _locked(run)
+        _refuse_invisible(person, run)
+        row = _lock_run(run)
         if row.is_open:
-            raise Conflict("It has not ended: its devices are given back then.")
-        if not owed(row).attachments:
+            raise Conflict("It has not ended: its devices are returned then.")
+        if not devices_to_restore(row).attachments:
             raise Conflict("All its devices are back where they were.")
         row.state, row.plan_back, row.finished_at = State.RETURNING, None, None
-        row.sentence = "Gives its devices back once more."
+        row.sentence = "Its devices are being returned again."
         row.save(update_fields=["state", "plan_back", "finished_at", "sentence"])
         act.after = {"state": row.state}
-        transaction.on_commit(partial(_begin, row), robust=True)
+        transaction.on_commit(partial(_notify_and_enqueue, row), robust=True)
     return row
 
 
-def title_of(workload: Workload, composition: Composition, host: str) -> str:
-    """Return what a run is called as long as nobody gives it another name: 'ResNet-50, 4 GPUs on node-a'."""
+def default_title(workload: Workload, composition: Composition, host: str) -> str:
+    """Return the title of a run without a title of its own: 'ResNet-50, 4 GPUs on node-a'."""
     gpus = composition.local_gpus + len(set(composition.devices) - {composition.storage})
     where = "the CPU" if composition.cpu else f"{gpus} GPU{'' if gpus == 1 else 's'}"
-    return f"{workload.title}, {where} of {host}"[:LONGEST_TITLE]
+    return f"{workload.title}, {where} of {host}"[:MAX_TITLE_LENGTH]
 
 
-def _begin(run: Run) -> None:
-    """Tell everybody of a run, and a worker to look at it; once it is committed."""
+def _notify_and_enqueue(run: Run) -> None:
+    """Notify subscribers of a committed change and enqueue the scheduler."""
     run_changed.send(Run, run=run)
-    from benchmarks.runs.tasks import tend
-
-    # A broker that is away loses nothing: beat asks each second.
-    tend.apply_async(retry=False, ignore_result=True)
+    # An unreachable broker loses nothing: beat schedules the task every second.
+    enqueue("runs.tend")
 
 
-def _replayed(person: User, idempotency_key: str, digest: str) -> Run | None:
-    """Return what a person asked for by the same key before; raises KeyReused for another request, Invalid."""
-    if not idempotency_key:
-        return None
-    refuse_key(idempotency_key)
-    known: Run | None = Run.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
-    if known is not None and (
-        known.request_digest != digest or not Run.objects.visible_to(person).filter(pk=known.pk).exists()
-    ):
-        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
-    return known
-
-
-def _limit_checked(seconds: float) -> None:
-    if not 1.0 <= seconds <= LONGEST_LIMIT:
+def _validate_limit(seconds: float) -> None:
+    if not 1.0 <= seconds <= MAX_LIMIT_SECONDS:
         sentence = "The time limit is from 1 second to 30 days."
         raise Invalid(sentence, errors={"limit_seconds": sentence})
 
 
-def _locked(run: Run) -> Run:
-    """Wait until nobody else changes a run, and return it; raises NotFound where somebody has deleted it."""
+def _lock_run(run: Run) -> Run:
+    """Lock a run and return it; raises NotFound if it was deleted."""
     row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
     if row is None:
         raise NotFound("There is no such run.")
     return row
 
 
-def _refuse_stranger(person: User, run: Run) -> None:
+def _refuse_invisible(person: User, run: Run) -> None:
     if not Run.objects.visible_to(person).filter(pk=run.pk).exists():
         raise NotFound("There is no such run.")
-    refuse_onlooker(person)
+    require_composer(person)
 
 
 def _why_not_cancel(run: Run) -> str:
     if run.state == State.RETURNING:
-        return "It has ended: its devices are on their way back."
+        return "It has ended: its devices are being returned."
     if run.is_open:
         return "It is being cancelled already."
     return f"The run has ended: it is '{run.get_state_display()}'."
 
 
-def _marked(title: str, exercise: Mapping[str, Any] | None) -> str:
-    """Return a title that tells that a run ends badly on purpose: nobody takes it for trouble of the hardware."""
-    return f"{title.removesuffix(EXERCISE)[: LONGEST_TITLE - len(EXERCISE)]}{EXERCISE}" if exercise else title
+def _exercise_title(title: str, exercise: Mapping[str, Any] | None) -> str:
+    """Mark the title of a run that fails on purpose, so that nobody takes it for a hardware fault."""
+    return (
+        f"{title.removesuffix(EXERCISE_SUFFIX)[: MAX_TITLE_LENGTH - len(EXERCISE_SUFFIX)]}{EXERCISE_SUFFIX}"
+        if exercise
+        else title
+    )
 
 
-def _entitled(title: str) -> str:
-    """Return a title as it is kept: one line, without what cannot be shown or turns the rest around."""
+def _clean_title(title: str) -> str:
+    """Return a title as stored: one line, without control and bidirectional formatting characters."""
     shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
-    return shown[:LONGEST_TITLE]
+    return shown[:MAX_TITLE_LENGTH]

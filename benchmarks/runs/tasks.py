@@ -1,34 +1,31 @@
-"""Celery's faces of runs: each task calls one service."""
+"""Celery tasks of runs: each calls one service."""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-
 from celery import shared_task
 
-from benchmarks.runs.strays import strays_end
-from benchmarks.runs.tending import run_go_on, runs_tend
+from benchmarks.runs.execution import orphaned_runs_end
+from benchmarks.runs.scheduler import run_advance, runs_schedule
+from core.enqueue import enqueue, worker_name
 
-# How often beat asks: whatever was not taken until then is asked for again.
-TEND_SECONDS = 1.0
+# The period of beat; an unstarted task expires after it, and is scheduled again.
+SCHEDULE_SECONDS = 1.0
 
 
 @shared_task(name="runs.tend")
-def tend() -> None:
-    """Begin runs whose turn it is, and have each go on that no worker is at."""
-    for run_id in runs_tend():
-        go_on.apply_async(args=(run_id,), ignore_result=True, expires=2 * TEND_SECONDS)
+def schedule() -> None:
+    """Start the queued runs that are due, and enqueue the next step of each unclaimed run."""
+    for run_id in runs_schedule():
+        enqueue("runs.go_on", run_id, expires=2 * SCHEDULE_SECONDS)
 
 
 @shared_task(name="runs.go_on")
-def go_on(run_id: str) -> None:
-    """Take a run further, unless somebody else does."""
-    run_go_on(run_id, worker=f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}")
+def advance(run_id: str) -> None:
+    """Advance a run, unless another worker has claimed it."""
+    run_advance(run_id, worker=worker_name())
 
 
 @shared_task(name="runs.end_strays")
-def end_strays() -> None:
-    """End what hosts still run of runs that have ended here."""
-    strays_end()
+def end_orphaned_runs() -> None:
+    """Stop orphaned runs on hosts."""
+    orphaned_runs_end()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from benchmarks.runs import run_views, views
+from benchmarks.runs import views
+from benchmarks.runs import views as runs_views
 
 app_name = "runs"
 urlpatterns = [
@@ -12,13 +13,13 @@ urlpatterns = [
     path("runs/", views.runs, name="runs"),
     path("runs/csv/", views.runs_csv, name="runs_csv"),
     path("runs/cancel/", views.runs_cancel, name="runs_cancel"),
-    path("runs/new/", run_views.run_new, name="run_new"),
-    path("runs/new/file/", run_views.run_from_file, name="run_from_file"),
-    path("runs/<uuid:pk>/", run_views.run, name="run"),
-    path("runs/<uuid:pk>/log/", run_views.run_log, name="run_log"),
-    path("runs/<uuid:pk>/series/", run_views.run_series, name="run_series"),
-    path("runs/<uuid:pk>/cancel/", run_views.cancel, name="run_cancel"),
-    path("runs/<uuid:pk>/retry/", run_views.retry, name="run_retry"),
-    path("runs/<uuid:pk>/give-back/", run_views.give_back, name="run_return"),
-    path("runs/<uuid:pk>/delete/", run_views.delete, name="run_delete"),
+    path("runs/new/", runs_views.run_new, name="run_new"),
+    path("runs/new/file/", runs_views.run_from_file, name="run_from_file"),
+    path("runs/<uuid:pk>/", runs_views.run, name="run"),
+    path("runs/<uuid:pk>/log/", runs_views.run_log, name="run_log"),
+    path("runs/<uuid:pk>/series/", runs_views.run_series, name="run_series"),
+    path("runs/<uuid:pk>/cancel/", runs_views.cancel, name="run_cancel"),
+    path("runs/<uuid:pk>/retry/", runs_views.retry, name="run_retry"),
+    path("runs/<uuid:pk>/give-back/", runs_views.return_devices, name="run_return"),
+    path("runs/<uuid:pk>/delete/", runs_views.delete, name="run_delete"),
 ]

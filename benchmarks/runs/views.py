@@ -1,105 +1,122 @@
-"""Pages of the catalogue and of the list of runs: thin faces over selectors and services."""
+"""Pages of the catalogue and of runs: thin layers over selectors and services."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
 from django.contrib import messages
 from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import UploadedFile
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
-from accounts.sheets import lines
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
+from accounts.models import User
+from benchmarks.runs.choices import host_choices, run_choices
+from benchmarks.runs.detail import result_tables, run_status, single_results
+from benchmarks.runs.device_selection import sample_run_file
+from benchmarks.runs.forms import RunForm, run_form, run_form_from
 from benchmarks.runs.models import Run
-from benchmarks.runs.placing import hosts_for
+from benchmarks.runs.recording import log_read, log_size, log_tail, series_of, series_values
+from benchmarks.runs.requests import MAX_FILE_LENGTH, parse_run_file, run_file
+from benchmarks.runs.results import summary_of
 from benchmarks.runs.selectors import (
-    COLUMNS,
-    EXECUTORS,
-    GROUPS,
-    SORTS,
+    CSV_COLUMNS,
+    EXECUTOR_LABELS,
+    SORT_FIELDS,
+    STATE_GROUPS,
     RunFilter,
-    catalogue_of,
-    figures_of,
-    run_lines,
-    runs_found,
+    catalogue_list,
+    run_get,
+    run_list,
+    run_rows,
+    runs_with_summaries,
 )
-from benchmarks.runs.services import run_cancel
+from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
+from benchmarks.runs.topology import gpu_labels, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
-from fabric.models import Host
-from fabric.permissions import refuse_onlooker
-from falconweb.errors import FalconWebError, Invalid, NotFound
+from core.downloads import Download, csv_table
+from core.errors import Conflict, FalconWebError, Invalid, NotFound
+from fabric.inventory.models import Host
 
 ROWS_A_PAGE = 50
-MOST_AT_ONCE = 200
-FAMILIES = {
+MAX_CANCELLED_AT_ONCE = 200
+FAMILY_LABELS = {
     "vision": "Vision", "detection": "Detection", "language": "Language", "link": "Links and storage",
     "command": "Your own",
 }  # fmt: skip
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Workloads", "Benchmarks", 1))
 def catalogue(request: HttpRequest) -> HttpResponse:
-    """Show what can be run, and what was run last of it."""
+    """Show the catalogue with the latest run of each workload."""
     person = person_of(request)
-    found = catalogue_of(person)
+    found = catalogue_list(person)
     families = [
-        (words, [line for line in found if line.workload.family == family]) for family, words in FAMILIES.items()
+        (words, [line for line in found if line.workload.family == family]) for family, words in FAMILY_LABELS.items()
     ]
     context = {
         "families": families,
         "going_on": Run.objects.visible_to(person).open().exists(),
-        "able": any(not host.why_not for host in hosts_for(person)),
+        "able": any(not host.why_not for host in host_choices(person)),
     }
     return render(request, "benchmarks/runs/catalogue.html", context)
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Runs", "Benchmarks", 2))
 def runs(request: HttpRequest) -> HttpResponse:
     """List runs; the filter, `sort` and `page` are in the URL."""
     person = person_of(request)
     asked, error = RunFilter.of(request.GET.dict()), ""
     try:
-        rows = runs_found(person, asked)
+        rows = run_list(person, asked)
     except Invalid as refused:
         error, rows = refused.sentence, Run.objects.none()
     page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
     seen = Run.objects.visible_to(person)
     context = {
         "page": page,
-        "rows": figures_of(page.object_list),
+        "rows": runs_with_summaries(page.object_list),
         "asked": asked,
         "error": error,
         "going_on": seen.open().exists(),
         "workloads": [(name, one.title) for name, one in CATALOGUE.items()],
-        "states": [*GROUPS.items(), *Run.State.choices],
+        "states": [*STATE_GROUPS.items(), *Run.State.choices],
         "provenances": Run.Provenance.choices,
-        "executors": EXECUTORS.items(),
+        "executors": EXECUTOR_LABELS.items(),
         "hosts": Host.objects.filter(runs__in=seen).distinct().order_by("name"),
         "people": seen.order_by("requested_by_name").values_list("requested_by_name", flat=True).distinct(),
-        "sorts": SORTS,
+        "sorts": SORT_FIELDS,
     }
     return render(request, "benchmarks/runs/runs.html", context, status=400 if error else 200)
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the runs that fit as CSV."""
-    rows = runs_found(person_of(request), RunFilter.of(request.GET.dict()))
-    answer = Download(lines(COLUMNS, run_lines(rows)), content_type="text/csv; charset=utf-8")
+    """Stream the matching runs as CSV."""
+    rows = run_list(person_of(request), RunFilter.of(request.GET.dict()))
+    answer = Download(csv_table(CSV_COLUMNS, run_rows(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="runs.csv"'
     return answer
 
 
 @require_POST
+@declare(Audience.COMPOSERS, audited_as=Action.RUN_CANCEL)
 def runs_cancel(request: HttpRequest) -> HttpResponse:
-    """Cancel several runs, each by itself: what stands against one keeps no other."""
+    """Cancel several runs independently: a refusal of one does not affect the others."""
     person = person_of(request)
-    refuse_onlooker(person)
-    wanted = [one for one in request.POST.getlist("run")[:MOST_AT_ONCE] if len(one) == 36]
+    wanted = [one for one in request.POST.getlist("run")[:MAX_CANCELLED_AT_ONCE] if len(one) == 36]
     try:
         rows = list(Run.objects.visible_to(person).filter(pk__in=wanted))
     except ValidationError:
@@ -120,3 +137,227 @@ def runs_cancel(request: HttpRequest) -> HttpResponse:
     where = request.POST.get("next", "")
     safe = url_has_allowed_host_and_scheme(where, allowed_hosts={request.get_host()}) and where.startswith("/")
     return redirect(where if safe else "runs:runs")
+
+
+LOG_CHUNK_BYTES = 256 * 1024
+# Charts of a run: title, unit, and the suffix or prefix of the names of its series.
+CHARTS = (
+    ("Step time", "s", "steps/", "/seconds"),
+    ("Loss", "", "steps/", "/loss"),
+    ("Utilisation", "share", "", "/utilisation"),
+    ("PCIe traffic (GPU counters)", "B/s", "gpu/", "/pcie_"),
+)
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.COMPOSERS, what="run anything", audited_as=Action.RUN_CREATE)
+def run_new(request: HttpRequest) -> HttpResponse:
+    """Request a run; the form is prefilled from the URL: `workload`, `preset`, `host`, or a run (`again`)."""
+    person = person_of(request)
+    offered = run_choices(person)
+    if request.method != "POST":
+        again = request.GET.get("again", "")
+        if again:
+            return _render_form(request, run_form_from(offered, _earlier_run(person, again)))
+        return _render_form(request, run_form(offered, request.GET))
+    form = run_form(offered, request.POST)
+    try:
+        run = run_create(person=person, wanted=form.asked())
+    except FalconWebError as error:
+        form.refused(error)
+        return _render_form(request, form, status=error.status)
+    return redirect("runs:run", pk=run.pk)
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.COMPOSERS, what="run anything", audited_as=Action.RUN_CREATE)
+def run_from_file(request: HttpRequest) -> HttpResponse:
+    """Request a run by a manifest, pasted or uploaded; prefilled with `again`, a run, or with `sample`."""
+    person = person_of(request)
+    if request.method != "POST":
+        again = request.GET.get("again", "")
+        text = run_file(_earlier_run(person, again)) if again else ""
+        sample = sample_run_file(run_choices(person))
+        return _render_file(request, sample if request.GET.get("sample") else text, sample)
+    text = request.POST.get("text", "")
+    try:
+        text = _uploaded_text(request) or text
+        if not text.strip():
+            raise Invalid("The form is empty.", errors={"": "Paste JSON, or choose a file."})
+        run = run_create(person=person, wanted=parse_run_file(text))
+    except FalconWebError as error:
+        errors = error.details.get("errors", {}) or {"": error.sentence}
+        return _render_file(request, text, sample_run_file(run_choices(person)), errors=errors, status=error.status)
+    return redirect("runs:run", pk=run.pk)
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+def run(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Show a run: its progress, results and hardware."""
+    person = person_of(request)
+    row = run_get(person, pk)
+    tail = log_tail(row)
+    series = series_of(row)
+    context = {
+        "run": row,
+        "job": run_status(person, row),
+        "workload": CATALOGUE.get(row.workload),
+        "topology": recorded_topology(row),
+        "series": series,
+        "gpus": json.dumps(gpu_labels(row, [one.key for one in series]), ensure_ascii=False),
+        "tables": result_tables(summary_of(row)),
+        "single": single_results(summary_of(row)),
+        "charts": CHARTS,
+        "log": tail,
+        "log_size": log_size(row),
+        "is_mine": row.requested_by_id == person.pk or person.is_administrator,
+        "may_cancel": person.may_compose
+        and row.is_open
+        and row.cancel_requested_at is None
+        and row.state != Run.State.RETURNING,
+        "repeat_of": Run.objects.visible_to(person).filter(pk=row.repeat_of_id).first() if row.repeat_of_id else None,
+        "repeats": Run.objects.visible_to(person).filter(repeat_of=row).order_by("-queued_at")[:5],
+    }
+    return render(request, "benchmarks/runs/run.html", context)
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+def run_log(request: HttpRequest, pk: UUID) -> HttpResponseBase:
+    """Download the log of a run."""
+    row = run_get(person_of(request), pk)
+
+    def pieces() -> Iterator[str]:
+        first = 0
+        while True:
+            piece = log_read(row, first, most=LOG_CHUNK_BYTES)
+            yield piece.text
+            if not piece.more:
+                return
+            first = piece.next
+
+    answer = Download(pieces(), content_type="text/plain; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="run-{row.pk}.log"'
+    return answer
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
+    """Download series of a run as CSV: those of `key`, once for each, or all."""
+    row = run_get(person_of(request), pk)
+    keys = request.GET.getlist("key")[:200] or None
+    known = {one.key: one for one in series_of(row)}
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for key in sorted(known) if keys is None else keys:
+            if key in known:
+                at, values = series_values(row, [key]).get(key, ((), ()))
+                for moment, value in zip(at, values, strict=True):
+                    yield key, f"{moment:.6f}", f"{value:.9g}", known[key].unit, known[key].interval, known[key].source
+
+    heads = ("series", "unix_seconds", "value", "unit", "interval_seconds", "source")
+    answer = Download(csv_table(heads, rows()), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="run-{row.pk}.csv"'
+    return answer
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_CANCEL)
+def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Cancel a run."""
+    person = person_of(request)
+    row = run_get(person, pk)
+    try:
+        row = run_cancel(person=person, run=row)
+    except FalconWebError as error:
+        return _redirect_with_error(request, row, error)
+    messages.success(request, "The run is being cancelled." if row.is_open else "The run was cancelled.")
+    return redirect("runs:run", pk=pk)
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETRY)
+def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Request the same run again."""
+    person = person_of(request)
+    row = run_get(person, pk)
+    try:
+        again = run_retry(person=person, run=row)
+    except FalconWebError as error:
+        return _redirect_with_error(request, row, error)
+    return redirect("runs:run", pk=again.pk)
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETURN)
+def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Return the devices that a run could not return at its end."""
+    person = person_of(request)
+    row = run_get(person, pk)
+    try:
+        run_return(person=person, run=row)
+    except FalconWebError as error:
+        return _redirect_with_error(request, row, error)
+    return redirect("runs:run", pk=pk)
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_DELETE)
+def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Delete a run with all its recorded data."""
+    person = person_of(request)
+    row = run_get(person, pk)
+    try:
+        run_delete(person=person, run=row)
+    except FalconWebError as error:
+        return _redirect_with_error(request, row, error)
+    messages.success(request, f"‘{row.title}’ was deleted.")
+    return redirect("runs:runs")
+
+
+def _render_form(request: HttpRequest, form: RunForm, *, status: int = 200) -> HttpResponse:
+    context = {"form": form, "catalogue": CATALOGUE.values(), "workload": form.workload}
+    return render(request, "benchmarks/runs/run_new.html", context, status=status)
+
+
+def _render_file(
+    request: HttpRequest, text: str, sample: str, *, errors: Mapping[str, str] | None = None, status: int = 200
+) -> HttpResponse:
+    context = {"text": text, "sample": sample, "errors": errors}
+    return render(request, "benchmarks/runs/run_file.html", context, status=status)
+
+
+def _uploaded_text(request: HttpRequest) -> str:
+    file = request.FILES.get("file")
+    if not isinstance(file, UploadedFile):
+        return ""
+    if not file.size or file.size > MAX_FILE_LENGTH:
+        raise Invalid("The file is empty or too long.", errors={"file": f"At most {MAX_FILE_LENGTH // 1024} KiB."})
+    try:
+        return bytes(file.read()).decode()
+    except UnicodeDecodeError as error:
+        raise Invalid("The file is not text.", errors={"file": "It is not UTF-8 text."}) from error
+
+
+def _redirect_with_error(request: HttpRequest, run: Run, error: FalconWebError) -> HttpResponse:
+    if error.status in {403, 404}:
+        raise error
+    messages.error(request, error.sentence)
+    return redirect("runs:run", pk=run.pk)
+
+
+def _earlier_run(person: User, again: str) -> Run:
+    """Return the run that prefills another; raises Conflict for an imported one, which has no host here."""
+    row = run_get(person, _parse_uuid(again))
+    if not row.composition:
+        raise Conflict("This run was imported: its host is not known here.")
+    return row
+
+
+def _parse_uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise Invalid("There is no such run.", errors={"again": "Give the id of a run."}) from error

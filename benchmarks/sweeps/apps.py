@@ -1,4 +1,4 @@
-"""The room's Django application."""
+"""The Django application of sweeps."""
 
 from importlib import import_module
 
@@ -12,5 +12,5 @@ class SweepsConfig(AppConfig):
     label = "sweeps"
 
     def ready(self) -> None:
-        """Hear of the runs of sweeps."""
-        import_module("benchmarks.sweeps.receivers")
+        """Subscribe to changes of runs."""
+        import_module("benchmarks.sweeps.services")

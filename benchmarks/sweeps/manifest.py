@@ -1,6 +1,6 @@
-"""FfDL manifests: each field becomes a part of a grid, is kept, is ignored and told why, or is refused. Pure.
+"""FfDL manifests: each field becomes a part of a grid, is kept, is ignored with a reason, or is refused. Pure.
 
-Nothing that stands in `data_stores` is echoed: not in what is explained, not in problems, not in what is kept.
+Values in `data_stores` are never echoed: not in explanations, not in problems, not in the stored manifest.
 """
 
 from __future__ import annotations
@@ -9,38 +9,36 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from benchmarks.sweeps.grid import Grid
-from benchmarks.sweeps.manifest_fields import Explained, Fields
-from fabric.allocation.nodes import Unreadable
-from fabric.allocation.places import Problem, Problems, TooManyProblems
-from fabric.allocation.yaml_text import read_yaml
-from falconweb.errors import Invalid
+from benchmarks.sweeps.grid import SweepGrid
+from benchmarks.sweeps.manifest_fields import FieldExplanation, ManifestReader
+from core.documents import DocumentProblem, DocumentProblems, DocumentSyntaxError, TooManyProblemsError, read_yaml
+from core.errors import Invalid
 
-LARGEST: Final = 100_000  # characters
-HIDDEN: Final = "Something is wrong here. It is not shown, since it may hold what a data store is reached by."
+MAX_MANIFEST_LENGTH: Final = 100_000  # characters
+REDACTED_PROBLEM: Final = "The value is invalid. It is not shown, since it may contain credentials of a data store."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What was read: members of a grid, a title, what became of each field, and what is wrong.
+    """A parsed manifest: members of a grid, a title, the treatment of each field, and the problems.
 
-    `kept` is the manifest as it may be stored and shown: without what data stores are reached by.
+    `kept` is the manifest that may be stored and shown, without credentials of data stores.
     """
 
     grid: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
-    explained: tuple[Explained, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    explained: tuple[FieldExplanation, ...] = ()
+    problems: tuple[DocumentProblem, ...] = ()
     kept: str = ""
 
-    def grid_with(self, chosen: Mapping[str, Any]) -> Grid:
-        """Return the grid, with what was `chosen` beside the manifest where that says nothing. Raises Invalid."""
+    def grid_with(self, chosen: Mapping[str, Any]) -> SweepGrid:
+        """Return the grid, with `chosen` values for members that the manifest does not set. Raises Invalid."""
         if self.problems:
-            raise refused(self)
-        return Grid.from_json({**chosen, **self.grid})
+            raise manifest_error(self)
+        return SweepGrid.from_json({**chosen, **self.grid})
 
 
-def refused(manifest: Manifest) -> Invalid:
+def manifest_error(manifest: Manifest) -> Invalid:
     """Return the error of a manifest with problems: the first as its sentence, all by field."""
     first = manifest.problems[0]
     where = f"Line {first.place.line}, column {first.place.column}: " if first.place.line else ""
@@ -55,21 +53,21 @@ def refused(manifest: Manifest) -> Invalid:
 
 
 def read_manifest(text: str) -> Manifest:
-    """Return what a manifest, YAML or JSON, comes to; what is wrong with it is told with line and column."""
+    """Parse a manifest, YAML or JSON; problems have line and column."""
     text = text.removeprefix("\ufeff")
-    problems = Problems(text)
-    if len(text) > LARGEST:
-        problems.add(f"A manifest has at most {LARGEST:,} characters; this one has {len(text):,}.", "", 0)
+    problems = DocumentProblems(text)
+    if len(text) > MAX_MANIFEST_LENGTH:
+        problems.add(f"A manifest has at most {MAX_MANIFEST_LENGTH:,} characters; this one has {len(text):,}.", "", 0)
         return Manifest(problems=problems.told())
-    fields = Fields(problems)
+    fields = ManifestReader(problems)
     try:
         root = read_yaml(text, problems)
         fields.read(root)
-    except Unreadable as error:
+    except DocumentSyntaxError as error:
         problems.add_last(error.sentence, error.offset)
-    except TooManyProblems:
-        problems.add_last("More is wrong than is told here.", 0)
-    told = _without_secrets(problems.told(), fields.secrets)
+    except TooManyProblemsError:
+        problems.add_last("There are more problems than are listed here.", 0)
+    told = _redact_secrets(problems.told(), fields.secrets)
     if told:
         return Manifest(problems=told, explained=tuple(fields.explained))
     return Manifest(
@@ -77,14 +75,14 @@ def read_manifest(text: str) -> Manifest:
     )
 
 
-def _without_secrets(problems: Sequence[Problem], secrets: Collection[str]) -> tuple[Problem, ...]:
-    """Return problems; of those that would show what stands in a data store only where they are."""
+def _redact_secrets(problems: Sequence[DocumentProblem], secrets: Collection[str]) -> tuple[DocumentProblem, ...]:
+    """Return problems; those that would reveal a value of a data store have only their place."""
     told = []
     for one in problems:
         in_stores = one.place.path.startswith("data_stores")
         if in_stores or any(secret in one.sentence or secret in one.place.path for secret in secrets):
             place = replace(one.place, path="data_stores" if in_stores else "")
-            told.append(Problem(sentence=HIDDEN, place=place))
+            told.append(DocumentProblem(sentence=REDACTED_PROBLEM, place=place))
         else:
             told.append(one)
     return tuple(told)

@@ -1,4 +1,4 @@
-"""The fields of an FfDL manifest, one by one: what each becomes, and why. Pure."""
+"""The fields of an FfDL manifest: the treatment of each, and the reason. Pure."""
 
 from __future__ import annotations
 
@@ -9,63 +9,61 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from benchmarks.sweeps.grid import Grid
+from benchmarks.sweeps.grid import SweepGrid
 from benchmarks.workloads.catalogue import CATALOGUE
-from fabric.allocation.nodes import Node
-from fabric.allocation.places import Problems, member_path
-from fabric.allocation.shape import unknown_word
-from falconweb.errors import Invalid
+from core.documents import DocumentNode, DocumentProblems, member_path, unknown_name_sentence
+from core.errors import Invalid
 
-LONGEST_TEXT: Final = 4096
-MOST_SECRET: Final = 4  # characters; what is shorter is found everywhere by chance
-Fate = Literal["used", "kept", "ignored"]
-MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:(?:[KMGT]i?)?[Bb]?)?\s*")
-MEMBERS: Final = (
+MAX_TEXT_LENGTH: Final = 4096
+MIN_SECRET_LENGTH: Final = 4  # characters; shorter values occur elsewhere by chance
+FieldTreatment = Literal["used", "kept", "ignored"]
+MEMORY_PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:(?:[KMGT]i?)?[Bb]?)?\s*")
+MANIFEST_FIELDS: Final = (
     "name", "description", "version", "gpus", "cpus", "memory", "learners", "gpu_type", "data_stores", "framework",
     "evaluation_metrics", "workload", "grid",
 )  # fmt: skip
-OF_FRAMEWORK: Final = ("name", "version", "command", "image_tag")
+FRAMEWORK_FIELDS: Final = ("name", "version", "command", "image_tag")
 # Members of `grid` that the manifest has its own fields for.
-OWN: Final = ("framework", "workload", "threads", "count", "accelerator", "command")
-SINGLE: Final = ("batch_of", "repeats", "preset", "same", "executor", "limit_seconds", "at_once", "early")
-# Members of a data store that name nothing secret; all others of a connection do, and these names anywhere.
-PLAIN_MEMBERS: Final = ("type", "name", "path", "region")
+MANIFEST_ONLY_FIELDS: Final = ("framework", "workload", "threads", "count", "accelerator", "command")
+SCALAR_FIELDS: Final = ("batch_of", "repeats", "preset", "same", "executor", "limit_seconds", "at_once", "early")
+# Members of a data store that are not secret; all other members of a connection are.
+PUBLIC_MEMBERS: Final = ("type", "name", "path", "region")
 SECRET_NAMES = re.compile(r"pass|secret|token|key|cred|user|auth", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explained:
-    """What became of a field: 'used' as this part of the grid, 'kept' with the sweep, or 'ignored', and why."""
+class FieldExplanation:
+    """The treatment of a field: 'used' as a part of the grid, 'kept' with the sweep, or 'ignored', with the reason."""
 
     field: str
     line: int
-    fate: Fate
+    fate: FieldTreatment
     sentence: str
 
 
-class Fields:
-    """Goes through a manifest field by field."""
+class ManifestReader:
+    """Parser of a manifest, field by field."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: DocumentProblems) -> None:
         self.problems = problems
         self.grid: dict[str, Any] = {}
         self.title = ""
-        self.explained: list[Explained] = []
+        self.explained: list[FieldExplanation] = []
         self.kept: list[str] = []
         self.secrets: set[str] = set()
         self.gpus: list[int] = [1]
         self.learners: list[int] = [1]
         self.words: list[str] = []
 
-    def read(self, root: Node) -> None:
-        """Read the whole of it."""
+    def read(self, root: DocumentNode) -> None:
+        """Parse the whole manifest."""
         if not isinstance(root.value, dict):
             self.problems.add("A manifest is an object with members such as name, gpus and framework.", "", root.offset)
             return
         members = root.value
         if "data_stores" in members:
-            self.secrets = secrets_of(plain_of(members["data_stores"]))
-        readers: dict[str, Callable[[Node], None]] = {
+            self.secrets = secret_values(plain_value(members["data_stores"]))
+        readers: dict[str, Callable[[DocumentNode], None]] = {
             "name": self._name, "gpus": self._gpus, "cpus": self._cpus, "memory": self._memory,
             "learners": self._learners, "gpu_type": self._gpu_type, "data_stores": self._data_stores,
             "framework": self._framework, "evaluation_metrics": self._metrics, "workload": self._workload,
@@ -73,7 +71,7 @@ class Fields:
         }  # fmt: skip
         for name, node in members.items():
             if name not in readers:
-                self.problems.add(unknown_word(name, MEMBERS), member_path("", name), root.keys[name])
+                self.problems.add(unknown_name_sentence(name, MANIFEST_FIELDS), member_path("", name), root.keys[name])
                 continue
             readers[name](node)
         self._count()
@@ -81,56 +79,54 @@ class Fields:
             self.problems.add("The manifest has no 'framework'.", "framework", root.offset)
         self._what(root)
 
-    def _what(self, root: Node) -> None:
-        """Settle what runs: definitions of the catalogue, or else the command."""
-        place = _within(root, "framework", "command")
+    def _what(self, root: DocumentNode) -> None:
+        """Determine the workload: definitions of the catalogue, or else the command."""
+        place = _node_at(root, "framework", "command")
         if "workload" not in self.grid and self.words:
             self.grid |= {"workload": ["command"], "command": self.words}
-            self._tell("framework.command", place, "used", "The workload 'command': it runs as it is, on its host.")
+            self._tell("framework.command", place, "used", "The workload 'command': it runs unchanged on its host.")
         elif "command" in self.grid.get("workload", []):
             self.grid["command"] = self.words
         elif self.words:
-            self._tell("framework.command", place, "ignored", "The definitions of 'workload' run in place of it.")
+            self._tell("framework.command", place, "ignored", "Replaced by the definitions of 'workload'.")
         elif "workload" not in self.grid and not self.problems.found:
-            self.problems.add(
-                "Say what to run: 'workload' (a name of the catalogue), or 'command' in 'framework'.", "workload", 0
-            )
+            self.problems.add("Add 'workload' (a name of the catalogue), or 'command' in 'framework'.", "workload", 0)
 
-    def _tell(self, path: str, node: Node, fate: Fate, sentence: str) -> None:
+    def _tell(self, path: str, node: DocumentNode, fate: FieldTreatment, sentence: str) -> None:
         line = self.problems.place(path, node.offset).line
-        self.explained.append(Explained(field=path, line=line, fate=fate, sentence=sentence))
+        self.explained.append(FieldExplanation(field=path, line=line, fate=fate, sentence=sentence))
 
     def _keep(self, line: str) -> None:
         if any(secret in line for secret in self.secrets):
-            self.problems.add("A value of 'data_stores' stands elsewhere in the manifest: take it out there.", "", 0)
+            self.problems.add("A value of 'data_stores' occurs elsewhere in the manifest: remove it there.", "", 0)
         self.kept.append(line)
 
-    def _name(self, node: Node) -> None:
+    def _name(self, node: DocumentNode) -> None:
         if (text := self._text(node, "name")) is not None:
             self.title = text[:200]
-            self._keep(f"name: {_flow(text)}")
+            self._keep(f"name: {_inline(text)}")
             self._tell("name", node, "used", "The title of the sweep.")
 
-    def _description(self, node: Node) -> None:
+    def _description(self, node: DocumentNode) -> None:
         if (text := self._text(node, "description")) is not None:
-            self._keep(f"description: {_flow(text)}")
+            self._keep(f"description: {_inline(text)}")
             self._tell("description", node, "kept", "Shown with the sweep's manifest.")
 
-    def _version(self, node: Node) -> None:
+    def _version(self, node: DocumentNode) -> None:
         if not isinstance(node.value, str | int | float) or isinstance(node.value, bool):
             self.problems.add("'version' is a text or a number.", "version", node.offset)
             return
-        self._keep(f"version: {_flow(str(node.value))}")
-        self._tell("version", node, "kept", "Of the manifest, by you: nothing here depends on it.")
+        self._keep(f"version: {_inline(str(node.value))}")
+        self._tell("version", node, "kept", "Your version of the manifest; it has no effect.")
 
-    def _gpus(self, node: Node) -> None:
+    def _gpus(self, node: DocumentNode) -> None:
         if values := self._numbers(node, "gpus", least=0, most=64):
             self.gpus = values
             self._keep(f"gpus: {values}")
             zero = " 0 is a run on the CPU alone." if 0 in values else ""
             self._tell("gpus", node, "used", f"Devices of a learner: with 'learners' it makes the axis 'count'.{zero}")
 
-    def _learners(self, node: Node) -> None:
+    def _learners(self, node: DocumentNode) -> None:
         if values := self._numbers(node, "learners", least=1, most=64):
             self.learners = values
             self._keep(f"learners: {values}")
@@ -152,48 +148,57 @@ class Fields:
         if too_many := [one for one in self.grid["count"] if one > 64]:
             self.problems.add(f"'gpus' times 'learners' is {too_many[-1]}: a run has at most 64 devices.", "gpus", 0)
 
-    def _cpus(self, node: Node) -> None:
+    def _cpus(self, node: DocumentNode) -> None:
         values = self._numbers(node, "cpus", least=0, most=1024, fractions=True)
         if values:
             self.grid["threads"] = sorted({max(1, int(one)) for one in values})
             self._keep(f"cpus: {values}")
             self._tell(
-                "cpus", node, "used",
-                f"The axis 'threads', CPU threads of a process: {_listed(self.grid['threads'])}. No core is reserved.",
-            )  # fmt: skip
+                "cpus",
+                node,
+                "used",
+                f"The axis 'threads', CPU threads of a process: {_comma_separated(self.grid['threads'])}. "
+                "No core is reserved.",
+            )
 
-    def _memory(self, node: Node) -> None:
+    def _memory(self, node: DocumentNode) -> None:
         value = node.value
-        if isinstance(value, bool) or not isinstance(value, str | int | float) or not MEMORY.fullmatch(str(value)):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, str | int | float)
+            or not MEMORY_PATTERN.fullmatch(str(value))
+        ):
             self.problems.add("'memory' is a size such as 8Gb or 512MiB.", "memory", node.offset)
             return
-        self._keep(f"memory: {_flow(str(value))}")
-        self._tell("memory", node, "ignored", "A run has the whole host: no share of its memory is set apart.")
+        self._keep(f"memory: {_inline(str(value))}")
+        self._tell("memory", node, "ignored", "A run has the whole host: no share of its memory is reserved.")
 
-    def _gpu_type(self, node: Node) -> None:
+    def _gpu_type(self, node: DocumentNode) -> None:
         if values := self._texts_of(node, "gpu_type"):
             self.grid["accelerator"] = values
-            self._keep(f"gpu_type: [{', '.join(map(_flow, values))}]")
+            self._keep(f"gpu_type: [{', '.join(map(_inline, values))}]")
             self._tell("gpu_type", node, "used", "The axis 'accelerator': only devices of these models are taken.")
 
-    def _data_stores(self, node: Node) -> None:
+    def _data_stores(self, node: DocumentNode) -> None:
         if not isinstance(node.value, list):
             self.problems.add("'data_stores' is a list.", "data_stores", node.offset)
             return
-        self._keep(f"data_stores: []  # {len(node.value)} given; what they are reached by is not kept")
+        self._keep(f"data_stores: []  # {len(node.value)} given; their credentials are not kept")
         self._tell(
             "data_stores", node, "ignored",
-            f"{len(node.value)} of them. Runs make their own data, of the published sizes: no store is asked, and "
+            f"{len(node.value)} of them. Runs generate their own data, of published sizes: no store is accessed, and "
             "neither names nor passwords are kept.",
         )  # fmt: skip
 
-    def _framework(self, node: Node) -> None:
+    def _framework(self, node: DocumentNode) -> None:
         if not isinstance(node.value, dict):
             self.problems.add("'framework' is an object with name, version and command.", "framework", node.offset)
             return
         for name in node.value:
-            if name not in OF_FRAMEWORK:
-                self.problems.add(unknown_word(name, OF_FRAMEWORK), member_path("framework", name), node.keys[name])
+            if name not in FRAMEWORK_FIELDS:
+                self.problems.add(
+                    unknown_name_sentence(name, FRAMEWORK_FIELDS), member_path("framework", name), node.keys[name]
+                )
         self._keep("framework:")
         if "name" not in node.value:
             self.problems.add("'framework' has no 'name'.", "framework.name", node.offset)
@@ -205,30 +210,30 @@ class Fields:
         if "command" in node.value:
             self._command(node.value["command"])
 
-    def _framework_names(self, node: Node, names: list[str]) -> None:
+    def _framework_names(self, node: DocumentNode, names: list[str]) -> None:
         self.grid["framework"] = [one.lower() for one in names]
-        self._keep(f"  name: [{', '.join(map(_flow, names))}]")
+        self._keep(f"  name: [{', '.join(map(_inline, names))}]")
         others = [one for one in names if one.lower() != "pytorch"]
         if len(others) == len(names):
             self.problems.add(
-                f"{_listed(others)} does not run here: hosts run PyTorch alone. Change it to pytorch.",
+                f"{_comma_separated(others)} does not run here: hosts run PyTorch alone. Change it to pytorch.",
                 "framework.name", node.offset,
             )  # fmt: skip
             return
-        left = f" {_listed(others)} does not run here: those points are left out." if others else ""
+        left = f" {_comma_separated(others)} does not run here: those points are left out." if others else ""
         self._tell("framework.name", node, "used", f"The axis 'framework'.{left}")
 
-    def _of_image(self, node: Node, name: str) -> None:
+    def _of_image(self, node: DocumentNode, name: str) -> None:
         if isinstance(node.value, dict | list) or node.value is None:
             self.problems.add(f"'{name}' is a text.", f"framework.{name}", node.offset)
             return
-        self._keep(f"  {name}: {_flow(str(node.value))}")
+        self._keep(f"  {name}: {_inline(str(node.value))}")
         self._tell(
             f"framework.{name}", node, "ignored",
-            "A run has the framework that is installed on its host; which one that was is kept with each run.",
+            "A run has the framework that is installed on its host; each run records which.",
         )  # fmt: skip
 
-    def _command(self, node: Node) -> None:
+    def _command(self, node: DocumentNode) -> None:
         text = self._text(node, "framework.command")
         if text is None:
             return
@@ -240,16 +245,16 @@ class Fields:
             )
             return
         if any(secret in text for secret in self.secrets):
-            # It would be kept with each run, and be seen in the list of processes of the host.
+            # It would be stored with each run, and be visible in the process list of the host.
             self.problems.add(
-                "The command holds a value of 'data_stores': it would be seen by others. Take it out.",
+                "The command contains a value of 'data_stores', which others would see. Remove it.",
                 "framework.command", node.offset,
             )  # fmt: skip
             return
         self.words = words
-        self._keep(f"  command: {_flow(text)}")
+        self._keep(f"  command: {_inline(text)}")
 
-    def _metrics(self, node: Node) -> None:
+    def _metrics(self, node: DocumentNode) -> None:
         if not isinstance(node.value, dict):
             self.problems.add("'evaluation_metrics' is an object.", "evaluation_metrics", node.offset)
             return
@@ -259,64 +264,64 @@ class Fields:
             "Step times, loss and telemetry are recorded of each run by themselves, with units and sources.",
         )  # fmt: skip
 
-    def _workload(self, node: Node) -> None:
+    def _workload(self, node: DocumentNode) -> None:
         values = self._texts_of(node, "workload")
         if not values:
             return
         if unknown := [one for one in values if one not in CATALOGUE]:
-            self.problems.add(unknown_word(unknown[0], list(CATALOGUE)), "workload", node.offset)
+            self.problems.add(unknown_name_sentence(unknown[0], list(CATALOGUE)), "workload", node.offset)
             return
         self.grid["workload"] = values
         self._keep(f"workload: [{', '.join(values)}]")
         self._tell("workload", node, "used", "The axis 'workload': a definition of the catalogue.")
 
-    def _grid(self, node: Node) -> None:
-        plain = plain_of(node)
+    def _grid(self, node: DocumentNode) -> None:
+        plain = plain_value(node)
         if not isinstance(plain, dict):
             self.problems.add("'grid' is an object: axes and their lists of values.", "grid", node.offset)
             return
-        known = [name for name in Grid.__struct_fields__ if name not in OWN]
+        known = [name for name in SweepGrid.__struct_fields__ if name not in MANIFEST_ONLY_FIELDS]
         self._keep("grid:")
         for name, value in plain.items():
             at = node.value[name] if isinstance(node.value, dict) else node
-            if name in OWN:
+            if name in MANIFEST_ONLY_FIELDS:
                 self.problems.add(
                     f"'{name}' has a field of its own in a manifest.", member_path("grid", name), at.offset
                 )
             elif name not in known:
-                self.problems.add(unknown_word(name, known), member_path("grid", name), at.offset)
+                self.problems.add(unknown_name_sentence(name, known), member_path("grid", name), at.offset)
             else:
                 self._grid_member(name, value, at)
 
-    def _grid_member(self, name: str, value: Any, node: Node) -> None:
-        several = name not in SINGLE
+    def _grid_member(self, name: str, value: Any, node: DocumentNode) -> None:
+        several = name not in SCALAR_FIELDS
         value = value if isinstance(value, list) or not several else [value]
         try:
-            Grid.from_json({name: value})
+            SweepGrid.from_json({name: value})
         except Invalid as error:
             self.problems.add(next(iter(error.details["errors"].values())), member_path("grid", name), node.offset)
             return
         self.grid[name] = value
-        self._keep(f"  {name}: {_flow(value)}")
-        self._tell(member_path("grid", name), node, "used", "As the form of a sweep has it.")
+        self._keep(f"  {name}: {_inline(value)}")
+        self._tell(member_path("grid", name), node, "used", "As in the form of a sweep.")
 
-    def _text(self, node: Node, path: str) -> str | None:
+    def _text(self, node: DocumentNode, path: str) -> str | None:
         if not isinstance(node.value, str) or not node.value.strip():
             self.problems.add(f"'{path}' is a text.", path, node.offset)
             return None
-        if len(node.value) > LONGEST_TEXT:
+        if len(node.value) > MAX_TEXT_LENGTH:
             self.problems.add(f"'{path}' has more than 4,096 characters.", path, node.offset)
             return None
         return node.value
 
-    def _texts_of(self, node: Node, path: str) -> list[str]:
+    def _texts_of(self, node: DocumentNode, path: str) -> list[str]:
         items = node.value if isinstance(node.value, list) else [node]
         texts = [text for one in items if (text := self._text(one, path)) is not None]
         if not items:
             self.problems.add(f"'{path}' has no value.", path, node.offset)
         return list(dict.fromkeys(texts)) if len(texts) == len(items) else []
 
-    def _numbers(self, node: Node, path: str, *, least: int, most: int, fractions: bool = False) -> list[Any]:
+    def _numbers(self, node: DocumentNode, path: str, *, least: int, most: int, fractions: bool = False) -> list[Any]:
         items = node.value if isinstance(node.value, list) else [node]
         found: list[Any] = []
         for one in items:
@@ -332,30 +337,30 @@ class Fields:
         return list(dict.fromkeys(found))
 
 
-def secrets_of(plain: Any, *, is_connection: bool = False) -> set[str]:
-    """Return the values of data stores that may be secret, those that are long enough to be told from others."""
+def secret_values(plain: Any, *, is_connection: bool = False) -> set[str]:
+    """Return the values of data stores that may be secret, if they are long enough to be distinctive."""
     if isinstance(plain, list):
-        return set[str]().union(*(secrets_of(one, is_connection=is_connection) for one in plain))
+        return set[str]().union(*(secret_values(one, is_connection=is_connection) for one in plain))
     found: set[str] = set()
     for name, value in plain.items() if isinstance(plain, dict) else ():
         if isinstance(value, dict | list):
-            found |= secrets_of(value, is_connection=is_connection or name == "connection")
-        elif (is_connection and name not in PLAIN_MEMBERS) or SECRET_NAMES.search(name):
+            found |= secret_values(value, is_connection=is_connection or name == "connection")
+        elif (is_connection and name not in PUBLIC_MEMBERS) or SECRET_NAMES.search(name):
             found.add("" if value is None else str(value))
-    return {one for one in found if len(one) >= MOST_SECRET}
+    return {one for one in found if len(one) >= MIN_SECRET_LENGTH}
 
 
-def plain_of(node: Node) -> Any:
+def plain_value(node: DocumentNode) -> Any:
     """Return a value without its places."""
     if isinstance(node.value, dict):
-        return {name: plain_of(one) for name, one in node.value.items()}
+        return {name: plain_value(one) for name, one in node.value.items()}
     if isinstance(node.value, list):
-        return [plain_of(one) for one in node.value]
+        return [plain_value(one) for one in node.value]
     return node.value
 
 
-def _within(root: Node, *path: str) -> Node:
-    """Return the node at a path, or the last on the way to it that there is."""
+def _node_at(root: DocumentNode, *path: str) -> DocumentNode:
+    """Return the node at a path, or its nearest existing ancestor."""
     node = root
     for name in path:
         if not isinstance(node.value, dict) or name not in node.value:
@@ -364,10 +369,10 @@ def _within(root: Node, *path: str) -> Node:
     return node
 
 
-def _flow(value: Any) -> str:
+def _inline(value: Any) -> str:
     """Return a value in one line, as YAML and JSON both read it."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _listed(values: Sequence[object]) -> str:
+def _comma_separated(values: Sequence[object]) -> str:
     return ", ".join(map(str, values))

@@ -1,8 +1,9 @@
-"""Sweeps: a grid, and how far its runs are."""
+"""Sweeps: a grid, and the progress of its runs."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Self
 
 import msgspec
 from django.conf import settings
@@ -11,23 +12,24 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Tenant
-from fabric.models.sight import Restricted
+from accounts.visibility import RestrictedQuerySet
+from core.database import lock_rows
 from hostwire.training import Spec
 
 
 class Sweep(models.Model):
-    """A grid of runs: its children have it as their `sweep`."""
+    """A grid of runs, which refer to it as their `sweep`."""
 
     class State(models.TextChoices):
-        """Where it is. PAUSED begins no further run; HALTED also ended those that ran."""
+        """Its state. PAUSED starts no further run; HALTED has also stopped the running ones."""
 
         RUNNING = "running", "Running"
         PAUSED = "paused", "Paused"
         HALTED = "halted", "Halted"
         COMPLETED = "completed", "Completed"
 
-    class SweepQuerySet(Restricted):
-        """A tenant sees the sweeps of its people."""
+    class SweepQuerySet(RestrictedQuerySet):
+        """A tenant sees the sweeps of its users."""
 
         def granted_to(self, tenant_id: int) -> Q:
             return Q(tenant=tenant_id)
@@ -35,9 +37,9 @@ class Sweep(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     title = models.CharField(max_length=200)
     state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
-    # benchmarks.sweeps.grid.Grid as JSON: axes, what is the same for all, places, what ends early.
+    # benchmarks.sweeps.grid.SweepGrid as JSON: axes, common fields, placements, early stopping.
     grid = models.JSONField(default=dict)
-    manifest = models.TextField(blank=True)  # as it was given, without secrets
+    manifest = models.TextField(blank=True)  # as submitted, without secrets
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="sweeps"
     )
@@ -45,22 +47,22 @@ class Sweep(models.Model):
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="sweeps")
     request_id = models.CharField(max_length=64, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
-    going_since = models.DateTimeField(default=timezone.now, editable=False)  # asked for, or last resumed
+    going_since = models.DateTimeField(default=timezone.now, editable=False)  # requested, or last resumed
     finished_at = models.DateTimeField(null=True, editable=False)
-    sentence = models.TextField(blank=True)  # why it is where it is
-    # Combinations that became no point: [{"values": {...}, "why": "..."}], the first of them, and how many they were.
+    sentence = models.TextField(blank=True)  # the reason for its state
+    # The first combinations that were left out: [{"values": {...}, "why": "..."}], and the number of all.
     left_out = models.JSONField(default=list)
     left_out_count = models.PositiveIntegerField(default=0)
-    # What it predicted to bring devices: how many are moved, and how often.
+    # The predicted cost of composing: devices moved, and compositions.
     moves = models.PositiveIntegerField(default=0)
     compositions = models.PositiveIntegerField(default=0)
-    note = models.TextField(blank=True)  # what it waits for, or could not do
-    # Whether nothing that its runs brought is attached any more, and the plan (id) that brings it back.
+    note = models.TextField(blank=True)  # the reason for waiting, or its last failure
+    # Whether all devices of its runs are restored, and the plan (id) that restores them.
     settled = models.BooleanField(default=True)
     plan_back = models.UUIDField(null=True, editable=False)
-    settled_at = models.DateTimeField(null=True, editable=False)  # earlier compositions are no matter any more
-    again_at = models.DateTimeField(null=True, editable=False)  # when giving back, or beginning a run, is tried again
-    # Who tends it: a worker that died lets the lease expire.
+    settled_at = models.DateTimeField(null=True, editable=False)  # earlier compositions do not matter
+    again_at = models.DateTimeField(null=True, editable=False)  # when restoring devices, or starting a run, is retried
+    # The claim of a worker; it expires if the worker dies.
     worker = models.CharField(max_length=100, blank=True)
     lease_until = models.DateTimeField(null=True)
     idempotency_key = models.CharField(max_length=200, blank=True)
@@ -83,30 +85,40 @@ class Sweep(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still begin a run."""
+        """Whether it may still start a run."""
         return self.state in {self.State.RUNNING, self.State.PAUSED}
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it starts no further run until it is resumed."""
+        return self.state in {self.State.PAUSED, self.State.HALTED}
+
+    def locked(self) -> Self | None:
+        """Lock this sweep, and return its current row; None if it was deleted."""
+        row: Self | None = lock_rows(type(self)._default_manager.filter(pk=self.pk)).first()  # noqa: SLF001 - public
+        return row
 
 
 class Point(models.Model):
-    """A run that a sweep wants: its newest run has the same sweep and position. It is seen through its sweep."""
+    """A point of a sweep, whose newest run has the same sweep and position. Its visibility is that of its sweep."""
 
     class State(models.TextChoices):
-        """Where it is. Of one that is BEGUN, its run says the rest."""
+        """Its state; a BEGUN point has the state of its run."""
 
         WAITING = "waiting", "Waiting"
         BEGUN = "begun", "Begun"
         SKIPPED = "skipped", "Skipped"
 
     sweep = models.ForeignKey(Sweep, on_delete=models.CASCADE, related_name="points")
-    position = models.PositiveIntegerField()  # in the order in which they are begun
+    position = models.PositiveIntegerField()  # in the order of starting
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
     values = models.JSONField(default=dict)  # of the axes, by name
     spec = models.JSONField(default=dict)  # hostwire.training.Spec as JSON
-    composition = models.JSONField(default=dict)  # benchmarks.runs.composition.Composition as JSON
+    composition = models.JSONField(default=dict)  # benchmarks.runs.rules.Composition as JSON
     # {"step_seconds", "low", "high", "samples_per_second", "basis"}; empty where nothing is predicted.
     predicted = models.JSONField(default=dict)
-    sentence = models.TextField(blank=True)  # why it was skipped, or could not be begun
-    attempts = models.PositiveIntegerField(default=0)  # that were refused when it was to begin
+    sentence = models.TextField(blank=True)  # the reason why it was skipped, or could not be started
+    attempts = models.PositiveIntegerField(default=0)  # refused attempts to start it
 
     class Meta:
         ordering = ["position"]
@@ -116,5 +128,5 @@ class Point(models.Model):
         return f"{self.sweep_id} {self.position}"
 
     def specification(self) -> Spec:
-        """Return what its runs do."""
+        """Return the specification of its runs."""
         return msgspec.convert(self.spec, Spec)

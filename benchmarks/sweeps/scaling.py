@@ -1,7 +1,6 @@
 """Throughput against one axis, a chart for each workload and a line for each combination of the other axes: pure.
 
-A mark has one provenance. Repeats of a point are one mark: their median, from the least to the greatest of what they
-span.
+A mark has one provenance. Repeats of a point are one mark: their median, with the union of their intervals.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.sweeps.grid import AXIS_WORDS
+from benchmarks.sweeps.grid import AXIS_LABELS
 
-ALONG: Final = ("count", "batch", "threads", "loader_workers", "accumulation")
-MOST_LINES: Final = 12
-MOST_CHARTS: Final = 24
+SCALING_AXES: Final = ("count", "batch", "threads", "loader_workers", "accumulation")
+MAX_LINES: Final = 12
+MAX_CHARTS: Final = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What a completed run has shown: the values of its axes, samples a second with the 5th and 95th percentile."""
+class RunThroughput:
+    """The result of a completed run: the values of its axes, samples a second with the 5th and 95th percentile."""
 
     values: dict[str, Any]
     rate: float
@@ -30,8 +29,8 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
-    """A mark of a chart: `runs` is how many it is of."""
+class ScalingMark:
+    """A mark of a chart; `runs` is the number of its runs."""
 
     x: float
     rate: float
@@ -41,76 +40,76 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """A line of a chart: what is the same for all its marks, and where its figures come from."""
+class ScalingLine:
+    """A line of a chart: the common values of its marks, and their provenance."""
 
     name: str
     provenance: str
-    marks: tuple[Mark, ...]
+    marks: tuple[ScalingMark, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaling:
-    """Throughput of a workload, called `of`, along an axis; `more` is how many lines are left out."""
+class ScalingChart:
+    """Throughput of a workload, labelled `of`, along an axis; `more` is the number of lines left out."""
 
     axis: str
     words: str
     workload: str
     of: str
-    lines: tuple[Line, ...]
+    lines: tuple[ScalingLine, ...]
     more: int = 0
 
 
-def scalings(
-    shown: Iterable[Shown], *, workloads: Sequence[str], varied: Sequence[str], words: dict[str, dict[Any, str]]
-) -> list[Scaling]:
-    """Return a chart for each workload and each numeric axis that is varied; `words` has how values are called."""
+def scaling_charts(
+    shown: Iterable[RunThroughput], *, workloads: Sequence[str], varied: Sequence[str], words: dict[str, dict[Any, str]]
+) -> list[ScalingChart]:
+    """Return a chart for each workload and each varied numeric axis; `words` has the labels of values."""
     runs = list(shown)
-    along = [(axis, workload) for axis in ALONG if axis in varied for workload in workloads]
+    along = [(axis, workload) for axis in SCALING_AXES if axis in varied for workload in workloads]
     return [
-        _along(
+        _scaling_chart(
             axis,
             workload,
             runs=[one for one in runs if one.values["workload"] == workload],
             varied=varied,
             words=words,
         )
-        for axis, workload in along[:MOST_CHARTS]
+        for axis, workload in along[:MAX_CHARTS]
     ]
 
 
-def _along(
-    axis: str, workload: str, *, runs: Sequence[Shown], varied: Sequence[str], words: dict[str, dict[Any, str]]
-) -> Scaling:
+def _scaling_chart(
+    axis: str, workload: str, *, runs: Sequence[RunThroughput], varied: Sequence[str], words: dict[str, dict[Any, str]]
+) -> ScalingChart:
     others = [name for name in varied if name not in {axis, "repeat", "workload"}]
-    lines: dict[tuple[str, str], dict[float, list[Shown]]] = {}
+    lines: dict[tuple[str, str], dict[float, list[RunThroughput]]] = {}
     for one in runs:
-        name = ", ".join(value_words(other, one.values.get(other), words) for other in others)
+        name = ", ".join(value_label(other, one.values.get(other), words) for other in others)
         line = lines.setdefault((name, one.provenance), {})
         line.setdefault(float(one.values[axis]), []).append(one)
     made = [
-        Line(
+        ScalingLine(
             name=name or "All",
             provenance=provenance,
-            marks=tuple(_mark(x, found) for x, found in sorted(marks.items())),
+            marks=tuple(_scaling_mark(x, found) for x, found in sorted(marks.items())),
         )
         for (name, provenance), marks in lines.items()
     ]
-    # Those with most marks say most of how it scales. They stay in the order of the runs: which line has how many
-    # marks changes while somebody looks, and with its place a line would change its colour.
-    fullest = sorted(made, key=lambda line: -len(line.marks))[:MOST_LINES]
-    return Scaling(
+    # Lines with the most marks are kept, in the order of the runs: ordering by marks would change the colours of lines
+    # while the sweep runs.
+    fullest = sorted(made, key=lambda line: -len(line.marks))[:MAX_LINES]
+    return ScalingChart(
         axis=axis,
-        words=AXIS_WORDS[axis],
+        words=AXIS_LABELS[axis],
         workload=workload,
-        of=value_words("workload", workload, words),
+        of=value_label("workload", workload, words),
         lines=tuple(line for line in made if line in fullest),
-        more=max(0, len(made) - MOST_LINES),
+        more=max(0, len(made) - MAX_LINES),
     )
 
 
-def _mark(x: float, runs: Sequence[Shown]) -> Mark:
-    return Mark(
+def _scaling_mark(x: float, runs: Sequence[RunThroughput]) -> ScalingMark:
+    return ScalingMark(
         x=x,
         rate=statistics.median(one.rate for one in runs),
         low=min(one.low for one in runs),
@@ -119,8 +118,8 @@ def _mark(x: float, runs: Sequence[Shown]) -> Mark:
     )
 
 
-def value_words(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
-    """Return a value of an axis so that it says by itself what it is: 'batch 64'; `words` has those of named ones."""
+def value_label(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
+    """Return a self-explanatory label of an axis value: 'batch 64'; `words` has the labels of named values."""
     named = words.get(axis, {}).get(value)
     if named is not None:
         return named

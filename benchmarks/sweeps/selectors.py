@@ -1,4 +1,4 @@
-"""What a person sees of sweeps: the list, one sweep with its points, what its runs have shown."""
+"""The sweeps that a person sees: the list, one sweep with its points, and the results of its runs."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from uuid import UUID
 from django.db.models import Count, Q, QuerySet
 
 from accounts.models import User
-from benchmarks.runs.composition import Composition
+from accounts.visibility import visible_or_404
 from benchmarks.runs.models import Run
-from benchmarks.runs.summary import Figure, Summary, summary_of
-from benchmarks.sweeps.grid import Grid, varied
+from benchmarks.runs.results import Statistic, Summary, summary_of
+from benchmarks.runs.rules import Composition
+from benchmarks.sweeps.grid import SweepGrid, varied_axes
 from benchmarks.sweeps.models import Point, Sweep
-from benchmarks.sweeps.pool import DRAWER, HOST_STORAGE, OWN_DRIVE
-from benchmarks.sweeps.scaling import Scaling, Shown, scalings
+from benchmarks.sweeps.placement import DRAWER_PREFIX, HOST_STORAGE, OWN_DRIVE_STORAGE
+from benchmarks.sweeps.scaling import RunThroughput, ScalingChart, scaling_charts
 from benchmarks.workloads.catalogue import CATALOGUE
-from fabric.models import Device, Drawer, Host
-from falconweb.errors import Invalid, NotFound
+from core.errors import Invalid
+from fabric.inventory.models import Device, Drawer, Host
 
-LONGEST_TEXT: Final = 200
-SORTS: Final = {
+MAX_TEXT_LENGTH: Final = 200
+SORT_FIELDS: Final = {
     "title": "title", "state": "state", "person": "requested_by_name", "created": "created_at",
     "finished": "finished_at",
 }  # fmt: skip
-COLUMNS: Final = (
+CSV_COLUMNS: Final = (
     "id", "title", "state", "runs", "waiting", "open", "completed", "failed", "cancelled", "skipped", "left_out",
     "person", "created_at", "finished_at", "sentence",
 )  # fmt: skip
-STATES: Final = ("waiting", "open", "completed", "failed", "cancelled", "skipped")
-POINT_SORTS: Final = ("position", "state", "samples_per_second", "step_seconds")
-POINT_COLUMNS: Final = (
+POINT_STATES: Final = ("waiting", "open", "completed", "failed", "cancelled", "skipped")
+POINT_SORT_FIELDS: Final = ("position", "state", "samples_per_second", "step_seconds")
+POINT_CSV_COLUMNS: Final = (
     "position", "state", "values", "run_id", "provenance", "step_seconds_median", "step_seconds_p5",
     "step_seconds_p95", "samples_per_second", "predicted_step_seconds", "predicted_low", "predicted_high", "sentence",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointView:
-    """A point as it stands: of STATES, with its newest run, and what that has shown."""
+class PointStatus:
+    """A point with its state of POINT_STATES, its newest run, and the results of that run."""
 
     position: int
     values: dict[str, Any]
@@ -54,51 +55,51 @@ class PointView:
 
     @property
     def number(self) -> int:
-        """Which point it is, from 1."""
+        """Its number, from 1."""
         return self.position + 1
 
     @property
     def state_words(self) -> str:
-        """Where it is: of a run that goes on, where that is."""
+        """The label of its state, or of the state of its open run."""
         return self.run.get_state_display() if self.state == "open" and self.run is not None else self.state
 
     @property
-    def step_ms(self) -> Figure | None:
+    def step_ms(self) -> Statistic | None:
         """The step of its run, ms."""
-        steps: Figure | None = self.figures.step_seconds if self.figures is not None else None
-        return _thousandfold(steps.value, steps.low, steps.high) if steps is not None else None
+        steps: Statistic | None = self.figures.step_seconds if self.figures is not None else None
+        return _milliseconds(steps.value, steps.low, steps.high) if steps is not None else None
 
     @property
-    def predicted_ms(self) -> Figure | None:
+    def predicted_ms(self) -> Statistic | None:
         """The predicted step with its 90 % interval, ms."""
         told = self.predicted
-        return _thousandfold(told["step_seconds"], told["low"], told["high"]) if told else None
+        return _milliseconds(told["step_seconds"], told["low"], told["high"]) if told else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How a sweep stands: how many points are in which state, of how many."""
+class SweepProgress:
+    """The progress of a sweep: the number of points in each state, and of all."""
 
     counts: Mapping[str, int]
     total: int
 
     @property
     def ended(self) -> int:
-        """How many need not be run any more."""
+        """The number of points that need no further run."""
         return self.total - self.counts["waiting"] - self.counts["open"]
 
     @property
     def percent(self) -> int:
-        """The same of a hundred."""
+        """The share of points that need no further run, in percent."""
         return 100 * self.ended // self.total if self.total else 0
 
 
-def sweeps_found(person: User, *, search: str = "", state: str = "", sort: str = "") -> QuerySet[Sweep]:
+def sweep_list(person: User, *, search: str = "", state: str = "", sort: str = "") -> QuerySet[Sweep]:
     """Return the sweeps that a person sees, newest first unless sorted; raises Invalid."""
     rows: QuerySet[Sweep] = Sweep.objects.visible_to(person)
     if "\0" in search:
         raise Invalid("The text to search for cannot be used.", errors={"q": "It has a NUL."})
-    for word in search[:LONGEST_TEXT].split():
+    for word in search[:MAX_TEXT_LENGTH].split():
         rows = rows.filter(Q(title__icontains=word) | Q(requested_by_name__icontains=word))
     if state:
         if state not in Sweep.State.values:
@@ -107,22 +108,22 @@ def sweeps_found(person: User, *, search: str = "", state: str = "", sort: str =
     if not sort:
         return rows.order_by("-created_at", "pk")
     name = sort.removeprefix("-")
-    if name not in SORTS:
-        raise Invalid("There is no such order.", errors={"sort": f"One of {', '.join(SORTS)}, or with '-' before it."})
-    return rows.order_by(f"{'-' if sort.startswith('-') else ''}{SORTS[name]}", "pk")
+    if name not in SORT_FIELDS:
+        raise Invalid(
+            "There is no such order.", errors={"sort": f"One of {', '.join(SORT_FIELDS)}, or with '-' before it."}
+        )
+    return rows.order_by(f"{'-' if sort.startswith('-') else ''}{SORT_FIELDS[name]}", "pk")
 
 
-def sweep_of(person: User, pk: UUID) -> Sweep:
+def sweep_get(person: User, pk: UUID) -> Sweep:
     """Return a sweep; raises NotFound for one that the person may not see."""
-    row: Sweep | None = Sweep.objects.visible_to(person).select_related("requested_by").filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such sweep.")
+    row: Sweep = visible_or_404(Sweep.objects.select_related("requested_by"), person, pk, "sweep")
     return row
 
 
-def standings_of(sweeps: Sequence[Sweep]) -> dict[UUID, Standing]:
-    """Return how sweeps stand; three queries, however many they are."""
-    found = {sweep.pk: dict.fromkeys(STATES, 0) for sweep in sweeps}
+def progress_of_sweeps(sweeps: Sequence[Sweep]) -> dict[UUID, SweepProgress]:
+    """Return the progress of sweeps; three queries for any number of them."""
+    found = {sweep.pk: dict.fromkeys(POINT_STATES, 0) for sweep in sweeps}
     totals = dict(Point.objects.filter(sweep__in=found).order_by().values_list("sweep").annotate(n=Count("pk")))
     newest: dict[tuple[UUID, int], str] = {}
     runs = Run.objects.filter(sweep__in=found).order_by("queued_at", "pk").values_list("sweep", "position", "state")
@@ -130,56 +131,60 @@ def standings_of(sweeps: Sequence[Sweep]) -> dict[UUID, Standing]:
         newest[sweep, position] = state
     points = Point.objects.filter(sweep__in=found).values_list("sweep", "position", "state")
     for sweep, position, state in points:
-        found[sweep][_state(state, newest.get((sweep, position)))] += 1
-    return {pk: Standing(counts=counts, total=totals.get(pk, 0)) for pk, counts in found.items()}
+        found[sweep][_point_state(state, newest.get((sweep, position)))] += 1
+    return {pk: SweepProgress(counts=counts, total=totals.get(pk, 0)) for pk, counts in found.items()}
 
 
-def points_of(sweep: Sweep) -> list[PointView]:
+def point_list(sweep: Sweep) -> list[PointStatus]:
     """Return the points of a sweep in their order; two queries."""
     runs: dict[int, Run] = {}
     for run in Run.objects.filter(sweep=sweep).select_related("host").order_by("queued_at", "pk"):
         runs[run.position] = run
-    return [_view(point, runs.get(point.position)) for point in Point.objects.filter(sweep=sweep)]
+    return [_point_status(point, runs.get(point.position)) for point in Point.objects.filter(sweep=sweep)]
 
 
-def points_found(points: Sequence[PointView], *, state: str = "", sort: str = "") -> list[PointView]:
-    """Return those points that are in a state, sorted; raises Invalid. What has shown nothing comes last."""
-    if state and state not in STATES:
-        raise Invalid("There is no such state.", errors={"state": f"One of {', '.join(STATES)}."})
+def point_filter(points: Sequence[PointStatus], *, state: str = "", sort: str = "") -> list[PointStatus]:
+    """Return the points in a state, sorted; raises Invalid. Points without results come last."""
+    if state and state not in POINT_STATES:
+        raise Invalid("There is no such state.", errors={"state": f"One of {', '.join(POINT_STATES)}."})
     name = sort.removeprefix("-") or "position"
-    if name not in POINT_SORTS:
-        raise Invalid("There is no such order.", errors={"sort": f"One of {', '.join(POINT_SORTS)}."})
+    if name not in POINT_SORT_FIELDS:
+        raise Invalid("There is no such order.", errors={"sort": f"One of {', '.join(POINT_SORT_FIELDS)}."})
     found = [one for one in points if not state or one.state == state]
     if name in {"position", "state"}:
         return sorted(found, key=lambda one: getattr(one, name), reverse=sort.startswith("-"))
-    shown = [one for one in found if _figure(one, name) is not None]
-    shown.sort(key=lambda one: _figure(one, name).value, reverse=sort.startswith("-"))
-    return shown + [one for one in found if _figure(one, name) is None]
+    shown = [one for one in found if _point_statistic(one, name) is not None]
+    shown.sort(key=lambda one: _point_statistic(one, name).value, reverse=sort.startswith("-"))
+    return shown + [one for one in found if _point_statistic(one, name) is None]
 
 
-def scaling_of(points: Sequence[PointView], sweep: Sweep, names: dict[str, dict[Any, str]]) -> list[Scaling]:
-    """Return throughput along each axis that a sweep varies and that is a number; `names` are those of `words_of`."""
-    grid = Grid.from_json(sweep.grid)
+def sweep_scaling(points: Sequence[PointStatus], sweep: Sweep, names: dict[str, dict[Any, str]]) -> list[ScalingChart]:
+    """Return throughput along each numeric axis that a sweep varies; `names` are those of `axis_value_labels`."""
+    grid = SweepGrid.from_json(sweep.grid)
     shown = []
     for one in points:
         rate = one.figures.samples_per_second if one.figures is not None else None
         if rate is not None and one.run is not None:
             shown.append(
-                Shown(values=one.values, rate=rate.value, low=rate.low, high=rate.high, provenance=one.run.provenance)
+                RunThroughput(
+                    values=one.values, rate=rate.value, low=rate.low, high=rate.high, provenance=one.run.provenance
+                )
             )
-    # Also of those that have shown nothing yet: their charts fill while somebody looks.
+    # Including points without results: their charts fill while the sweep runs.
     workloads = list(dict.fromkeys(str(one.values["workload"]) for one in points if "workload" in one.values))
-    return scalings(shown, workloads=workloads, varied=varied(grid), words=names)
+    return scaling_charts(shown, workloads=workloads, varied=varied_axes(grid), words=names)
 
 
-def words_of(person: User, values: Sequence[Mapping[str, Any]]) -> dict[str, dict[Any, str]]:
-    """Return how hosts, places, drives and workloads among the values of axes are called; three queries.
+def axis_value_labels(person: User, values: Sequence[Mapping[str, Any]]) -> dict[str, dict[Any, str]]:
+    """Return the labels of hosts, placements, drives and workloads among the values of axes; three queries.
 
-    What the person does not see, or not any more, has no name here.
+    Hosts, drawers and drives that the person does not see have no label.
     """
     hosts = {one["host"] for one in values if "host" in one}
     places = {str(one["placement"]) for one in values if "placement" in one}
-    drawers = {int(one.removeprefix(DRAWER)): one for one in places if one.removeprefix(DRAWER).isdecimal()}
+    drawers = {
+        int(one.removeprefix(DRAWER_PREFIX)): one for one in places if one.removeprefix(DRAWER_PREFIX).isdecimal()
+    }
     drives = {str(one["storage"]) for one in values if ":" in str(one.get("storage", ""))}
     ids = {int(one.partition(":")[2]): one for one in drives if one.partition(":")[2].isdecimal()}
     seen = Device.objects.visible_to(person).filter(pk__in=ids).values_list("pk", "name")
@@ -192,15 +197,15 @@ def words_of(person: User, values: Sequence[Mapping[str, Any]]) -> dict[str, dic
         },
         "storage": {
             HOST_STORAGE: "the host’s storage",
-            OWN_DRIVE: "the host’s own NVMe drive",
+            OWN_DRIVE_STORAGE: "the host’s own NVMe drive",
             **{ids[pk]: name for pk, name in seen},
         },
         "workload": {name: workload.title for name, workload in CATALOGUE.items()},
     }  # fmt: skip
 
 
-def remaining(points: Sequence[PointView], sweep: Sweep) -> tuple[timedelta | None, str]:
-    """Return how long the rest of a sweep takes, and what that rests on; None where nothing tells."""
+def remaining_time(points: Sequence[PointStatus], sweep: Sweep) -> tuple[timedelta | None, str]:
+    """Return the remaining time of a sweep, and the basis of the estimate; None if unknown."""
     rest = [one for one in points if one.state in {"waiting", "open"}]
     ended = [one.run for one in points if one.run is not None and one.run.state == Run.State.COMPLETED]
     took = [
@@ -208,7 +213,7 @@ def remaining(points: Sequence[PointView], sweep: Sweep) -> tuple[timedelta | No
     ]  # fmt: skip
     if not rest or sweep.state != Sweep.State.RUNNING:
         return None, ""
-    side_by_side = max(1, min(len({one.composition.host for one in rest}), Grid.from_json(sweep.grid).at_once))
+    side_by_side = max(1, min(len({one.composition.host for one in rest}), SweepGrid.from_json(sweep.grid).at_once))
     if took:
         seconds = sum(took) / len(took) * len(rest) / side_by_side
         return timedelta(seconds=seconds), f"by the {len(took)} runs that have completed"
@@ -224,8 +229,8 @@ def remaining(points: Sequence[PointView], sweep: Sweep) -> tuple[timedelta | No
     return timedelta(seconds=seconds / side_by_side), "predicted, composing left out"
 
 
-def point_lines(points: Sequence[PointView]) -> Iterator[tuple[object, ...]]:
-    """Yield points as a table has them; seconds, samples a second."""
+def point_rows(points: Sequence[PointStatus]) -> Iterator[tuple[object, ...]]:
+    """Yield points as table rows; seconds, samples a second."""
     for one in points:
         steps = one.figures.step_seconds if one.figures is not None else None
         rate = one.figures.samples_per_second if one.figures is not None else None
@@ -239,25 +244,25 @@ def point_lines(points: Sequence[PointView]) -> Iterator[tuple[object, ...]]:
         )  # fmt: skip
 
 
-def sweep_lines(rows: QuerySet[Sweep]) -> Iterator[tuple[object, ...]]:
-    """Yield sweeps as a table has them."""
+def sweep_rows(rows: QuerySet[Sweep]) -> Iterator[tuple[object, ...]]:
+    """Yield sweeps as table rows."""
     sweeps = list(rows)
-    standings = standings_of(sweeps)
+    standings = progress_of_sweeps(sweeps)
     for sweep in sweeps:
         standing = standings[sweep.pk]
         yield (
-            sweep.pk, sweep.title, sweep.state, standing.total, *(standing.counts[state] for state in STATES),
+            sweep.pk, sweep.title, sweep.state, standing.total, *(standing.counts[state] for state in POINT_STATES),
             sweep.left_out_count, sweep.requested_by_name, sweep.created_at.isoformat(),
             sweep.finished_at.isoformat() if sweep.finished_at else "", sweep.sentence,
         )  # fmt: skip
 
 
-def _view(point: Point, run: Run | None) -> PointView:
-    state = _state(point.state, run.state if run is not None else None)
+def _point_status(point: Point, run: Run | None) -> PointStatus:
+    state = _point_state(point.state, run.state if run is not None else None)
     sentence = point.sentence
     if not sentence and run is not None:
         sentence = run.error or (run.sentence if run.is_open else "")
-    return PointView(
+    return PointStatus(
         position=point.position,
         values=point.values,
         state=state,
@@ -269,21 +274,21 @@ def _view(point: Point, run: Run | None) -> PointView:
     )
 
 
-def _state(point: str, run: str | None) -> str:
-    """Return where a point is, by itself and by its newest run."""
+def _point_state(point: str, run: str | None) -> str:
+    """Return the state of a point, from itself and its newest run."""
     if point == Point.State.SKIPPED:
         return "skipped"
     if run is not None and run not in Run.FINAL:
         return "open"
     if point == Point.State.WAITING:
         return "waiting"
-    # Its run was deleted: whoever did that wants no more of it.
+    # Its run was deleted by a user, so it is not run again.
     return run if run is not None else "cancelled"
 
 
-def _thousandfold(value: float, low: float, high: float) -> Figure:
-    return Figure(value=1000 * value, low=1000 * low, high=1000 * high, unit="ms")
+def _milliseconds(value: float, low: float, high: float) -> Statistic:
+    return Statistic(value=1000 * value, low=1000 * low, high=1000 * high, unit="ms")
 
 
-def _figure(one: PointView, name: str) -> Any:
+def _point_statistic(one: PointStatus, name: str) -> Any:
     return getattr(one.figures, name) if one.figures is not None else None

@@ -1,4 +1,4 @@
-"""Sweeps: asked for, paused, resumed, halted, tried again, deleted; the rest is benchmarks.sweeps.tending's."""
+"""Create, pause, resume, halt, retry and delete sweeps; their steps are in benchmarks.sweeps.scheduler."""
 
 from __future__ import annotations
 
@@ -6,56 +6,62 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from django.db import IntegrityError, transaction
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
+from accounts.access import require_composer
 from accounts.audit.actions import Action
 from accounts.audit.context import request_id
-from accounts.audit.services import Act, Target, attempt, audited, target_of
+from accounts.audit.services import AuditedAction, Target, attempt, audited, target_of
 from accounts.models import User
-from benchmarks.runs.models import Run
+from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.services import run_cancel, run_delete
-from benchmarks.sweeps.expanding import Drawn, drawn_of
-from benchmarks.sweeps.grid import AXIS_WORDS, Grid, grid_checked, varied
+from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
+from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, validated_grid, varied_axes
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import CATALOGUE
-from fabric.permissions import refuse_onlooker
-from fabric.services.asking import refuse_key, request_digest
-from fabric.services.locks import locked_rows
-from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
+from core.enqueue import enqueue
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.idempotency import find_replayed, request_digest
 
-LONGEST_TITLE: Final = 200
-LONGEST_MANIFEST: Final = 100_000
-MOST_OPEN: Final = 20  # sweeps of one person
+MAX_TITLE_LENGTH: Final = 200
+MAX_MANIFEST_LENGTH: Final = 100_000
+MAX_OPEN_SWEEPS: Final = 20  # sweeps of one person
 State = Sweep.State
 
 
-def sweep_create(*, person: User, grid: Grid, title: str = "", manifest: str = "", idempotency_key: str = "") -> Sweep:
-    """Ask for a sweep; its first runs begin within seconds. `manifest` is what it was read from, without secrets.
+def sweep_create(
+    *, person: User, grid: SweepGrid, title: str = "", manifest: str = "", idempotency_key: str = ""
+) -> Sweep:
+    """Create a sweep; its first runs start within seconds. `manifest` is its source, without secrets.
 
-    Raises Invalid with a sentence for each wrong field, and where no point is left (the reasons are told); Forbidden
-    for those who may only look, Conflict for too many at once. The same person and key answer the same sweep.
+    Raises Invalid with a sentence for each wrong field, and with the reasons if no point is left; Forbidden for
+    read-only users, Conflict for too many open sweeps. The same person and key return the same sweep.
     """
-    named = _entitled(title)
+    named = _clean_title(title)
     with attempt(Action.SWEEP_CREATE, actor=person, target=Target("sweep", name=named)) as act:
-        refuse_onlooker(person, "run anything")
+        require_composer(person, "run anything")
         digest = request_digest("sweep", grid.as_json(), title, manifest)
-        if known := _replayed(person, idempotency_key, digest):
+        if known := find_replayed(Sweep, person, idempotency_key, digest):
             return known
-        if Sweep.objects.filter(requested_by=person, state__in=[State.RUNNING, State.PAUSED]).count() >= MOST_OPEN:
-            raise Conflict(f"You have {MOST_OPEN} sweeps that have not ended. Halt some of them first.")
-        if len(manifest) > LONGEST_MANIFEST:
-            raise Invalid(f"A manifest has at most {LONGEST_MANIFEST:,} characters.")
-        grid = grid_checked(grid)
-        drawn = drawn_of(person, grid)
+        if (
+            Sweep.objects.filter(requested_by=person, state__in=[State.RUNNING, State.PAUSED]).count()
+            >= MAX_OPEN_SWEEPS
+        ):
+            raise Conflict(f"You have {MAX_OPEN_SWEEPS} sweeps that have not ended. Halt some of them first.")
+        if len(manifest) > MAX_MANIFEST_LENGTH:
+            raise Invalid(f"A manifest has at most {MAX_MANIFEST_LENGTH:,} characters.")
+        grid = validated_grid(grid)
+        drawn = expand_sweep(person, grid)
         _refuse_empty(drawn)
         try:
             with act.change():
-                sweep = _stored(
-                    person, grid, drawn, title=named or title_of(grid), manifest=manifest,
+                sweep = _save_sweep(
+                    person, grid, drawn, title=named or default_title(grid), manifest=manifest,
                     idempotency_key=idempotency_key, request_digest=digest,
                 )  # fmt: skip
                 act.target = target_of(sweep, sweep.title)
@@ -63,85 +69,85 @@ def sweep_create(*, person: User, grid: Grid, title: str = "", manifest: str = "
                     "runs": len(drawn.points), "left out": drawn.expansion.left_out_count,
                     "workloads": list(grid.workload), "executor": grid.executor,
                 }  # fmt: skip
-                transaction.on_commit(partial(hand_over, sweep), robust=True)
+                transaction.on_commit(partial(enqueue_advance, sweep.pk), robust=True)
         except IntegrityError:
-            if known := _replayed(person, idempotency_key, digest):
+            if known := find_replayed(Sweep, person, idempotency_key, digest):
                 return known
             raise
     return sweep
 
 
 def sweep_pause(*, person: User, sweep: Sweep) -> Sweep:
-    """Begin no further run; those that run end by themselves, then all devices are given back.
+    """Pause a sweep: it starts no further run; running ones complete, then all devices are restored.
 
-    Raises NotFound, Forbidden, and Conflict where it is not running.
+    Raises NotFound, Forbidden, and Conflict if it is not running.
     """
-    with _changing(Action.SWEEP_PAUSE, person, sweep) as (act, row):
+    with _changed_sweep(Action.SWEEP_PAUSE, person, sweep) as (act, row):
         if row.state != State.RUNNING:
             raise Conflict(f"Only a running sweep can be paused: it is '{row.get_state_display().lower()}'.")
-        _become(row, State.PAUSED, f"{person.username} paused it. What runs ends by itself.")
-        # What has not begun waits with its point: it would keep devices from being given back.
+        _set_state(row, State.PAUSED, f"{person.username} paused it. Running runs complete.")
+        # Queued runs are cancelled and wait as points again: they would prevent the restoring of devices.
         waiting = list(open_runs(row).filter(state=Run.State.QUEUED))
-        _cancel(person, row, waiting)
+        _cancel_runs(person, row, waiting)
         act.after = {"state": row.state, "cancelled": len(waiting)}
     return row
 
 
 def sweep_resume(*, person: User, sweep: Sweep) -> Sweep:
-    """Go on with a sweep that was paused or halted; what a halt has ended is run again.
+    """Resume a paused or halted sweep; runs that were stopped by a halt are run again.
 
-    Raises NotFound, Forbidden, and Conflict where it is neither.
+    Raises NotFound, Forbidden, and Conflict if it is neither.
     """
-    with _changing(Action.SWEEP_RESUME, person, sweep) as (act, row):
+    with _changed_sweep(Action.SWEEP_RESUME, person, sweep) as (act, row):
         if row.state not in {State.PAUSED, State.HALTED}:
             raise Conflict(f"Only a paused or halted sweep can be resumed: it is '{row.get_state_display().lower()}'.")
-        _become(row, State.RUNNING, "")
+        _set_state(row, State.RUNNING, "")
         act.after = {"state": row.state}
     return row
 
 
 def sweep_halt(*, person: User, sweep: Sweep) -> Sweep:
-    """End all runs of a sweep and begin no further one; then all devices are given back. It can be resumed.
+    """Halt a sweep: all its runs are stopped, no further one starts, then all devices are restored. It can be resumed.
 
-    Raises NotFound, Forbidden, and Conflict where it has ended.
+    Raises NotFound, Forbidden, and Conflict if it has ended.
     """
-    with _changing(Action.SWEEP_HALT, person, sweep) as (act, row):
+    with _changed_sweep(Action.SWEEP_HALT, person, sweep) as (act, row):
         if row.state not in {State.RUNNING, State.PAUSED}:
             raise Conflict(f"There is nothing to halt: the sweep is '{row.get_state_display().lower()}'.")
-        _become(row, State.HALTED, f"{person.username} halted it.")
+        _set_state(row, State.HALTED, f"{person.username} halted it.")
         ended = list(open_runs(row))
-        _cancel(person, row, ended)
+        _cancel_runs(person, row, ended)
         act.after = {"state": row.state, "cancelled": len(ended)}
     return row
 
 
 def sweep_retry(*, person: User, sweep: Sweep) -> Sweep:
-    """Let those points wait again that failed, were cancelled or could not begin, and go on with the sweep.
+    """Set points that failed, were cancelled or could not start to waiting again, and continue the sweep.
 
-    One that is paused stays so: they run when it is resumed. Raises NotFound, Forbidden, and Conflict where there is
-    none.
+    A paused sweep stays paused: they run when it is resumed. Raises NotFound, Forbidden, and Conflict without such
+    points.
     """
-    with _changing(Action.SWEEP_RETRY, person, sweep) as (act, row):
+    with _changed_sweep(Action.SWEEP_RETRY, person, sweep) as (act, row):
         points = failed_points(row)
         if not (number := points.update(state=Point.State.WAITING, sentence="", attempts=0)):
             raise Conflict("No run of it has failed.")
         if row.state != State.PAUSED:
-            _become(row, State.RUNNING, "")
+            _set_state(row, State.RUNNING, "")
         act.after = {"state": row.state, "runs": number}
     return row
 
 
 def sweep_delete(*, person: User, sweep: Sweep, runs: bool = False) -> None:
-    """Delete a sweep with its points; its runs stay as runs of their own, or with `runs` go with it: all, or nothing.
+    """Delete a sweep with its points; its runs stay as separate runs, or with `runs` are deleted too: all, or nothing.
 
-    Raises NotFound, Forbidden (with `runs` also for those of others), and Conflict where it has not ended.
+    Raises NotFound, Forbidden (with `runs` also for runs of others), and Conflict if it has not ended.
     """
-    with _managing(Action.SWEEP_DELETE, person, sweep) as (act, row):
+    with _locked_sweep(Action.SWEEP_DELETE, person, sweep) as (act, row):
         if reason := why_not_delete(row):
             raise Conflict(reason)
         if runs and (others := runs_of_others(person, row)):
             raise Forbidden(
-                f"Others asked for {others} of its runs: only they, or an administrator, may delete those. "
+                f"Others requested {others} of its runs: only they, or an administrator, may delete those. "
                 "Delete the sweep without its runs."
             )
         of_it = list(Run.objects.filter(sweep=row))
@@ -153,7 +159,7 @@ def sweep_delete(*, person: User, sweep: Sweep, runs: bool = False) -> None:
 
 
 def why_not_delete(sweep: Sweep) -> str:
-    """Return why a sweep cannot be deleted, '' where it can."""
+    """Return the reason why a sweep cannot be deleted, '' if it can."""
     if sweep.state in {State.RUNNING, State.PAUSED}:
         return "It has not ended. Halt it first."
     if open_runs(sweep).exists():
@@ -162,7 +168,7 @@ def why_not_delete(sweep: Sweep) -> str:
 
 
 def runs_of_others(person: User, sweep: Sweep) -> int:
-    """Return how many runs of a sweep are not the person's to delete."""
+    """Return the number of a sweep's runs that the person may not delete."""
     if person.is_administrator:
         return 0
     return Run.objects.filter(sweep=sweep).exclude(requested_by=person).count()
@@ -180,7 +186,7 @@ def with_newest_run(points: QuerySet[Point]) -> QuerySet[Any]:
 
 
 def failed_points(sweep: Sweep) -> QuerySet[Point]:
-    """Return the points of a sweep whose newest run failed or was cancelled, or that could not begin."""
+    """Return the points of a sweep whose newest run failed or was cancelled, or that could not start."""
     points = with_newest_run(Point.objects.filter(sweep=sweep))
     ended = points.filter(state=Point.State.BEGUN, run_state__in=[Run.State.FAILED, Run.State.CANCELLED])
     refused = points.filter(state=Point.State.SKIPPED, attempts__gt=0)
@@ -188,43 +194,41 @@ def failed_points(sweep: Sweep) -> QuerySet[Point]:
     return Point.objects.filter(pk__in=numbers)
 
 
-def hand_over(sweep: Sweep) -> None:
-    """Tell a worker to look at a sweep; once it is committed."""
-    from benchmarks.sweeps.tasks import advance
-
-    # A broker that is away loses nothing: beat asks again.
-    advance.apply_async(args=(str(sweep.pk),), retry=False, ignore_result=True)
+def enqueue_advance(sweep_id: UUID) -> None:
+    """Enqueue a step of a sweep; to be called after commit."""
+    # An unreachable broker loses nothing: beat enqueues it again.
+    enqueue("sweeps.advance", str(sweep_id))
 
 
 def lock_sweep(sweep: Sweep) -> Sweep:
-    """Wait until nobody else changes a sweep, and return it; raises NotFound."""
-    row: Sweep | None = locked_rows(Sweep.objects.filter(pk=sweep.pk)).first()
+    """Lock a sweep and return it; raises NotFound."""
+    row = sweep.locked()
     if row is None:
         raise NotFound("There is no such sweep.")
     return row
 
 
 @contextmanager
-def _changing(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[Act, Sweep]]:
-    """Change a locked sweep in a person's name, as `_managing`; a worker looks at it then."""
-    with _managing(action, person, sweep) as (act, row):
+def _changed_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[AuditedAction, Sweep]]:
+    """Change a locked sweep in a person's name, as `_locked_sweep`, and enqueue its next step."""
+    with _locked_sweep(action, person, sweep) as (act, row):
         yield act, row
-        transaction.on_commit(partial(hand_over, row), robust=True)
+        transaction.on_commit(partial(enqueue_advance, row.pk), robust=True)
 
 
 @contextmanager
-def _managing(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[Act, Sweep]]:
-    """Have a sweep locked in a person's name, with an entry in the audit log. Raises NotFound, Forbidden."""
+def _locked_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[AuditedAction, Sweep]]:
+    """Lock a sweep in a person's name, with an entry in the audit log. Raises NotFound, Forbidden."""
     with audited(action, actor=person, target=target_of(sweep, sweep.title)) as act:
         if not Sweep.objects.visible_to(person).filter(pk=sweep.pk).exists():
             raise NotFound("There is no such sweep.")
-        refuse_onlooker(person)
+        require_composer(person)
         row = lock_sweep(sweep)
         act.before = {"state": row.state}
         yield act, row
 
 
-def _become(row: Sweep, state: Sweep.State, sentence: str) -> None:
+def _set_state(row: Sweep, state: Sweep.State, sentence: str) -> None:
     row.state, row.sentence, row.again_at = state, sentence, None
     row.finished_at = timezone.now() if state == State.HALTED else None
     if state == State.RUNNING:
@@ -232,19 +236,19 @@ def _become(row: Sweep, state: Sweep.State, sentence: str) -> None:
     row.save(update_fields=["state", "sentence", "again_at", "finished_at", "going_since"])
 
 
-def _cancel(person: User, row: Sweep, runs: list[Run]) -> None:
-    """Ask for the end of runs; their points wait again, for when the sweep is resumed."""
+def _cancel_runs(person: User, row: Sweep, runs: list[Run]) -> None:
+    """Cancel runs; their points wait again until the sweep is resumed."""
     for run in runs:
         try:
             run_cancel(person=person, run=run)
         except Conflict:
-            continue  # it has just ended, or is being cancelled
+            continue  # it has just ended, or is being cancelled already
     Point.objects.filter(sweep=row, position__in=[run.position for run in runs]).update(
         state=Point.State.WAITING, sentence=""
     )
 
 
-def _stored(person: User, grid: Grid, drawn: Drawn, **more: str) -> Sweep:
+def _save_sweep(person: User, grid: SweepGrid, drawn: ExpandedSweep, **more: str) -> Sweep:
     sweep = Sweep.objects.create(
         grid=grid.as_json(),
         requested_by=person,
@@ -263,7 +267,7 @@ def _stored(person: User, grid: Grid, drawn: Drawn, **more: str) -> Sweep:
             position=position,
             values=one.point.values,
             spec=msgspec.to_builtins(one.point.spec),
-            composition=one.point.composition.as_kept(),
+            composition=one.point.composition.as_stored(),
             predicted=one.told,
         )
         for position, one in enumerate(drawn.points)
@@ -271,16 +275,16 @@ def _stored(person: User, grid: Grid, drawn: Drawn, **more: str) -> Sweep:
     return sweep
 
 
-def title_of(grid: Grid) -> str:
-    """Return what a sweep is called as long as nobody gives it another name: 'ResNet-50 by batch and devices'."""
+def default_title(grid: SweepGrid) -> str:
+    """Return the title of a sweep without a title of its own: 'ResNet-50 by batch and devices'."""
     titles = [CATALOGUE[name].title for name in grid.workload]
     what = titles[0] if len(titles) == 1 else f"{len(titles)} workloads"
-    axes = [AXIS_WORDS[axis].lower() for axis in varied(grid) if axis != "workload"]
+    axes = [AXIS_LABELS[axis].lower() for axis in varied_axes(grid) if axis != "workload"]
     by = f" by {', '.join(axes[:-1])}{' and ' if len(axes) > 1 else ''}{axes[-1]}" if axes else ""
-    return f"{what}{by}"[:LONGEST_TITLE]
+    return f"{what}{by}"[:MAX_TITLE_LENGTH]
 
 
-def _refuse_empty(drawn: Drawn) -> None:
+def _refuse_empty(drawn: ExpandedSweep) -> None:
     if not drawn.points:
         reasons: list[dict[str, Any]] = [{"why": why, "count": count} for why, count in drawn.expansion.reasons[:10]]
         first = f" {reasons[0]['why']}" if reasons else ""
@@ -288,20 +292,16 @@ def _refuse_empty(drawn: Drawn) -> None:
         raise Invalid(sentence, errors={"grid": sentence}, left_out=reasons)
 
 
-def _replayed(person: User, idempotency_key: str, digest: str) -> Sweep | None:
-    """Return what a person asked for by the same key before; raises KeyReused for another request, Invalid."""
-    if not idempotency_key:
-        return None
-    refuse_key(idempotency_key)
-    known: Sweep | None = Sweep.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
-    if known is not None and (
-        known.request_digest != digest or not Sweep.objects.visible_to(person).filter(pk=known.pk).exists()
-    ):
-        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
-    return known
-
-
-def _entitled(title: str) -> str:
-    """Return a title as it is kept: one line, without what cannot be shown."""
+def _clean_title(title: str) -> str:
+    """Return a title as stored: one line, without unprintable characters."""
     shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
-    return shown[:LONGEST_TITLE]
+    return shown[:MAX_TITLE_LENGTH]
+
+
+def on_run_changed(sender: Any, run: Run, **_: Any) -> None:
+    """Enqueue a step of the sweep of an ended run."""
+    if run.sweep_id is not None and not run.is_open:
+        enqueue_advance(run.sweep_id)
+
+
+run_changed.connect(on_run_changed, dispatch_uid="benchmarks.sweeps")

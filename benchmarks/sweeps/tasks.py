@@ -1,27 +1,24 @@
-"""Celery's faces of sweeps."""
+"""Celery tasks of sweeps."""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-
 from celery import shared_task
 
-from benchmarks.sweeps.tending import sweep_advance, sweeps_due
+from benchmarks.sweeps.scheduler import sweep_advance, sweeps_due
+from core.enqueue import enqueue, worker_name
 
-# How often beat asks: whatever was not taken until then is asked for again.
-TEND_SECONDS = 2.0
+# The period of beat; an unstarted task expires after it, and is scheduled again.
+SCHEDULE_SECONDS = 2.0
 
 
 @shared_task(name="sweeps.advance")
 def advance(sweep_id: str) -> None:
-    """Take a sweep one step further, unless somebody else does."""
-    sweep_advance(sweep_id, worker=f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}")
+    """Advance a sweep by one step, unless another worker has claimed it."""
+    sweep_advance(sweep_id, worker=worker_name())
 
 
 @shared_task(name="sweeps.tend")
-def tend() -> None:
-    """Have those sweeps go on that have something to do."""
+def schedule() -> None:
+    """Enqueue a step of each unclaimed sweep with pending work."""
     for sweep_id in sweeps_due():
-        advance.apply_async(args=(sweep_id,), ignore_result=True, expires=TEND_SECONDS)
+        enqueue("sweeps.advance", sweep_id, expires=SCHEDULE_SECONDS)

@@ -1,4 +1,4 @@
-"""Pages of sweeps: the list, one sweep while it goes on and after, and what may be done with it."""
+"""Pages of sweeps: the list, one sweep with its progress and results, and its actions."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
-from accounts.sheets import lines
 from benchmarks.runs.models import Run
-from benchmarks.sweeps.expanding import duration_words
-from benchmarks.sweeps.grid import AXIS_WORDS, Grid, varied
+from benchmarks.sweeps.expansion import duration_text
+from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, varied_axes
 from benchmarks.sweeps.models import Sweep
-from benchmarks.sweeps.pool import key_of
-from benchmarks.sweeps.scaling import value_words
+from benchmarks.sweeps.placement import composition_key
+from benchmarks.sweeps.scaling import value_label
 from benchmarks.sweeps.selectors import (
-    COLUMNS,
-    POINT_COLUMNS,
-    STATES,
-    PointView,
-    Standing,
-    point_lines,
-    points_found,
-    points_of,
-    remaining,
-    scaling_of,
-    standings_of,
-    sweep_lines,
-    sweep_of,
-    sweeps_found,
-    words_of,
+    CSV_COLUMNS,
+    POINT_CSV_COLUMNS,
+    POINT_STATES,
+    PointStatus,
+    SweepProgress,
+    axis_value_labels,
+    point_filter,
+    point_list,
+    point_rows,
+    progress_of_sweeps,
+    remaining_time,
+    sweep_get,
+    sweep_list,
+    sweep_rows,
+    sweep_scaling,
 )
 from benchmarks.sweeps.services import (
     runs_of_others,
@@ -51,45 +51,47 @@ from benchmarks.sweeps.services import (
     sweep_retry,
     why_not_delete,
 )
-from fabric.models import Plan
-from falconweb.errors import FalconWebError, Invalid
+from core.downloads import Download, csv_table
+from core.errors import FalconWebError, Invalid
+from fabric.operations.models import Plan
 
 ROWS_A_PAGE = 25
-COMPOSING = ("accelerator", "storage")  # axes that tell compositions apart besides host, place and number
-MOST_TOLD = 30  # of what was left out, on the page; the API has the rest
-# Never by colour alone: each state has a sign.
-SIGNS = {"waiting": "·", "open": "▶", "completed": "✓", "failed": "▲", "cancelled": "■", "skipped": "–"}
+COMPOSITION_AXES = ("accelerator", "storage")  # axes that distinguish compositions besides host, place and number
+MAX_EXCLUDED_SHOWN = 30  # excluded points on the page; the API has the rest
+# Each state has a sign, so that colour is never the only cue.
+STATE_SIGNS = {"waiting": "·", "open": "▶", "completed": "✓", "failed": "▲", "cancelled": "■", "skipped": "–"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class MatrixCell:
     """A point in the matrix of a sweep."""
 
-    view: PointView
+    view: PointStatus
     sign: str
     words: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class MatrixGroup:
     """The points of one composition, which stays while they run; `is_now` marks the one that runs."""
 
     words: str
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]
     is_now: bool
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Sweeps", "Benchmarks", 3))
 def sweeps(request: HttpRequest) -> HttpResponse:
     """List sweeps; `q`, `state`, `sort` and `page` are in the URL."""
     person = person_of(request)
-    asked, error = _asked(request), ""
+    asked, error = _list_filters(request), ""
     try:
-        rows = sweeps_found(person, search=asked["q"], state=asked["state"], sort=asked["sort"])
+        rows = sweep_list(person, search=asked["q"], state=asked["state"], sort=asked["sort"])
     except Invalid as refused:
-        error, rows = refused.sentence, sweeps_found(person).none()
+        error, rows = refused.sentence, sweep_list(person).none()
     page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
-    standings = standings_of(list(page.object_list))
+    standings = progress_of_sweeps(list(page.object_list))
     context = {
         "page": page,
         "rows": [(one, standings[one.pk]) for one in page.object_list],
@@ -104,140 +106,148 @@ def sweeps(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the sweeps that fit as CSV."""
-    asked = _asked(request)
-    rows = sweeps_found(person_of(request), search=asked["q"], state=asked["state"], sort=asked["sort"])
-    answer = Download(lines(COLUMNS, sweep_lines(rows)), content_type="text/csv; charset=utf-8")
+    """Stream the matching sweeps as CSV."""
+    asked = _list_filters(request)
+    rows = sweep_list(person_of(request), search=asked["q"], state=asked["state"], sort=asked["sort"])
+    answer = Download(csv_table(CSV_COLUMNS, sweep_rows(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="sweeps.csv"'
     return answer
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a sweep: its matrix, how it scales, its points; `state`, `sort` and `page` of the points are in the URL."""
     person = person_of(request)
-    row = sweep_of(person, pk)
-    points = points_of(row)
+    row = sweep_get(person, pk)
+    points = point_list(row)
     asked, error = {name: request.GET.get(name, "") for name in ("state", "sort")}, ""
     try:
-        found = points_found(points, state=asked["state"], sort=asked["sort"])
+        found = point_filter(points, state=asked["state"], sort=asked["sort"])
     except Invalid as refused:
         error, found = refused.sentence, []
     page = Paginator(found, ROWS_A_PAGE).get_page(request.GET.get("page"))
-    names = words_of(person, [one.values for one in points])
-    grid = Grid.from_json(row.grid)
-    axes = [axis for axis in varied(grid) if any(axis in one.values for one in points)]
-    left, rests_on = remaining(points, row)
+    names = axis_value_labels(person, [one.values for one in points])
+    grid = SweepGrid.from_json(row.grid)
+    axes = [axis for axis in varied_axes(grid) if any(axis in one.values for one in points)]
+    left, rests_on = remaining_time(points, row)
     context = {
         "sweep": row,
         "grid": grid,
-        "standing": _standing(points),
-        "counts": [(state, SIGNS[state], sum(one.state == state for one in points)) for state in STATES],
+        "standing": _progress(points),
+        "counts": [(state, STATE_SIGNS[state], sum(one.state == state for one in points)) for state in POINT_STATES],
         "groups": _groups(points, names, axes),
         "running": [one for one in points if one.state == "open"],
-        "scalings": scaling_of(points, row, names),
-        "axes": [(axis, AXIS_WORDS[axis]) for axis in axes],
+        "scalings": sweep_scaling(points, row, names),
+        "axes": [(axis, AXIS_LABELS[axis]) for axis in axes],
         "page": page,
         "rows": [
-            (one, SIGNS[one.state], [(AXIS_WORDS[axis], _word(axis, one, names)) for axis in axes])
+            (one, STATE_SIGNS[one.state], [(AXIS_LABELS[axis], _axis_value(axis, one, names)) for axis in axes])
             for one in page.object_list
         ],
         "asked": asked,
         "error": error,
-        "states": STATES,
+        "states": POINT_STATES,
         "left": left,
-        "left_words": duration_words(left.total_seconds()) if left is not None else "",
+        "left_words": duration_text(left.total_seconds()) if left is not None else "",
         "rests_on": rests_on,
-        "left_out": row.left_out[:MOST_TOLD],
-        "left_out_more": max(0, row.left_out_count - MOST_TOLD),
+        "left_out": row.left_out[:MAX_EXCLUDED_SHOWN],
+        "left_out_more": max(0, row.left_out_count - MAX_EXCLUDED_SHOWN),
         "plan_back": Plan.objects.visible_to(person).filter(pk=row.plan_back).first() if row.plan_back else None,
         "going_on": row.state == Sweep.State.RUNNING or not row.settled or any(one.state == "open" for one in points),
-        **_may(person, row, points),
+        **_permitted_actions(person, row, points),
     }
     return render(request, "benchmarks/sweeps/sweep.html", context, status=400 if error else 200)
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
-    """Stream the points of a sweep that fit as CSV."""
-    row = sweep_of(person_of(request), pk)
-    found = points_found(points_of(row), state=request.GET.get("state", ""), sort=request.GET.get("sort", ""))
-    answer = Download(lines(POINT_COLUMNS, point_lines(found)), content_type="text/csv; charset=utf-8")
+    """Stream the matching points of a sweep as CSV."""
+    row = sweep_get(person_of(request), pk)
+    found = point_filter(point_list(row), state=request.GET.get("state", ""), sort=request.GET.get("sort", ""))
+    answer = Download(csv_table(POINT_CSV_COLUMNS, point_rows(found)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{slugify(row.title)[:80] or "sweep"}.csv"'
     return answer
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_PAUSE)
 def pause(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Pause a sweep."""
-    return _done(request, pk, sweep_pause, "Paused. What runs ends by itself; then the devices are given back.")
+    return _apply_action(request, pk, sweep_pause, "Paused. Current runs finish; then the devices are returned.")
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RESUME)
 def resume(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Resume a sweep."""
-    return _done(request, pk, sweep_resume, "It goes on within seconds.")
+    return _apply_action(request, pk, sweep_resume, "Resumed. It continues within seconds.")
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_HALT)
 def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Halt a sweep."""
-    return _done(request, pk, sweep_halt, "Halted. Its runs are being ended; then the devices are given back.")
+    return _apply_action(request, pk, sweep_halt, "Halted. Its runs are cancelled; then the devices are returned.")
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RETRY)
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Try the failed runs of a sweep again."""
-    return _done(
+    """Retry the failed runs of a sweep."""
+    return _apply_action(
         request,
         pk,
         sweep_retry,
         lambda row: (
-            "They wait again. The sweep stays paused: resume it to run them."
+            "The runs are queued again. The sweep stays paused: resume it to run them."
             if row.state == Sweep.State.PAUSED
-            else "They run again within seconds."
+            else "The runs are retried within seconds."
         ),
     )
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_DELETE)
 def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Delete a sweep, with `runs` its runs, too."""
+    """Delete a sweep, with `runs` also its runs."""
     person = person_of(request)
-    row = sweep_of(person, pk)
+    row = sweep_get(person, pk)
     with_runs = "runs" in request.POST
     try:
         sweep_delete(person=person, sweep=row, runs=with_runs)
     except FalconWebError as error:
-        return _refused(request, pk, error)
-    messages.success(request, f"‘{row.title}’ is deleted{' with its runs' if with_runs else ''}.")
+        return _redirect_with_error(request, pk, error)
+    messages.success(request, f"‘{row.title}’ was deleted{' with its runs' if with_runs else ''}.")
     return redirect("sweeps:sweeps")
 
 
-def _done(
+def _apply_action(
     request: HttpRequest, pk: UUID, act: Callable[..., Sweep], sentence: str | Callable[[Sweep], str]
 ) -> HttpResponse:
     person = person_of(request)
-    row = sweep_of(person, pk)
+    row = sweep_get(person, pk)
     try:
         row = act(person=person, sweep=row)
     except FalconWebError as error:
-        return _refused(request, pk, error)
+        return _redirect_with_error(request, pk, error)
     messages.success(request, sentence if isinstance(sentence, str) else sentence(row))
     return redirect("sweeps:sweep", pk=pk)
 
 
-def _refused(request: HttpRequest, pk: UUID, error: FalconWebError) -> HttpResponse:
+def _redirect_with_error(request: HttpRequest, pk: UUID, error: FalconWebError) -> HttpResponse:
     if error.status not in {400, 409}:
         raise error
     messages.error(request, error.sentence)
     return redirect("sweeps:sweep", pk=pk)
 
 
-def _may(person: User, row: Sweep, points: Sequence[PointView]) -> dict[str, Any]:
-    """Return which buttons there are, and for the last of them how many runs there are, and of others."""
-    # Of a point whose run was deleted nothing is tried again.
+def _permitted_actions(person: User, row: Sweep, points: Sequence[PointStatus]) -> dict[str, Any]:
+    """Return the available actions, and for deletion the number of runs, also those of others."""
+    # A point whose run was deleted cannot be retried.
     failed = any(one.state in {"failed", "cancelled"} and one.run is not None for one in points)
     refused = any(one.state == "skipped" and one.sentence.startswith("It could not begin") for one in points)
     may = person.may_compose
@@ -252,39 +262,48 @@ def _may(person: User, row: Sweep, points: Sequence[PointView]) -> dict[str, Any
     }
 
 
-def _standing(points: Sequence[PointView]) -> Standing:
-    return Standing(counts={state: sum(one.state == state for one in points) for state in STATES}, total=len(points))
+def _progress(points: Sequence[PointStatus]) -> SweepProgress:
+    return SweepProgress(
+        counts={state: sum(one.state == state for one in points) for state in POINT_STATES}, total=len(points)
+    )
 
 
-def _groups(points: Sequence[PointView], names: dict[str, dict[object, str]], axes: Sequence[str]) -> list[Group]:
+def _groups(
+    points: Sequence[PointStatus], names: dict[str, dict[object, str]], axes: Sequence[str]
+) -> list[MatrixGroup]:
     """Return the points by composition, in the order in which they run."""
-    groups: list[tuple[str, list[PointView]]] = []
+    groups: list[tuple[str, list[PointStatus]]] = []
     for one in points:
-        key = key_of(one.composition)
+        key = composition_key(one.composition)
         if not groups or groups[-1][0] != key:
             groups.append((key, []))
         groups[-1][1].append(one)
     return [
-        Group(
-            words=_place(group[0], names, axes),
-            cells=tuple(Cell(view=one, sign=SIGNS[one.state], words=_words(one, names, axes)) for one in group),
+        MatrixGroup(
+            words=_composition_label(group[0], names, axes),
+            cells=tuple(
+                MatrixCell(view=one, sign=STATE_SIGNS[one.state], words=_values_label(one, names, axes))
+                for one in group
+            ),
             is_now=any(one.state == "open" for one in group),
         )
         for _, group in groups
     ]
 
 
-def _place(one: PointView, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
-    """Return a composition in words: 'node-a, drawer 1, 4 devices', and the rest of it where that varies."""
-    return _words(one, names, ["host", "placement", "count", *(axis for axis in COMPOSING if axis in axes)])
+def _composition_label(one: PointStatus, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
+    """Return a composition as text: 'node-a, drawer 1, 4 devices', and other axes where they vary."""
+    return _values_label(
+        one, names, ["host", "placement", "count", *(axis for axis in COMPOSITION_AXES if axis in axes)]
+    )
 
 
-def _words(one: PointView, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
+def _values_label(one: PointStatus, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
     """Return a point's values in a line: 'node-a, 4 devices, batch 64'."""
-    return ", ".join(value_words(axis, one.values[axis], names) for axis in axes if axis in one.values)
+    return ", ".join(value_label(axis, one.values[axis], names) for axis in axes if axis in one.values)
 
 
-def _word(axis: str, one: PointView, names: dict[str, dict[object, str]]) -> str:
+def _axis_value(axis: str, one: PointStatus, names: dict[str, dict[object, str]]) -> str:
     value = one.values.get(axis)
     if value is None:
         return ""
@@ -293,5 +312,5 @@ def _word(axis: str, one: PointView, names: dict[str, dict[object, str]]) -> str
     return names.get(axis, {}).get(value, str(value))
 
 
-def _asked(request: HttpRequest) -> dict[str, str]:
+def _list_filters(request: HttpRequest) -> dict[str, str]:
     return {name: request.GET.get(name, "") for name in ("q", "state", "sort")}

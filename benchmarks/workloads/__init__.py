@@ -1,1 +1,1 @@
-"""What can be run: typed definitions with presets. Knows no database."""
+"""The catalogue of workloads: typed definitions with presets. Uses no database."""

@@ -7,13 +7,13 @@ import sys
 import msgspec
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
-from benchmarks.workloads.specs import SpecError
+from benchmarks.workloads.definitions import SpecError
 
 USAGE = f"python -m benchmarks.workloads NAME PRESET [field=value ...]\nNames: {', '.join(CATALOGUE)}."
 
 
 def main(words: list[str]) -> int:
-    """Print the spec that the words ask for; return 0, or 2 where they are not understood."""
+    """Print the requested spec; return 0, or 2 for invalid arguments."""
     given = [word.partition("=") for word in words[2:]]
     if len(words) < 2 or not all(middle for _name, middle, _value in given):
         sys.stderr.write(f"{USAGE}\n")

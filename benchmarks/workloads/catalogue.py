@@ -1,8 +1,8 @@
-"""What can be run: every workload with its parameters, its presets and where its figures come from.
+"""The catalogue of workloads, with their parameters, presets and sources.
 
-`tiny` runs on a CPU in two processes within a minute and says nothing about speed. `paper` has the sizes and batches
-of the published experiment (batches of 64 and 128 a GPU; 88, 96 and 48 over eight GPUs), or, for workloads that it
-does not hold, of the publication that the source names. `custom` begins at full size on one GPU.
+`tiny` runs on a CPU in two processes within a minute and is no measure of speed. `paper` has the sizes and batches
+of the published experiment (batches of 64 and 128 a GPU; 88, 96 and 48 over eight GPUs), or, for other workloads, of
+the publication that the source names. `custom` starts at full size on one GPU.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from benchmarks.workloads import costs
-from benchmarks.workloads.parameters import (
+from benchmarks.workloads.definitions import (
     BLOCK_BYTES,
     DEPTH,
     FILE_BYTES,
@@ -19,12 +19,14 @@ from benchmarks.workloads.parameters import (
     LEAST_BYTES,
     MOST_BYTES,
     WIDTH,
-    classes,
-    image,
-    transformer,
+    Preset,
+    SpecError,
+    Workload,
+    classes_parameter,
+    image_parameter,
+    spec_of_workload,
+    transformer_parameters,
 )
-from benchmarks.workloads.shapes import Preset, Workload
-from benchmarks.workloads.specs import SpecError, spec_of_workload
 from hostwire.training import Spec
 
 # On the CPU, two processes over gloo, one thread each: small machines run several of them.
@@ -32,14 +34,14 @@ _TINY = {"devices": 2, "steps": 10, "warmup": 2, "backend": "cpu", "precision": 
 # Native mixed precision with DDP on eight GPUs, as published; the count of steps is ours.
 _PAPER = {"devices": 8, "steps": 50, "warmup": 10, "backend": "cuda", "precision": "fp16", "strategy": "ddp"}
 _PAPER_LINK = {"devices": 8, "steps": 10, "warmup": 2, "backend": "cuda", "strategy": "ddp"}
-_LOADERS = 4  # a device: ours, the publication names none
+_LOADER_WORKERS = 4  # a device: ours, the publication names none
 
 
-def _tiny(batch: int, **options: float) -> Mapping[str, object]:
+def _tiny_preset(batch: int, **options: float) -> Mapping[str, object]:
     return _TINY | {"batch": batch, "options": options}
 
 
-def _paper(batch: int, loader_workers: int = _LOADERS) -> Mapping[str, object]:
+def _paper_preset(batch: int, loader_workers: int = _LOADER_WORKERS) -> Mapping[str, object]:
     return _PAPER | {"batch": batch, "loader_workers": loader_workers}
 
 
@@ -53,8 +55,12 @@ _WORKLOADS = (
         source="Sandler and others, MobileNetV2, CVPR 2018; model class of transformers.",
         data_set="ImageNet sizes, random pixels",
         depth=53,
-        parameters=(image(224), classes(1000), WIDTH),
-        presets={"tiny": _tiny(2, image=64, classes=10, width=0.35), "paper": _paper(64), "custom": {"batch": 64}},
+        parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
+        presets={
+            "tiny": _tiny_preset(2, image=64, classes=10, width=0.35),
+            "paper": _paper_preset(64),
+            "custom": {"batch": 64},
+        },
         costs=costs.mobilenet_v2,
     ),
     Workload(
@@ -66,8 +72,12 @@ _WORKLOADS = (
         source="He and others, Deep residual learning, CVPR 2016; model class of transformers.",
         data_set="ImageNet sizes, random pixels",
         depth=50,
-        parameters=(image(224), classes(1000), WIDTH),
-        presets={"tiny": _tiny(2, image=64, classes=10, width=0.125), "paper": _paper(128), "custom": {"batch": 128}},
+        parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
+        presets={
+            "tiny": _tiny_preset(2, image=64, classes=10, width=0.125),
+            "paper": _paper_preset(128),
+            "custom": {"batch": 128},
+        },
         costs=costs.resnet50,
     ),
     Workload(
@@ -79,10 +89,10 @@ _WORKLOADS = (
         source="Layer graph written from the public description of YOLOv5, releases 4 and 5; loss over random boxes.",
         data_set="COCO sizes, random pixels and boxes",
         depth=392,
-        parameters=(image(640), classes(80), WIDTH, DEPTH),
+        parameters=(image_parameter(640), classes_parameter(80), WIDTH, DEPTH),
         presets={
-            "tiny": _tiny(2, image=64, classes=4, width=0.125, depth=0.33),
-            "paper": _paper(11),
+            "tiny": _tiny_preset(2, image=64, classes=4, width=0.125, depth=0.33),
+            "paper": _paper_preset(11),
             "custom": {"batch": 11},
         },
         costs=costs.yolov5l,
@@ -96,10 +106,10 @@ _WORKLOADS = (
         source="Devlin and others, BERT, NAACL 2019; model class of transformers.",
         data_set="SQuAD v1.1 sizes, random tokens",
         depth=12,
-        parameters=transformer(layers=12, hidden=768, heads=12),
+        parameters=transformer_parameters(layers=12, hidden=768, heads=12),
         presets={
-            "tiny": _tiny(2, sequence=32, layers=2, hidden=64, heads=2, vocabulary=1000),
-            "paper": _paper(12, 1),
+            "tiny": _tiny_preset(2, sequence=32, layers=2, hidden=64, heads=2, vocabulary=1000),
+            "paper": _paper_preset(12, 1),
             "custom": {"batch": 12},
         },
         costs=costs.bert_base,
@@ -113,10 +123,10 @@ _WORKLOADS = (
         source="Devlin and others, BERT, NAACL 2019; model class of transformers.",
         data_set="SQuAD v1.1 sizes, random tokens",
         depth=24,
-        parameters=transformer(layers=24, hidden=1024, heads=16),
+        parameters=transformer_parameters(layers=24, hidden=1024, heads=16),
         presets={
-            "tiny": _tiny(2, sequence=32, layers=4, hidden=96, heads=4, vocabulary=1000),
-            "paper": _paper(6, 1),
+            "tiny": _tiny_preset(2, sequence=32, layers=4, hidden=96, heads=4, vocabulary=1000),
+            "paper": _paper_preset(6, 1),
             "custom": {"batch": 6},
         },
         costs=costs.bert_large,
@@ -130,8 +140,12 @@ _WORKLOADS = (
         source="Krizhevsky, One weird trick, 2014 (one tower, 1000 classes); its batch of 128 over eight GPUs.",
         data_set="ImageNet sizes, random pixels",
         depth=8,
-        parameters=(image(224, least=64), classes(1000), WIDTH),
-        presets={"tiny": _tiny(2, image=64, classes=10, width=0.0625), "paper": _paper(16), "custom": {"batch": 128}},
+        parameters=(image_parameter(224, least=64), classes_parameter(1000), WIDTH),
+        presets={
+            "tiny": _tiny_preset(2, image=64, classes=10, width=0.0625),
+            "paper": _paper_preset(16),
+            "custom": {"batch": 128},
+        },
         costs=costs.alexnet,
     ),
     Workload(
@@ -143,8 +157,12 @@ _WORKLOADS = (
         source="Simonyan and Zisserman, Very deep convolutional networks, ICLR 2015; its batch of 256 over eight GPUs.",
         data_set="ImageNet sizes, random pixels",
         depth=16,
-        parameters=(image(224), classes(1000), WIDTH),
-        presets={"tiny": _tiny(2, image=32, classes=10, width=0.0625), "paper": _paper(32), "custom": {"batch": 32}},
+        parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
+        presets={
+            "tiny": _tiny_preset(2, image=32, classes=10, width=0.0625),
+            "paper": _paper_preset(32),
+            "custom": {"batch": 32},
+        },
         costs=costs.vgg16,
     ),
     Workload(
@@ -156,8 +174,8 @@ _WORKLOADS = (
         source="LeCun and others, Gradient-based learning, 1998, with today's layers; digits drawn by ourselves.",
         data_set="MNIST sizes, drawn digits",
         depth=4,
-        parameters=(image(28, least=16, most=256, channels=1), classes(10)),
-        presets={"tiny": _tiny(8), "paper": _paper(64, 1), "custom": {"batch": 64}},
+        parameters=(image_parameter(28, least=16, most=256, channels=1), classes_parameter(10)),
+        presets={"tiny": _tiny_preset(8), "paper": _paper_preset(64, 1), "custom": {"batch": 64}},
         costs=costs.mnist_cnn,
     ),
     Workload(
@@ -169,7 +187,7 @@ _WORKLOADS = (
         source="Measured as the published table of GPU-to-GPU bandwidth and latency names it.",
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
-            "tiny": _tiny(1, least_bytes=4, most_bytes=2**18, iterations=4),
+            "tiny": _tiny_preset(1, least_bytes=4, most_bytes=2**18, iterations=4),
             "paper": _PAPER_LINK | {"options": {"most_bytes": 2**28}},
             "custom": {"devices": 2},
         },
@@ -186,7 +204,7 @@ _WORKLOADS = (
         source="Bandwidths as nccl-tests defines them: bus = algorithm x 2 (n - 1) / n.",
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
-            "tiny": _tiny(1, least_bytes=1024, most_bytes=2**18, iterations=4),
+            "tiny": _tiny_preset(1, least_bytes=1024, most_bytes=2**18, iterations=4),
             "paper": _PAPER_LINK | {"options": {"most_bytes": 2**28}},
             "custom": {"devices": 2},
         },
@@ -203,7 +221,7 @@ _WORKLOADS = (
         source="Pinned memory, as nvbandwidth's host_to_device and device_to_host tests.",
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
-            "tiny": _tiny(1, least_bytes=4096, most_bytes=2**20, iterations=4),
+            "tiny": _tiny_preset(1, least_bytes=4096, most_bytes=2**20, iterations=4),
             "paper": _PAPER_LINK | {"options": {"least_bytes": 4096, "most_bytes": 2**28}},
             "custom": {"options": {"least_bytes": 4096}},
         },
@@ -220,7 +238,7 @@ _WORKLOADS = (
         source="Sequential reads of a scratch file; the cache is dropped by posix_fadvise before each pass.",
         parameters=(FILE_BYTES, BLOCK_BYTES),
         presets={
-            "tiny": _tiny(1, file_bytes=2**23, block_bytes=2**18),
+            "tiny": _tiny_preset(1, file_bytes=2**23, block_bytes=2**18),
             "paper": _PAPER_LINK | {"devices": 1, "strategy": "single", "options": {"file_bytes": 2**33}},
             "custom": {},
         },
@@ -245,7 +263,7 @@ CATALOGUE: Mapping[str, Workload] = {workload.name: workload for workload in _WO
 
 
 class UnknownWorkload(KeyError):
-    """The catalogue has no such workload; its text is a sentence that names those it has."""
+    """The workload is not in the catalogue; its text is a sentence that lists the known ones."""
 
     def __init__(self, name: str) -> None:
         self.sentence = f"There is no workload '{name}'. There are: {', '.join(CATALOGUE)}."
@@ -264,7 +282,7 @@ def workload_of(name: str) -> Workload:
 
 
 def spec_of(name: str, preset: str, given: Mapping[str, Any]) -> Spec:
-    """Return the Spec of a workload's preset with what is `given` in place of it, every option filled in.
+    """Return the Spec of a workload's preset with `given` values in its place, every option filled in.
 
     `given` holds fields of Spec by name; options stand in 'options' or by their own names. Raises SpecError with
     `errors` by field: 'workload', 'preset', 'batch', 'image' or 'options.image' as it was given.
@@ -278,3 +296,8 @@ def spec_of(name: str, preset: str, given: Mapping[str, Any]) -> Spec:
     if known not in workload.presets:
         raise SpecError({"preset": f"{workload.title} has no preset '{preset}'."})
     return spec_of_workload(workload, known, given)
+
+
+def workload_title(name: str) -> str:
+    """Return the title of a workload; of an imported one, its name."""
+    return CATALOGUE[name].title if name in CATALOGUE else name

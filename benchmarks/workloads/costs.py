@@ -1,43 +1,116 @@
-"""What one sample of each workload costs, by the arithmetic of its architecture: a function for each, Spec to Costs.
+"""The costs of one sample of each workload, layer by layer. Pure.
 
 Multiply and add count as two operations, and a step of training computes each layer three times. Nothing here is a
-measurement. Sizes of files are those of the data set that the workload stands for: 110 kB for an image of ImageNet
-(141 GB over 1.28 million), 165 kB for one of COCO (19 GB over 118 thousand), at the side that the network is usually
-fed with; other sides are scaled by their pixels, as the trainer makes images of the size that is asked for.
+measurement. Sizes of files are those of the data set that the workload represents: 110 kB for an image of ImageNet
+(141 GB over 1.28 million), 165 kB for one of COCO (19 GB over 118 thousand), at the usual input side of the network;
+other sides are scaled by their pixels, as the trainer generates images of the requested size.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from functools import cache
 
-from benchmarks.workloads.layers import FLOAT, PASSES, Tally, rounded
-from benchmarks.workloads.shapes import Costs
+from benchmarks.workloads.definitions import Costs
 from hostwire.training import Option, Spec
 
-IMAGENET_FILE, COCO_FILE = 110e3, 165e3  # bytes
-TOKEN = 8.0  # bytes of an index as PyTorch sends it to a device
-GROWTH = 4  # from one size of message to the next
+FLOAT_BYTES = 4.0  # bytes of a value in fp32
+# A training step computes each layer three times: forward, the gradient by its input, the gradient by its weights.
+COMPUTE_PASSES = 3.0
 
 
-def _number(spec: Spec, name: str, default: float) -> float:
+@dataclass
+class LayerTally:
+    """A running sum over the layers of one network: `side` is that of the square maps where the next layer begins.
+
+    `kept` counts values that the backward pass needs, `operations` the kernels of a forward pass.
+    """
+
+    side: int
+    channels: int
+    parameters: float = 0.0
+    products: float = 0.0
+    kept: float = 0.0
+    operations: int = 0
+
+    def convolution(
+        self, channels: int, kernel: int, stride: int = 1, *, groups: int = 1, normed: bool = True, kept: int = 2
+    ) -> None:
+        """Add a convolution with padding: with normalisation it has no bias.
+
+        `kept` tensors of its output's size are needed backwards: the inputs of the normalisation and of the next layer,
+        and the input of a smooth activation such as SiLU.
+        """
+        self.side = math.ceil(self.side / stride)
+        weights = kernel * kernel * self.channels / groups * channels
+        self.parameters += weights + (2 * channels if normed else channels)
+        self.products += weights * self.side**2
+        self.kept += kept * channels * self.side**2
+        self.operations += 3 if normed else 2
+        self.channels = channels
+
+    def pool(self, kernel: int = 2, *, padded: bool = False) -> None:
+        """Add a pooling layer that halves the side, with padding or without, and keeps the positions of its maxima.
+
+        A maximum's place is an index of 8 bytes.
+        """
+        self.side = math.ceil(self.side / 2) if padded else max(1, (self.side - kernel) // 2 + 1)
+        self.kept += 3 * self.channels * self.side**2
+        self.operations += 1
+
+    def dense(self, inputs: float, outputs: float, rows: float = 1.0, *, kept: float = 1.0) -> None:
+        """Add a fully connected layer with bias, applied to `rows` vectors."""
+        self.parameters += inputs * outputs + outputs
+        self.products += inputs * outputs * rows
+        self.kept += kept * outputs * rows
+        self.operations += 2
+
+    def costs(self, *, input_bytes: float, device_bytes: float, late: float = 0.0) -> Costs:
+        """Return the costs of one sample; `late` counts parameters whose gradients come as the backward pass ends."""
+        return Costs(
+            parameters=self.parameters,
+            flops=2 * COMPUTE_PASSES * self.products,
+            activation_bytes=FLOAT_BYTES * self.kept,
+            input_bytes=input_bytes,
+            device_bytes=device_bytes,
+            late_share=late / self.parameters,
+            operations=self.operations,
+        )
+
+
+def round_channels(channels: float, divisor: int = 8) -> int:
+    """Return a scaled number of channels as the nearest multiple of `divisor`, at least 90 % of the exact value."""
+    near = max(divisor, int(channels + divisor / 2) // divisor * divisor)
+    return near + divisor if near < 0.9 * channels else near
+
+
+IMAGENET_FILE_BYTES, COCO_FILE_BYTES = 110e3, 165e3  # bytes
+TOKEN_BYTES = 8.0  # bytes of an index as PyTorch sends it to a device
+SIZE_FACTOR = 4  # factor between sizes of messages
+
+
+def _option_value(spec: Spec, name: str, default: float) -> float:
     value: Option = spec.options.get(name, default)
     return float(value)
 
 
-def _image(side: float, *, usual: float, file_bytes: float, channels: int = 3) -> dict[str, float]:
+def _image_bytes(side: float, *, usual: float, file_bytes: float, channels: int = 3) -> dict[str, float]:
     """Return the bytes of one image from storage, and to the device as fp32."""
-    return {"input_bytes": file_bytes * (side / usual) ** 2, "device_bytes": FLOAT * channels * side**2}
+    return {"input_bytes": file_bytes * (side / usual) ** 2, "device_bytes": FLOAT_BYTES * channels * side**2}
 
 
 def mobilenet_v2(spec: Spec) -> Costs:
     """Inverted residuals: 3.5 million parameters and 0.3 billion products an image at full size."""
-    return _mobilenet_v2(_number(spec, "image", 224), _number(spec, "classes", 1000), _number(spec, "width", 1))
+    return _mobilenet_v2(
+        _option_value(spec, "image", 224), _option_value(spec, "classes", 1000), _option_value(spec, "width", 1)
+    )
 
 
 @cache
 def _mobilenet_v2(side: float, classes: float, width: float) -> Costs:
-    net = Tally(side=int(side), channels=3)
-    net.convolution(rounded(32 * width), 3, 2, kept=3)  # ReLU6 keeps what it reads
+    net = LayerTally(side=int(side), channels=3)
+    net.convolution(round_channels(32 * width), 3, 2, kept=3)  # ReLU6 keeps its input
     # Expansion, channels, repetitions, stride of the first: table 2 of the publication.
     for expansion, channels, count, stride in (
         (1, 16, 1, 1),
@@ -53,15 +126,17 @@ def _mobilenet_v2(side: float, classes: float, width: float) -> Costs:
             if expansion > 1:
                 net.convolution(inner, 1, kept=3)
             net.convolution(inner, 3, stride if repetition == 0 else 1, groups=inner, kept=3)
-            net.convolution(rounded(channels * width), 1)
-    net.convolution(1280 if width < 1 else rounded(1280 * width), 1)  # a narrow network keeps its last layer
+            net.convolution(round_channels(channels * width), 1)
+    net.convolution(1280 if width < 1 else round_channels(1280 * width), 1)  # a narrow network keeps its last layer
     net.dense(net.channels, classes)
-    return net.costs(**_image(side, usual=224, file_bytes=IMAGENET_FILE))
+    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
 def resnet50(spec: Spec) -> Costs:
     """Bottlenecks 3-4-6-3: 25.6 million parameters and 4.1 billion products an image at full size."""
-    return _resnet50(_number(spec, "image", 224), _number(spec, "classes", 1000), _number(spec, "width", 1))
+    return _resnet50(
+        _option_value(spec, "image", 224), _option_value(spec, "classes", 1000), _option_value(spec, "width", 1)
+    )
 
 
 @cache
@@ -69,7 +144,7 @@ def _resnet50(side: float, classes: float, width: float) -> Costs:
     def scaled(full: int) -> int:
         return max(8, round(full * width / 8) * 8)
 
-    net = Tally(side=int(side), channels=3)
+    net = LayerTally(side=int(side), channels=3)
     net.convolution(scaled(64), 7, 2)
     net.pool(padded=True)
     for stage, count in enumerate((3, 4, 6, 3)):
@@ -84,18 +159,21 @@ def _resnet50(side: float, classes: float, width: float) -> Costs:
                 net.channels, net.side = before, side_before
                 net.convolution(outer, 1, stride)  # the shortcut
     net.dense(net.channels, classes)
-    return net.costs(**_image(side, usual=224, file_bytes=IMAGENET_FILE))
+    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
 def yolov5l(spec: Spec) -> Costs:
     """CSP backbone, path aggregation and three scales: 47 million parameters, 58 billion products at full size."""
     return _yolov5l(
-        _number(spec, "image", 640), _number(spec, "classes", 80), _number(spec, "width", 1), _number(spec, "depth", 1)
+        _option_value(spec, "image", 640),
+        _option_value(spec, "classes", 80),
+        _option_value(spec, "width", 1),
+        _option_value(spec, "depth", 1),
     )
 
 
-class _Yolo(Tally):
-    """A tally that knows the blocks of YOLOv5; its SiLU keeps what it reads."""
+class _YoloTally(LayerTally):
+    """A tally with the blocks of YOLOv5; its SiLU keeps its input."""
 
     def conv(self, channels: int, kernel: int = 1, stride: int = 1) -> None:
         self.convolution(channels, kernel, stride, kept=3)
@@ -121,10 +199,10 @@ def _yolov5l(side: float, classes: float, width: float, depth: float) -> Costs:
     def times(full: int) -> int:
         return max(1, round(full * depth))
 
-    net = _Yolo(side=int(side), channels=3)
+    net = _YoloTally(side=int(side), channels=3)
     net.channels, net.side = 12, -(-net.side // 2)  # two by two pixels folded into channels
     net.conv(channels(64), 3)
-    skips: list[tuple[int, int]] = []  # channels and side of what the neck takes up again
+    skips: list[tuple[int, int]] = []  # channels and side of the maps that the neck reuses
     for full, count in ((128, 3), (256, 9), (512, 9)):
         net.conv(channels(full), 3, 2)
         net.csp(channels(full), times(count))
@@ -152,7 +230,7 @@ def _yolov5l(side: float, classes: float, width: float, depth: float) -> Costs:
         scales.append((net.channels, net.side))
     for net.channels, net.side in scales:
         net.convolution(int(3 * (classes + 5)), 1, normed=False, kept=1)
-    return net.costs(**_image(side, usual=640, file_bytes=COCO_FILE))
+    return net.costs(**_image_bytes(side, usual=640, file_bytes=COCO_FILE_BYTES))
 
 
 def bert_base(spec: Spec) -> Costs:
@@ -166,24 +244,24 @@ def bert_large(spec: Spec) -> Costs:
 
 
 def _bert(spec: Spec, *, layers: int, hidden: int, heads: int) -> Costs:
-    length = _number(spec, "sequence", 384)
-    width = _number(spec, "hidden", hidden)
-    depth = _number(spec, "layers", layers)
-    head_count = _number(spec, "heads", heads)
-    embeddings = (_number(spec, "vocabulary", 30522) + 512 + 2 + 2) * width
+    length = _option_value(spec, "sequence", 384)
+    width = _option_value(spec, "hidden", hidden)
+    depth = _option_value(spec, "layers", layers)
+    head_count = _option_value(spec, "heads", heads)
+    embeddings = (_option_value(spec, "vocabulary", 30522) + 512 + 2 + 2) * width
     # A layer: four projections and two of four times the width, their biases, and two normalisations.
     layer = 12 * width**2 + 13 * width
-    head = 2 * width + 2  # where the answer begins and ends
+    head = 2 * width + 2  # start and end of the answer
     products = depth * (12 * width**2 * length + 2 * width * length**2) + head * length
     # Kept a layer and token in half precision: 34 bytes a channel, and 5 bytes a head and token of attention
     # (Korthikanti and others, 2022); twice that in fp32.
     kept = 2 * depth * length * (34 * width + 5 * head_count * length)
     return Costs(
         parameters=embeddings + depth * layer + head,
-        flops=2 * PASSES * products,
+        flops=2 * COMPUTE_PASSES * products,
         activation_bytes=kept,
-        input_bytes=3 * TOKEN * length,
-        device_bytes=3 * TOKEN * length + 2 * TOKEN,
+        input_bytes=3 * TOKEN_BYTES * length,
+        device_bytes=3 * TOKEN_BYTES * length + 2 * TOKEN_BYTES,
         late_share=embeddings / (embeddings + depth * layer + head),
         operations=int(25 * depth + 10),
     )
@@ -191,7 +269,9 @@ def _bert(spec: Spec, *, layers: int, hidden: int, heads: int) -> Costs:
 
 def alexnet(spec: Spec) -> Costs:
     """Five convolutions and three dense layers of one tower: 61 million parameters, 0.7 billion products."""
-    return _alexnet(_number(spec, "image", 224), _number(spec, "classes", 1000), _number(spec, "width", 1))
+    return _alexnet(
+        _option_value(spec, "image", 224), _option_value(spec, "classes", 1000), _option_value(spec, "width", 1)
+    )
 
 
 @cache
@@ -199,7 +279,7 @@ def _alexnet(side: float, classes: float, width: float) -> Costs:
     def scaled(full: int) -> int:
         return max(1, round(full * width))
 
-    net = Tally(side=int(side), channels=3)
+    net = LayerTally(side=int(side), channels=3)
     net.side = 4 * ((net.side - 7) // 4 + 1)  # what its first convolution's padding of 2 leaves
     net.convolution(scaled(64), 11, 4, normed=False, kept=1)
     net.pool(3)
@@ -211,12 +291,14 @@ def _alexnet(side: float, classes: float, width: float) -> Costs:
     net.dense(net.channels * 36, scaled(4096), kept=2)
     net.dense(scaled(4096), scaled(4096), kept=2)
     net.dense(scaled(4096), classes)
-    return net.costs(**_image(side, usual=224, file_bytes=IMAGENET_FILE))
+    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
 def vgg16(spec: Spec) -> Costs:
     """Thirteen convolutions and three dense layers: 138 million parameters, 15.5 billion products."""
-    return _vgg16(_number(spec, "image", 224), _number(spec, "classes", 1000), _number(spec, "width", 1))
+    return _vgg16(
+        _option_value(spec, "image", 224), _option_value(spec, "classes", 1000), _option_value(spec, "width", 1)
+    )
 
 
 @cache
@@ -224,7 +306,7 @@ def _vgg16(side: float, classes: float, width: float) -> Costs:
     def scaled(full: int) -> int:
         return max(1, round(full * width))
 
-    net = Tally(side=int(side), channels=3)
+    net = LayerTally(side=int(side), channels=3)
     for full, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(count):
             net.convolution(scaled(full), 3, normed=False, kept=1)
@@ -232,33 +314,33 @@ def _vgg16(side: float, classes: float, width: float) -> Costs:
     net.dense(net.channels * 49, scaled(4096), kept=2)
     net.dense(scaled(4096), scaled(4096), kept=2)
     net.dense(scaled(4096), classes)
-    return net.costs(**_image(side, usual=224, file_bytes=IMAGENET_FILE))
+    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
 def mnist_cnn(spec: Spec) -> Costs:
     """Two convolutions and two dense layers over a grey image."""
-    return _mnist_cnn(_number(spec, "image", 28), _number(spec, "classes", 10))
+    return _mnist_cnn(_option_value(spec, "image", 28), _option_value(spec, "classes", 10))
 
 
 @cache
 def _mnist_cnn(side: float, classes: float) -> Costs:
-    net = Tally(side=int(side), channels=1)
+    net = LayerTally(side=int(side), channels=1)
     for channels in (32, 64):
         net.convolution(channels, 3, normed=False, kept=1)
         net.pool()
     net.dense(net.channels * net.side**2, 128, kept=2)
     net.dense(128, classes)
-    return net.costs(**_image(side, usual=28, file_bytes=28.0**2, channels=1))
+    return net.costs(**_image_bytes(side, usual=28, file_bytes=28.0**2, channels=1))
 
 
 def efficientnet_b0(spec: Spec) -> Costs:
-    """Not run here: its published rates stand in for MobileNetV2's. 5.3 million parameters, 0.4 billion products."""
-    return _efficientnet_b0(_number(spec, "image", 224), _number(spec, "classes", 1000))
+    """Not run here: its published rates substitute MobileNetV2's. 5.3 million parameters, 0.4 billion products."""
+    return _efficientnet_b0(_option_value(spec, "image", 224), _option_value(spec, "classes", 1000))
 
 
 @cache
 def _efficientnet_b0(side: float, classes: float) -> Costs:
-    net = Tally(side=int(side), channels=3)
+    net = LayerTally(side=int(side), channels=3)
     net.convolution(32, 3, 2, kept=3)
     for expansion, channels, count, stride, kernel in (
         (1, 16, 1, 1, 3),
@@ -280,43 +362,43 @@ def _efficientnet_b0(side: float, classes: float) -> Costs:
             net.convolution(channels, 1)
     net.convolution(1280, 1, kept=3)
     net.dense(net.channels, classes)
-    return net.costs(**_image(side, usual=224, file_bytes=IMAGENET_FILE))
+    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
 def message_sizes(spec: Spec) -> list[float]:
     """Return the sizes of the messages of a link workload, bytes: fourfold from the least to the most."""
-    least, most = _number(spec, "least_bytes", 4), _number(spec, "most_bytes", 2**28)
+    least, most = _option_value(spec, "least_bytes", 4), _option_value(spec, "most_bytes", 2**28)
     sizes = [least]
-    while 0 < sizes[-1] * GROWTH <= most:
-        sizes.append(sizes[-1] * GROWTH)
+    while 0 < sizes[-1] * SIZE_FACTOR <= most:
+        sizes.append(sizes[-1] * SIZE_FACTOR)
     return sizes if sizes[-1] == most else [*sizes, most]
 
 
-def _moved(spec: Spec) -> Costs:
+def _transfer_costs(spec: Spec) -> Costs:
     """Costs of a link workload: bytes that one device sends in a step, and its buffers for the largest message."""
-    moved = sum(message_sizes(spec)) * _number(spec, "iterations", 20)
+    moved = sum(message_sizes(spec)) * _option_value(spec, "iterations", 20)
     return Costs(
         parameters=0.0,
         flops=0.0,
-        activation_bytes=2 * _number(spec, "most_bytes", 2**28),
+        activation_bytes=2 * _option_value(spec, "most_bytes", 2**28),
         input_bytes=0.0,
         device_bytes=moved,
     )
 
 
 def gpu_bandwidth(spec: Spec) -> Costs:
-    """Every size of message, as often as asked, from each device to each other one."""
-    return _moved(spec)
+    """Every size of message, repeated as specified, from each device to each other one."""
+    return _transfer_costs(spec)
 
 
 def all_reduce(spec: Spec) -> Costs:
-    """Every size of message, as often as asked, summed over all devices."""
-    return _moved(spec)
+    """Every size of message, repeated as specified, summed over all devices."""
+    return _transfer_costs(spec)
 
 
 def host_copy(spec: Spec) -> Costs:
-    """Every size of message, as often as asked, from the host to each device and back."""
-    return _moved(spec)
+    """Every size of message, repeated as specified, from the host to each device and back."""
+    return _transfer_costs(spec)
 
 
 def storage_read(spec: Spec) -> Costs:
@@ -325,6 +407,6 @@ def storage_read(spec: Spec) -> Costs:
         parameters=0.0,
         flops=0.0,
         activation_bytes=0.0,
-        input_bytes=_number(spec, "file_bytes", 2**32),
+        input_bytes=_option_value(spec, "file_bytes", 2**32),
         device_bytes=0.0,
     )

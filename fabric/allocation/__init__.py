@@ -1,5 +1,7 @@
-"""Allocation files: who is attached where, as JSON or YAML, written and read back.
+"""Allocation files: which device is attached to which host, exported and imported as JSON or YAML.
 
-`schema` says what a file may look like, `reading` turns bytes into a document or problems with their places, `site` is
-the hardware as a person sees it, `mapping` puts the one onto the other, `files` makes a plan of it.
+`schema` is the JSON Schema of a file; `reader` parses bytes to a document, or to problems with their positions; `rules`
+has the hardware that a user sees as values, which `selectors` read from the database; `pairing` and `matching` find the
+counterparts of a file's entries on the site, `mapping` reports them with the changes; `document` writes files, and
+`services` makes a plan of one.
 """

@@ -1,4 +1,4 @@
-"""An allocation as frozen values, and as the text of a file: the same allocation is always the same bytes."""
+"""An allocation as frozen values, and as the text of a file: the same allocation always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from fabric.allocation.places import Place
-from fabric.allocation.schema import FORMAT, VERSION
-from fabric.allocation.yaml_text import plain_value
+from core.documents import DocumentPosition, yaml_plain_value
+from fabric.allocation.rules import SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SitePort
+from fabric.allocation.schema import FORMAT, MOST_LANES, VERSION
+from fabric.operations.rules import PortSetting
 
 Format = Literal["json", "yaml"]
 FORMATS: Final[tuple[Format, ...]] = ("json", "yaml")
-MADE_BY: Final = "FalconWeb"
+PRODUCER: Final = "FalconWeb"
 
 
-class Said(Enum):
-    """Whether a file says something of a thing: what it does not name stays as it is."""
+class FieldPresence(Enum):
+    """Whether a file has a field: objects that it does not name stay unchanged."""
 
     NOTHING = "nothing"
 
 
-NOTHING: Final = Said.NOTHING
+NOT_SPECIFIED: Final = FieldPresence.NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A thing of a file, and where it stands there: what a file says is the same wherever it says so."""
+class DocumentEntry:
+    """An entry of a file with its position, which does not count in comparisons."""
 
-    place: Place = field(default=Place(), compare=False)
+    place: DocumentPosition = field(default=DocumentPosition(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PortEntry(Entry):
-    """What a file says of a port; '' and None leave its type and lanes as they are."""
+class PortEntry(DocumentEntry):
+    """The port fields of an entry; '' and None leave its type and lanes unchanged."""
 
     port_type: str = ""
     lanes: int | None = None
@@ -60,7 +61,7 @@ class SlotEntry(PortEntry):
 
     slot: int | None
     device: DeviceEntry | None = None
-    attached_to: str | Said | None = NOTHING
+    attached_to: str | FieldPresence | None = NOT_SPECIFIED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +77,12 @@ class HostPortEntry(PortEntry):
     """A host port; `host` None: no cable."""
 
     label: str
-    host: HostEntry | Said | None = NOTHING
+    host: HostEntry | FieldPresence | None = NOT_SPECIFIED
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawerEntry(Entry):
-    """A drawer; without number and name, what is in no drawer. `mode` '' is not said."""
+class DrawerEntry(DocumentEntry):
+    """A drawer; without number and name, the parts outside drawers. `mode` '' is absent."""
 
     number: int | None = None
     name: str = ""
@@ -91,7 +92,7 @@ class DrawerEntry(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChassisEntry(Entry):
+class ChassisEntry(DocumentEntry):
     """A chassis."""
 
     name: str
@@ -103,30 +104,30 @@ class ChassisEntry(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
-    """A whole file; `scope` is 'everything', 'chassis' or 'tenant' with the name of the one ('' not said)."""
+class AllocationDocument:
+    """A whole file; `scope` is 'everything', 'chassis' or 'tenant', followed by its name ('' absent)."""
 
     chassis: tuple[ChassisEntry, ...] = ()
     scope: str = ""
     scope_name: str = ""
 
-    def text(self, format: Format) -> str:  # noqa: A002 - what the address calls it
+    def text(self, format: Format) -> str:  # noqa: A002 - the URL parameter
         """Return the file, ending in a line break."""
         plain = self.plain()
         if format == "json":
             return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
         dumped: str = yaml.dump(
-            plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**20
+            plain, Dumper=_YamlDumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**20
         )
         return dumped
 
     def plain(self) -> dict[str, Any]:
-        """Return it as the schema has it."""
+        """Return it in the form of the schema."""
         scope = {"kind": self.scope, "name": self.scope_name} if self.scope_name else {"kind": self.scope}
         return {
             "format": FORMAT,
             "version": VERSION,
-            "made_by": MADE_BY,
+            "made_by": PRODUCER,
             **({"scope": scope} if self.scope else {}),
             "chassis": [_chassis(one) for one in self.chassis],
         }
@@ -154,7 +155,7 @@ def _chassis(entry: ChassisEntry) -> dict[str, Any]:
 
 def _host_port(entry: HostPortEntry) -> dict[str, Any]:
     host = entry.host
-    said = {} if isinstance(host, Said) else {"host": host and {"name": host.name, "identity": host.identity}}
+    said = {} if isinstance(host, FieldPresence) else {"host": host and {"name": host.name, "identity": host.identity}}
     return {"label": entry.label, **said, **_port(entry)}
 
 
@@ -170,7 +171,7 @@ def _slot(entry: SlotEntry) -> dict[str, Any]:
     return {
         "slot": entry.slot,
         **({"device": {name: value for name, value in inside.items() if value or name != "kind"}} if device else {}),
-        **({} if isinstance(entry.attached_to, Said) else {"attached_to": entry.attached_to}),
+        **({} if isinstance(entry.attached_to, FieldPresence) else {"attached_to": entry.attached_to}),
         **_port(entry),
     }
 
@@ -183,14 +184,78 @@ def _port(entry: PortEntry) -> dict[str, Any]:
     }
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # libyaml's, where the wheel has it
-    """Quotes what YAML 1.2 and this site's reader would take for something else than a text."""
+class _YamlDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # libyaml's, where the wheel has it
+    """Quotes texts that YAML 1.2 and this site's reader would take for another type."""
 
 
-def _represent(dumper: Any, text: str) -> Any:
-    # libyaml says for '1e5' and '0123' nothing: to YAML 1.1 they are texts.
-    style = None if plain_value(text) is text else '"'
+def _represent_text(dumper: Any, text: str) -> Any:
+    # libyaml does not quote '1e5' and '0123': to YAML 1.1 they are texts.
+    style = None if yaml_plain_value(text) is text else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _represent)
+_YamlDumper.add_representer(str, _represent_text)
+
+
+def export_document(site: SiteHardware, *, scope: str = "everything", scope_name: str = "") -> AllocationDocument:
+    """Return the document of the site: chassis by name, drawers, host ports and slots by number."""
+    return AllocationDocument(
+        scope=scope, scope_name=scope_name, chassis=tuple(_chassis_entry(one) for one in site.chassis)
+    )
+
+
+def _chassis_entry(row: SiteChassis) -> ChassisEntry:
+    return ChassisEntry(
+        name=row.name,
+        uuid=row.uuid,
+        manufacturer=row.manufacturer,
+        model=row.model,
+        serial_number=row.serial_number,
+        drawers=tuple(_drawer_entry(one) for one in row.drawers),
+    )
+
+
+def _drawer_entry(row: SiteDrawer) -> DrawerEntry:
+    labels = {port.id: port.label for port in row.ports}
+    return DrawerEntry(
+        number=row.number,
+        name=row.name,
+        mode=row.mode if row.id is not None else "",
+        host_ports=tuple(_host_port_entry(port, row) for port in row.ports),
+        slots=tuple(_slot_entry(device, row, labels) for device in row.devices),
+    )
+
+
+def _host_port_entry(row: SitePort, drawer: SiteDrawer) -> HostPortEntry:
+    host = HostEntry(name=row.host.name, identity=row.host.identity) if row.host else None
+    setting = _exported_setting(row.port, drawer)
+    return HostPortEntry(
+        label=row.label, host=host, port_type=setting.port_type, lanes=setting.configured_width, tenant=row.tenant
+    )
+
+
+def _slot_entry(row: SiteDevice, drawer: SiteDrawer, labels: dict[int, str]) -> SlotEntry:
+    setting = _exported_setting(row.port, drawer)
+    elsewhere = row.held_elsewhere or (row.attached is not None and row.attached not in labels)
+    return SlotEntry(
+        slot=row.slot,
+        device=DeviceEntry(
+            name=row.name,
+            kind=row.kind,
+            manufacturer=row.manufacturer,
+            model=row.model,
+            serial_number=row.serial_number if row.is_told_by_serial else "",
+        ),
+        attached_to=NOT_SPECIFIED if elsewhere else None if row.attached is None else labels[row.attached],
+        port_type=setting.port_type,
+        lanes=setting.configured_width,
+        tenant=row.tenant,
+    )
+
+
+def _exported_setting(port: int | None, drawer: SiteDrawer) -> PortSetting:
+    known = drawer.settings.get(port, PortSetting()) if port is not None else PortSetting()
+    lanes = known.configured_width
+    return PortSetting(
+        port_type=known.port_type, configured_width=lanes if lanes and 1 <= lanes <= MOST_LANES else None
+    )

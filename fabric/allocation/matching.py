@@ -1,25 +1,211 @@
-"""Which of many goes to which of many, at the lowest cost altogether: the Hungarian method."""
+"""Matching of a file's slots to devices of the site: the same device, else one chosen by the mapping mode."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+
+from fabric.allocation.pairing import RequestedSlot, device_in_slot, mismatch_reason, paired_port
+from fabric.allocation.rules import EntryFit, MappingMode, SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SitePort
+from fabric.bmc.types import DrawerMode
+from fabric.operations.rules import DrawerState, HostConnection, attach_violation
+
+# Entries of one kind in one chassis: many times more than any chassis has, and few enough to match within a second.
+MAX_OF_A_KIND = 512
+OTHER_MODEL, OTHER_DRAWER, OTHER_MAKER = 10_000, 100_000, 1_000
+LEFT_OUT_ATTACHED, LEFT_OUT_FREE = 1e9, 1e8
+
+
+@dataclass(frozen=True)
+class LocatedDevice:
+    """A device of the site with its location."""
+
+    chassis: SiteChassis
+    drawer: SiteDrawer
+    device: SiteDevice
+
+    @property
+    def title(self) -> str:
+        """The label of the device."""
+        where = f"{self.chassis.name} {self.drawer.title}".strip()
+        slot = f" slot {self.device.slot}" if self.device.slot is not None else ""
+        return f"{self.device.name} ({where}{slot})"
+
+
+class DeviceMatcher:
+    """Finds devices for requested slots (by index): `found` has the devices, `why` the reason where there is none."""
+
+    def __init__(
+        self,
+        site: SiteHardware,
+        requested: list[RequestedSlot],
+        *,
+        modes: Mapping[int, DrawerMode],
+        cables: Mapping[int, int | None],
+    ) -> None:
+        self.site, self.requested = site, requested
+        # The modes and cables that the file requests: the reach of a slot depends on both.
+        self.modes, self.cables = modes, cables
+        self.taken: dict[int, RequestedSlot] = {}
+        self.found: dict[int, tuple[LocatedDevice, EntryFit]] = {}
+        self.why: dict[int, str] = {}
+        self.ruled_out: dict[tuple[int, int, str], bool] = {}
+
+    def find(self, by: MappingMode) -> None:
+        """Find the device for each slot of the file: exact matches first, then those by the mapping mode."""
+        everything = [
+            LocatedDevice(chassis, drawer, device)
+            for chassis in self.site.chassis
+            for drawer in chassis.drawers
+            for device in drawer.devices
+        ]
+        for at, requested in enumerate(self.requested):
+            here = _device_in_slot(requested)
+            if here is None:
+                self.why[at] = "There is no such slot with a device here, or you may not see it."
+            elif not requested.drawer.chassis.is_same:
+                self.why[at] = f"In the same slot is {here.title}, of another chassis."
+            elif reason := mismatch_reason(requested.entry, here.device):
+                self.why[at] = reason
+            else:
+                self._take(at, requested, here, "exact")
+        if by == "serial":
+            self._by_serial(everything)
+        elif by == "slot":
+            for at, requested in self._left():
+                here = _device_in_slot(requested)
+                if here is not None:
+                    self._take(at, requested, here, "mapped")
+        elif by == "kind":
+            self._by_kind(everything)
+
+    def _left(self) -> list[tuple[int, RequestedSlot]]:
+        return [(at, requested) for at, requested in enumerate(self.requested) if at not in self.found]
+
+    def _take(self, at: int, requested: RequestedSlot, found: LocatedDevice, fit: EntryFit) -> None:
+        other = self.taken.setdefault(found.device.id, requested)
+        if other is not requested:
+            place = other.entry.place
+            self.why[at] = f"{found.title} is already listed in line {place.line} ({place.path})."
+            return
+        self.found[at] = (found, fit)
+
+    def _by_serial(self, everything: list[LocatedDevice]) -> None:
+        known: dict[str, list[LocatedDevice]] = {}
+        for one in everything:
+            if one.device.serial_number:
+                known.setdefault(one.device.serial_number, []).append(one)
+        for at, requested in self._left():
+            device = requested.entry.device
+            if device is None or not device.serial_number:
+                self.why[at] = "The file has no serial number for its device."
+                continue
+            found = known.get(device.serial_number, [])
+            alike = [one for one in found if (one.device.manufacturer, one.device.model) == (
+                device.manufacturer, device.model)]  # fmt: skip
+            found = alike or found
+            if len(found) == 1:
+                self._take(at, requested, found[0], "mapped")
+            elif found:
+                self.why[at] = "Several devices here have its serial number."
+            else:
+                self.why[at] = "No device here has its serial number, or you may not see it."
+
+    def _by_kind(self, everything: list[LocatedDevice]) -> None:
+        groups: dict[tuple[int, str], list[tuple[int, RequestedSlot]]] = {}
+        for at, requested in self._left():
+            device, row = requested.entry.device, requested.drawer.chassis.row
+            if row is None:
+                continue
+            if device is None or not device.kind:
+                self.why[at] = "The file does not name the kind of its device."
+            else:
+                groups.setdefault((row.id, device.kind), []).append((at, requested))
+        for (chassis, kind), requests in groups.items():
+            free = [
+                one
+                for one in everything
+                if one.chassis.id == chassis and one.device.kind == kind and one.device.id not in self.taken
+            ]
+            self._match(requests, free, kind)
+
+    def _match(self, requests: list[tuple[int, RequestedSlot]], free: list[LocatedDevice], kind: str) -> None:
+        for at, _ in requests[MAX_OF_A_KIND:]:
+            self.why[at] = f"The file lists more than {MAX_OF_A_KIND} devices of a kind in one chassis."
+        requests = requests[:MAX_OF_A_KIND]
+        costs = [[self._cost(requested, one) for one in free] for _, requested in requests]
+        # Where there are too few, those to be attached come first.
+        left_out = [LEFT_OUT_ATTACHED if requested.entry.attached_to else LEFT_OUT_FREE for _, requested in requests]
+        for (at, requested), column, row in zip(requests, cheapest_assignment(costs, left_out), costs, strict=True):
+            if column is not None:
+                self._take(at, requested, free[column], "mapped")
+            elif any(cost < IMPOSSIBLE for cost in row):
+                self.why[at] = f"There are too few devices of kind {kind} here."
+            else:
+                self.why[at] = f"No device of kind {kind} here fits, at a host port that the rules allow."
+
+    def _cost(self, requested: RequestedSlot, one: LocatedDevice) -> float:
+        """Return the distance of a device from the requested one, IMPOSSIBLE where the attachment is not allowed."""
+        entry, device = requested.entry, requested.entry.device
+        if device is None:
+            return IMPOSSIBLE
+        if isinstance(entry.attached_to, str):
+            port = paired_port(requested.drawer, entry.attached_to, one.drawer)
+            if port is None or one.device.fixed or one.device.held_elsewhere or self._rules_out(one, port):
+                return IMPOSSIBLE
+        same_drawer = requested.drawer.row is one.drawer
+        distance = abs((one.device.slot or 0) - (entry.slot or 0))
+        return (
+            distance
+            + (0 if same_drawer else OTHER_DRAWER)
+            + (0 if device.model in {"", one.device.model} else OTHER_MODEL)
+            + (0 if device.manufacturer in {"", one.device.manufacturer} else OTHER_MAKER)
+        )
+
+    def _rules_out(self, one: LocatedDevice, port: SitePort) -> bool:
+        """Return whether the drawer's requested mode keeps a slot from a host port whatever else is attached."""
+        drawer, slot = one.drawer, one.device.slot
+        if drawer.id is None or slot is None:
+            return False
+        key = (drawer.id, slot, port.label)
+        if key not in self.ruled_out:
+            hosts = {each.id: self._host_of(each) for each in drawer.ports}
+            state = DrawerState(
+                mode=self.modes.get(drawer.id, DrawerMode(drawer.mode)),
+                connections=tuple(
+                    HostConnection(label=each.label, number=each.number, host=str(hosts[each.id] or ""))
+                    for each in drawer.ports
+                ),
+                attached={},
+            )
+            self.ruled_out[key] = bool(attach_violation(state, slot=slot, label=port.label))
+        return self.ruled_out[key]
+
+    def _host_of(self, port: SitePort) -> int | None:
+        return self.cables.get(port.id, port.host.id if port.host else None)
+
+
+def _device_in_slot(requested: RequestedSlot) -> LocatedDevice | None:
+    chassis, drawer, device = requested.drawer.chassis.row, requested.drawer.row, device_in_slot(requested)
+    return None if chassis is None or drawer is None or device is None else LocatedDevice(chassis, drawer, device)
+
 
 IMPOSSIBLE = 1e12
 
 
-def cheapest(costs: Sequence[Sequence[float]], unmatched: Sequence[float]) -> list[int | None]:
-    """Return for each row its column, None where it has none; every column is given once.
+def cheapest_assignment(costs: Sequence[Sequence[float]], unmatched: Sequence[float]) -> list[int | None]:
+    """Return the column of each row, None where it has none; no column is used twice.
 
-    `costs[row][column]` is IMPOSSIBLE or more where the two do not go together; `unmatched[row]` is what it costs to
-    leave a row out. Source of the method: Kuhn 1955 and Munkres 1957, with potentials; of equal sums always the same.
+    `costs[row][column]` is IMPOSSIBLE or more where the two do not match; `unmatched[row]` is the cost of leaving a row
+    out. Source of the method: Kuhn 1955 and Munkres 1957, with potentials; ties are resolved deterministically.
     """
     rows = len(costs)
     if not rows:
         return []
     real = len(costs[0])
-    # A column of its own for each row that is left out: then there is always a complete matching.
+    # Each row has a dummy column for being left out, so that a complete matching always exists.
     table = np.full((rows, real + rows), IMPOSSIBLE)
     if real:
         table[:, :real] = costs
@@ -34,7 +220,7 @@ def cheapest(costs: Sequence[Sequence[float]], unmatched: Sequence[float]) -> li
 
 
 def _assign(table: np.ndarray) -> np.ndarray:
-    """Return for each column the row that holds it, -1 for none: one shortest augmenting path a row."""
+    """Return the row matched with each column, -1 for none: one shortest augmenting path per row."""
     rows, columns = table.shape
     of_row, of_column = np.zeros(rows), np.zeros(columns)
     holder = np.full(columns, -1)

@@ -1,28 +1,27 @@
-"""Which chassis, drawers and host ports of the site the ones of a file are."""
+"""Pairing of the chassis, drawers and host ports of a file with those of the site."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from core.documents import quoted
 from fabric.allocation.document import (
-    NOTHING,
+    NOT_SPECIFIED,
+    AllocationDocument,
     ChassisEntry,
-    Document,
     DrawerEntry,
+    FieldPresence,
     HostEntry,
     HostPortEntry,
-    Said,
     SlotEntry,
 )
-from fabric.allocation.places import quoted
-from fabric.allocation.report import By
-from fabric.allocation.site import Site, SiteChassis, SiteDevice, SiteDrawer, SiteHost, SitePort
+from fabric.allocation.rules import MappingMode, SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SiteHost, SitePort
 
 
 @dataclass(kw_only=True)
 class ChassisPair:
-    """A chassis of the file and the one that it stands for, None for none; `is_same` if it is the very one."""
+    """A chassis of the file and its counterpart, None for none; `is_same` if it is an exact match."""
 
     entry: ChassisEntry
     row: SiteChassis | None = None
@@ -33,41 +32,43 @@ class ChassisPair:
 
 @dataclass(kw_only=True)
 class DrawerPair:
-    """A drawer of the file and the one that it stands for."""
+    """A drawer of the file and its counterpart."""
 
     chassis: ChassisPair
     entry: DrawerEntry
     row: SiteDrawer | None = None
-    stand_ins: dict[int, dict[str, SitePort]] = field(default_factory=dict)  # by drawers of the site, see `port_for`
+    stand_ins: dict[int, dict[str, SitePort]] = field(default_factory=dict)  # by drawers of the site, see `paired_port`
 
     @property
     def title(self) -> str:
-        """The drawer of the file in words."""
+        """The label of the file's drawer."""
         name = self.entry.name or (f"drawer {self.entry.number}" if self.entry.number is not None else "")
         return f"{self.chassis.entry.name} {name}".strip()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A slot of the file with where it stands."""
+class RequestedSlot:
+    """A slot of the file with its position."""
 
     drawer: DrawerPair
     entry: SlotEntry
 
     @property
     def what(self) -> str:
-        """What is asked for, in words."""
+        """The label of the requested slot."""
         device = self.entry.device
         slot = f" slot {self.entry.slot}" if self.entry.slot is not None else ""
         name = f": {device.name or device.model or device.kind}" if device is not None else ""
         return f"{self.drawer.title}{slot}{name.rstrip(': ')}"
 
 
-def pair(document: Document, site: Site, *, by: By, onto: int | None = None) -> list[ChassisPair]:
-    """Return the chassis of a file with those of the site: by UUID, else serial number, else name; each is given once.
+def pair_chassis(
+    document: AllocationDocument, site: SiteHardware, *, by: MappingMode, onto: int | None = None
+) -> list[ChassisPair]:
+    """Return the chassis of a file with their counterparts: by UUID, else serial number, else name; each is used once.
 
-    By slot and by kind those that are not here get others in their place: of the same model before others, in order of
-    name. `onto` is the id of the chassis that a file with one chassis is put onto.
+    By slot and by kind, chassis without an exact match are paired with others: those of the same model first, in order
+    of name. `onto` is the id of the chassis that a file with one chassis is mapped to.
     """
     pairs = [ChassisPair(entry=entry) for entry in document.chassis]
     if onto is not None and len(pairs) == 1:
@@ -76,13 +77,13 @@ def pair(document: Document, site: Site, *, by: By, onto: int | None = None) -> 
             same = any(test(pairs[0].entry, row) for test in (_same_uuid, _same_serial))
             pairs[0].row, pairs[0].is_same, pairs[0].how = row, same, "it was chosen"
     else:
-        _find(pairs, site, by)
+        _find_chassis(pairs, site, by)
     for one in pairs:
         one.drawers = [DrawerPair(chassis=one, entry=entry, row=_drawer(one.row, entry)) for entry in one.entry.drawers]
     return pairs
 
 
-def _find(pairs: list[ChassisPair], site: Site, by: By) -> None:
+def _find_chassis(pairs: list[ChassisPair], site: SiteHardware, by: MappingMode) -> None:
     tests: tuple[tuple[str, Callable[[ChassisEntry, SiteChassis], bool]], ...] = (
         ("UUID", _same_uuid), ("serial number", _same_serial), ("name", _same_name),
     )  # fmt: skip
@@ -99,7 +100,7 @@ def _find(pairs: list[ChassisPair], site: Site, by: By) -> None:
             if one.row is None and free:
                 row = next((row for row in free if row.model == one.entry.model), free[0])
                 free.remove(row)
-                one.row, one.how = row, "in its place"
+                one.row, one.how = row, "as its replacement"
 
 
 def _same_uuid(entry: ChassisEntry, row: SiteChassis) -> bool:
@@ -116,7 +117,7 @@ def _same_name(entry: ChassisEntry, row: SiteChassis) -> bool:
 
 
 def _contradicts(entry: ChassisEntry, row: SiteChassis) -> bool:
-    """Tell whether the file means another chassis of the same name."""
+    """Return whether the file means another chassis of the same name."""
     uuids = {one.casefold() for one in (entry.uuid, row.uuid) if one}
     serials = {one for one in (entry.serial_number, row.serial_number) if one}
     return len(uuids) > 1 or (not uuids and len(serials) > 1)
@@ -133,43 +134,44 @@ def _drawer(row: SiteChassis | None, entry: DrawerEntry) -> SiteDrawer | None:
     return next((one for one in row.drawers if one.id is None), None)
 
 
-def port_for(asked: DrawerPair, label: str, drawer: SiteDrawer) -> SitePort | None:
-    """Return the host port of a drawer that stands for the one a file names; each stands for one at most.
+def paired_port(requested: DrawerPair, label: str, drawer: SiteDrawer) -> SitePort | None:
+    """Return the host port of a drawer that is paired with the one a file names; each is paired with one at most.
 
-    In the very drawer that is the one of that label. In another it is one to the same host, of the same label before
-    others; in the one in its place that of the label, too, where no port leads to the host or the file tells none.
+    In the exact drawer it is the port of that label. In another drawer it is one cabled to the same host, preferably of
+    the same label; in a replacement drawer also that of the label, where no port leads to the host or the file has
+    none.
     """
-    if id(drawer) not in asked.stand_ins:
-        asked.stand_ins[id(drawer)] = _stand_ins(asked, drawer)
-    return asked.stand_ins[id(drawer)].get(label)
+    if id(drawer) not in requested.stand_ins:
+        requested.stand_ins[id(drawer)] = _paired_ports(requested, drawer)
+    return requested.stand_ins[id(drawer)].get(label)
 
 
-def why_no_port(asked: DrawerPair, label: str, drawer: SiteDrawer) -> str:
-    """Return why no host port of a drawer stands for the one a file names."""
-    for one in asked.entry.host_ports:
-        port = port_for(asked, one.label, drawer)
+def missing_port_reason(requested: DrawerPair, label: str, drawer: SiteDrawer) -> str:
+    """Return why no host port of a drawer is paired with the one a file names."""
+    for one in requested.entry.host_ports:
+        port = paired_port(requested, one.label, drawer)
         if port is not None and port.label == label:
-            return f"{label} here stands for {quoted(one.label)} of the file, and for no other one."
+            return f"{label} here is mapped to {quoted(one.label)} of the file already."
     return "There is no such host port here, or you may not see it."
 
 
-def _stand_ins(asked: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePort]:
-    """Return which host port of a drawer stands for which label of a file."""
-    left = {entry.label: entry.host for entry in asked.entry.host_ports}
-    for slot in asked.entry.slots:
+def _paired_ports(requested: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePort]:
+    """Return the host port paired with each label of a file."""
+    left = {entry.label: entry.host for entry in requested.entry.host_ports}
+    for slot in requested.entry.slots:
         if isinstance(slot.attached_to, str):
-            left.setdefault(slot.attached_to, NOTHING)
+            left.setdefault(slot.attached_to, NOT_SPECIFIED)
     free, found = list(drawer.ports), dict[str, SitePort]()
 
-    def take(fits: Callable[[SitePort, str, HostEntry | Said | None], bool]) -> None:
+    def take(fits: Callable[[SitePort, str, HostEntry | FieldPresence | None], bool]) -> None:
         for label, host in list(left.items()):
             if (port := next((one for one in free if fits(one, label, host)), None)) is not None:
                 free.remove(port)
                 del left[label]
                 found[label] = port
 
-    in_place = asked.row is drawer
-    if in_place and asked.chassis.is_same:
+    in_place = requested.row is drawer
+    if in_place and requested.chassis.is_same:
         take(lambda port, label, _: port.label == label)
     take(lambda port, label, host: port.label == label and _leads_to(port, host))
     take(lambda port, _, host: _leads_to(port, host))
@@ -178,13 +180,13 @@ def _stand_ins(asked: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePort]:
     return found
 
 
-def _leads_to(port: SitePort, host: HostEntry | Said | None) -> bool:
-    return isinstance(host, HostEntry) and port.host is not None and same_host(host, port.host)
+def _leads_to(port: SitePort, host: HostEntry | FieldPresence | None) -> bool:
+    return isinstance(host, HostEntry) and port.host is not None and is_same_host(host, port.host)
 
 
-def device_there(asked: Asked) -> SiteDevice | None:
+def device_in_slot(requested: RequestedSlot) -> SiteDevice | None:
     """Return the device in the slot that a file names; outside slots, the one of the same serial number, else name."""
-    drawer, entry = asked.drawer.row, asked.entry
+    drawer, entry = requested.drawer.row, requested.entry
     if drawer is None:
         return None
     if entry.slot is not None:
@@ -196,8 +198,8 @@ def device_there(asked: Asked) -> SiteDevice | None:
     return next(by_serial, None) or next((one for one in outside if one.name == device.name), None)
 
 
-def why_other(entry: SlotEntry, device: SiteDevice) -> str:
-    """Return '' if a device is the one that a file means, else the sentence that says in what it is another."""
+def mismatch_reason(entry: SlotEntry, device: SiteDevice) -> str:
+    """Return '' if a device is the one that a file means, else the sentence that names the difference."""
     meant = entry.device
     if meant is None:
         return ""
@@ -206,23 +208,23 @@ def why_other(entry: SlotEntry, device: SiteDevice) -> str:
             return ""
         known = quoted(device.serial_number) if device.serial_number else "none"
         return f"{device.name} is there, of another serial number: {known}."
-    for word, told, known in (
+    for word, expected, known in (
         ("kind", meant.kind, device.kind),
         ("manufacturer", meant.manufacturer, device.manufacturer),
         ("model", meant.model, device.model),
     ):
-        if told and told != known:
+        if expected and expected != known:
             return f"{device.name} is there, of another {word}: {quoted(known)}."
     return ""
 
 
-def same_host(entry: HostEntry, host: SiteHost) -> bool:
-    """Tell whether a host of a file is a host of the site."""
+def is_same_host(entry: HostEntry, host: SiteHost) -> bool:
+    """Return whether a host of a file is a host of the site."""
     return entry.identity.casefold() == host.identity.casefold() if entry.identity else entry.name == host.name
 
 
-def cabled(entry: HostPortEntry, row: SitePort) -> bool:
-    """Tell whether the cable leads where the file says, or it says nothing."""
+def is_cabled_as_requested(entry: HostPortEntry, row: SitePort) -> bool:
+    """Return whether the cable leads where the file says, or the file says nothing."""
     if isinstance(entry.host, HostEntry):
-        return row.host is not None and same_host(entry.host, row.host)
+        return row.host is not None and is_same_host(entry.host, row.host)
     return entry.host is not None or row.host is None

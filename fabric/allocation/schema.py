@@ -1,15 +1,16 @@
-"""What an allocation file may look like, as JSON Schema: published as it is, and what `shape` checks by."""
+"""The JSON Schema of an allocation file: published, and used by `check_schema`."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from fabric.bmc.types import DrawerMode
+from core.documents import DocumentNode, DocumentProblems, json_type, member_path, quoted, unknown_name_sentence
+from fabric.bmc.types import DeviceKind, DrawerMode
 
 FORMAT: Final = "falconweb-allocation"
 VERSION: Final = 1
 SCOPES: Final = ("everything", "chassis", "tenant")
-KINDS: Final = ("gpu", "nvme", "nic", "custom")
+KINDS: Final = tuple(kind.value for kind in DeviceKind)
 MOST_LANES: Final = 64
 
 
@@ -136,3 +137,73 @@ SCHEMA: Final[dict[str, Any]] = {
         "device": DEVICE,
     },
 }
+
+TYPE_LABELS = {
+    "string": "text", "integer": "a whole number", "object": "an object", "array": "a list", "null": "null",
+}  # fmt: skip
+
+
+def check_schema(root: DocumentNode, problems: DocumentProblems) -> None:
+    """Report every value that violates the schema."""
+    _check_node(root, SCHEMA, "", "The file", problems)
+
+
+def _check_node(node: DocumentNode, schema: dict[str, Any], path: str, name: str, problems: DocumentProblems) -> None:
+    if "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        # Where the schema also permits null, other values are checked against the other choice.
+        if node.value is None:
+            return
+        schema = SCHEMA["$defs"][schema["anyOf"][0]["$ref"].rpartition("/")[2]]
+    if reason := _mismatch_reason(node, schema, name):
+        problems.add(reason, path, node.offset)
+    elif isinstance(node.value, dict):
+        for missing in schema["required"]:
+            if missing not in node.value:
+                problems.add(f"{name} has no '{missing}'.", path, node.offset)
+        _check_members(node, schema["properties"], path, problems)
+    elif isinstance(node.value, list):
+        for place, item in enumerate(node.value):
+            _check_node(item, schema["items"], f"{path}[{place}]", f"{name}[{place}]", problems)
+
+
+def _mismatch_reason(node: DocumentNode, schema: dict[str, Any], name: str) -> str:
+    """Return '' if a value itself matches its schema, members aside, else the sentence that says why not."""
+    value, found = node.value, json_type(node.value)
+    allowed = schema.get("type", found)
+    allowed = [allowed] if isinstance(allowed, str) else allowed
+    if "const" in schema and (value != schema["const"] or found == "boolean"):
+        return f"{name} must be {_display_value(schema['const'])}, not {_display_value(value)}."
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{name} must be one of {', '.join(schema['enum'])}, not {_display_value(value)}."
+    if found not in allowed:
+        hint = " Put it in quotes." if found in {"integer", "number", "boolean"} and "string" in allowed else ""
+        return f"{name} must be {' or '.join(TYPE_LABELS[one] for one in allowed)}, not {_display_value(value)}.{hint}"
+    if isinstance(value, str):
+        if len(value) < schema.get("minLength", 0):
+            return f"{name} must not be empty."
+        if len(value) > schema.get("maxLength", len(value)):
+            return f"{name} has {len(value)} characters: at most {schema['maxLength']} are allowed."
+    if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        return f"{name} must be from {schema['minimum']} to {schema['maximum']}, not {value}."
+    return ""
+
+
+def _check_members(node: DocumentNode, known: dict[str, Any], path: str, problems: DocumentProblems) -> None:
+    assert isinstance(node.value, dict)  # noqa: S101 - checked by its caller
+    for word, value in node.value.items():
+        inner = member_path(path, word)
+        if word in known:
+            _check_node(value, known[word], inner, f"'{word}'", problems)
+        else:
+            problems.add(unknown_name_sentence(word, known), inner, node.keys[word])
+
+
+def _display_value(value: object) -> str:
+    kind = json_type(value)
+    if kind == "null":
+        return "null"
+    if isinstance(value, str):
+        return quoted(value)
+    return str(value).lower() if kind in {"boolean", "integer", "number"} else TYPE_LABELS[kind]

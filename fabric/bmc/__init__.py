@@ -1,0 +1,1 @@
+"""The Redfish client: discovery, readings, events and composition. Knows no database."""

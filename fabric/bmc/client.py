@@ -1,4 +1,4 @@
-"""A Redfish client polite to one BMC: one session, at most four requests at a time, nothing repeated blindly."""
+"""A Redfish client that limits the load on one BMC: one session, four concurrent requests, no blind retry of writes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
 
-from fabric.bmc.answers import Answer, error_sentence, etag_of, json_object, one_line
 from fabric.bmc.errors import (
     BmcError,
     ForeignLink,
@@ -26,41 +25,51 @@ from fabric.bmc.errors import (
     TaskFailed,
     TimedOut,
     Unreachable,
+    ZoneChanged,
 )
-from fabric.bmc.transport import AT_A_TIME, RawAnswer, Transport
-from fabric.bmc.types import Address
+from fabric.bmc.transport import (
+    MAX_CONNECTIONS,
+    BmcResponse,
+    RawResponse,
+    Transport,
+    error_sentence,
+    etag_of,
+    one_line,
+    parse_json_object,
+)
+from fabric.bmc.types import BmcAddress
 
 ROOT = "/redfish/v1/"
 TASK_SECONDS = 120.0
-FIRST_POLL_SECONDS = 0.1
-SLOWEST_POLL_SECONDS = 2.0
+MIN_TASK_POLL_SECONDS = 0.1
+MAX_TASK_POLL_SECONDS = 2.0
 TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled"})
-REFUSAL_SECONDS = 60.0
+REFUSAL_MEMORY_SECONDS = 60.0
 
 
 class BmcClient:
-    """The one way to a BMC. Lives as long as the loop that started it and signs in at the first request that needs it.
+    """The client of one BMC. Belongs to the event loop that started it, and signs in when a request first needs it.
 
-    `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four places this client may take,
-    for those that share a BMC with others. Usable as an async context manager or with start() and close().
+    `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four connections this client may
+    use, where it shares the BMC with others. Usable as an async context manager or with start() and close().
     """
 
-    def __init__(self, address: Address, *, timeout: float = 10.0, at_a_time: int = AT_A_TIME) -> None:
+    def __init__(self, address: BmcAddress, *, timeout: float = 10.0, at_a_time: int = MAX_CONNECTIONS) -> None:
         self._address = address
-        self.at_a_time = min(at_a_time, AT_A_TIME)
+        self.at_a_time = min(at_a_time, MAX_CONNECTIONS)
         self._transport = Transport(address.url, address.trust, timeout=timeout)
         self.url = str(self._transport.origin)
         self.host = self._transport.host
         self.requests_in_flight = 0
-        self.streams = 0  # event streams that are open
-        self.received = 0  # bytes of answers so far, unpacked
+        self.streams = 0  # open event streams
+        self.received = 0  # bytes of responses so far, decompressed
         self._gate = asyncio.Semaphore(self.at_a_time)
         self._signing_in = asyncio.Lock()
         self._authorization: dict[str, str] = {}
         self._session_uri = ""
         self._sign_ins = 0
-        # Resources that refused a session just made, and until when no other session is made for them: it would
-        # only fill the BMC's table. Not for ever, for a BMC that is starting may refuse what it gives later.
+        # Resources that refused a new session, and until when no other session is created for them: that would only
+        # fill the BMC's table. For a limited time, since a starting BMC may refuse what it permits later.
         self._refusing: dict[str, float] = {}
         self.root: dict[str, Any] = {}
 
@@ -74,11 +83,11 @@ class BmcClient:
         await self.close()
 
     async def start(self) -> None:
-        """Make the connection pool; contacts nobody."""
+        """Create the connection pool; sends nothing."""
         self._transport.open()
 
     async def close(self) -> None:
-        """Give the session back to the BMC, as far as it listens, and close the connections."""
+        """Delete the session on the BMC, if it responds, and close the connections."""
         if self._session_uri:
             with contextlib.suppress(BmcError):
                 await self._exchange("DELETE", self._session_uri, headers=self._authorization, timeout=3.0)
@@ -87,15 +96,15 @@ class BmcClient:
 
     @property
     def signs_in(self) -> bool:
-        """Tell whether there is a name to sign in with."""
+        """Return whether there are credentials."""
         return bool(self._address.username)
 
     def path(self, uri: str) -> str:
         """Return a link as a path on this BMC; raises ForeignLink for one that leaves it."""
         return str(self._transport.locate(uri).relative())
 
-    async def service_root(self) -> Answer:
-        """Return the service root, read without credentials. Raises NotRedfish for anything that is none."""
+    async def service_root(self) -> BmcResponse:
+        """Return the service root, read without credentials. Raises NotRedfish if it is not a service root."""
         try:
             answer = self._accept(ROOT, await self._exchange("GET", ROOT))
         except (Malformed, RequestRefused, ForeignLink) as error:
@@ -106,12 +115,12 @@ class BmcClient:
         kind = answer.body.get("@odata.type")
         looks_right = isinstance(kind, str) and "ServiceRoot" in kind
         if not looks_right and not {"RedfishVersion", "Chassis", "Systems"} & answer.body.keys():
-            raise NotRedfish(f"{self.host} answers, but not as a Redfish service: /redfish/v1/ is no service root.")
+            raise NotRedfish(f"{self.host} answers, but not as a Redfish service: /redfish/v1/ is not a service root.")
         self.root = answer.body
         return answer
 
-    async def get(self, uri: str, *, timeout: float | None = None) -> Answer:
-        """Return a resource; raises the BmcError that tells why there is none."""
+    async def get(self, uri: str, *, timeout: float | None = None) -> BmcResponse:
+        """Return a resource; raises the BmcError that explains the failure."""
         return self._accept(uri, await self.fetch("GET", uri, timeout=timeout))
 
     async def get_bytes(self, uri: str) -> bytes:
@@ -121,19 +130,19 @@ class BmcClient:
             self._accept(uri, raw)
         return raw.body
 
-    async def patch(self, uri: str, body: dict[str, Any], *, etag: str = "") -> Answer:
+    async def patch(self, uri: str, body: dict[str, Any], *, etag: str = "") -> BmcResponse:
         """Change a resource, only if it still has `etag` where one is given (412 otherwise)."""
         return await self._write("PATCH", uri, body, etag)
 
-    async def post(self, uri: str, body: dict[str, Any], *, etag: str = "") -> Answer:
+    async def post(self, uri: str, body: dict[str, Any], *, etag: str = "") -> BmcResponse:
         """Create a member or run an action; answers of 200, 201, 202 and 204 are all success."""
         return await self._write("POST", uri, body, etag)
 
-    async def delete(self, uri: str, *, etag: str = "") -> Answer:
+    async def delete(self, uri: str, *, etag: str = "") -> BmcResponse:
         """Delete a resource."""
         return await self._write("DELETE", uri, None, etag)
 
-    async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> Answer:
+    async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> BmcResponse:
         headers = {"If-Match": etag} if etag else {}
         content = None
         if body is not None:
@@ -149,10 +158,10 @@ class BmcClient:
         headers: dict[str, str] | None = None,
         content: bytes | None = None,
         timeout: float | None = None,
-    ) -> RawAnswer:
-        """Send a signed-in request and return whatever came; signs in again, once, where a session is gone (401).
+    ) -> RawResponse:
+        """Send an authenticated request and return any response; signs in again, once, if the session is gone (401).
 
-        A 401 says that nothing was done, so a write may follow it again.
+        A 401 means that nothing was changed, so a write may be repeated after it.
         """
         path = self.path(uri)
         known = await self._signed_in()
@@ -166,7 +175,7 @@ class BmcClient:
             method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
         )
         if raw.status == 401:
-            self._refusing[path] = time.monotonic() + REFUSAL_SECONDS
+            self._refusing[path] = time.monotonic() + REFUSAL_MEMORY_SECONDS
         return raw
 
     async def _exchange(
@@ -177,7 +186,7 @@ class BmcClient:
         headers: dict[str, str] | None = None,
         content: bytes | None = None,
         timeout: float | None = None,
-    ) -> RawAnswer:
+    ) -> RawResponse:
         async with self._gate:
             self.requests_in_flight += 1
             try:
@@ -191,7 +200,7 @@ class BmcClient:
     async def stream(
         self, uri: str, *, last_event_id: str = "", silence: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open an event stream; it takes one of the four places for as long as it is open."""
+        """Open an event stream; it uses one of the four connections while it is open."""
         known = await self._signed_in()
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-cache"}
         if last_event_id:
@@ -208,24 +217,24 @@ class BmcClient:
                     finally:
                         self.streams -= 1
                     return
-                raw = RawAnswer(response.status, response.headers, await response.content.read(65536))
+                raw = RawResponse(response.status, response.headers, await response.content.read(65536))
             if raw.status != 401 or attempt == 2 or not self.signs_in:
                 self._accept(uri, raw)
                 raise RequestRefused(f"{self.host} opens no event stream.", answered=raw.status)
             await self._sign_in_again(known)
 
     async def _signed_in(self) -> int:
-        """Sign in if nobody has yet; return which sign-in is in force."""
+        """Sign in if necessary; return the number of the current sign-in."""
         if self._address.username and not self._authorization:
             await self._sign_in_again(self._sign_ins)
         return self._sign_ins
 
     async def _sign_in_again(self, known: int) -> None:
-        """Sign in, unless another request did so since `known`."""
+        """Sign in, unless another request did so since sign-in `known`."""
         async with self._signing_in:
             if self._sign_ins != known:
                 return
-            # Requests under way keep the old headers meanwhile; theirs is a 401, and they wait here.
+            # Concurrent requests still use the old headers; they get a 401, and wait here.
             self._session_uri = ""
             try:
                 self._authorization = await self._sign_in()
@@ -235,13 +244,13 @@ class BmcClient:
             self._sign_ins += 1
 
     async def _sign_in(self) -> dict[str, str]:
-        """Return the headers that sign requests: of a session, or Basic where the BMC makes none.
+        """Return the authentication headers: of a session, or Basic where the BMC creates none.
 
-        Real services answer the creation of a session with 401, 400, 404, 405 or 501 and yet take Basic, so that only
-        Basic's own answer tells whether name and password are right.
+        Real services answer the creation of a session with 401, 400, 404, 405 or 501 and yet accept Basic, so that only
+        the response to Basic shows whether the credentials are correct.
         """
         root = (await self.service_root()).body
-        sessions = _link(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
+        sessions = _link_at(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
         credentials = {"UserName": self._address.username, "Password": self._address.password}
         try:
             raw = await self._exchange(
@@ -251,17 +260,17 @@ class BmcClient:
                 content=msgspec.json.encode(credentials),
             )
         except ForeignLink:
-            raw = RawAnswer(404, {}, b"")
+            raw = RawResponse(404, {}, b"")
         token = raw.headers.get("X-Auth-Token")
         if 200 <= raw.status < 300 and token:
             self._session_uri = self._session_of(raw)
             return {"X-Auth-Token": token}
         return await self._basic(root)
 
-    def _session_of(self, raw: RawAnswer) -> str:
-        """Return the new session's own path, from Location or from its body; '' where neither says."""
+    def _session_of(self, raw: RawResponse) -> str:
+        """Return the new session's path, from Location or from its body; '' where neither has it."""
         with contextlib.suppress(BmcError):
-            body = json_object(raw.body, where=self.host)
+            body = parse_json_object(raw.body, where=self.host)
             uri = raw.headers.get("Location") or body.get("@odata.id")
             return self.path(uri) if isinstance(uri, str) else ""
         return ""
@@ -270,7 +279,7 @@ class BmcClient:
         pair = f"{self._address.username}:{self._address.password}".encode()
         headers = {"Authorization": "Basic " + base64.b64encode(pair).decode()}
         for name in ("Managers", "Chassis", "Systems", "SessionService"):
-            uri = _link(root, name)
+            uri = _link_at(root, name)
             if not uri:
                 continue
             with contextlib.suppress(ForeignLink):
@@ -280,30 +289,30 @@ class BmcClient:
                 return headers
         return headers
 
-    def _accept(self, uri: str, raw: RawAnswer) -> Answer:
-        """Return a 2xx answer decoded; raises what any other status means."""
+    def _accept(self, uri: str, raw: RawResponse) -> BmcResponse:
+        """Return a decoded 2xx response; raises the error of any other status."""
         where = f"{self.host}{uri.split('?', 1)[0]}" if uri.startswith("/") else self.host
         if 200 <= raw.status < 300:
-            body = json_object(raw.body, where=where)
+            body = parse_json_object(raw.body, where=where)
             etag = etag_of(raw.headers, body)
-            return Answer(status=raw.status, headers=raw.headers, body=body, etag=etag, digest=hash(raw.body))
+            return BmcResponse(status=raw.status, headers=raw.headers, body=body, etag=etag, digest=hash(raw.body))
         try:
-            body = json_object(raw.body, where=where)
+            body = parse_json_object(raw.body, where=where)
         except Malformed:
             body = {}
         reason = error_sentence(body)
-        said = f": {reason}" if reason else "."
+        detail = f": {reason}" if reason else "."
         if raw.status >= 500:
-            raise ServerFault(f"{where} answered {raw.status}{said}", answered=raw.status, body=body)
+            raise ServerFault(f"{where} answered {raw.status}{detail}", answered=raw.status, body=body)
         if raw.status == 401 and not self.signs_in:
-            raise SignInRefused(f"{where} asks for a name and password.", answered=401)
-        raise RequestRefused(f"{where} answered {raw.status}{said}", answered=raw.status, reason=reason)
+            raise SignInRefused(f"{where} requires a name and password.", answered=401)
+        raise RequestRefused(f"{where} answered {raw.status}{detail}", answered=raw.status, reason=reason)
 
-    async def finish(self, answer: Answer, *, timeout: float = TASK_SECONDS) -> Answer:
-        """Follow a 202 to the end of its task and return the last answer; other answers are returned as they are.
+    async def finish(self, answer: BmcResponse, *, timeout: float = TASK_SECONDS) -> BmcResponse:
+        """Follow a 202 to the end of its task and return the last response; others are returned unchanged.
 
-        Raises TaskFailed with the task's own words, TimedOut after `timeout` seconds. A BMC that is away for a moment
-        (as during a reboot) is asked again until then.
+        Raises TaskFailed with the task's own message, TimedOut after `timeout` seconds. A BMC that is unreachable for a
+        moment (as during a reboot) is retried until then.
         """
         if answer.status != 202:
             return answer
@@ -311,10 +320,10 @@ class BmcClient:
         if not isinstance(monitor, str):
             return answer
         deadline = time.monotonic() + timeout
-        pause = FIRST_POLL_SECONDS
+        pause = MIN_TASK_POLL_SECONDS
         while True:
             await asyncio.sleep(pause)
-            pause = min(pause * 1.5, SLOWEST_POLL_SECONDS)
+            pause = min(pause * 1.5, MAX_TASK_POLL_SECONDS)
             try:
                 state = await self.get(monitor)
             except (ServerFault, Unreachable, TimedOut):
@@ -324,30 +333,62 @@ class BmcClient:
                 if error.answered in {404, 410}:
                     return answer
                 raise
-            if state.status != 202 and _ended(state.body):
+            if state.status != 202 and _is_task_finished(state.body):
                 return self._outcome(state)
-            if _ended(state.body) and "TaskState" in state.body:
+            if _is_task_finished(state.body) and "TaskState" in state.body:
                 return self._outcome(state)
             if time.monotonic() > deadline:
                 raise TimedOut(f"{self.host} did not finish its task within {timeout:.0f} s.")
 
-    def _outcome(self, state: Answer) -> Answer:
+    def _outcome(self, state: BmcResponse) -> BmcResponse:
         task_state = state.body.get("TaskState")
         if task_state in TASK_FAILURES or state.body.get("error"):
             messages = state.body.get("Messages")
             reason = error_sentence({"@Message.ExtendedInfo": messages} if messages else state.body)
-            raise TaskFailed(f"{self.host} did not do it: {reason or one_line(str(task_state))}")
+            raise TaskFailed(f"{self.host} did not complete its task: {reason or one_line(str(task_state))}")
         return state
 
 
-def _ended(task: dict[str, Any]) -> bool:
-    """Tell whether a monitor's answer is final: a task at its end, or no task at all."""
+def _is_task_finished(task: dict[str, Any]) -> bool:
+    """Return whether a monitor's response is final: a task at its end, or no task at all."""
     state = task.get("TaskState")
     return state is None or state == "Completed" or state in TASK_FAILURES
 
 
-def _link(resource: dict[str, Any], *names: str) -> str:
+def _link_at(resource: dict[str, Any], *names: str) -> str:
     value: Any = resource
     for name in (*names, "@odata.id"):
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, str) else ""
+
+
+REQUEST_SECONDS = 10.0  # timeout of one request to the BMC
+CONNECTIONS_PER_OPERATION = (
+    1  # of the BMC's four: the poller uses some, and the other drawer may have an operation of its own
+)
+OUTAGE_SECONDS = 60.0  # how long requests are retried while a BMC is unreachable
+MIN_RETRY_PAUSE = 0.2
+MAX_RETRY_PAUSE = 3.0
+
+Result = TypeVar("Result")
+
+
+async def retry_while_unreachable(
+    ask: Callable[[], Awaitable[Result]], *, pausing: Callable[[BmcError, float], Awaitable[None]] | None = None
+) -> Result:
+    """Return the result of `ask`, called again while the BMC is unreachable or a zone changes concurrently.
+
+    `pausing` is awaited with the error and a time in s before each retry: it waits that long, or raises to give up.
+    Raises the last BmcError after OUTAGE_SECONDS.
+    """
+    end = time.monotonic() + OUTAGE_SECONDS
+    pause = MIN_RETRY_PAUSE
+    while True:
+        try:
+            return await ask()
+        except BmcError as error:
+            why = error
+            if not (error.retry_helps or isinstance(error, ZoneChanged)) or time.monotonic() + pause > end:
+                raise
+        await (asyncio.sleep(pause) if pausing is None else pausing(why, pause))
+        pause = min(pause * 2, MAX_RETRY_PAUSE)

@@ -1,8 +1,8 @@
-"""Attaching and detaching in the dialects of real services, each write conditional and each result read back.
+"""Attaching, detaching and port settings in the dialects of real services, each write conditional and read back.
 
-ZONE_PATCH is what H3's Falcon and Intel's PSME do (the whole list of endpoints, If-Match), ZONE_ACTIONS is Redfish's
-own AddEndpoint and RemoveEndpoint, RESOURCE_BLOCKS the CompositionService's AddResourceBlock: there the zone is the
-computer system, and its endpoints are the blocks.
+ZONE_PATCH is used by H3's Falcon and Intel's PSME (the whole list of endpoints, If-Match), ZONE_ACTIONS is Redfish's
+AddEndpoint and RemoveEndpoint, RESOURCE_BLOCKS the CompositionService's AddResourceBlock: its zones are computer
+systems, and their endpoints are the blocks.
 """
 
 from __future__ import annotations
@@ -10,105 +10,118 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from fabric.bmc.answers import Answer
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import read_zone_body
 from fabric.bmc.errors import CompositionRefused, RequestRefused, ZoneChanged
 from fabric.bmc.hardware import drawer_mode
-from fabric.bmc.types import Dialect, DrawerMode, Link, Zone
-from fabric.bmc.values import Body, inner, integer, link_speed, mapping, number, plain_uri, text, texts
+from fabric.bmc.transport import BmcResponse
+from fabric.bmc.types import Dialect, DrawerMode, PortLink, RedfishZone
+from fabric.bmc.values import (
+    JsonObject,
+    corrected_link_speed,
+    integer,
+    mapping,
+    normalize_uri,
+    number,
+    text,
+    texts,
+    value_at,
+)
 
-# How long a BMC that accepts without a task may take until its zone tells the same, s.
+# How long a BMC that accepts without a task may take to show the change in its zone, s.
 SETTLES_WITHIN = 5.0
-LOOKS_EVERY = 0.2
-# A port's ETag covers its link, which may train between look and write: then it is looked at again, so often.
-PORT_ATTEMPTS = 4
-WIDEST_PORT = 256
+SETTLE_POLL_SECONDS = 0.2
+# A port's ETag covers its link, which may train between read and write: the read is repeated up to so many times.
+MAX_PORT_ATTEMPTS = 4
+MAX_PORT_WIDTH = 256
 
 
-class PortSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """How a port is set up: what may be changed of it by hand, and what it does with that.
+class PortConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a port: the configurable ones, and the resulting link.
 
-    `port_types` and `widths` (lanes) are those that the BMC says it accepts, () where it does not say.
+    `port_types` and `widths` (lanes) are those that the BMC declares as accepted, () where it declares none.
     """
 
     port_uri: str
     port_type: str = ""  # UpstreamPort, DownstreamPort, UnconfiguredPort; '' where the BMC has no types
     configured_width: int | None = None  # lanes to use at most
     width: int | None = None
-    link_state: str = ""  # wanted: Enabled, Disabled
-    link_status: str = ""  # is: LinkUp, Starting, Training, LinkDown, NoLink
+    link_state: str = ""  # requested: Enabled, Disabled
+    link_status: str = ""  # actual: LinkUp, Starting, Training, LinkDown, NoLink
     port_types: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
 
 
-async def read_zone(bmc: BmcClient, zone_uri: str) -> Zone:
-    """Return a zone (or a system, in RESOURCE_BLOCKS) as it stands, with its ETag; raises BmcError."""
+async def read_zone(bmc: BmcClient, zone_uri: str) -> RedfishZone:
+    """Return the present zone (or system, in RESOURCE_BLOCKS) with its ETag; raises BmcError."""
     return _zone(zone_uri, await bmc.get(zone_uri))
 
 
-def _zone(zone_uri: str, answer: Answer) -> Zone:
-    return read_zone_body(plain_uri(zone_uri), answer.body, answer.etag)
+def _zone(zone_uri: str, answer: BmcResponse) -> RedfishZone:
+    return read_zone_body(normalize_uri(zone_uri), answer.body, answer.etag)
 
 
-async def read_link(bmc: BmcClient, port_uri: str) -> Link:
-    """Return the link of a port as it stands; speeds in Gb/s, widths in lanes. Raises BmcError."""
-    return link_of(port_uri, (await bmc.get(port_uri)).body)
+async def read_link(bmc: BmcClient, port_uri: str) -> PortLink:
+    """Return the present link of a port; speeds in Gb/s, widths in lanes. Raises BmcError."""
+    return port_link(port_uri, (await bmc.get(port_uri)).body)
 
 
-def link_of(port_uri: str, body: Body) -> Link:
+def port_link(port_uri: str, body: JsonObject) -> PortLink:
     """Return the link that a port's body describes."""
     width, active = integer(body, "Width"), integer(body, "ActiveWidth")
-    return Link(
-        port_uri=plain_uri(port_uri),
+    return PortLink(
+        port_uri=normalize_uri(port_uri),
         status=text(body, "LinkStatus"),
         active_width=active,
         width=width,
-        speed_gbps=link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
-        max_speed_gbps=link_speed(number(body, "MaxSpeedGbps"), (width, active)),
+        speed_gbps=corrected_link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
+        max_speed_gbps=corrected_link_speed(number(body, "MaxSpeedGbps"), (width, active)),
         configured_width=integer(body, "ConfiguredWidth"),
     )
 
 
-async def attach(bmc: BmcClient, dialect: Dialect, *, zone: Zone, endpoint_uri: str) -> Zone:
-    """Put an endpoint (or block) into a zone and return the zone read back; one that is in already is not written.
+async def attach(bmc: BmcClient, dialect: Dialect, *, zone: RedfishZone, endpoint_uri: str) -> RedfishZone:
+    """Add an endpoint (or block) to a zone and return the zone read back; a member is not written again.
 
-    Raises ZoneChanged if the zone is no longer as `zone` says, CompositionRefused with the BMC's sentence if its rules
-    say no, TaskFailed or another BmcError. After one of the retryable errors the truth is in `read_zone` alone.
+    Raises ZoneChanged if the zone no longer matches `zone`, CompositionRefused with the BMC's sentence if its rules
+    forbid it, TaskFailed or another BmcError. After a retryable error only `read_zone` shows the result.
     """
-    return await _change(bmc, dialect, zone, plain_uri(endpoint_uri), present=True)
+    return await _set_membership(bmc, dialect, zone, normalize_uri(endpoint_uri), present=True)
 
 
-async def detach(bmc: BmcClient, dialect: Dialect, *, zone: Zone, endpoint_uri: str) -> Zone:
-    """Take an endpoint (or block) out of a zone and return the zone read back; raises as `attach` does."""
-    return await _change(bmc, dialect, zone, plain_uri(endpoint_uri), present=False)
+async def detach(bmc: BmcClient, dialect: Dialect, *, zone: RedfishZone, endpoint_uri: str) -> RedfishZone:
+    """Remove an endpoint (or block) from a zone and return the zone read back; raises as `attach` does."""
+    return await _set_membership(bmc, dialect, zone, normalize_uri(endpoint_uri), present=False)
 
 
-def members_of(zone: Zone, dialect: Dialect) -> tuple[str, ...]:
-    """Return what is attached: endpoints of a zone, or blocks of a system."""
+def zone_members(zone: RedfishZone, dialect: Dialect) -> tuple[str, ...]:
+    """Return the members of a zone: its endpoints, or the blocks of a system."""
     return zone.resource_block_uris if dialect is Dialect.RESOURCE_BLOCKS else zone.endpoint_uris
 
 
-async def _change(bmc: BmcClient, dialect: Dialect, zone: Zone, member: str, *, present: bool) -> Zone:
+async def _set_membership(
+    bmc: BmcClient, dialect: Dialect, zone: RedfishZone, member: str, *, present: bool
+) -> RedfishZone:
     if dialect is Dialect.NONE:
         raise CompositionRefused(f"{bmc.host} offers no way to attach or detach devices; it can only be monitored.")
     answer = await bmc.get(zone.uri)
     current = _zone(zone.uri, answer)
-    if (member in members_of(current, dialect)) is present:
+    if (member in zone_members(current, dialect)) is present:
         return current
-    if set(members_of(current, dialect)) != set(members_of(zone, dialect)) or (
+    if set(zone_members(current, dialect)) != set(zone_members(zone, dialect)) or (
         zone.etag and current.etag and zone.etag != current.etag
     ):
         raise ZoneChanged(f"Zone {zone.name} of {bmc.host} has been changed by somebody else; nothing was written.")
     try:
         if dialect is Dialect.ZONE_PATCH:
-            written = await _patch(bmc, current, answer.body, member, present=present)
+            written = await _patch_zone(bmc, current, answer.body, member, present=present)
         else:
-            written = await _act(bmc, dialect, current, member, present=present)
+            written = await _run_zone_action(bmc, dialect, current, member, present=present)
     except RequestRefused as error:
         if error.answered in {412, 428}:
             raise ZoneChanged(
@@ -116,20 +129,24 @@ async def _change(bmc: BmcClient, dialect: Dialect, zone: Zone, member: str, *, 
             ) from error
         raise CompositionRefused(error.reason or error.sentence, answered=error.answered) from error
     await bmc.finish(written)
-    return await _read_back(bmc, dialect, zone, member, present=present)
+    return await _wait_for_membership(bmc, dialect, zone, member, present=present)
 
 
-async def _patch(bmc: BmcClient, zone: Zone, body: dict[str, Any], member: str, *, present: bool) -> Answer:
-    # The order is kept: the host port's endpoint comes first, and some services mind.
+async def _patch_zone(
+    bmc: BmcClient, zone: RedfishZone, body: dict[str, Any], member: str, *, present: bool
+) -> BmcResponse:
+    # The order is kept: the host port's endpoint comes first, and some services depend on that.
     others = [uri for uri in zone.endpoint_uris if uri != member]
     wanted = [{"@odata.id": uri} for uri in [*others, *([member] if present else [])]]
-    # Older PSME lists endpoints at the top level, and wants them written there.
-    at_top = inner(body, "Links", "Endpoints") is None and isinstance(body.get("Endpoints"), list)
+    # Older PSME lists endpoints at the top level, and requires them there in writes.
+    at_top = value_at(body, "Links", "Endpoints") is None and isinstance(body.get("Endpoints"), list)
     change: dict[str, Any] = {"Endpoints": wanted}
     return await bmc.patch(zone.uri, change if at_top else {"Links": change}, etag=zone.etag)
 
 
-async def _act(bmc: BmcClient, dialect: Dialect, zone: Zone, member: str, *, present: bool) -> Answer:
+async def _run_zone_action(
+    bmc: BmcClient, dialect: Dialect, zone: RedfishZone, member: str, *, present: bool
+) -> BmcResponse:
     target = zone.add_endpoint_target if present else zone.remove_endpoint_target
     if not target:
         raise CompositionRefused(f"{zone.name} of {bmc.host} offers no action to attach or detach.")
@@ -145,27 +162,29 @@ async def _act(bmc: BmcClient, dialect: Dialect, zone: Zone, member: str, *, pre
     return await bmc.post(target, body)
 
 
-async def _read_back(bmc: BmcClient, dialect: Dialect, zone: Zone, member: str, *, present: bool) -> Zone:
+async def _wait_for_membership(
+    bmc: BmcClient, dialect: Dialect, zone: RedfishZone, member: str, *, present: bool
+) -> RedfishZone:
     deadline = time.monotonic() + SETTLES_WITHIN
     while True:
         current = await read_zone(bmc, zone.uri)
-        if (member in members_of(current, dialect)) is present:
+        if (member in zone_members(current, dialect)) is present:
             return current
         if time.monotonic() > deadline:
             what = "does not hold" if present else "still holds"
             raise CompositionRefused(
                 f"{bmc.host} accepted the change, but zone {zone.name} {what} {member.rsplit('/', 1)[-1]}."
             )
-        await asyncio.sleep(LOOKS_EVERY)
+        await asyncio.sleep(SETTLE_POLL_SECONDS)
 
 
 async def read_drawer_mode(bmc: BmcClient, drawer_uri: str) -> DrawerMode:
-    """Return the mode that a drawer is in; raises BmcError."""
+    """Return the present mode of a drawer; raises BmcError."""
     return drawer_mode((await bmc.get(drawer_uri)).body)[0]
 
 
 async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> None:
-    """Put a drawer into a mode and wait until the BMC says so; a drawer already in it is not written.
+    """Set the mode of a drawer and wait until the BMC reports it; a drawer already in it is not written.
 
     Raises CompositionRefused with the BMC's sentence, ZoneChanged if the drawer changed meanwhile, TaskFailed.
     """
@@ -189,17 +208,17 @@ async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> 
     while drawer_mode((await bmc.get(drawer_uri)).body)[0] is not mode:
         if time.monotonic() > deadline:
             raise CompositionRefused(f"{bmc.host} accepted the mode {mode.value}, but the drawer is not in it.")
-        await asyncio.sleep(LOOKS_EVERY)
+        await asyncio.sleep(SETTLE_POLL_SECONDS)
 
 
-async def read_port_setting(bmc: BmcClient, port_uri: str) -> PortSetting:
-    """Return how a port is set up; raises BmcError."""
-    return _setting(port_uri, (await bmc.get(port_uri)).body)
+async def read_port_configuration(bmc: BmcClient, port_uri: str) -> PortConfiguration:
+    """Return the configuration of a port; raises BmcError."""
+    return _port_configuration(port_uri, (await bmc.get(port_uri)).body)
 
 
-def _setting(port_uri: str, body: Body) -> PortSetting:
-    return PortSetting(
-        port_uri=plain_uri(port_uri),
+def _port_configuration(port_uri: str, body: JsonObject) -> PortConfiguration:
+    return PortConfiguration(
+        port_uri=normalize_uri(port_uri),
         port_type=text(body, "PortType"),
         configured_width=integer(body, "ConfiguredWidth"),
         width=integer(body, "Width"),
@@ -210,39 +229,40 @@ def _setting(port_uri: str, body: Body) -> PortSetting:
     )
 
 
-def _allowable_widths(body: Body) -> tuple[int, ...]:
+def _allowable_widths(body: JsonObject) -> tuple[int, ...]:
     """Return the lane counts of a Redfish.AllowableNumbers: single numbers, or 'lowest:highest:step'."""
     found: set[int] = set()
     for entry in texts(body, "ConfiguredWidth@Redfish.AllowableNumbers"):
         match = re.fullmatch(r"(\d{1,3})(?::(\d{1,3})(?::(\d{1,3}))?)?", entry)
         if match:
             low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-            found.update(range(low, min(high, WIDEST_PORT) + 1, max(step, 1)))
+            found.update(range(low, min(high, MAX_PORT_WIDTH) + 1, max(step, 1)))
     return tuple(sorted(width for width in found if width > 0))
 
 
-async def set_port(
+async def configure_port(
     bmc: BmcClient, port_uri: str, *, port_type: str | None = None, configured_width: int | None = None
-) -> PortSetting:
+) -> PortConfiguration:
     """Change a port's type, its configured width (lanes), or both in one write, and return its setting read back.
 
-    None leaves a property as it is; what is so already is not written. The link of the port may train afterwards:
-    `read_link` tells. Raises CompositionRefused with the BMC's sentence, ZoneChanged if somebody else changed the
-    setting meanwhile, TaskFailed or another BmcError; after a retryable one the truth is in `read_port_setting` alone.
+    None leaves a property unchanged; a property with the requested value is not written. The link of the port may train
+    afterwards: see `read_link`. Raises CompositionRefused with the BMC's sentence, ZoneChanged if the setting was
+    changed concurrently, TaskFailed or another BmcError; after a retryable one only `read_port_configuration` is
+    reliable.
     """
     wanted: dict[str, Any] = {"PortType": port_type, "ConfiguredWidth": configured_width}
     wanted = {name: value for name, value in wanted.items() if value is not None}
-    looked_at: PortSetting | None = None
-    for attempt in range(PORT_ATTEMPTS):
+    looked_at: PortConfiguration | None = None
+    for attempt in range(MAX_PORT_ATTEMPTS):
         answer = await bmc.get(port_uri)
-        now = _setting(port_uri, answer.body)
+        now = _port_configuration(port_uri, answer.body)
         change = {name: value for name, value in wanted.items() if answer.body.get(name) != value}
         if not change:
             return now
         missing = next((name for name in change if name not in answer.body), "")
         if missing:
             raise CompositionRefused(f"{bmc.host} does not let the {missing} of this port be set.")
-        if looked_at is not None and _by_hand(now) != _by_hand(looked_at):
+        if looked_at is not None and _writable_values(now) != _writable_values(looked_at):
             raise ZoneChanged(f"The port of {bmc.host} has just been changed by somebody else; nothing was written.")
         looked_at = now
         try:
@@ -250,26 +270,88 @@ async def set_port(
         except RequestRefused as error:
             if error.answered not in {412, 428}:
                 raise CompositionRefused(error.reason or error.sentence, answered=error.answered) from error
-            if attempt == PORT_ATTEMPTS - 1:
+            if attempt == MAX_PORT_ATTEMPTS - 1:
                 raise ZoneChanged(f"The port of {bmc.host} keeps changing; nothing was written.") from error
-            await asyncio.sleep(LOOKS_EVERY)
+            await asyncio.sleep(SETTLE_POLL_SECONDS)
             continue
         await bmc.finish(written)
         break
-    return await _port_settled(bmc, port_uri, wanted)
+    return await _wait_for_port(bmc, port_uri, wanted)
 
 
-def _by_hand(setting: PortSetting) -> tuple[str, int | None, str]:
+def _writable_values(setting: PortConfiguration) -> tuple[str, int | None, str]:
     return setting.port_type, setting.configured_width, setting.link_state
 
 
-async def _port_settled(bmc: BmcClient, port_uri: str, wanted: dict[str, Any]) -> PortSetting:
+async def _wait_for_port(bmc: BmcClient, port_uri: str, wanted: dict[str, Any]) -> PortConfiguration:
     deadline = time.monotonic() + SETTLES_WITHIN
     while True:
         body = (await bmc.get(port_uri)).body
         if all(body.get(name) == value for name, value in wanted.items()):
-            return _setting(port_uri, body)
+            return _port_configuration(port_uri, body)
         if time.monotonic() > deadline:
             left = next(name for name, value in wanted.items() if body.get(name) != value)
-            raise CompositionRefused(f"{bmc.host} accepted the change, but the {left} of the port is not as asked.")
-        await asyncio.sleep(LOOKS_EVERY)
+            raise CompositionRefused(f"{bmc.host} accepted the change, but the {left} of the port is not as requested.")
+        await asyncio.sleep(SETTLE_POLL_SECONDS)
+
+
+@dataclass(frozen=True)
+class PortCounters:
+    """The counters of a port: `errors` are PCIeErrors, whole numbers only; `reset_target` '' where none is offered."""
+
+    errors: dict[str, int]
+    rx_bytes: int | None
+    tx_bytes: int | None
+    reset_target: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """All counters by name."""
+        bytes_ = {"RXBytes": self.rx_bytes, "TXBytes": self.tx_bytes}
+        return self.errors | {name: count for name, count in bytes_.items() if count is not None}
+
+
+async def read_port_counters(bmc: BmcClient, metrics_uri: str) -> PortCounters:
+    """Return the counters of a port; raises BmcError."""
+    return _port_counters((await bmc.get(metrics_uri)).body)
+
+
+async def reset_port_counters(bmc: BmcClient, metrics_uri: str) -> tuple[PortCounters, PortCounters]:
+    """Set the counters of a port to zero; return them as read before, and read back after.
+
+    The read-back shows that counting has restarted, and may include new errors. Raises CompositionRefused where the BMC
+    offers no reset, refuses it, or does not perform it; TaskFailed or another BmcError.
+    """
+    before = await read_port_counters(bmc, metrics_uri)
+    if not before.reset_target:
+        raise CompositionRefused("Its BMC offers no way to set the counters of a port to zero.")
+    try:
+        written = await bmc.post(before.reset_target, {})
+    except RequestRefused as error:
+        raise CompositionRefused(error.reason or "Its BMC refused the reset.", answered=error.answered) from error
+    await bmc.finish(written)
+    deadline = time.monotonic() + SETTLES_WITHIN
+    while True:
+        after = await read_port_counters(bmc, metrics_uri)
+        if _was_reset(before, after):
+            return before, after
+        if time.monotonic() > deadline:
+            raise CompositionRefused("Its BMC accepted the reset, but the counters continue as before.")
+        await asyncio.sleep(SETTLE_POLL_SECONDS)
+
+
+def _was_reset(before: PortCounters, after: PortCounters) -> bool:
+    """Return whether counters were reset: one is lower, or all were zero."""
+    counted = {name: count for name, count in before.counts.items() if count > 0}
+    return not counted or any(after.counts.get(name, 0) < count for name, count in counted.items())
+
+
+def _port_counters(body: JsonObject) -> PortCounters:
+    errors = mapping(body, "PCIeErrors")
+    counts = {name: integer(errors, name) for name in errors}
+    return PortCounters(
+        errors={name: count for name, count in counts.items() if count is not None and count >= 0},
+        rx_bytes=integer(body, "RXBytes"),
+        tx_bytes=integer(body, "TXBytes"),
+        reset_target=text(body, "Actions", "#PortMetrics.ResetMetrics", "target"),
+    )

@@ -1,4 +1,4 @@
-"""A walk of a Redfish tree: every link of the service, each resource once, nothing that can go wrong ends it."""
+"""A walk of a Redfish tree: every link of the service is followed, each resource read once; no bad response ends it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import msgspec
 import zstandard
 
-from fabric.bmc.answers import Answer
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
     BmcError,
@@ -24,23 +23,34 @@ from fabric.bmc.errors import (
     TimedOut,
     Unreachable,
 )
-from fabric.bmc.kinds import declared_type, is_beside, is_expandable, kind_of
-from fabric.bmc.types import Problem, ProblemKind
-from fabric.bmc.values import Body, every_link, links, mapping, plain_uri, text
+from fabric.bmc.transport import BmcResponse
+from fabric.bmc.types import InventoryProblem, ProblemKind
+from fabric.bmc.values import (
+    JsonObject,
+    declared_type,
+    is_expandable,
+    is_outside_inventory,
+    iter_links,
+    links,
+    mapping,
+    normalize_uri,
+    resource_type,
+    text,
+)
 
-MOST_RESOURCES = 50_000
-# All answers of a walk together, bytes: some times as much is kept in memory, beside other chassis.
-LARGEST_WALK = 64 * 2**20
-# So many time-outs or lost connections in a row mean that the BMC is gone, not that a resource is bad.
-GONE_AFTER = 8
+MAX_RESOURCES = 50_000
+# Bound on all responses of a walk together, bytes: several times as much is kept in memory, beside other chassis.
+MAX_WALK_BYTES = 64 * 2**20
+# So many timeouts or lost connections in a row mean that the BMC is unreachable, not that a resource is bad.
+MAX_FAILURES_IN_A_ROW = 8
 
 
-class Found:
-    """One resource as it was read: `uri` is where it was read, whatever its own @odata.id claims."""
+class CrawledResource:
+    """One resource as it was read: `uri` is the requested one, whatever its own @odata.id claims."""
 
     __slots__ = ("body", "etag", "kind", "uri")
 
-    def __init__(self, uri: str, kind: str, body: Body, etag: str) -> None:
+    def __init__(self, uri: str, kind: str, body: JsonObject, etag: str) -> None:
         self.uri = uri
         self.kind = kind
         self.body = body
@@ -48,13 +58,13 @@ class Found:
 
 
 class Crawl:
-    """What a walk has found so far; `walk` adds what can be reached from given links."""
+    """The resources found by a walk; `walk` adds those that can be reached from given links."""
 
     def __init__(self, bmc: BmcClient, *, everything: bool, at_a_time: int = 0) -> None:
-        self.found: dict[str, Found] = {}
-        self.problems: dict[str, Problem] = {}
-        # What was asked for since `walk` was called last, and the digests of the answers: 0 for those of no use.
-        self.asked: dict[str, int] = {}
+        self.found: dict[str, CrawledResource] = {}
+        self.problems: dict[str, InventoryProblem] = {}
+        # The requests since the last call of `walk`, and the digests of the responses: 0 for unusable ones.
+        self.digests: dict[str, int] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
         self._bmc = bmc
         self._everything = everything
@@ -70,34 +80,34 @@ class Crawl:
         self._progress = asyncio.Condition()
         self._folded = b""
 
-    def take_root(self, root: Answer) -> None:
-        """Start from the service root, which has been read before anybody signed in."""
+    def take_root(self, root: BmcResponse) -> None:
+        """Start from the service root, which is read without authentication."""
         uri = "/redfish/v1"
         self._known.add(uri)
         self.expands = expand_query(root.body)
         self._keep(uri, root.body, root.etag, listed_by="")
 
-    def fold(self) -> None:
-        """Keep what was found packed until `unfold`: 30 KB instead of 1.4 MB, and nothing for a garbage collector."""
+    def pack(self) -> None:
+        """Compress the resources until `unpack`: 30 KB instead of 1.4 MB, and no work for the garbage collector."""
         found = [(each.uri, each.kind, each.etag, each.body) for each in self.found.values()]
         self._folded = zstandard.compress(msgspec.json.encode((found, list(self._known))), 1)
         self.found, self._known = {}, set()
 
-    def unfold(self) -> None:
-        """Take out what `fold` packed; harmless where nothing is."""
+    def unpack(self) -> None:
+        """Decompress the resources; harmless where they are not compressed."""
         if self._folded:
             found, known = msgspec.json.decode(zstandard.decompress(self._folded))
-            self.found = {uri: Found(uri, kind, body, etag) for uri, kind, etag, body in found}
+            self.found = {uri: CrawledResource(uri, kind, body, etag) for uri, kind, etag, body in found}
             self._known = set(known)
             self._folded = b""
 
     async def walk(self) -> None:
         """Follow every link not yet followed.
 
-        Raises SignInRefused, Unreachable or TimedOut once the BMC is gone, Malformed for a service without end.
+        Raises SignInRefused, Unreachable or TimedOut once the BMC is unreachable, Malformed for an endless service.
         """
-        self._most = self._bmc.received + LARGEST_WALK
-        self.asked = {}
+        self._most = self._bmc.received + MAX_WALK_BYTES
+        self.digests = {}
         workers = [asyncio.create_task(self._work()) for _ in range(self._at_a_time)]
         try:
             await asyncio.gather(*workers)
@@ -107,11 +117,11 @@ class Crawl:
         if self._fatal is not None:
             raise self._fatal
 
-    def read_again(self, uri: str) -> None:
-        """Put a resource back on the list of things to read; what it said so far counts no more."""
+    def reread(self, uri: str) -> None:
+        """Queue a resource for another read; its previous content no longer counts."""
         lister = self._lister(uri)
         for page in self.pages_of(uri):
-            self.expect_again(page)
+            self.mark_unread(page)
         self.found.pop(uri, None)
         self.problems.pop(uri, None)
         self._known.discard(uri)
@@ -121,16 +131,16 @@ class Crawl:
         """Return the further pages of a collection that were read."""
         return [known for known in self.found if known.startswith(uri + "?")]
 
-    def expect_again(self, uri: str) -> None:
-        """Take a member as unread until its collection, which is read again, lists it."""
+    def mark_unread(self, uri: str) -> None:
+        """Mark a member as unread until its collection, which is read again, lists it."""
         self.found.pop(uri, None)
         self.problems.pop(uri, None)
         self._known.discard(uri)
 
-    def forget_below(self, uri: str) -> None:
-        """Drop all below a resource that is no longer there."""
+    def discard_below(self, uri: str) -> None:
+        """Remove everything below a resource that no longer exists."""
         for known in [known for known in self._known if known.startswith(uri + "/")]:
-            self.expect_again(known)
+            self.mark_unread(known)
 
     def _lister(self, uri: str) -> str:
         collection = self.found.get(uri.rsplit("/", 1)[0])
@@ -144,28 +154,28 @@ class Crawl:
                 if self._fatal is not None or not (self._collections or self._others):
                     self._progress.notify_all()
                     return
-                # Collections first: with $expand one of them answers for many single links.
+                # Collections first: with $expand one of them answers many links.
                 uri, referrer, listed_by = (self._collections or self._others).popleft()
                 self._working += 1
             try:
                 await self._read(uri, referrer, listed_by)
                 if self._bmc.received > self._most:
-                    size = LARGEST_WALK >> 20
-                    self._fatal = Malformed(f"{self._bmc.host} answers with more than {size} MB; it was left.")
+                    size = MAX_WALK_BYTES >> 20
+                    self._fatal = Malformed(f"{self._bmc.host} answers with more than {size} MB; reading was aborted.")
             finally:
                 async with self._progress:
                     self._working -= 1
                     self._progress.notify_all()
 
     async def _read(self, uri: str, referrer: str, listed_by: str) -> None:
-        # An expanded collection may have brought it in the meantime.
+        # An expanded collection may have included it in the meantime.
         if uri not in self._pending:
             return
         self._pending.discard(uri)
         try:
             answer = await self._get(uri)
         except SignInRefused as error:
-            # Without a name to sign in with, a protected resource is a problem like others.
+            # Without credentials, a protected resource is a problem like others.
             if self._bmc.signs_in:
                 self._fatal = error
             else:
@@ -184,85 +194,85 @@ class Crawl:
         except (Unreachable, TimedOut) as error:
             self._note(uri, ProblemKind.UNREACHABLE, error, referrer)
             self._lost_in_a_row += 1
-            if self._lost_in_a_row >= GONE_AFTER:
+            if self._lost_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 self._fatal = error
             return
         else:
             self._keep(uri, answer.body, answer.etag, listed_by)
         self._lost_in_a_row = 0
 
-    async def _ask(self, uri: str) -> Answer:
-        self.asked[uri] = 0
+    async def _request(self, uri: str) -> BmcResponse:
+        self.digests[uri] = 0
         answer = await self._bmc.get(uri)
-        self.asked[uri] = answer.digest
+        self.digests[uri] = answer.digest
         return answer
 
-    async def _get(self, uri: str) -> Answer:
+    async def _get(self, uri: str) -> BmcResponse:
         if not self.expands or "?" in uri or not is_expandable(uri):
-            return await self._ask(uri)
+            return await self._request(uri)
         try:
-            answer = await self._ask(f"{uri}?{self.expands}")
+            answer = await self._request(f"{uri}?{self.expands}")
         except (ServerFault, RequestRefused, Malformed):
-            answer = await self._ask(uri)
+            answer = await self._request(uri)
             self.expands = ""
             return answer
         members = answer.body.get("Members")
         if isinstance(members, list) and members:
-            if not any(is_whole(member) for member in members):
+            if not any(is_embedded(member) for member in members):
                 self.expands = ""
-            elif not distinct(uri, members):
-                return await self._ask(uri)
+            elif not are_distinct_members(uri, members):
+                return await self._request(uri)
         return answer
 
-    def _keep(self, uri: str, body: Body, etag: str, listed_by: str) -> None:
-        self.found[uri] = Found(uri, kind_of(uri, body, listed_by), body, etag)
+    def _keep(self, uri: str, body: JsonObject, etag: str, listed_by: str) -> None:
+        self.found[uri] = CrawledResource(uri, resource_type(uri, body, listed_by), body, etag)
         lister = declared_type(body)
         members = body.get("Members")
         own: set[str] = set()
         if isinstance(members, list):
-            own = {plain_uri(target) for target in links(body, "Members")}
+            own = {normalize_uri(target) for target in links(body, "Members")}
             for member in members:
-                if is_whole(member) and (self.expands or is_log_entry(member)):
+                if is_embedded(member) and (self.expands or is_log_entry(member)):
                     self._keep_member(uri, member, lister)
         elif "Members@odata.count" in body or lister.endswith("Collection"):
-            self._complain(uri, ProblemKind.MALFORMED, f"{uri} is a collection without a list of members.", "")
-        for target in every_link(body):
+            self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} is a collection without a list of members.", "")
+        for target in iter_links(body):
             if isinstance(target, str):
-                member = plain_uri(target) in own
+                member = normalize_uri(target) in own
                 self._reach(target, referrer=uri, listed_by=lister if member else "")
             else:
-                self._complain(uri, ProblemKind.MALFORMED, f"{uri} has a link that is no text.", "")
+                self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} has a link that is not a text.", "")
 
     def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> None:
-        uri = plain_uri(member["@odata.id"])
+        uri = normalize_uri(member["@odata.id"])
         if uri != collection and uri not in self.found and self._allowed(uri) and not self._is_full():
             self._known.add(uri)
             self._pending.discard(uri)
             self._keep(uri, member, text(member, "@odata.etag"), lister)
 
     def _allowed(self, uri: str) -> bool:
-        return uri.startswith("/redfish/") and (self._everything or not is_beside(uri))
+        return uri.startswith("/redfish/") and (self._everything or not is_outside_inventory(uri))
 
     def _reach(self, target: str, *, referrer: str, listed_by: str) -> None:
-        """Remember a link to be followed, unless it has been; one that leads nowhere sensible becomes a problem."""
-        uri = plain_uri(target)
+        """Queue a link, unless it was queued before; an invalid one becomes a problem."""
+        uri = normalize_uri(target)
         if not uri or uri in self._known:
             return
         if not uri.startswith("/") or uri.startswith("//"):
             try:
-                uri = plain_uri(self._bmc.path(uri)) if re.match(r"[a-z]+://|//", uri, re.IGNORECASE) else ""
+                uri = normalize_uri(self._bmc.path(uri)) if re.match(r"[a-z]+://|//", uri, re.IGNORECASE) else ""
             except BmcError as error:
                 kind = ProblemKind.FOREIGN_LINK if isinstance(error, ForeignLink) else ProblemKind.MALFORMED
-                self._complain(target, kind, error.sentence, referrer)
+                self._add_problem(target, kind, error.sentence, referrer)
                 return
             if not uri:
-                self._complain(target, ProblemKind.MALFORMED, f"{referrer} has a link that is no path.", referrer)
+                self._add_problem(target, ProblemKind.MALFORMED, f"{referrer} has a link that is not a path.", referrer)
                 return
             if uri in self._known:
                 return
-        # Dots are steps up to whoever resolves the address, written as %2e too.
+        # URL resolution treats dots as steps up, also written as %2e.
         if not uri.startswith("/redfish/") or "/.." in unquote(uri):
-            self._complain(uri, ProblemKind.MALFORMED, f"{referrer} has a link that leaves /redfish.", referrer)
+            self._add_problem(uri, ProblemKind.MALFORMED, f"{referrer} has a link that leaves /redfish.", referrer)
             return
         if not self._allowed(uri):
             return
@@ -273,21 +283,25 @@ class Crawl:
         (self._collections if is_expandable(uri) else self._others).append((uri, referrer, listed_by))
 
     def _is_full(self) -> bool:
-        if len(self._known) < MOST_RESOURCES:
+        if len(self._known) < MAX_RESOURCES:
             return False
-        sentence = f"The service links to more than {MOST_RESOURCES} resources."
-        self._complain("/redfish/v1", ProblemKind.MALFORMED, sentence, "")
+        sentence = f"The service links to more than {MAX_RESOURCES} resources."
+        self._add_problem("/redfish/v1", ProblemKind.MALFORMED, sentence, "")
         return True
 
     def _note(self, uri: str, kind: ProblemKind, error: BmcError, referrer: str) -> None:
-        self._complain(uri, kind, error.sentence, referrer, error.answered)
+        self._add_problem(uri, kind, error.sentence, referrer, error.answered)
 
-    def _complain(self, uri: str, kind: ProblemKind, sentence: str, referrer: str, status: int | None = None) -> None:
-        self.problems.setdefault(uri, Problem(uri=uri, kind=kind, sentence=sentence, status=status, referrer=referrer))
+    def _add_problem(
+        self, uri: str, kind: ProblemKind, sentence: str, referrer: str, status: int | None = None
+    ) -> None:
+        self.problems.setdefault(
+            uri, InventoryProblem(uri=uri, kind=kind, sentence=sentence, status=status, referrer=referrer)
+        )
 
 
-def expand_query(root: Body) -> str:
-    """Return the query that expands members one level, as the service root says it may be asked, else ''."""
+def expand_query(root: JsonObject) -> str:
+    """Return the query that expands members one level, as the service root declares it, else ''."""
     offered = mapping(root, "ProtocolFeaturesSupported", "ExpandQuery")
     if not (offered.get("NoLinks") is True or offered.get("ExpandAll") is True):
         return ""
@@ -295,17 +309,17 @@ def expand_query(root: Body) -> str:
     return f"$expand={how}($levels=1)" if offered.get("Levels") is True else f"$expand={how}"
 
 
-def is_whole(member: Any) -> bool:
-    """Tell whether a member of a collection is the resource itself, not only a reference to it."""
+def is_embedded(member: Any) -> bool:
+    """Return whether a member of a collection is the resource itself, not only a reference to it."""
     return isinstance(member, dict) and isinstance(member.get("@odata.id"), str) and "Id" in member and len(member) > 3
 
 
 def is_log_entry(member: dict[str, Any]) -> bool:
-    """Tell whether a member is a log entry; these are always given whole."""
+    """Return whether a member is a log entry; these are always complete."""
     return declared_type(member) == "LogEntry"
 
 
-def distinct(collection: str, members: list[Any]) -> bool:
-    """Tell whether expanded members say credibly who they are: different URIs, all with an ID of their own."""
-    uris = [plain_uri(member["@odata.id"]) for member in members if is_whole(member)]
+def are_distinct_members(collection: str, members: list[Any]) -> bool:
+    """Return whether expanded members are plausible: different URIs, all with an ID of their own."""
+    uris = [normalize_uri(member["@odata.id"]) for member in members if is_embedded(member)]
     return len(set(uris)) == len(uris) == len(members) and collection not in uris

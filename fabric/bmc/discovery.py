@@ -1,50 +1,51 @@
-"""Discovery: one walk of a service becomes one typed inventory, whatever the service answers."""
+"""Discovery: one walk of a service becomes one typed inventory, however the service answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from fabric.bmc import hardware, sensing
+from core.text import natural_key
+from fabric.bmc import hardware, sensors
 from fabric.bmc.client import BmcClient
-from fabric.bmc.crawl import Crawl, Found
-from fabric.bmc.dialects import ADD_BLOCK, ADD_ENDPOINT, REMOVE_BLOCK, REMOVE_ENDPOINT, Probe, probe_dialect
-from fabric.bmc.hardware import listed
-from fabric.bmc.relations import Relations, zone_endpoints
+from fabric.bmc.crawl import Crawl, CrawledResource
+from fabric.bmc.dialects import ADD_BLOCK, ADD_ENDPOINT, REMOVE_BLOCK, REMOVE_ENDPOINT, DialectProbe, probe_dialect
+from fabric.bmc.hardware import common_properties
+from fabric.bmc.relations import ResourceRelations, zone_endpoints
 from fabric.bmc.types import (
-    Connection,
-    Endpoint,
     Inventory,
-    LogService,
     ProblemKind,
-    Resource,
-    ResourceBlock,
-    Service,
-    Slot,
-    Zone,
+    RedfishConnection,
+    RedfishEndpoint,
+    RedfishLogService,
+    RedfishResource,
+    RedfishResourceBlock,
+    RedfishService,
+    RedfishSlot,
+    RedfishZone,
 )
-from fabric.bmc.values import Body, boolean, integer, link, links, mapping, natural, objects, plain_uri, text, texts
+from fabric.bmc.values import JsonObject, boolean, integer, link, links, mapping, normalize_uri, objects, text, texts
 
-Listed = TypeVar("Listed", bound=Resource)
+AnyResource = TypeVar("AnyResource", bound=RedfishResource)
 
-# What changes while a chassis is in use, apart from readings; the rest is read when something new appears.
-MOVING = frozenset({"Chassis", "PCIeDevice", "Port", "Zone", "Endpoint", "ResourceBlock", "ComputerSystem"})
+# Kinds that change while a chassis is in use, apart from readings; the rest is read when something new appears.
+VOLATILE_TYPES = frozenset({"Chassis", "PCIeDevice", "Port", "Zone", "Endpoint", "ResourceBlock", "ComputerSystem"})
 
 
 async def discover(bmc: BmcClient, *, everything: bool = False) -> Inventory:
     """Return the inventory of a service.
 
-    `everything` also enters the subtrees that hold nothing of the inventory (accounts, registries, log entries), so
-    that `problems` lists every dead link of the service. Raises NotRedfish, SignInRefused and the transport errors of
-    the service root; Unreachable or TimedOut also when the BMC goes away during the walk. No single resource raises.
+    `everything` also enters the subtrees without inventory (accounts, registries, log entries), so that `problems`
+    lists every dead link of the service. Raises NotRedfish, SignInRefused and the transport errors of the service root;
+    Unreachable or TimedOut also when the BMC becomes unreachable during the walk. No single resource raises.
     """
     return await Discovery(bmc, everything=everything).walk()
 
 
 class Discovery:
-    """A walk that can be brought up to date at a fraction of its requests.
+    """A walk that can be refreshed with a fraction of its requests.
 
-    `at_a_time` bounds its requests below the client's own limit, so that others get through the same client meanwhile.
+    `at_a_time` bounds its requests below the client's own limit, so that others can use the same client meanwhile.
     """
 
     def __init__(self, bmc: BmcClient, *, everything: bool = False, at_a_time: int = 0) -> None:
@@ -52,16 +53,16 @@ class Discovery:
         self._everything = everything
         self._at_a_time = at_a_time
         self._crawl = Crawl(bmc, everything=everything, at_a_time=at_a_time)
-        self._probe = Probe()
-        # False while a walk is under way: one that broke off leaves less than the service has.
+        self._probe = DialectProbe()
+        # False during a walk: one that was aborted has less than the service has.
         self._whole = False
-        # What the last refresh asked for and found; with other answers, or none of use, everything is read again.
-        self._glance: dict[str, int] = {}
+        # The requests and responses of the last refresh; if they differ, or are unusable, everything is read again.
+        self._last_requests: dict[str, int] = {}
         self._found: Inventory | None = None
 
     async def walk(self) -> Inventory:
-        """Read the whole service anew and return its inventory; raises as `discover` does."""
-        self._whole, self._glance = False, {}
+        """Read the whole service again and return its inventory; raises as `discover` does."""
+        self._whole, self._last_requests = False, {}
         self._crawl = Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time)
         self._crawl.take_root(await self._bmc.service_root())
         await self._crawl.walk()
@@ -71,19 +72,19 @@ class Discovery:
     async def refresh(self) -> Inventory:
         """Return the inventory with chassis, devices, ports, zones, endpoints, blocks and systems read again.
 
-        What has appeared is read with all below it, what its collection no longer lists is gone, and what cannot be
-        read for now stays as it was, with a problem beside it. With $expand this is
-        one request a collection. Walks the whole service where it has not been walked, or where the last walk broke
-        off. Where the answers are those of the refresh before, byte for byte, the very same inventory is returned.
+        New resources are read with all below them, those that their collection no longer lists are removed, and those
+        that cannot be read for now stay unchanged, with a problem beside them. With $expand this is one request per
+        collection. Walks the whole service where it has not been walked, or where the last walk was aborted. Where
+        the responses are those of the previous refresh, byte for byte, the same inventory object is returned.
         """
-        if self._found is not None and self._glance and await self._is_unchanged():
+        if self._found is not None and self._last_requests and await self._is_unchanged():
             return self._found
-        self._crawl.unfold()
-        moving = [each for each in self._crawl.found.values() if each.kind in MOVING]
+        self._crawl.unpack()
+        moving = [each for each in self._crawl.found.values() if each.kind in VOLATILE_TYPES]
         return await self._read_again(moving) if moving and self._whole else await self.walk()
 
-    async def _read_again(self, moving: list[Found]) -> Inventory:
-        self._whole, self._glance = False, {}
+    async def _read_again(self, moving: list[CrawledResource]) -> Inventory:
+        self._whole, self._last_requests = False, {}
         listed_now: set[str] = set()
         collections: set[str] = set()
         for uri in {each.uri.rpartition("/")[0] for each in moving}:
@@ -94,33 +95,33 @@ class Discovery:
                 collections.add(uri)
         for each in moving:
             if each.uri in listed_now:
-                self._crawl.expect_again(each.uri)
+                self._crawl.mark_unread(each.uri)
             else:
-                # Reached by some other link than its collection's: nobody else would lead there again.
-                self._crawl.read_again(each.uri)
+                # Reached by another link than its collection's: no other resource would lead there again.
+                self._crawl.reread(each.uri)
         before = {each.uri: each for each in moving} | {
             uri: self._crawl.found[uri] for uri in collections if uri in self._crawl.found
         }
         for uri in sorted(collections):
-            self._crawl.read_again(uri)
+            self._crawl.reread(uri)
         await self._crawl.walk()
         for each in before.values():
             if each.uri in self._crawl.found:
                 continue
-            # A resource that could not be read for now is not gone: what was known of it stays, beside the problem.
-            if self._fails_for_now(each.uri) or self._fails_for_now(each.uri.rpartition("/")[0]):
+            # A resource that cannot be read for now is not removed: its last state stays, beside the problem.
+            if self._is_unreadable_now(each.uri) or self._is_unreadable_now(each.uri.rpartition("/")[0]):
                 self._crawl.found[each.uri] = each
             else:
-                self._crawl.forget_below(each.uri)
+                self._crawl.discard_below(each.uri)
         if not self._probe.known:
             self._probe = await probe_dialect(self._bmc, self._crawl.found, self._crawl.problems)
-        if self._probe.known and all(self._crawl.asked.values()):
-            self._glance = self._crawl.asked
+        if self._probe.known and all(self._crawl.digests.values()):
+            self._last_requests = self._crawl.digests
         return self._done()
 
     async def _is_unchanged(self) -> bool:
-        """Ask as the last refresh did; tell whether every answer is the same."""
-        for uri, digest in self._glance.items():
+        """Repeat the requests of the last refresh; return whether every response is the same."""
+        for uri, digest in self._last_requests.items():
             raw = await self._bmc.fetch("GET", uri)
             if raw.status != 200 or hash(raw.body) != digest:
                 return False
@@ -129,25 +130,25 @@ class Discovery:
     def _done(self) -> Inventory:
         inventory = self._found = build_inventory(self._crawl, self._probe)
         self._whole = True
-        self._crawl.fold()
+        self._crawl.pack()
         return inventory
 
-    def _fails_for_now(self, uri: str) -> bool:
+    def _is_unreadable_now(self, uri: str) -> bool:
         problem = self._crawl.problems.get(uri)
         return problem is not None and problem.kind is not ProblemKind.DEAD_LINK
 
-    def _body(self, uri: str) -> Body:
+    def _body(self, uri: str) -> JsonObject:
         collection = self._crawl.found.get(uri)
         return collection.body if collection else {}
 
 
-def build_inventory(crawl: Crawl, probe: Probe) -> Inventory:
-    """Return the typed inventory of what a walk found."""
+def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
+    """Return the typed inventory of a walk."""
     found = crawl.found
-    relations = Relations(found)
+    relations = ResourceRelations(found)
 
-    def all_of(kind: str, read: Callable[[Found], Listed]) -> tuple[Listed, ...]:
-        return ordered(read(each) for each in found.values() if each.kind == kind)
+    def all_of(kind: str, read: Callable[[CrawledResource], AnyResource]) -> tuple[AnyResource, ...]:
+        return sort_by_uri(read(each) for each in found.values() if each.kind == kind)
 
     slots = read_slots(found.values(), relations)
     slot_of = {slot.device_uri: slot.uri for slot in slots if slot.device_uri}
@@ -160,10 +161,10 @@ def build_inventory(crawl: Crawl, probe: Probe) -> Inventory:
         dialect=probe.dialect,
         dialect_reason=probe.reason,
         dialect_known=probe.known,
-        chassis=ordered(hardware.read_chassis(each) for each in chassis if each.uri not in drawers),
-        drawers=ordered(hardware.read_drawer(each) for each in chassis if each.uri in drawers),
+        chassis=sort_by_uri(hardware.read_chassis(each) for each in chassis if each.uri not in drawers),
+        drawers=sort_by_uri(hardware.read_drawer(each) for each in chassis if each.uri in drawers),
         slots=slots,
-        devices=ordered(
+        devices=sort_by_uri(
             hardware.read_device(each, relations, slot_of.get(each.uri, ""))
             for each in found.values()
             if each.kind == "PCIeDevice" and hardware.is_present(each)
@@ -175,32 +176,32 @@ def build_inventory(crawl: Crawl, probe: Probe) -> Inventory:
         zones=all_of("Zone", lambda each: read_zone_body(each.uri, each.body, each.etag)),
         endpoints=all_of("Endpoint", lambda each: read_endpoint(each, relations)),
         connections=all_of("Connection", read_connection),
-        resource_blocks=all_of("ResourceBlock", lambda each: read_block(each, relations)),
+        resource_blocks=all_of("ResourceBlock", lambda each: read_resource_block(each, relations)),
         systems=all_of("ComputerSystem", lambda each: hardware.read_system(each, relations)),
-        sensors=ordered(
+        sensors=sort_by_uri(
             [
-                *(sensing.read_sensor(each) for each in found.values() if each.kind == "Sensor"),
-                *(sensor for each in old for sensor in sensing.old_sensors(each)),
+                *(sensors.read_sensor(each) for each in found.values() if each.kind == "Sensor"),
+                *(sensor for each in old for sensor in sensors.legacy_sensors(each)),
             ]
         ),
-        fans=ordered(
+        fans=sort_by_uri(
             [
-                *(sensing.read_fan(each) for each in found.values() if each.kind == "Fan"),
-                *(fan for each in old for fan in sensing.old_fans(each)),
+                *(sensors.read_fan(each) for each in found.values() if each.kind == "Fan"),
+                *(fan for each in old for fan in sensors.legacy_fans(each)),
             ]
         ),
         log_services=all_of("LogService", read_log_service),
-        problems=tuple(sorted(crawl.problems.values(), key=lambda problem: natural(problem.uri))),
+        problems=tuple(sorted(crawl.problems.values(), key=lambda problem: natural_key(problem.uri))),
     )
 
 
-def ordered(resources: Iterable[Listed]) -> tuple[Listed, ...]:
+def sort_by_uri(resources: Iterable[AnyResource]) -> tuple[AnyResource, ...]:
     """Return resources in order of URI, numbers inside it as numbers."""
-    return tuple(sorted(resources, key=lambda resource: natural(resource.uri)))
+    return tuple(sorted(resources, key=lambda resource: natural_key(resource.uri)))
 
 
-def read_slots(found: Iterable[Found], relations: Relations) -> tuple[Slot, ...]:
-    """Return every slot once: as its PCIeDevice describes it, else from the deprecated PCIeSlots."""
+def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -> tuple[RedfishSlot, ...]:
+    """Return every slot once: as described by its PCIeDevice, else from the deprecated PCIeSlots."""
     everything = list(found)
     slots = [
         hardware.read_slot(each, relations) for each in everything if each.kind == "PCIeDevice" and "Slot" in each.body
@@ -210,33 +211,33 @@ def read_slots(found: Iterable[Found], relations: Relations) -> tuple[Slot, ...]
     for each in everything:
         if each.kind == "PCIeSlots":
             for index, member in enumerate(objects(each.body, "Slots")):
-                slot = hardware.read_old_slot(each, index, member, relations)
+                slot = hardware.read_legacy_slot(each, index, member, relations)
                 if slot.device_uri not in devices and (slot.chassis_uri, slot.number) not in numbers:
                     slots.append(slot)
-    return ordered(slots)
+    return sort_by_uri(slots)
 
 
-def read_zone_body(uri: str, body: Body, etag: str) -> Zone:
-    """Return a zone from its body, or a system that blocks are added to as if it were one."""
+def read_zone_body(uri: str, body: JsonObject, etag: str) -> RedfishZone:
+    """Return a zone from its body, or from a system that blocks are added to."""
     actions = mapping(body, "Actions")
-    return Zone(
-        **listed(uri, body),
+    return RedfishZone(
+        **common_properties(uri, body),
         fabric_uri=uri.rpartition("/Zones/")[0],
         zone_type=text(body, "ZoneType"),
         etag=etag,
-        endpoint_uris=zone_endpoints(Found(uri, "Zone", body, etag)),
+        endpoint_uris=zone_endpoints(CrawledResource(uri, "Zone", body, etag)),
         add_endpoint_target=text(actions, ADD_ENDPOINT, "target") or text(actions, ADD_BLOCK, "target"),
         remove_endpoint_target=text(actions, REMOVE_ENDPOINT, "target") or text(actions, REMOVE_BLOCK, "target"),
         resource_block_uris=links(body, "Links", "ResourceBlocks"),
     )
 
 
-def read_endpoint(found: Found, relations: Relations) -> Endpoint:
+def read_endpoint(found: CrawledResource, relations: ResourceRelations) -> RedfishEndpoint:
     """Return an endpoint with its entities, ports and zones."""
     entities = objects(found.body, "ConnectedEntities")
-    first: Body = entities[0] if entities else {}
-    return Endpoint(
-        **listed(found.uri, found.body),
+    first: JsonObject = entities[0] if entities else {}
+    return RedfishEndpoint(
+        **common_properties(found.uri, found.body),
         fabric_uri=found.uri.rpartition("/Endpoints/")[0],
         etag=found.etag,
         protocol=text(found.body, "EndpointProtocol"),
@@ -248,10 +249,10 @@ def read_endpoint(found: Found, relations: Relations) -> Endpoint:
     )
 
 
-def read_connection(found: Found) -> Connection:
+def read_connection(found: CrawledResource) -> RedfishConnection:
     """Return a connection of a fabric."""
-    return Connection(
-        **listed(found.uri, found.body),
+    return RedfishConnection(
+        **common_properties(found.uri, found.body),
         fabric_uri=found.uri.rpartition("/Connections/")[0],
         connection_type=text(found.body, "ConnectionType"),
         initiator_uris=links(found.body, "Links", "InitiatorEndpoints"),
@@ -259,10 +260,10 @@ def read_connection(found: Found) -> Connection:
     )
 
 
-def read_block(found: Found, relations: Relations) -> ResourceBlock:
+def read_resource_block(found: CrawledResource, relations: ResourceRelations) -> RedfishResourceBlock:
     """Return a resource block."""
-    return ResourceBlock(
-        **listed(found.uri, found.body),
+    return RedfishResourceBlock(
+        **common_properties(found.uri, found.body),
         block_types=texts(found.body, "ResourceBlockType"),
         composition_state=text(found.body, "CompositionStatus", "CompositionState"),
         system_uris=links(found.body, "Links", "ComputerSystems"),
@@ -271,10 +272,10 @@ def read_block(found: Found, relations: Relations) -> ResourceBlock:
     )
 
 
-def read_log_service(found: Found) -> LogService:
+def read_log_service(found: CrawledResource) -> RedfishLogService:
     """Return a log service."""
-    return LogService(
-        **listed(found.uri, found.body),
+    return RedfishLogService(
+        **common_properties(found.uri, found.body),
         parent_uri=found.uri.rpartition("/LogServices/")[0],
         entries_uri=link(found.body, "Entries"),
         overwrite_policy=text(found.body, "OverWritePolicy"),
@@ -282,15 +283,17 @@ def read_log_service(found: Found) -> LogService:
     )
 
 
-def read_service(found: dict[str, Found]) -> Service:
-    """Return who answers and what is offered, from the service root, the first manager and the services."""
+def read_service(found: dict[str, CrawledResource]) -> RedfishService:
+    """Return the identity and features of a service, from the service root, the first manager and the services."""
     root = found["/redfish/v1"].body
-    managers = sorted((each for each in found.values() if each.kind == "Manager"), key=lambda each: natural(each.uri))
-    manager: Body = managers[0].body if managers else {}
+    managers = sorted(
+        (each for each in found.values() if each.kind == "Manager"), key=lambda each: natural_key(each.uri)
+    )
+    manager: JsonObject = managers[0].body if managers else {}
     features = mapping(root, "ProtocolFeaturesSupported")
     expand = mapping(features, "ExpandQuery")
     streams = [text(each.body, "ServerSentEventUri") for each in found.values() if each.kind == "EventService"]
-    return Service(
+    return RedfishService(
         name=text(root, "Name"),
         vendor=text(root, "Vendor"),
         product=text(root, "Product"),
@@ -303,6 +306,6 @@ def read_service(found: dict[str, Found]) -> Service:
         filter=boolean(features, "FilterQuery") is True,
         event_stream_uri=next((stream for stream in streams if stream), ""),
         metric_report_uris=tuple(
-            sorted((plain_uri(each.uri) for each in found.values() if each.kind == "MetricReport"), key=natural)
+            sorted((normalize_uri(each.uri) for each in found.values() if each.kind == "MetricReport"), key=natural_key)
         ),
     )

@@ -1,14 +1,14 @@
-"""What a BMC can say 'no' with: each error names the address and the thing that is wrong, never a credential."""
+"""Errors of BMCs: each names the address and the cause, never a credential."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from falconweb.errors import FalconWebError
+from core.errors import FalconWebError
 
 
 class BmcError(FalconWebError):
-    """A BMC could not be asked, or its answer was no use; `answered` is the BMC's own HTTP status, if it gave one."""
+    """A request to a BMC failed, or its response is unusable; `answered` is the BMC's HTTP status, if there is one."""
 
     status = 502
     code = "bmc"
@@ -19,21 +19,21 @@ class BmcError(FalconWebError):
 
 
 class WrongAddress(BmcError):
-    """The address is no http or https URL with a host, or its trust settings cannot be read."""
+    """The address is not an http or https URL with a host, or its trust settings cannot be read."""
 
     status = 400
     code = "bmc_address"
 
 
 class Unreachable(BmcError):
-    """Nobody answers at the address, or the connection broke before an answer was complete."""
+    """No server answers at the address, or the connection broke before a response was complete."""
 
     code = "bmc_unreachable"
     retry_helps = True
 
 
 class TimedOut(BmcError):
-    """No answer, connection or end of a task came in time."""
+    """No response, connection or end of a task came in time."""
 
     code = "bmc_timed_out"
     retry_helps = True
@@ -51,13 +51,13 @@ class CertificateRejected(BmcError):
 
 
 class SignInRefused(BmcError):
-    """The BMC knows neither this session nor this name and password."""
+    """The BMC accepts neither this session nor these credentials."""
 
     code = "bmc_sign_in"
 
 
 class NotRedfish(BmcError):
-    """Something answers, but it is no Redfish service."""
+    """The server at the address is not a Redfish service."""
 
     code = "not_redfish"
 
@@ -69,13 +69,13 @@ class ForeignLink(BmcError):
 
 
 class Malformed(BmcError):
-    """An answer is no JSON object, is larger than the client accepts, or lacks what it is for."""
+    """A response is not a JSON object, is larger than the client accepts, or lacks required properties."""
 
     code = "bmc_malformed"
 
 
 class ServerFault(BmcError):
-    """The BMC answered 5xx; `body` keeps what it said, for some services send properties along with the error."""
+    """The BMC answered 5xx; `body` is its response, since some services send properties along with the error."""
 
     code = "bmc_fault"
     retry_helps = True
@@ -96,7 +96,7 @@ class RequestRefused(BmcError):
 
 
 class ZoneChanged(BmcError):
-    """Somebody changed the zone since it was read (412): nothing was written."""
+    """The zone was changed since it was read (412): nothing was written."""
 
     status = 409
     code = "zone_changed"

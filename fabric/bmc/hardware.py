@@ -1,32 +1,32 @@
-"""Chassis, slots, devices, functions, switches, ports and systems, typed from what a walk found."""
+"""Chassis, slots, devices, functions, switches, ports and systems, typed from the resources of a walk."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, TypedDict
 
-from fabric.bmc.crawl import Found
+from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.dialects import ADD_BLOCK
-from fabric.bmc.relations import Relations
+from fabric.bmc.relations import ResourceRelations
 from fabric.bmc.types import (
-    Chassis,
-    Device,
     DeviceKind,
-    Drawer,
     DrawerMode,
-    Function,
-    Port,
-    PortMetrics,
-    Slot,
-    Switch,
-    System,
+    RedfishChassis,
+    RedfishDevice,
+    RedfishDrawer,
+    RedfishFunction,
+    RedfishPort,
+    RedfishPortMetrics,
+    RedfishSlot,
+    RedfishSwitch,
+    RedfishSystem,
 )
 from fabric.bmc.values import (
-    Body,
+    JsonObject,
     boolean,
+    corrected_link_speed,
     integer,
     link,
-    link_speed,
     links,
     mapping,
     number,
@@ -36,8 +36,8 @@ from fabric.bmc.values import (
 )
 
 
-class Listed(TypedDict):
-    """What every listed resource has."""
+class CommonProperties(TypedDict):
+    """Properties of every listed resource."""
 
     uri: str
     name: str
@@ -46,12 +46,12 @@ class Listed(TypedDict):
     health: str
 
 
-def listed(uri: str, body: Body) -> Listed:
-    """Return what every resource has; one without a name goes by its Id or its last segment."""
+def common_properties(uri: str, body: JsonObject) -> CommonProperties:
+    """Return the common properties; a resource without a name gets its Id or its last path segment."""
     own_id = body.get("Id", body.get("MemberId"))
     if isinstance(own_id, bool) or not isinstance(own_id, str | int | float):
         own_id = None
-    return Listed(
+    return CommonProperties(
         uri=uri,
         name=text(body, "Name") or (str(own_id) if own_id is not None else uri.rsplit("/", 1)[-1]),
         id=own_id,
@@ -60,50 +60,56 @@ def listed(uri: str, body: Body) -> Listed:
     )
 
 
-def enclosure(found: Found) -> Listed:
-    """Return what every resource has; its health is the worse of its own and that of all it contains."""
-    told = [text(found.body, "Status", name) for name in ("Health", "HealthRollup")]
-    worse = next((health for health in ("Critical", "Warning") if health in told), told[0] or told[1])
-    return {**listed(found.uri, found.body), "health": worse}
+def chassis_properties(found: CrawledResource) -> CommonProperties:
+    """Return the common properties; the health is the worse of the chassis' own and its rollup."""
+    states = [text(found.body, "Status", name) for name in ("Health", "HealthRollup")]
+    worse = next((health for health in ("Critical", "Warning") if health in states), states[0] or states[1])
+    return {**common_properties(found.uri, found.body), "health": worse}
 
 
-def place(body: Body) -> str:
-    """Return where a thing sits, in the words on the sticker."""
+def physical_location(body: JsonObject) -> str:
+    """Return the location of a part, as labelled on the hardware."""
     return text(body, "Location", "PartLocation", "ServiceLabel") or text(body, "Location", "Info")
 
 
-def ordinal(found: Found) -> int:
-    """Return the 1-based position of a drawer or slot from its sticker, its Id or its name; 0 where nothing says."""
+def position_number(found: CrawledResource) -> int:
+    """Return the 1-based position of a drawer or slot from its label, its Id or its name; 0 if unknown."""
     slot = mapping(found.body, "Slot")
-    # A name may end in a model's number (ConnectX-5): it counts only if it speaks of a place.
+    # A name may end in a model's number (ConnectX-5): it counts only if the name refers to a location.
     name = text(found.body, "Name")
     place_name = name if re.search(r"\b(slot|drawer|bay|tray|sled)\b", name, re.IGNORECASE) else ""
-    for label in (place(slot), place(found.body), text(found.body, "Id"), place_name):
+    for label in (physical_location(slot), physical_location(found.body), text(found.body, "Id"), place_name):
         position = trailing_number(label)
         if position is not None:
             return position
     return integer(found.body, "Location", "PartLocation", "LocationOrdinalValue") or 0
 
 
-def is_drawer(found: Found, with_slots: frozenset[str]) -> bool:
-    """Tell whether a chassis is a drawer: by its type, or as a sled or module inside another that holds PCIe slots."""
+def is_drawer(found: CrawledResource, with_slots: frozenset[str]) -> bool:
+    """Return whether a chassis is a drawer: by its type, or as a sled or module inside another that has PCIe slots."""
     kind = text(found.body, "ChassisType")
     inside = bool(link(found.body, "Links", "ContainedBy"))
     return kind == "Drawer" or (kind in {"Sled", "Module"} and inside and found.uri in with_slots)
 
 
-def read_chassis(found: Found) -> Chassis:
-    """Return a Chassis that is no drawer."""
-    return Chassis(**enclosure(found), **_chassis(found.body))
+def read_chassis(found: CrawledResource) -> RedfishChassis:
+    """Return a Chassis that is not a drawer."""
+    return RedfishChassis(**chassis_properties(found), **_chassis(found.body))
 
 
-def read_drawer(found: Found) -> Drawer:
-    """Return a drawer with its number and, where its maker tells it, its mode."""
+def read_drawer(found: CrawledResource) -> RedfishDrawer:
+    """Return a drawer with its number and, where its vendor reports it, its mode."""
     mode, allowed = drawer_mode(found.body)
-    return Drawer(**enclosure(found), **_chassis(found.body), number=ordinal(found), mode=mode, allowed_modes=allowed)
+    return RedfishDrawer(
+        **chassis_properties(found),
+        **_chassis(found.body),
+        number=position_number(found),
+        mode=mode,
+        allowed_modes=allowed,
+    )
 
 
-def _chassis(body: Body) -> dict[str, Any]:
+def _chassis(body: JsonObject) -> dict[str, Any]:
     return {
         "chassis_type": text(body, "ChassisType"),
         "manufacturer": text(body, "Manufacturer"),
@@ -113,54 +119,56 @@ def _chassis(body: Body) -> dict[str, Any]:
         "sku": text(body, "SKU"),
         "uuid": text(body, "UUID"),
         "power_state": text(body, "PowerState"),
-        "location": place(body),
+        "location": physical_location(body),
         "contained_by": link(body, "Links", "ContainedBy"),
     }
 
 
-def drawer_mode(body: Body) -> tuple[DrawerMode, tuple[DrawerMode, ...]]:
-    """Return a drawer's mode and the modes it may be given, from whichever maker's Oem part has them."""
+def drawer_mode(body: JsonObject) -> tuple[DrawerMode, tuple[DrawerMode, ...]]:
+    """Return a drawer's mode and its allowed modes, from any vendor's Oem property."""
     for vendor in mapping(body, "Oem").values():
         if isinstance(vendor, dict) and "DrawerMode" in vendor:
             allowed = vendor.get("AllowableDrawerModes", vendor.get("DrawerMode@Redfish.AllowableValues"))
             names = allowed if isinstance(allowed, list) else []
-            modes = (known_mode(name) for name in names)
-            return known_mode(vendor["DrawerMode"]), tuple(mode for mode in modes if mode is not DrawerMode.UNKNOWN)
+            modes = (parse_drawer_mode(name) for name in names)
+            return parse_drawer_mode(vendor["DrawerMode"]), tuple(
+                mode for mode in modes if mode is not DrawerMode.UNKNOWN
+            )
     return DrawerMode.UNKNOWN, ()
 
 
-def known_mode(name: object) -> DrawerMode:
+def parse_drawer_mode(name: object) -> DrawerMode:
     """Return the mode of a name, UNKNOWN for any other value."""
     return next((mode for mode in DrawerMode if mode.value == name), DrawerMode.UNKNOWN)
 
 
-def read_slot(found: Found, relations: Relations) -> Slot:
+def read_slot(found: CrawledResource, relations: ResourceRelations) -> RedfishSlot:
     """Return the slot that a PCIeDevice describes, with the device in it unless it is absent."""
     slot = mapping(found.body, "Slot")
     occupied = is_present(found)
-    return Slot(
+    return RedfishSlot(
         uri=f"{found.uri}#/Slot",
-        name=place(slot) or text(found.body, "Name") or found.uri.rsplit("/", 1)[-1],
-        id=listed(found.uri, found.body)["id"],
+        name=physical_location(slot) or text(found.body, "Name") or found.uri.rsplit("/", 1)[-1],
+        id=common_properties(found.uri, found.body)["id"],
         state=text(found.body, "Status", "State"),
         health=text(found.body, "Status", "Health"),
         chassis_uri=chassis_of(found),
-        number=ordinal(found),
+        number=position_number(found),
         **_slot(slot),
         occupied=occupied,
         device_uri=found.uri if occupied else "",
-        port_uri=relations.port_of(found.uri) or relations.port_labelled(place(slot)),
+        port_uri=relations.port_of(found.uri) or relations.port_labelled(physical_location(slot)),
     )
 
 
-def read_old_slot(found: Found, index: int, slot: Body, relations: Relations) -> Slot:
+def read_legacy_slot(found: CrawledResource, index: int, slot: JsonObject, relations: ResourceRelations) -> RedfishSlot:
     """Return one member of the deprecated PCIeSlots."""
     devices = links(slot, "Links", "PCIeDevice")
-    label = place(slot)
+    label = physical_location(slot)
     number_of = trailing_number(label)
-    named = listed(f"{found.uri}#/Slots/{index}", slot)
+    named = common_properties(f"{found.uri}#/Slots/{index}", slot)
     named["name"] = label or f"Slot {index + 1}"
-    return Slot(
+    return RedfishSlot(
         **named,
         chassis_uri=found.uri.rsplit("/", 1)[0],
         number=index + 1 if number_of is None else number_of,
@@ -171,7 +179,7 @@ def read_old_slot(found: Found, index: int, slot: Body, relations: Relations) ->
     )
 
 
-def _slot(slot: Body) -> dict[str, Any]:
+def _slot(slot: JsonObject) -> dict[str, Any]:
     return {
         "slot_type": text(slot, "SlotType"),
         "pcie_type": text(slot, "PCIeType"),
@@ -180,32 +188,32 @@ def _slot(slot: Body) -> dict[str, Any]:
     }
 
 
-def is_present(found: Found) -> bool:
-    """Tell whether a PCIe device is there, and not only its slot."""
+def is_present(found: CrawledResource) -> bool:
+    """Return whether a PCIe device is present, and not only its slot."""
     return text(found.body, "Status", "State") != "Absent"
 
 
-def chassis_of(found: Found) -> str:
-    """Return the chassis of a PCIe device, from its links or its place."""
+def chassis_of(found: CrawledResource) -> str:
+    """Return the chassis of a PCIe device, from its links or its path."""
     linked = links(found.body, "Links", "Chassis")
-    return linked[0] if linked else _holder(found.uri, "PCIeDevices")
+    return linked[0] if linked else _chassis_by_path(found.uri, "PCIeDevices")
 
 
-def _holder(uri: str, collection: str) -> str:
+def _chassis_by_path(uri: str, collection: str) -> str:
     head, separator, _ = uri.rpartition(f"/{collection}/")
     return head if separator and "/Chassis/" in head else ""
 
 
-def read_device(found: Found, relations: Relations, slot_uri: str) -> Device:
-    """Return a PCIe device with what its functions, processors, drives and endpoints add."""
+def read_device(found: CrawledResource, relations: ResourceRelations, slot_uri: str) -> RedfishDevice:
+    """Return a PCIe device with the properties of its functions, processors, drives and endpoints."""
     body = found.body
     functions = relations.functions_of(found.uri)
     first = functions[0].body if functions else {}
     processors = relations.of_device(found.uri, "Processor")
     drives = relations.of_device(found.uri, "Drive")
     capacities = [size for drive in drives if (size := integer(drive.body, "CapacityBytes")) is not None]
-    return Device(
-        **listed(found.uri, body),
+    return RedfishDevice(
+        **common_properties(found.uri, body),
         kind=device_kind(relations, found.uri),
         chassis_uri=chassis_of(found),
         slot_uri=slot_uri,
@@ -234,7 +242,7 @@ def read_device(found: Found, relations: Relations, slot_uri: str) -> Device:
     )
 
 
-def _memory_bytes(processors: list[Found]) -> int | None:
+def _memory_bytes(processors: list[CrawledResource]) -> int | None:
     sizes: list[int] = []
     for processor in processors:
         total = integer(processor.body, "MemorySummary", "TotalMemorySizeMiB")
@@ -245,8 +253,8 @@ def _memory_bytes(processors: list[Found]) -> int | None:
     return sum(sizes) if sizes else None
 
 
-def device_kind(relations: Relations, uri: str) -> DeviceKind:
-    """Tell what a device is from its processors, its functions' classes and what is linked to it."""
+def device_kind(relations: ResourceRelations, uri: str) -> DeviceKind:
+    """Return the kind of a device from its processors, its functions' classes and linked resources."""
     if any(text(found.body, "ProcessorType") == "GPU" for found in relations.of_device(uri, "Processor")):
         return DeviceKind.GPU
     functions = relations.functions_of(uri)
@@ -263,7 +271,7 @@ def device_kind(relations: Relations, uri: str) -> DeviceKind:
     return DeviceKind.NIC if relations.of_device(uri, "NetworkAdapter") else DeviceKind.CUSTOM
 
 
-def class_and_subclass(function: Body) -> tuple[int, int]:
+def class_and_subclass(function: JsonObject) -> tuple[int, int]:
     """Return base class and subclass of a function's ClassCode (PCI Code and ID Assignment), (0, 0) if unreadable."""
     try:
         code = int(text(function, "ClassCode"), 16)
@@ -272,11 +280,11 @@ def class_and_subclass(function: Body) -> tuple[int, int]:
     return code >> 16 & 0xFF, code >> 8 & 0xFF
 
 
-def read_function(found: Found, relations: Relations) -> Function:
+def read_function(found: CrawledResource, relations: ResourceRelations) -> RedfishFunction:
     """Return a PCIe function."""
     body = found.body
-    return Function(
-        **listed(found.uri, body),
+    return RedfishFunction(
+        **common_properties(found.uri, body),
         device_uri=relations.device_of(found.uri),
         vendor_id=text(body, "VendorId"),
         device_id=text(body, "DeviceId"),
@@ -289,12 +297,12 @@ def read_function(found: Found, relations: Relations) -> Function:
     )
 
 
-def read_switch(found: Found) -> Switch:
+def read_switch(found: CrawledResource) -> RedfishSwitch:
     """Return a switch chip."""
     body = found.body
     chassis = links(body, "Links", "Chassis")
-    return Switch(
-        **listed(found.uri, body),
+    return RedfishSwitch(
+        **common_properties(found.uri, body),
         fabric_uri=found.uri.rpartition("/Switches/")[0],
         switch_type=text(body, "SwitchType"),
         manufacturer=text(body, "Manufacturer"),
@@ -307,13 +315,13 @@ def read_switch(found: Found) -> Switch:
     )
 
 
-def read_port(found: Found, relations: Relations) -> Port:
-    """Return a port; speeds that a service divided by 2^30 are put right."""
+def read_port(found: CrawledResource, relations: ResourceRelations) -> RedfishPort:
+    """Return a port; speeds that a service divided by 2^30 are corrected."""
     body = found.body
     parent = found.uri.rpartition("/")[0].rpartition("/")[0]
     width, active = integer(body, "Width"), integer(body, "ActiveWidth")
-    return Port(
-        **listed(found.uri, body),
+    return RedfishPort(
+        **common_properties(found.uri, body),
         parent_uri=parent,
         switch_uri=parent if relations.is_kind(parent, "Switch") else "",
         port_id=text(body, "PortId"),
@@ -324,22 +332,22 @@ def read_port(found: Found, relations: Relations) -> Port:
         width=width,
         active_width=active,
         configured_width=integer(body, "ConfiguredWidth"),
-        speed_gbps=link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
-        max_speed_gbps=link_speed(number(body, "MaxSpeedGbps"), (width, active)),
+        speed_gbps=corrected_link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
+        max_speed_gbps=corrected_link_speed(number(body, "MaxSpeedGbps"), (width, active)),
         endpoint_uris=relations.endpoints_at(found.uri),
         device_uris=relations.devices_at(found.uri),
         metrics_uri=link(body, "Metrics"),
     )
 
 
-def read_port_metrics(found: Found, relations: Relations) -> PortMetrics:
+def read_port_metrics(found: CrawledResource, relations: ResourceRelations) -> RedfishPortMetrics:
     """Return the counters of a port."""
     body = found.body
     errors = {
         name: count for name in mapping(body, "PCIeErrors") if (count := integer(body, "PCIeErrors", name)) is not None
     }
-    return PortMetrics(
-        **listed(found.uri, body),
+    return RedfishPortMetrics(
+        **common_properties(found.uri, body),
         port_uri=relations.port_of_metrics(found.uri),
         rx_bytes=integer(body, "RXBytes"),
         tx_bytes=integer(body, "TXBytes"),
@@ -348,11 +356,11 @@ def read_port_metrics(found: Found, relations: Relations) -> PortMetrics:
     )
 
 
-def read_system(found: Found, relations: Relations) -> System:
-    """Return a ComputerSystem with the GPUs that are its own."""
+def read_system(found: CrawledResource, relations: ResourceRelations) -> RedfishSystem:
+    """Return a ComputerSystem with the number of its local GPUs."""
     body = found.body
-    return System(
-        **listed(found.uri, body),
+    return RedfishSystem(
+        **common_properties(found.uri, body),
         system_type=text(body, "SystemType"),
         manufacturer=text(body, "Manufacturer"),
         model=text(body, "Model"),

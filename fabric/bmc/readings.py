@@ -1,6 +1,6 @@
-"""Readings: the plan of how to get them, made once, and the reading of them, done each second.
+"""Readings: a plan of the requests, made once, and its execution each second.
 
-A MetricReport gives all in one request and is taken where it covers most of what the inventory promises; else the
+A MetricReport gives all in one request and is used if it covers most of the properties of the inventory; else the
 collections of sensors and ports are read with $expand, or resource by resource at a slower period.
 """
 
@@ -19,21 +19,21 @@ import msgspec
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
-from fabric.bmc.series import SeriesNamer
-from fabric.bmc.types import LINK_STATUSES, Inventory, Reading, Series
+from fabric.bmc.series import LINK_STATUSES, ChassisReading, ReadingSeries, SeriesFactory
+from fabric.bmc.types import Inventory
 
 NAN = math.nan
-# A report is taken if it covers this share of the properties that single resources would give.
-ENOUGH = 0.5
-MOST_REPORTS = 16
-LACKED = 30  # reports in a row without some property, after which it is not waited for any more
-REQUESTS_A_SECOND = 10.0
-OLD_PROPERTIES = {"Temperature": "ReadingCelsius", "Voltage": "ReadingVolts", "Power": "PowerConsumedWatts"}
+# A report is used if it covers this share of the properties that single resources would give.
+MIN_REPORT_COVERAGE = 0.5
+MAX_REPORTS = 16
+MAX_INCOMPLETE_REPORTS = 30  # reports in a row without some property, after which it is no longer expected
+MAX_REQUESTS_PER_SECOND = 10.0
+LEGACY_PROPERTIES = {"Temperature": "ReadingCelsius", "Voltage": "ReadingVolts", "Power": "PowerConsumedWatts"}
 PORT_PROPERTIES = ("LinkStatus", "ActiveWidth", "CurrentSpeedGbps")
 
 
 class MetricValue(msgspec.Struct, rename="pascal", gc=False):
-    """One value of a MetricReport; some services give numbers where the schema wants strings."""
+    """One value of a MetricReport; some services give numbers where the schema requires strings."""
 
     metric_property: str = ""
     metric_value: str | float | bool | None = None
@@ -49,27 +49,27 @@ class MetricReport(msgspec.Struct, rename="pascal"):
 DECODER = msgspec.json.Decoder(MetricReport)
 
 
-def report_of(raw: bytes, host: str) -> MetricReport:
-    """Return the report in these bytes; an entry that no schema allows costs that entry alone. Raises Malformed."""
+def parse_report(raw: bytes, host: str) -> MetricReport:
+    """Return the report in these bytes; an entry that violates the schema is dropped alone. Raises Malformed."""
     try:
         return DECODER.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _salvaged(raw, host)
+        return _parse_report_leniently(raw, host)
 
 
-def _salvaged(raw: bytes, host: str) -> MetricReport:
-    """Return what can be read of a report with NaN, Infinity, objects or other things in the place of values.
+def _parse_report_leniently(raw: bytes, host: str) -> MetricReport:
+    """Return the usable part of a report with NaN, Infinity, objects or other invalid values.
 
     An entry without a name is left out; a value that is neither text nor number is None.
     """
     try:
-        # Knows NaN and Infinity, which JSON does not, and numbers of any size.
+        # Accepts NaN and Infinity, which JSON does not have, and numbers of any size.
         found = json.loads(raw.decode(errors="replace"))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"{host} sent a metric report that cannot be read.") from error
     entries = found.get("MetricValues") if isinstance(found, dict) else None
     named = [
-        MetricValue(entry["MetricProperty"], _plain(entry.get("MetricValue")))
+        MetricValue(entry["MetricProperty"], _scalar(entry.get("MetricValue")))
         for entry in (entries if isinstance(entries, list) else ())
         if isinstance(entry, dict) and isinstance(entry.get("MetricProperty"), str) and entry["MetricProperty"]
     ]
@@ -79,8 +79,8 @@ def _salvaged(raw: bytes, host: str) -> MetricReport:
     return MetricReport(named, at if isinstance(at, str) else None)
 
 
-def _plain(value: object) -> str | float | None:
-    """Return a value of JSON where it is a text, or a number that fits into 64 bits and is one."""
+def _scalar(value: object) -> str | float | None:
+    """Return a JSON value if it is a text, or a finite number that fits into 64 bits."""
     if isinstance(value, str):
         return value
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -93,16 +93,16 @@ def _plain(value: object) -> str | float | None:
 
 
 class ReadingPlan:
-    """Where the readings of a chassis come from; `series` names them, `period` is the suggested interval in s.
+    """The sources of a chassis' readings; `series` names them, `period` is the suggested interval in s.
 
-    `is_outdated` once the service tells other things than these: readings go on, and another plan will have them.
+    `is_outdated` once the service reports other properties: reading continues, and the next plan will have them.
     """
 
-    series: tuple[Series, ...] = ()
+    series: tuple[ReadingSeries, ...] = ()
     period: float = 1.0
     is_outdated: bool = False
 
-    async def read(self, bmc: BmcClient) -> Reading:
+    async def read(self, bmc: BmcClient) -> ChassisReading:
         """Return one reading, aligned with `series`; raises BmcError."""
         raise NotImplementedError
 
@@ -110,41 +110,41 @@ class ReadingPlan:
 class ReportPlan(ReadingPlan):
     """All readings in one request."""
 
-    def __init__(self, uri: str, properties: list[str], namer: SeriesNamer) -> None:
+    def __init__(self, uri: str, properties: list[str], namer: SeriesFactory) -> None:
         self._uri = uri
-        self._learn(properties)
+        self._index_properties(properties)
         self.series = tuple(namer.series(name) for name in self._position)
 
-    def _learn(self, properties: list[str]) -> None:
-        """Remember where each value goes; a property that comes several times is kept at its last."""
+    def _index_properties(self, properties: list[str]) -> None:
+        """Store the position of each value; of a property that occurs several times the last counts."""
         self._position = {name: index for index, name in enumerate(dict.fromkeys(properties))}
         self._order = properties
         self._targets = [self._position[name] for name in properties]
         self._lacks = False
         self._lacked = 0  # reports in a row that lack something
 
-    async def read(self, bmc: BmcClient) -> Reading:
-        """Return one reading; a property that is missing is NaN, one that is new waits for another plan."""
+    async def read(self, bmc: BmcClient) -> ChassisReading:
+        """Return one reading; a missing property is NaN, a new one waits for the next plan."""
         return self.decode(await bmc.get_bytes(self._uri), time.time(), bmc.host)
 
-    def decode(self, raw: bytes, at: float, host: str = "The BMC") -> Reading:
+    def decode(self, raw: bytes, at: float, host: str = "The BMC") -> ChassisReading:
         """Return the reading in a report's bytes; raises Malformed."""
-        report = report_of(raw, host)
+        report = parse_report(raw, host)
         entries = report.metric_values
         if [entry.metric_property for entry in entries] != self._order:
             entries = [entry for entry in entries if entry.metric_property]
             self._realign([entry.metric_property for entry in entries])
         self._lacked = self._lacked + 1 if self._lacks else 0
-        self.is_outdated = self.is_outdated or self._lacked >= LACKED
+        self.is_outdated = self.is_outdated or self._lacked >= MAX_INCOMPLETE_REPORTS
         values = [NAN] * (len(self.series) + 1)
         for target, entry in zip(self._targets, entries, strict=True):
-            values[target] = as_number(entry.metric_value)
-        # Of the last one nobody knows what it is.
+            values[target] = metric_number(entry.metric_value)
+        # The last value has no known property.
         values.pop()
-        return Reading(at=at, values=tuple(values), measured_at=_moment(report.timestamp))
+        return ChassisReading(at=at, values=tuple(values), measured_at=_parse_timestamp(report.timestamp))
 
     def _realign(self, order: list[str]) -> None:
-        """Find the places of values in an order not seen last time, and expect that order from now on."""
+        """Find the positions of values in a new order, and expect that order from now on."""
         there = set(order)
         nowhere = len(self.series)
         self._order = order
@@ -153,15 +153,15 @@ class ReportPlan(ReadingPlan):
         self.is_outdated = self.is_outdated or not self._position.keys() >= there
 
 
-def _moment(text: str | None) -> float:
+def _parse_timestamp(text: str | None) -> float:
     try:
         return datetime.fromisoformat(text).timestamp() if text else 0.0
     except (ValueError, OverflowError):
         return 0.0
 
 
-def as_number(value: object) -> float:
-    """Return a metric value as a number: link states by their place in LINK_STATUSES, what is no number as NaN."""
+def metric_number(value: object) -> float:
+    """Return a metric value as a number: link states by their index in LINK_STATUSES, NaN if it is not a number."""
     if isinstance(value, str):
         known = LINK_STATUSES.get(value)
         if known is not None:
@@ -176,8 +176,8 @@ def as_number(value: object) -> float:
     return NAN
 
 
-class Source(msgspec.Struct, frozen=True):
-    """One request of a plan without report, and which values it holds: (resource, JSON pointer steps, position)."""
+class ReadingRequest(msgspec.Struct, frozen=True):
+    """One request of a plan without report, and its values: (resource, JSON pointer steps, position)."""
 
     uri: str
     picks: tuple[tuple[str, tuple[str, ...], int], ...]
@@ -186,14 +186,14 @@ class Source(msgspec.Struct, frozen=True):
 class ResourcePlan(ReadingPlan):
     """Readings from single resources or expanded collections."""
 
-    def __init__(self, series: tuple[Series, ...], sources: tuple[Source, ...]) -> None:
+    def __init__(self, series: tuple[ReadingSeries, ...], sources: tuple[ReadingRequest, ...]) -> None:
         self.series = series
         self.sources = sources
-        self.period = max(1.0, math.ceil(len(sources) / REQUESTS_A_SECOND))
+        self.period = max(1.0, math.ceil(len(sources) / MAX_REQUESTS_PER_SECOND))
 
-    async def read(self, bmc: BmcClient) -> Reading:
-        """Return one reading; what a resource refuses to tell is NaN, raises only where none tells anything."""
-        outcomes = await asyncio.gather(*(_resources(bmc, source.uri) for source in self.sources))
+    async def read(self, bmc: BmcClient) -> ChassisReading:
+        """Return one reading; values of a refused resource are NaN, raises only where all are refused."""
+        outcomes = await asyncio.gather(*(_read_resources(bmc, source.uri) for source in self.sources))
         values = [NAN] * len(self.series)
         failures = [outcome for outcome in outcomes if isinstance(outcome, BmcError)]
         if failures and len(failures) == len(outcomes):
@@ -201,12 +201,12 @@ class ResourcePlan(ReadingPlan):
         for source, outcome in zip(self.sources, outcomes, strict=True):
             if not isinstance(outcome, BmcError):
                 for uri, steps, position in source.picks:
-                    values[position] = as_number(_walk(outcome.get(uri), steps))
-        return Reading(at=time.time(), values=tuple(values))
+                    values[position] = metric_number(_follow_pointer(outcome.get(uri), steps))
+        return ChassisReading(at=time.time(), values=tuple(values))
 
 
-async def _resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError:
-    """Return every resource in an answer by its URI, or why there is none; a lost BMC raises."""
+async def _read_resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError:
+    """Return every resource in a response by its URI, or the error; an unreachable BMC raises."""
     try:
         body = (await bmc.get(uri)).body
     except (RequestRefused, ServerFault, Malformed) as error:
@@ -222,12 +222,12 @@ async def _resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError:
             stack.extend(value.values())
         elif isinstance(value, list):
             stack.extend(value)
-    # What was asked for is what came, whatever its own @odata.id claims.
+    # The resource counts as the requested one, whatever its own @odata.id claims.
     found[uri.split("?", 1)[0]] = body
     return found
 
 
-def _walk(value: Any, steps: tuple[str, ...]) -> Any:
+def _follow_pointer(value: Any, steps: tuple[str, ...]) -> Any:
     for step in steps:
         if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
             value = value[int(step)]
@@ -237,35 +237,35 @@ def _walk(value: Any, steps: tuple[str, ...]) -> Any:
 
 
 async def plan_readings(bmc: BmcClient, inventory: Inventory) -> ReadingPlan:
-    """Return how to read a chassis: the report that covers most of it, else its resources. Raises transport errors."""
-    namer = SeriesNamer(inventory)
-    wanted = list(dict.fromkeys(wanted_properties(inventory)))
+    """Return the plan for a chassis: the report that covers most of it, else its resources. Raises transport errors."""
+    namer = SeriesFactory(inventory)
+    wanted = list(dict.fromkeys(expected_properties(inventory)))
     best: list[str] = []
     best_uri = ""
-    for uri in inventory.service.metric_report_uris[:MOST_REPORTS]:
+    for uri in inventory.service.metric_report_uris[:MAX_REPORTS]:
         properties = await _report_properties(bmc, uri)
         if len(set(properties)) > len(set(best)):
             best, best_uri = properties, uri
-    if best and len(set(best) & set(wanted)) >= ENOUGH * len(wanted):
+    if best and len(set(best) & set(wanted)) >= MIN_REPORT_COVERAGE * len(wanted):
         return ReportPlan(best_uri, best, namer)
     return await _plan_resources(bmc, inventory, wanted, namer)
 
 
 async def _report_properties(bmc: BmcClient, uri: str) -> list[str]:
     try:
-        report = report_of(await bmc.get_bytes(uri), bmc.host)
+        report = parse_report(await bmc.get_bytes(uri), bmc.host)
     except (RequestRefused, ServerFault, Malformed):
         return []
     return [entry.metric_property for entry in report.metric_values if entry.metric_property]
 
 
-def wanted_properties(inventory: Inventory) -> Iterator[str]:
-    """Yield the properties that sensors, fans and ports of an inventory promise.
+def expected_properties(inventory: Inventory) -> Iterator[str]:
+    """Yield the properties that sensors, fans and ports of an inventory have.
 
-    A chassis with Sensors or Fans is not read a second time through its older Thermal and Power.
+    A chassis with Sensors or Fans is not read again through its older Thermal and Power.
     """
-    yield from _of_sensors(inventory)
-    yield from _of_fans(inventory)
+    yield from _sensor_properties(inventory)
+    yield from _fan_properties(inventory)
     for port in inventory.ports:
         for name in PORT_PROPERTIES:
             yield f"{port.uri}#/{name}"
@@ -277,16 +277,16 @@ def wanted_properties(inventory: Inventory) -> Iterator[str]:
             yield f"{metrics.uri}#/PCIeErrors/{name}"
 
 
-def _of_sensors(inventory: Inventory) -> Iterator[str]:
+def _sensor_properties(inventory: Inventory) -> Iterator[str]:
     modern = {sensor.chassis_uri for sensor in inventory.sensors if "#" not in sensor.uri}
     for sensor in inventory.sensors:
         if "#" not in sensor.uri:
             yield f"{sensor.uri}#/Reading"
         elif sensor.chassis_uri not in modern:
-            yield f"{sensor.uri}/{OLD_PROPERTIES[sensor.reading_type]}"
+            yield f"{sensor.uri}/{LEGACY_PROPERTIES[sensor.reading_type]}"
 
 
-def _of_fans(inventory: Inventory) -> Iterator[str]:
+def _fan_properties(inventory: Inventory) -> Iterator[str]:
     sensors = {sensor.uri for sensor in inventory.sensors}
     modern = {fan.chassis_uri for fan in inventory.fans if "#" not in fan.uri}
     for fan in inventory.fans:
@@ -299,27 +299,29 @@ def _of_fans(inventory: Inventory) -> Iterator[str]:
                 yield f"{fan.uri}#/SpeedPercent/SpeedRPM"
 
 
-async def _plan_resources(bmc: BmcClient, inventory: Inventory, wanted: list[str], namer: SeriesNamer) -> ResourcePlan:
-    """Return a plan of as few requests as the service allows: what $expand brings is not asked for singly."""
+async def _plan_resources(
+    bmc: BmcClient, inventory: Inventory, wanted: list[str], namer: SeriesFactory
+) -> ResourcePlan:
+    """Return a plan of as few requests as the service allows: expanded resources are not requested individually."""
     series = tuple(namer.series(name) for name in wanted)
     picks: dict[str, list[tuple[str, tuple[str, ...], int]]] = defaultdict(list)
     for position, name in enumerate(wanted):
         uri, _, pointer = name.partition("#/")
         picks[uri].append((uri, tuple(pointer.split("/")), position))
-    sources: list[Source] = []
+    sources: list[ReadingRequest] = []
     if inventory.service.expand:
         for query in await _expansions(bmc, inventory, picks):
             sources.append(query)
             for uri, _, _ in query.picks:
                 picks.pop(uri, None)
-    sources += [Source(uri, tuple(wanted_there)) for uri, wanted_there in picks.items()]
+    sources += [ReadingRequest(uri, tuple(wanted_there)) for uri, wanted_there in picks.items()]
     return ResourcePlan(series, tuple(sources))
 
 
 async def _expansions(
     bmc: BmcClient, inventory: Inventory, picks: Mapping[str, list[tuple[str, tuple[str, ...], int]]]
-) -> list[Source]:
-    """Return the expanded collections that really bring at least two wanted resources; a first failure ends it."""
+) -> list[ReadingRequest]:
+    """Return the expanded collections that contain at least two needed resources; the first failure ends it."""
     collections = dict.fromkeys(
         uri.rpartition("/")[0]
         for uri in (
@@ -328,22 +330,22 @@ async def _expansions(
             *(fan.uri for fan in inventory.fans if "#" not in fan.uri),
         )
     )
-    found: list[Source] = []
+    found: list[ReadingRequest] = []
     for collection in collections:
         for levels in (2, 1):
             query = f"{collection}?$expand=.($levels={levels})"
-            resources = await _resources(bmc, query)
+            resources = await _read_resources(bmc, query)
             if not isinstance(resources, BmcError):
                 break
         else:
             return found
-        # A resource brought in part only is read singly instead.
+        # A partially expanded resource is read individually instead.
         brought = [uri for uri, wanted in picks.items() if uri in resources and not _is_partial(resources[uri], wanted)]
         if len(brought) > 1:
-            found.append(Source(query, tuple(pick for uri in brought for pick in picks[uri])))
+            found.append(ReadingRequest(query, tuple(pick for uri in brought for pick in picks[uri])))
     return found
 
 
 def _is_partial(resource: Any, wanted: list[tuple[str, tuple[str, ...], int]]) -> bool:
-    """Tell whether an expanded resource lacks some property altogether that the walk had found."""
+    """Return whether an expanded resource lacks a property that the walk had found."""
     return any(not isinstance(resource, Mapping) or steps[0] not in resource for _, steps, _ in wanted)

@@ -1,23 +1,32 @@
-"""Which device, function, endpoint and port belong together: services say it in many ways, all of them are read."""
+"""Relations of devices, functions, endpoints and ports: services link them in many ways, all of which are followed."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from fabric.bmc.crawl import Found
-from fabric.bmc.values import link, links, natural, objects, text
+from core.text import natural_key
+from fabric.bmc.crawl import CrawledResource
+from fabric.bmc.values import link, links, objects, text
 
-# What a resource block says it has, and where each of these may name a resource of a PCIe device in its turn.
+# The links of a resource block, and where each target may link to a resource of a PCIe device in turn.
 BLOCK_PARTS = ("Processors", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage", "SimpleStorage", "Memory")
-# Kinds that a PCIe device shows itself as.
-FACES = ("Processor", "Drive", "NetworkAdapter", "Storage", "StorageController", "FabricAdapter", "GraphicsController")
+# Kinds of resources that represent a PCIe device.
+DEVICE_PART_TYPES = (
+    "Processor",
+    "Drive",
+    "NetworkAdapter",
+    "Storage",
+    "StorageController",
+    "FabricAdapter",
+    "GraphicsController",
+)
 
 
-class Relations:
-    """Links between what a walk found, followed in both directions."""
+class ResourceRelations:
+    """Links between the resources of a walk, followed in both directions."""
 
-    def __init__(self, found: Mapping[str, Found]) -> None:
+    def __init__(self, found: Mapping[str, CrawledResource]) -> None:
         self._found = found
         self._device_of: dict[str, str] = {}
         self._functions: dict[str, set[str]] = defaultdict(set)
@@ -32,9 +41,9 @@ class Relations:
         self._blocks_of: dict[str, set[str]] = defaultdict(set)  # by device
         self._devices_in: dict[str, set[str]] = defaultdict(set)  # by block
         for each in found.values():
-            self._learn_device(each)
+            self._add_device_links(each)
         for each in found.values():
-            self._learn_fabric(each)
+            self._add_fabric_links(each)
         for endpoint, ports in self._ports_of_endpoint.items():
             for port in ports:
                 self._endpoints_at[port].add(endpoint)
@@ -47,19 +56,19 @@ class Relations:
             for device in devices:
                 self._prefer_switch_port(device, port)
 
-    def _learn_device(self, each: Found) -> None:
+    def _add_device_links(self, each: CrawledResource) -> None:
         body = each.body
         if each.kind == "PCIeDevice":
             self._device_of[each.uri] = each.uri
             for uri in links(body, "Links", "PCIeFunctions"):
-                self._join(uri, each.uri)
+                self._assign_to_device(uri, each.uri)
             for face in ("Processors", "Drives", "NetworkAdapters", "StorageControllers"):
                 for uri in links(body, "Links", face):
-                    self._join(uri, each.uri)
+                    self._assign_to_device(uri, each.uri)
         elif each.kind == "PCIeFunction":
             device = link(body, "Links", "PCIeDevice") or self._above(each.uri, "PCIeDevice")
             if device:
-                self._join(each.uri, device)
+                self._assign_to_device(each.uri, device)
                 for face in (
                     "Processor",
                     "Processors",
@@ -69,12 +78,12 @@ class Relations:
                     "EthernetInterfaces",
                 ):
                     for uri in links(body, "Links", face):
-                        self._join(uri, device)
-        elif each.kind in FACES:
+                        self._assign_to_device(uri, device)
+        elif each.kind in DEVICE_PART_TYPES:
             for uri in self._devices_named_by(each):
-                self._join(each.uri, uri)
+                self._assign_to_device(each.uri, uri)
 
-    def _devices_named_by(self, each: Found) -> Iterable[str]:
+    def _devices_named_by(self, each: CrawledResource) -> Iterable[str]:
         body = each.body
         yield from links(body, "Links", "PCIeDevice")
         yield from links(body, "Links", "PCIeDevices")
@@ -83,8 +92,8 @@ class Relations:
         for controller in (*objects(body, "Controllers"), *objects(body, "StorageControllers")):
             yield from links(controller, "Links", "PCIeDevices")
 
-    def _join(self, uri: str, device: str) -> None:
-        """Take a function or face as a device's, unless another device said so first."""
+    def _assign_to_device(self, uri: str, device: str) -> None:
+        """Assign a function or representation to a device, unless another device has claimed it."""
         if not device or not self.is_kind(device, "PCIeDevice"):
             return
         self._device_of.setdefault(uri, device)
@@ -93,28 +102,28 @@ class Relations:
             return
         (self._functions if found.kind == "PCIeFunction" else self._faces)[device].add(uri)
 
-    def _learn_fabric(self, each: Found) -> None:
+    def _add_fabric_links(self, each: CrawledResource) -> None:
         if each.kind == "Endpoint":
-            self._learn_endpoint(each)
+            self._add_endpoint_links(each)
         elif each.kind == "Zone":
             for endpoint in zone_endpoints(each):
                 self._zones_of[endpoint].add(each.uri)
         elif each.kind == "Port":
-            self._learn_port(each)
+            self._add_port_links(each)
         elif each.kind == "ResourceBlock":
-            self._learn_block(each)
+            self._add_block_links(each)
         device = self._device_of.get(each.uri)
         if device:
             self._endpoints_of[device].update(links(each.body, "Links", "Endpoints"))
 
-    def _learn_endpoint(self, each: Found) -> None:
+    def _add_endpoint_links(self, each: CrawledResource) -> None:
         self._ports_of_endpoint[each.uri].update(links(each.body, "Links", "ConnectedPorts"))
         self._ports_of_endpoint[each.uri].update(links(each.body, "Links", "Ports"))
         self._zones_of[each.uri].update(links(each.body, "Links", "Zones"))
         for entity in objects(each.body, "ConnectedEntities"):
-            self._meet(each.uri, link(entity, "EntityLink"))
+            self._assign_endpoint(each.uri, link(entity, "EntityLink"))
 
-    def _learn_port(self, each: Found) -> None:
+    def _add_port_links(self, each: CrawledResource) -> None:
         for endpoint in links(each.body, "Links", "AssociatedEndpoints"):
             self._ports_of_endpoint[endpoint].add(each.uri)
         metrics = link(each.body, "Metrics")
@@ -126,8 +135,8 @@ class Relations:
             if self.is_kind(device, "PCIeDevice"):
                 self._devices_at[each.uri].add(device)
 
-    def _learn_block(self, each: Found) -> None:
-        """Take a block as that of the devices whose processors, drives or adapters it has."""
+    def _add_block_links(self, each: CrawledResource) -> None:
+        """Assign a block to the devices whose processors, drives or adapters it has."""
         for name in BLOCK_PARTS:
             for part in links(each.body, name):
                 uris = [part]
@@ -139,8 +148,8 @@ class Relations:
                     self._blocks_of[device].add(each.uri)
                     self._devices_in[each.uri].add(device)
 
-    def _meet(self, endpoint: str, entity: str) -> None:
-        """Take an endpoint as that of the device its entity is, or is a part of."""
+    def _assign_endpoint(self, endpoint: str, entity: str) -> None:
+        """Assign an endpoint to the device that its entity is, or is a part of."""
         device = self._device_of.get(entity)
         above = entity
         while not device and above.count("/") > 3:
@@ -166,27 +175,27 @@ class Relations:
         return ""
 
     def is_kind(self, uri: str, kind: str) -> bool:
-        """Tell whether a resource was found and is of a kind."""
+        """Return whether a resource was found and is of a kind."""
         return uri in self._found and self._found[uri].kind == kind
 
     def device_of(self, uri: str) -> str:
         """Return the device that a function, processor, drive or adapter belongs to, or ''."""
         return self._device_of.get(uri, "")
 
-    def functions_of(self, device: str) -> list[Found]:
+    def functions_of(self, device: str) -> list[CrawledResource]:
         """Return a device's functions in order."""
-        return [self._found[uri] for uri in sorted(self._functions[device], key=natural)]
+        return [self._found[uri] for uri in sorted(self._functions[device], key=natural_key)]
 
-    def of_device(self, device: str, kind: str) -> list[Found]:
-        """Return what a device shows itself as: its processors, drives or adapters."""
-        return [self._found[uri] for uri in sorted(self._faces[device], key=natural) if self.is_kind(uri, kind)]
+    def of_device(self, device: str, kind: str) -> list[CrawledResource]:
+        """Return the representations of a device: its processors, drives or adapters."""
+        return [self._found[uri] for uri in sorted(self._faces[device], key=natural_key) if self.is_kind(uri, kind)]
 
     def endpoints_of(self, device: str) -> tuple[str, ...]:
         """Return the endpoints of a device."""
-        return tuple(sorted(self._endpoints_of[device], key=natural))
+        return tuple(sorted(self._endpoints_of[device], key=natural_key))
 
     def port_of(self, device: str) -> str:
-        """Return the switch port a device hangs on, or ''."""
+        """Return the switch port that a device is connected to, or ''."""
         return self._port_of.get(device, "")
 
     def port_labelled(self, label: str) -> str:
@@ -196,35 +205,35 @@ class Relations:
 
     def endpoints_at(self, port: str) -> tuple[str, ...]:
         """Return the endpoints reached through a port."""
-        return tuple(sorted(self._endpoints_at[port], key=natural))
+        return tuple(sorted(self._endpoints_at[port], key=natural_key))
 
     def devices_at(self, port: str) -> tuple[str, ...]:
-        """Return the devices that hang on a port."""
-        return tuple(sorted(self._devices_at[port], key=natural))
+        """Return the devices connected to a port."""
+        return tuple(sorted(self._devices_at[port], key=natural_key))
 
     def ports_of_endpoint(self, endpoint: str) -> tuple[str, ...]:
         """Return the ports an endpoint is reached through."""
-        return tuple(sorted(self._ports_of_endpoint[endpoint], key=natural))
+        return tuple(sorted(self._ports_of_endpoint[endpoint], key=natural_key))
 
     def zones_of(self, endpoint: str) -> tuple[str, ...]:
-        """Return the zones that hold an endpoint, as it or they say."""
-        return tuple(sorted(self._zones_of[endpoint], key=natural))
+        """Return the zones of an endpoint, by its own or their links."""
+        return tuple(sorted(self._zones_of[endpoint], key=natural_key))
 
     def block_of(self, device: str) -> str:
         """Return the resource block that a device is in, or ''."""
-        return next(iter(sorted(self._blocks_of[device], key=natural)), "")
+        return next(iter(sorted(self._blocks_of[device], key=natural_key)), "")
 
     def devices_in(self, block: str) -> tuple[str, ...]:
         """Return the devices in a resource block."""
-        return tuple(sorted(self._devices_in[block], key=natural))
+        return tuple(sorted(self._devices_in[block], key=natural_key))
 
     def port_of_metrics(self, metrics: str) -> str:
-        """Return the port whose counters these are, or ''."""
+        """Return the port of these counters, or ''."""
         parent = metrics.rpartition("/")[0]
         return self._metrics_port.get(metrics) or (parent if self.is_kind(parent, "Port") else "")
 
     def gpus_below(self, system: str) -> int:
-        """Count the GPUs of a system that are no device of the fabric."""
+        """Count the GPUs of a system that are not devices of the fabric."""
         return sum(
             each.kind == "Processor"
             and each.uri.startswith(system + "/")
@@ -234,6 +243,6 @@ class Relations:
         )
 
 
-def zone_endpoints(zone: Found) -> tuple[str, ...]:
+def zone_endpoints(zone: CrawledResource) -> tuple[str, ...]:
     """Return a zone's endpoints; older services list them outside Links."""
     return links(zone.body, "Links", "Endpoints") or links(zone.body, "Endpoints")

@@ -1,12 +1,60 @@
-"""What a property of a reading measures, and which object of the inventory it belongs to."""
+"""The quantity of each property of a reading, and the object of the inventory that it belongs to."""
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
-from fabric.bmc.types import Fan, Inventory, Quantity, Sensor, Series
+import msgspec
 
-# The last step of a property's JSON pointer, where that alone tells the quantity.
+from fabric.bmc.types import Inventory, RedfishFan, RedfishSensor
+
+
+class Quantity(StrEnum):
+    """The quantity of a series; the value names the unit it is stored in."""
+
+    TEMPERATURE = "temperature_celsius"
+    FAN_RPM = "fan_rpm"
+    FAN_PERCENT = "fan_percent"
+    POWER = "power_watts"
+    ENERGY = "energy_kilowatt_hours"
+    VOLTAGE = "voltage_volts"
+    CURRENT = "current_amperes"
+    RX_BYTES = "rx_bytes"  # counters, as the port sees them
+    TX_BYTES = "tx_bytes"
+    LINK_STATUS = "link_status"  # LINK_STATUSES gives the numbers
+    LINK_WIDTH = "link_width_lanes"
+    LINK_SPEED = "link_speed_gbps"
+    ERRORS = "errors"  # a PCIeErrors counter; Series.detail names which
+    UTILISATION = "utilisation_percent"
+    OTHER = "other"
+
+
+LINK_STATUSES: dict[str, float] = {"NoLink": 0.0, "LinkDown": 1.0, "Starting": 2.0, "Training": 3.0, "LinkUp": 4.0}
+
+
+class ReadingSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of a chassis: its source, its quantity, and its inventory object."""
+
+    property: str  # resource URI + '#/' + JSON pointer: its identity
+    owner_uri: str  # uri of the port, device, sensor, fan, drawer or chassis it describes
+    quantity: Quantity
+    unit: str = ""
+    detail: str = ""  # for ERRORS: the PCIeErrors property; for OTHER: the property's name
+    # Conversion to its unit: `factor` times the BMC's value, plus `zero`.
+    factor: float = 1.0
+    zero: float = 0.0
+
+
+class ChassisReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One poll, as the BMC reports it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
+
+    at: float  # Unix time at which the answer arrived, s
+    values: tuple[float, ...]
+    measured_at: float = 0.0  # when the BMC took the values, by its own clock, s; 0 if unreported
+
+
+# The last step of a property's JSON pointer, where that alone determines the quantity.
 BY_PROPERTY = {
     "RXBytes": (Quantity.RX_BYTES, "B"),
     "TXBytes": (Quantity.TX_BYTES, "B"),
@@ -42,8 +90,8 @@ BY_READING_TYPE = {
 }
 
 
-class SeriesNamer:
-    """Turns a property (resource URI + '#/' + JSON pointer) into a Series, by what an inventory knows."""
+class SeriesFactory:
+    """Turns a property (resource URI + '#/' + JSON pointer) into a series, using an inventory."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._sensors = {sensor.uri: sensor for sensor in inventory.sensors}
@@ -56,8 +104,8 @@ class SeriesNamer:
             for uri in (*device.processor_uris, *device.function_uris):
                 self._device_of[uri] = device.uri
 
-    def series(self, name: str) -> Series:
-        """Return the series of a property; what it measures is OTHER where nothing tells."""
+    def series(self, name: str) -> ReadingSeries:
+        """Return the series of a property; its quantity is OTHER if it is unknown."""
         uri, _, pointer = name.partition("#")
         uri = uri.rstrip("/")
         steps = [step for step in pointer.split("/") if step]
@@ -66,14 +114,14 @@ class SeriesNamer:
         if sensor is not None and last.startswith("Reading"):
             return self._of_sensor(name, sensor)
         if "PCIeErrors" in steps:
-            return Series(property=name, owner_uri=self._owner(uri), quantity=Quantity.ERRORS, detail=last)
-        # Objects such as SpeedPercent and PowerWatts hold their number one step further down.
+            return ReadingSeries(property=name, owner_uri=self._owner(uri), quantity=Quantity.ERRORS, detail=last)
+        # Objects such as SpeedPercent and PowerWatts have their number one level further down.
         known = BY_PROPERTY.get(last) or (BY_PROPERTY.get(steps[-2]) if last == "Reading" and len(steps) > 1 else None)
         quantity, unit = known or (Quantity.OTHER, "")
         fan = self._fans.get(f"{uri}#/" + "/".join(steps[:-1]))
         if fan is not None and last == "Reading":
             quantity, unit = _fan_unit(fan)
-        return Series(
+        return ReadingSeries(
             property=name,
             owner_uri=fan.uri if fan is not None else self._owner(uri),
             quantity=quantity,
@@ -81,14 +129,14 @@ class SeriesNamer:
             detail=last if quantity is Quantity.OTHER else "",
         )
 
-    def _of_sensor(self, name: str, sensor: Sensor) -> Series:
+    def _of_sensor(self, name: str, sensor: RedfishSensor) -> ReadingSeries:
         fan = self._fan_of_sensor.get(sensor.uri)
         quantity = BY_UNIT.get(sensor.units.lower()) or BY_READING_TYPE.get(sensor.reading_type, Quantity.OTHER)
         if quantity is Quantity.OTHER and sensor.units == "%" and (fan or sensor.physical_context == "Fan"):
             quantity = Quantity.FAN_PERCENT
         devices = {self._device_of[uri] for uri in sensor.related_uris if uri in self._device_of}
         owner = fan.uri if fan else devices.pop() if len(devices) == 1 else sensor.uri
-        return Series(
+        return ReadingSeries(
             property=name,
             owner_uri=owner,
             quantity=quantity,
@@ -99,7 +147,7 @@ class SeriesNamer:
         )
 
     def _owner(self, uri: str) -> str:
-        """Return the inventory object a resource belongs to: the nearest one above it that is known."""
+        """Return the inventory object of a resource: the nearest known one above it."""
         above = uri
         while above.count("/") > 3:
             known = self._port_of_metrics.get(above) or self._device_of.get(above)
@@ -111,11 +159,11 @@ class SeriesNamer:
         return uri.removesuffix("/EnvironmentMetrics")
 
 
-def _fan_unit(fan: Fan) -> tuple[Quantity, str]:
+def _fan_unit(fan: RedfishFan) -> tuple[Quantity, str]:
     return (Quantity.FAN_PERCENT, "%") if fan.speed_percent is not None else (Quantity.FAN_RPM, "{rev}/min")
 
 
-def counter_words(name: str) -> str:
+def counter_label(name: str) -> str:
     """Return a property's name in words: 'CorrectableErrorCount' as 'Correctable error count'."""
     words = re.findall(r"[A-Z]+(?![a-z])\d*|[A-Z][a-z\d]*|[a-z\d]+", name)
     return " ".join(word if not place or word.isupper() else word.lower() for place, word in enumerate(words))

@@ -1,4 +1,4 @@
-"""Zones and links as they stand, read with as few requests as a service allows: what proof is made of."""
+"""Snapshots of zones and links, read with as few requests as a service allows, for the proof of an operation."""
 
 from __future__ import annotations
 
@@ -9,88 +9,117 @@ from collections.abc import Iterable
 import msgspec
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import link_of, members_of
-from fabric.bmc.crawl import distinct, expand_query, is_whole
+from fabric.bmc.composition import port_link, zone_members
+from fabric.bmc.crawl import are_distinct_members, expand_query, is_embedded
 from fabric.bmc.discovery import read_zone_body
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
-from fabric.bmc.types import Dialect
-from fabric.bmc.values import Body, inner, plain_uri
+from fabric.bmc.types import Dialect, RedfishSystem
+from fabric.bmc.values import JsonObject, normalize_uri, text, value_at
 
 # Status, width and active width in lanes, speed in Gb/s: what a tenant would notice of a change.
-LinkFacts = tuple[str, int | None, int | None, float | None]
+LinkState = tuple[str, int | None, int | None, float | None]
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Members of each zone (or system, in RESOURCE_BLOCKS), sorted, and the facts of each port's link.
+class CompositionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Members of each zone (or system, in RESOURCE_BLOCKS), sorted, and the state of each port's link.
 
-    What the BMC no longer has (404, 410) has no entry. Two snapshots of the same unchanged things are equal, and so
-    are their JSON.
+    Resources that the BMC no longer has (404, 410) have no entry. Two snapshots of the same unchanged state are equal,
+    and so are their JSON.
     """
 
     zones: dict[str, tuple[str, ...]]
-    links: dict[str, LinkFacts]
+    links: dict[str, LinkState]
 
 
 async def read_snapshot(
     bmc: BmcClient, *, zone_uris: Iterable[str], port_uris: Iterable[str], dialect: Dialect
-) -> Snapshot:
-    """Return the zones and links named, as they stand.
+) -> CompositionSnapshot:
+    """Return the present state of the named zones and links.
 
-    With $expand it takes one request a collection (Zones, and Ports of each switch; Systems in RESOURCE_BLOCKS),
-    without it one a zone and one a port: 3 in place of 24 for a Falcon of four host ports. Raises BmcError where
-    anything of it cannot be read: half a snapshot proves nothing.
+    With $expand it takes one request per collection (Zones, and Ports of each switch; Systems in RESOURCE_BLOCKS),
+    without it one per zone and port: 3 in place of 24 for a Falcon of four host ports. Raises BmcError where any of
+    them cannot be read: half a snapshot proves nothing.
     """
-    zones = sorted({plain_uri(uri) for uri in zone_uris})
-    ports = sorted({plain_uri(uri) for uri in port_uris})
+    zones = sorted({normalize_uri(uri) for uri in zone_uris})
+    ports = sorted({normalize_uri(uri) for uri in port_uris})
     if not bmc.root:
         await bmc.service_root()
-    bodies = await _read(bmc, [*zones, *ports])
-    return Snapshot(
+    bodies = await _read_resources(bmc, [*zones, *ports])
+    return CompositionSnapshot(
         zones={
-            uri: tuple(sorted(members_of(read_zone_body(uri, bodies[uri], ""), dialect)))
+            uri: tuple(sorted(zone_members(read_zone_body(uri, bodies[uri], ""), dialect)))
             for uri in zones
             if uri in bodies
         },
-        links={uri: _facts(uri, bodies[uri]) for uri in ports if uri in bodies},
+        links={uri: _link_state(uri, bodies[uri]) for uri in ports if uri in bodies},
     )
 
 
-def _facts(uri: str, body: Body) -> LinkFacts:
-    link = link_of(uri, body)
+def _link_state(uri: str, body: JsonObject) -> LinkState:
+    link = port_link(uri, body)
     return link.status, link.width, link.active_width, link.speed_gbps
 
 
-async def _read(bmc: BmcClient, uris: list[str]) -> dict[str, Body]:
+async def _read_resources(bmc: BmcClient, uris: list[str]) -> dict[str, JsonObject]:
     """Return the bodies of resources, whole collections at a time where that saves requests."""
     query = expand_query(bmc.root)
     by_collection: dict[str, list[str]] = defaultdict(list)
     for uri in uris:
         by_collection[uri.rpartition("/")[0]].append(uri)
     together = [collection for collection, members in by_collection.items() if query and len(members) > 1]
-    found: dict[str, Body] = {}
-    for answered in await asyncio.gather(*(_members(bmc, f"{collection}?{query}") for collection in together)):
+    found: dict[str, JsonObject] = {}
+    for answered in await asyncio.gather(*(_read_members(bmc, f"{collection}?{query}") for collection in together)):
         found.update(answered)
     left = [uri for uri in uris if uri not in found]
-    bodies = await asyncio.gather(*(_body(bmc, uri) for uri in left))
+    bodies = await asyncio.gather(*(_read_resource(bmc, uri) for uri in left))
     return found | {uri: body for uri, body in zip(left, bodies, strict=True) if body is not None}
 
 
-async def _members(bmc: BmcClient, uri: str) -> dict[str, Body]:
-    """Return the members of an expanded collection, {} where it is not what it should be: then each is asked for."""
+async def _read_members(bmc: BmcClient, uri: str) -> dict[str, JsonObject]:
+    """Return the members of an expanded collection, {} if it is malformed: then each is requested."""
     try:
         body = (await bmc.get(uri)).body
     except (RequestRefused, ServerFault, Malformed):
         return {}
-    members = inner(body, "Members")
-    if not isinstance(members, list) or not distinct(plain_uri(uri.partition("?")[0]), members):
+    members = value_at(body, "Members")
+    if not isinstance(members, list) or not are_distinct_members(normalize_uri(uri.partition("?")[0]), members):
         return {}
-    return {plain_uri(member["@odata.id"]): member for member in members if is_whole(member)}
+    return {normalize_uri(member["@odata.id"]): member for member in members if is_embedded(member)}
 
 
-async def _body(bmc: BmcClient, uri: str) -> Body | None:
+async def _read_resource(bmc: BmcClient, uri: str) -> JsonObject | None:
     try:
         return (await bmc.get(uri)).body
     except BmcError as error:
         if error.answered in {404, 410}:
             return None
         raise
+
+
+async def read_cabled_host(bmc: BmcClient, endpoint_uri: str) -> RedfishSystem | None:
+    """Return the host behind an initiator's endpoint, None where no cable leads to one.
+
+    Of the system only its identity is read: URI, name, manufacturer, serial number and UUID. Raises BmcError where it
+    cannot be read.
+    """
+    body = (await bmc.get(endpoint_uri)).body
+    entities = value_at(body, "ConnectedEntities")
+    for entity in entities if isinstance(entities, list) else []:
+        uri = text(entity, "EntityLink", "@odata.id") if isinstance(entity, dict) else ""
+        if not uri or text(entity, "EntityRole") == "Target":
+            continue
+        try:
+            system = (await bmc.get(uri)).body
+        except BmcError as error:
+            if error.answered in {404, 410}:
+                continue
+            raise
+        return RedfishSystem(
+            uri=normalize_uri(uri),
+            name=text(system, "Name"),
+            host_name=text(system, "HostName"),
+            manufacturer=text(system, "Manufacturer"),
+            serial_number=text(system, "SerialNumber"),
+            uuid=text(system, "UUID"),
+        )
+    return None

@@ -1,13 +1,19 @@
-"""One HTTP exchange with a BMC: origin, TLS, time-outs, size, redirects. Knows nothing of sessions or resources."""
+"""One HTTP exchange with a BMC: origin, TLS trust, timeouts, size, redirects, and error messages."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakValueDictionary
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from fabric.bmc.errors import (
@@ -20,18 +26,17 @@ from fabric.bmc.errors import (
     Unreachable,
     WrongAddress,
 )
-from fabric.bmc.tls import client_tls, format_fingerprint, read_fingerprint
-from fabric.bmc.types import Trust
+from fabric.bmc.types import CertificateTrust
 
-AT_A_TIME = 4
-LARGEST_ANSWER = 32 * 2**20
-REDIRECTS = 5
+MAX_CONNECTIONS = 4
+MAX_RESPONSE_BYTES = 32 * 2**20
+MAX_REDIRECTS = 5
 CONNECT_SECONDS = 5.0
 USER_AGENT = "FalconWeb"
 
 
-class RawAnswer:
-    """Status, headers and the bytes of one answer."""
+class RawResponse:
+    """Status, headers and body of one response."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -42,27 +47,27 @@ class RawAnswer:
 
 
 def parse_origin(url: str) -> URL:
-    """Return scheme, host and port of what a person typed; a path is dropped. Raises WrongAddress."""
+    """Return scheme, host and port of a typed address; a path is dropped. Raises WrongAddress."""
     try:
         parsed = URL(url.strip())
         good = parsed.scheme in {"http", "https"} and bool(parsed.host) and parsed.port is not None
     except ValueError:
         good, parsed = False, URL()
     if not good:
-        raise WrongAddress("The address is no URL such as https://10.0.0.5 or https://bmc.example:8443.")
+        raise WrongAddress("The address is not a URL such as https://10.0.0.5 or https://bmc.example:8443.")
     if parsed.user or parsed.password:
         raise WrongAddress("The address carries a user or password; these are given apart from it.")
     return parsed.origin()
 
 
 class Transport:
-    """A pool of at most four connections to one origin, over which at most four requests run at a time.
+    """A pool of at most four connections to one origin, over which at most four requests run concurrently.
 
-    A redirect is followed only within the origin, proxies and cookies of the environment play no part, and an answer
-    larger than `LARGEST_ANSWER` bytes (after decompression) is refused.
+    A redirect is followed only within the origin, proxies and cookies of the environment are ignored, and a response
+    larger than `MAX_RESPONSE_BYTES` bytes (after decompression) is refused.
     """
 
-    def __init__(self, url: str, trust: Trust, *, timeout: float) -> None:
+    def __init__(self, url: str, trust: CertificateTrust, *, timeout: float) -> None:
         self.origin = parse_origin(url)
         self.host = self.origin.host or ""
         self._trust = trust
@@ -71,10 +76,10 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
 
     def open(self) -> None:
-        """Make the pool; to be called on the loop that will use it."""
+        """Create the pool; to be called on the loop that will use it."""
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=AT_A_TIME, ssl=self._tls, ttl_dns_cache=60),
+                connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls, ttl_dns_cache=60),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": USER_AGENT, "OData-Version": "4.0", "Accept": "application/json"},
                 trust_env=False,
@@ -88,12 +93,12 @@ class Transport:
             self._session = None
 
     def locate(self, uri: str, *, base: URL | None = None) -> URL:
-        """Return the absolute URL of a link; raises ForeignLink if it leaves the origin, Malformed if it is none."""
+        """Return the absolute URL of a link; raises ForeignLink if it leaves the origin, Malformed if it is invalid."""
         try:
             target = (base or self.origin / "").join(URL(uri.split("#", 1)[0]))
             inside = target.origin() == self.origin
         except ValueError as error:
-            raise Malformed(f"{self.host} has a link that is no URI.") from error
+            raise Malformed(f"{self.host} has a link that is not a URI.") from error
         if not inside:
             raise ForeignLink(f"{self.host} has a link to another address ({target.host}); it was not followed.")
         return target
@@ -106,10 +111,10 @@ class Transport:
         headers: Mapping[str, str],
         content: bytes | None = None,
         timeout: float | None = None,
-    ) -> RawAnswer:
-        """Send one request and return the whole answer, whatever its status. Raises the transport errors of BmcError.
+    ) -> RawResponse:
+        """Send one request and return the whole response, whatever its status. Raises the transport errors of BmcError.
 
-        A GET is sent once more if a kept-alive connection turns out to be gone; a write is never repeated.
+        A GET is sent once more if a kept-alive connection turns out to be closed; a write is never repeated.
         """
         url = self.locate(uri)
         attempts = 2 if method in {"GET", "HEAD"} else 1
@@ -128,8 +133,8 @@ class Transport:
 
     async def _follow(
         self, method: str, url: URL, headers: Mapping[str, str], content: bytes | None, limit: aiohttp.ClientTimeout
-    ) -> RawAnswer:
-        for _hop in range(REDIRECTS + 1):
+    ) -> RawResponse:
+        for _hop in range(MAX_REDIRECTS + 1):
             async with self._pool.request(
                 method, url, headers=headers, data=content, timeout=limit, allow_redirects=False
             ) as response:
@@ -137,7 +142,7 @@ class Transport:
                 if response.status in {301, 302, 303, 307, 308} and where and method in {"GET", "HEAD"}:
                     url = self.locate(where, base=url)
                     continue
-                return RawAnswer(response.status, response.headers, await self._read(response))
+                return RawResponse(response.status, response.headers, await self._read(response))
         raise Malformed(f"{self.host} redirects in a circle.")
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -145,9 +150,9 @@ class Transport:
         size = 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
-            if size > LARGEST_ANSWER:
+            if size > MAX_RESPONSE_BYTES:
                 raise Malformed(
-                    f"{self.host} sent an answer larger than {LARGEST_ANSWER >> 20} MB; it was not read on."
+                    f"{self.host} sent an answer larger than {MAX_RESPONSE_BYTES >> 20} MB; reading was aborted."
                 )
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -156,7 +161,7 @@ class Transport:
     async def stream(
         self, uri: str, *, headers: Mapping[str, str], silence: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open an answer that does not end; raises TimedOut after `silence` seconds (s) without a byte."""
+        """Open a response that does not end; raises TimedOut after `silence` seconds (s) without a byte."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         try:
             async with self._pool.get(
@@ -173,7 +178,7 @@ class Transport:
         return self._session
 
     async def _explain(self, error: Exception) -> BmcError:
-        """Say in one sentence which thing is wrong."""
+        """Return the error for an exception, with one sentence on its cause."""
         if isinstance(error, aiohttp.ServerFingerprintMismatch):
             expected, found = format_fingerprint(error.expected), format_fingerprint(error.got)
             return CertificateRejected(
@@ -190,12 +195,12 @@ class Transport:
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return Unreachable(f"The name {self.host} is not known.")
         if isinstance(error, aiohttp.ClientConnectorError):
-            # The event loop's own words for it repeat the address.
+            # The event loop's message repeats the address.
             reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
             return Unreachable(f"{self.host} does not answer at port {self.origin.port}: {reason}.")
         if isinstance(error, aiohttp.ClientResponseError):
-            return NotRedfish(f"{self.host} answers at port {self.origin.port} with something that is no HTTP.")
-        tls = " If it speaks TLS, take https://." if self.origin.scheme == "http" else ""
+            return NotRedfish(f"{self.host} answers at port {self.origin.port} with something that is not HTTP.")
+        tls = " If it uses TLS, use https://." if self.origin.scheme == "http" else ""
         return Unreachable(f"{self.host} broke the connection before its answer was complete.{tls}")
 
     async def _untrusted(self, reason: Exception) -> CertificateRejected:
@@ -209,3 +214,117 @@ class Transport:
         return CertificateRejected(
             f"The certificate of {self.host} is not trusted by {whose}: {detail}.{shown}", found=found
         )
+
+
+# A context holds all CAs of the system, 1.5 MB: clients with the same trust share one while any of them exists.
+_contexts: WeakValueDictionary[str, ssl.SSLContext] = WeakValueDictionary()
+
+
+def parse_fingerprint(text: str) -> bytes:
+    """Return the 32 bytes of a SHA-256 fingerprint in hex, colons, spaces and a 'sha256:' prefix allowed.
+
+    Raises WrongAddress for anything else, so that a typing mistake never weakens the check.
+    """
+    digits = re.sub(r"[\s:-]", "", re.sub(r"^\s*sha-?256\s*[:=/]?", "", text, flags=re.IGNORECASE))
+    if not re.fullmatch(r"[0-9A-Fa-f]{64}", digits):
+        raise WrongAddress("The fingerprint is not a SHA-256 fingerprint: 64 hexadecimal digits are needed.")
+    return bytes.fromhex(digits)
+
+
+def format_fingerprint(digest: bytes) -> str:
+    """Return a digest in the form for comparison: upper-case hex pairs with colons."""
+    return digest.hex(":").upper()
+
+
+def client_tls(trust: CertificateTrust) -> ssl.SSLContext | aiohttp.Fingerprint:
+    """Return aiohttp's `ssl` argument for this trust.
+
+    A pin replaces chain and host name checks: it names one certificate exactly. A CA replaces the system's. The
+    environment (REQUESTS_CA_BUNDLE, SSL_CERT_FILE of other tools) is ignored where a CA or pin is given.
+    """
+    if trust.fingerprint:
+        return aiohttp.Fingerprint(parse_fingerprint(trust.fingerprint))
+    context = _contexts.get(trust.ca_pem)
+    if context is None:
+        try:
+            context = ssl.create_default_context(cadata=trust.ca_pem or None)
+        except (ssl.SSLError, ValueError) as error:
+            raise WrongAddress("The CA file holds no certificate in PEM form.") from error
+        _contexts[trust.ca_pem] = context
+    return context
+
+
+async def read_fingerprint(host: str, port: int, *, timeout: float = 5.0) -> str:
+    """Return the SHA-256 fingerprint of a server's certificate, for users to compare.
+
+    Only the handshake takes place, so nothing depends on its trust. Raises OSError or TimeoutError where there is none.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    async with asyncio.timeout(timeout):
+        _reader, writer = await asyncio.open_connection(host, port, ssl=context)
+        try:
+            connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
+            certificate = connection.getpeercert(binary_form=True)
+        finally:
+            writer.close()
+    if certificate is None:
+        raise ConnectionError("the server showed no certificate")
+    return format_fingerprint(hashlib.sha256(certificate).digest())
+
+
+MAX_SENTENCE_LENGTH = 500
+
+
+class BmcResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP response with a JSON object as its body ({} where it had none).
+
+    `digest` is that of the body's bytes, the same in this process for the same bytes.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+    etag: str = ""
+    digest: int = 0
+
+
+def parse_json_object(raw: bytes, *, where: str) -> dict[str, Any]:
+    """Return the JSON object in `raw`, {} for an empty body; raises Malformed, which names `where`."""
+    if not raw.strip():
+        return {}
+    try:
+        decoded = msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"{where} answered with something that is not JSON.") from error
+    if not isinstance(decoded, dict):
+        raise Malformed(f"{where} answered with JSON that is not an object.")
+    return decoded
+
+
+def etag_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    """Return the ETag of the header, else the one inside the body, else ''."""
+    header = headers.get("ETag", "")
+    inside = body.get("@odata.etag")
+    return header or (inside if isinstance(inside, str) else "")
+
+
+def error_sentence(body: Mapping[str, Any]) -> str:
+    """Return the message of an error body (Base extended error), on one line and of bounded length."""
+    error = body.get("error")
+    source = error if isinstance(error, dict) else body
+    entries = source.get("@Message.ExtendedInfo")
+    messages = (
+        [entry.get("Message") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
+    texts = [message for message in messages if isinstance(message, str) and message.strip()]
+    if not texts and isinstance(source.get("message"), str):
+        texts = [source["message"]]
+    return one_line(" ".join(dict.fromkeys(texts)))
+
+
+def one_line(text: str) -> str:
+    """Return text of a BMC without control characters and cut to a readable length."""
+    flat = re.sub(r"[\x00-\x20\x7f-\x9f]+", " ", text).strip()
+    return flat if len(flat) <= MAX_SENTENCE_LENGTH else flat[: MAX_SENTENCE_LENGTH - 1] + "…"

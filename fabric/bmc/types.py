@@ -1,4 +1,4 @@
-"""Typed, frozen inventory: what the wire hands to the rest of the house, and the only thing they share.
+"""Typed, frozen inventory: the interface between the Redfish client and the rest of the site.
 
 Every object keeps its identifying fields (`id`, `name`, serial and part numbers, vendor and device IDs) exactly as the
 service gave them; numbers that a service gives as text or null become None here, never zero. URIs are paths on the BMC
@@ -14,7 +14,7 @@ import msgspec
 
 
 class DeviceKind(StrEnum):
-    """What sits in a slot, told from functions, processors, drives and adapters linked to the PCIe device."""
+    """The kind of a device, from functions, processors, drives and adapters linked to the PCIe device."""
 
     GPU = "gpu"
     NVME = "nvme"
@@ -23,7 +23,7 @@ class DeviceKind(StrEnum):
 
 
 class DrawerMode(StrEnum):
-    """How host ports share a drawer's slots; UNKNOWN where the BMC does not say."""
+    """How host ports share a drawer's slots; UNKNOWN where the BMC does not report it."""
 
     STANDARD_ONE_HOST = "StandardOneHost"
     STANDARD_TWO_HOSTS = "StandardTwoHosts"
@@ -32,7 +32,7 @@ class DrawerMode(StrEnum):
 
 
 class Dialect(StrEnum):
-    """The way a BMC lets devices be attached, found by probing; NONE: monitored only."""
+    """The mechanism by which a BMC attaches devices, found by probing; NONE: monitored only."""
 
     ZONE_PATCH = "zone_patch"
     ZONE_ACTIONS = "zone_actions"
@@ -45,14 +45,14 @@ class ProblemKind(StrEnum):
 
     DEAD_LINK = "dead_link"  # 404 or 410 behind a link
     REFUSED = "refused"  # 401 or 403
-    MALFORMED = "malformed"  # no JSON object, or a property of the wrong type where it matters
+    MALFORMED = "malformed"  # not a JSON object, or a property of the wrong type where it matters
     SERVER_ERROR = "server_error"  # 5xx
-    FOREIGN_LINK = "foreign_link"  # a link to another address; never followed, so that no credential goes there
-    UNREACHABLE = "unreachable"  # time-out, reset or refused connection in the middle of the walk
+    FOREIGN_LINK = "foreign_link"  # a link to another address; never followed, so that no credential is sent there
+    UNREACHABLE = "unreachable"  # timeout, reset or refused connection during the walk
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource that could not be read as it should be; `sentence` is for people."""
+class InventoryProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """One resource that could not be read correctly; `sentence` is for users."""
 
     uri: str
     kind: ProblemKind
@@ -61,8 +61,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     referrer: str = ""
 
 
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """What every listed Redfish resource has."""
+class RedfishResource(msgspec.Struct, frozen=True, kw_only=True):
+    """The common properties of listed Redfish resources."""
 
     uri: str
     name: str
@@ -71,7 +71,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     health: str = ""  # Status.Health
 
 
-class Chassis(Resource, frozen=True, kw_only=True):
+class RedfishChassis(RedfishResource, frozen=True, kw_only=True):
     """A Chassis that is not a drawer."""
 
     chassis_type: str = ""
@@ -86,15 +86,15 @@ class Chassis(Resource, frozen=True, kw_only=True):
     contained_by: str = ""  # uri of the containing chassis
 
 
-class Drawer(Chassis, frozen=True, kw_only=True):
-    """A Chassis of ChassisType Drawer (or Sled/Module that holds PCIe slots inside another chassis)."""
+class RedfishDrawer(RedfishChassis, frozen=True, kw_only=True):
+    """A Chassis of ChassisType Drawer (or Sled/Module that has PCIe slots inside another chassis)."""
 
     number: int = 0  # 1-based position, 0 where unknown
     mode: DrawerMode = DrawerMode.UNKNOWN
     allowed_modes: tuple[DrawerMode, ...] = ()
 
 
-class Slot(Resource, frozen=True, kw_only=True):
+class RedfishSlot(RedfishResource, frozen=True, kw_only=True):
     """A PCIe slot: PCIeDevice.Slot, or a member of PCIeSlots. `uri` may carry a fragment."""
 
     chassis_uri: str = ""
@@ -108,7 +108,7 @@ class Slot(Resource, frozen=True, kw_only=True):
     port_uri: str = ""  # the switch port behind the slot, where known
 
 
-class Device(Resource, frozen=True, kw_only=True):
+class RedfishDevice(RedfishResource, frozen=True, kw_only=True):
     """A PCIe device that is present."""
 
     kind: DeviceKind = DeviceKind.CUSTOM
@@ -132,13 +132,13 @@ class Device(Resource, frozen=True, kw_only=True):
     function_uris: tuple[str, ...] = ()
     processor_uris: tuple[str, ...] = ()
     endpoint_uris: tuple[str, ...] = ()
-    port_uri: str = ""  # the switch port it hangs on, where known
+    port_uri: str = ""  # the switch port that it is connected to, where known
     block_uri: str = ""  # the resource block it is in, where there is one
     capacity_bytes: int | None = None  # drives
     memory_bytes: int | None = None  # GPUs
 
 
-class Function(Resource, frozen=True, kw_only=True):
+class RedfishFunction(RedfishResource, frozen=True, kw_only=True):
     """A PCIe function of a device; IDs are hex text as given."""
 
     device_uri: str = ""
@@ -152,7 +152,7 @@ class Function(Resource, frozen=True, kw_only=True):
     function_type: str = ""
 
 
-class Switch(Resource, frozen=True, kw_only=True):
+class RedfishSwitch(RedfishResource, frozen=True, kw_only=True):
     """A PCIe (or other) switch chip of a fabric."""
 
     fabric_uri: str = ""
@@ -166,7 +166,7 @@ class Switch(Resource, frozen=True, kw_only=True):
     chassis_uri: str = ""
 
 
-class Port(Resource, frozen=True, kw_only=True):
+class RedfishPort(RedfishResource, frozen=True, kw_only=True):
     """A port of a switch, adapter or system. Speeds are Gb/s of the whole link, one way (x16 Gen 4 = 256)."""
 
     parent_uri: str = ""  # the switch, adapter, controller or system it belongs to
@@ -174,8 +174,8 @@ class Port(Resource, frozen=True, kw_only=True):
     port_id: str = ""
     port_type: str = ""
     protocol: str = ""
-    link_state: str = ""  # wanted: Enabled, Disabled
-    link_status: str = ""  # is: LinkUp, Starting, Training, LinkDown, NoLink
+    link_state: str = ""  # requested: Enabled, Disabled
+    link_status: str = ""  # actual: LinkUp, Starting, Training, LinkDown, NoLink
     width: int | None = None
     active_width: int | None = None
     configured_width: int | None = None
@@ -186,17 +186,17 @@ class Port(Resource, frozen=True, kw_only=True):
     metrics_uri: str = ""
 
 
-class PortMetrics(Resource, frozen=True, kw_only=True):
+class RedfishPortMetrics(RedfishResource, frozen=True, kw_only=True):
     """Counters of a port at the time of the walk; `errors` is PCIeErrors as given, numbers only."""
 
     port_uri: str = ""
     rx_bytes: int | None = None
     tx_bytes: int | None = None
     errors: dict[str, int] = msgspec.field(default_factory=dict)
-    reset_target: str = ""  # URI of #PortMetrics.ResetMetrics
+    reset_target: str = ""  # URI of #RedfishPortMetrics.ResetMetrics
 
 
-class Zone(Resource, frozen=True, kw_only=True):
+class RedfishZone(RedfishResource, frozen=True, kw_only=True):
     """A zone; membership of its endpoints is attachment. `etag` is that of the walk."""
 
     fabric_uri: str = ""
@@ -208,7 +208,7 @@ class Zone(Resource, frozen=True, kw_only=True):
     resource_block_uris: tuple[str, ...] = ()
 
 
-class Endpoint(Resource, frozen=True, kw_only=True):
+class RedfishEndpoint(RedfishResource, frozen=True, kw_only=True):
     """An end of a fabric path: a host (initiator) or a device (target)."""
 
     fabric_uri: str = ""
@@ -221,7 +221,7 @@ class Endpoint(Resource, frozen=True, kw_only=True):
     zone_uris: tuple[str, ...] = ()
 
 
-class Connection(Resource, frozen=True, kw_only=True):
+class RedfishConnection(RedfishResource, frozen=True, kw_only=True):
     """A Connection of a fabric."""
 
     fabric_uri: str = ""
@@ -230,7 +230,7 @@ class Connection(Resource, frozen=True, kw_only=True):
     target_uris: tuple[str, ...] = ()
 
 
-class ResourceBlock(Resource, frozen=True, kw_only=True):
+class RedfishResourceBlock(RedfishResource, frozen=True, kw_only=True):
     """A block of the CompositionService."""
 
     block_types: tuple[str, ...] = ()
@@ -240,7 +240,7 @@ class ResourceBlock(Resource, frozen=True, kw_only=True):
     device_uris: tuple[str, ...] = ()  # the PCIe devices in it
 
 
-class System(Resource, frozen=True, kw_only=True):
+class RedfishSystem(RedfishResource, frozen=True, kw_only=True):
     """A ComputerSystem: a host server, where the BMC knows it."""
 
     system_type: str = ""
@@ -256,7 +256,7 @@ class System(Resource, frozen=True, kw_only=True):
     local_gpu_count: int = 0
     bios_version: str = ""
     endpoint_uris: tuple[str, ...] = ()
-    block_uris: tuple[str, ...] = ()  # the resource blocks it was given
+    block_uris: tuple[str, ...] = ()  # the resource blocks assigned to it
     takes_blocks: bool = False  # it offers AddResourceBlock
 
 
@@ -271,10 +271,10 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     upper_fatal: float | None = None
 
 
-class Sensor(Resource, frozen=True, kw_only=True):
+class RedfishSensor(RedfishResource, frozen=True, kw_only=True):
     """A Sensor, or a member of the older Thermal and Power resources (then `uri` carries a fragment).
 
-    `reading` and `thresholds` are in `units`: what the BMC tells, times `factor`, and `zero` (fabric.bmc.units).
+    `reading` and `thresholds` are in `units`: the BMC's value times `factor`, plus `zero` (fabric.bmc.sensors).
     """
 
     chassis_uri: str = ""
@@ -288,7 +288,7 @@ class Sensor(Resource, frozen=True, kw_only=True):
     thresholds: Thresholds = Thresholds()
 
 
-class Fan(Resource, frozen=True, kw_only=True):
+class RedfishFan(RedfishResource, frozen=True, kw_only=True):
     """A Fan of ThermalSubsystem or of the older Thermal."""
 
     chassis_uri: str = ""
@@ -298,8 +298,8 @@ class Fan(Resource, frozen=True, kw_only=True):
     location: str = ""
 
 
-class LogService(Resource, frozen=True, kw_only=True):
-    """A LogService and where its entries are."""
+class RedfishLogService(RedfishResource, frozen=True, kw_only=True):
+    """A RedfishLogService and where its entries are."""
 
     parent_uri: str = ""
     entries_uri: str = ""
@@ -307,8 +307,8 @@ class LogService(Resource, frozen=True, kw_only=True):
     max_records: int | None = None
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """The service root: who answers, and what it offers."""
+class RedfishService(msgspec.Struct, frozen=True, kw_only=True):
+    """The service root: the identity and the features of the service."""
 
     name: str = ""
     vendor: str = ""
@@ -325,76 +325,32 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one walk of a service found. Lists are in order of URI, numbers as numbers (slot2, slot10)."""
+    """The result of one walk of a service. Lists are in order of URI, numbers as numbers (slot2, slot10)."""
 
-    service: Service = Service()
+    service: RedfishService = RedfishService()
     dialect: Dialect = Dialect.NONE
-    dialect_reason: str = ""  # a sentence: what was seen that tells the dialect
-    dialect_known: bool = True  # False: what would tell it could not be read for now
-    chassis: tuple[Chassis, ...] = ()
-    drawers: tuple[Drawer, ...] = ()
-    slots: tuple[Slot, ...] = ()
-    devices: tuple[Device, ...] = ()
-    functions: tuple[Function, ...] = ()
-    switches: tuple[Switch, ...] = ()
-    ports: tuple[Port, ...] = ()
-    port_metrics: tuple[PortMetrics, ...] = ()
-    zones: tuple[Zone, ...] = ()
-    endpoints: tuple[Endpoint, ...] = ()
-    connections: tuple[Connection, ...] = ()
-    resource_blocks: tuple[ResourceBlock, ...] = ()
-    systems: tuple[System, ...] = ()
-    sensors: tuple[Sensor, ...] = ()
-    fans: tuple[Fan, ...] = ()
-    log_services: tuple[LogService, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    dialect_reason: str = ""  # a sentence: the evidence for the dialect
+    dialect_known: bool = True  # False: the evidence could not be read for now
+    chassis: tuple[RedfishChassis, ...] = ()
+    drawers: tuple[RedfishDrawer, ...] = ()
+    slots: tuple[RedfishSlot, ...] = ()
+    devices: tuple[RedfishDevice, ...] = ()
+    functions: tuple[RedfishFunction, ...] = ()
+    switches: tuple[RedfishSwitch, ...] = ()
+    ports: tuple[RedfishPort, ...] = ()
+    port_metrics: tuple[RedfishPortMetrics, ...] = ()
+    zones: tuple[RedfishZone, ...] = ()
+    endpoints: tuple[RedfishEndpoint, ...] = ()
+    connections: tuple[RedfishConnection, ...] = ()
+    resource_blocks: tuple[RedfishResourceBlock, ...] = ()
+    systems: tuple[RedfishSystem, ...] = ()
+    sensors: tuple[RedfishSensor, ...] = ()
+    fans: tuple[RedfishFan, ...] = ()
+    log_services: tuple[RedfishLogService, ...] = ()
+    problems: tuple[InventoryProblem, ...] = ()
 
 
-class Quantity(StrEnum):
-    """What a series measures; the value names the unit it is kept in."""
-
-    TEMPERATURE = "temperature_celsius"
-    FAN_RPM = "fan_rpm"
-    FAN_PERCENT = "fan_percent"
-    POWER = "power_watts"
-    ENERGY = "energy_kilowatt_hours"
-    VOLTAGE = "voltage_volts"
-    CURRENT = "current_amperes"
-    RX_BYTES = "rx_bytes"  # counters, as the port sees them
-    TX_BYTES = "tx_bytes"
-    LINK_STATUS = "link_status"  # LINK_STATUSES gives the numbers
-    LINK_WIDTH = "link_width_lanes"
-    LINK_SPEED = "link_speed_gbps"
-    ERRORS = "errors"  # a PCIeErrors counter; Series.detail names which
-    UTILISATION = "utilisation_percent"
-    OTHER = "other"
-
-
-LINK_STATUSES: dict[str, float] = {"NoLink": 0.0, "LinkDown": 1.0, "Starting": 2.0, "Training": 3.0, "LinkUp": 4.0}
-
-
-class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of a chassis: where it comes from, what it measures, which inventory object it belongs to."""
-
-    property: str  # resource URI + '#/' + JSON pointer: its identity
-    owner_uri: str  # uri of the port, device, sensor, fan, drawer or chassis it describes
-    quantity: Quantity
-    unit: str = ""
-    detail: str = ""  # for ERRORS: the PCIeErrors property; for OTHER: the property's name
-    # What it is in its unit: `factor` times what the BMC tells, and `zero`.
-    factor: float = 1.0
-    zero: float = 0.0
-
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One poll, as the BMC tells it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
-
-    at: float  # Unix time at which the answer arrived, s
-    values: tuple[float, ...]
-    measured_at: float = 0.0  # when the BMC took the values, by its own clock, s; 0 where it does not say
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One Redfish event record, from the stream or the log."""
 
     event_id: str
@@ -404,14 +360,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: str
     origin_uri: str = ""
     arguments: tuple[str, ...] = ()
-    originator: str = ""  # the account whose request it was; '' where the BMC does not say, or did it by itself
+    originator: str = ""  # the account of the request; '' where the BMC does not report it, or acted by itself
     address: str = ""  # where that request came from
     entry_uri: str = ""  # of the log entry, '' where a record of a stream names none
-    stream_id: str = ""  # what a stream is to be asked for after this one; '' in a log
+    stream_id: str = ""  # the Last-Event-ID to resume after this event; '' in a log
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A link as it stands, read back from its port."""
+class PortLink(msgspec.Struct, frozen=True, kw_only=True):
+    """The present link of a port, read back."""
 
     port_uri: str
     status: str
@@ -419,23 +375,23 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     width: int | None
     speed_gbps: float | None
     max_speed_gbps: float | None
-    configured_width: int | None = None  # lanes that the port is told to use at most
+    configured_width: int | None = None  # the configured maximum of lanes
 
 
-class Trust(msgspec.Struct, frozen=True, kw_only=True):
+class CertificateTrust(msgspec.Struct, frozen=True, kw_only=True):
     """How a BMC's certificate is checked: by a CA in PEM, a pinned SHA-256 fingerprint, else the system's CAs."""
 
     ca_pem: str = ""
     fingerprint: str = ""  # hex, colons allowed
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a BMC is and how to sign in; never logged (repr hides the password)."""
+class BmcAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The address and credentials of a BMC; never logged (repr hides the password)."""
 
-    url: str  # https://host[:port]; http only where somebody typed it
+    url: str  # https://host[:port]; http only where a user has confirmed it
     username: str = ""
     password: str = ""
-    trust: Trust = Trust()
+    trust: CertificateTrust = CertificateTrust()
 
     def __repr__(self) -> str:
         return f"Address({self.url!r}, {self.username!r})"

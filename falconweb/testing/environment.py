@@ -1,11 +1,11 @@
-"""The surroundings of a test run, made before Django reads its settings: a data folder and a Valkey of its own.
+"""The environment of a test run, created before Django reads its settings: a separate data folder and Valkey.
 
-Part of `falconweb.testing`. A suite that wants this and nothing else puts it into its pytest settings:
+Part of `falconweb.testing`. To use only this module, add it to the pytest settings:
 
     addopts = "-p falconweb.testing.environment"
 
-Each pytest-xdist worker gets its own server: publish and subscribe know no databases, so that a shared one would let
-tests hear each other.
+Each pytest-xdist worker gets its own server: publish and subscribe are not separated by database, so tests would
+receive each other's messages on a shared one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from django.conf import settings
 
 from falconweb.launch.broker import start_broker
-from falconweb.testing.prepared import keep_in
+from falconweb.testing.snapshots import keep_in
 
 SETTINGS = "falconweb.settings"
 TOO_LATE = (
@@ -36,7 +36,7 @@ _named_settings: list[str] = []
 
 
 def isolate() -> Path:
-    """Give this process a data folder and a Valkey of its own, once; return the folder. Both go when it ends.
+    """Create a data folder and a Valkey for this process, once; returns the folder. Both are deleted at its end.
 
     Raises pytest.UsageError where Django's settings were read already: they would name the site's own data.
 
@@ -54,28 +54,28 @@ def isolate() -> Path:
         os.environ["FALCONWEB_DATA"] = str(data)
         broker = start_broker(data, os.environ)
         os.environ["REDIS_URL"] = broker.url
-        # Called in reverse order: the server ends before its folder goes.
+        # Called in reverse order: the server ends before its folder is deleted.
         atexit.register(broker.child.end, deadline=0.0)
-        atexit.register(broker.child.ask_to_end)
+        atexit.register(broker.child.send_terminate)
     return _folders[0]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests() -> Generator[None, object, object]:
-    """Begin before pytest-django reads the settings; only a plugin named by `-p` is heard this early."""
+    """Start before pytest-django reads the settings; only plugins named by `-p` get this hook."""
     isolate()
     return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Choose where prepared things are kept: after pytest has its cache, before pytest-xdist starts processes."""
+    """Choose the folder of snapshots: after pytest has its cache, before pytest-xdist starts processes."""
     keep_in(session.config)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin where a conftest named the plugin, and choose FalconWeb's settings where nobody chose any."""
+    """Start where a conftest named the plugin, and default to FalconWeb's settings."""
     if config.getoption("help", default=False) or config.getoption("version", default=0):
         return
     isolate()
@@ -83,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
         _named_settings.append(SETTINGS)
         django.setup()
-    # Later than pytest-django, whose fixture of the same name it takes the place of.
+    # After pytest-django, whose fixture of the same name it replaces.
     from falconweb.testing import databases
 
     config.pluginmanager.register(databases, "falconweb.testing.databases")
@@ -91,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test that has a database all of them: readings lie in one of their own, which no test need know."""
+    """Give tests with a database access to all of them: readings have a separate one, which is an internal detail."""
     for item in items:
         marker = item.get_closest_marker("django_db")
         asks = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
@@ -102,6 +102,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
-    """Let each worker of pytest-xdist begin as this process did: an inherited name would be read too early."""
+    """Have each worker of pytest-xdist set up its own environment: an inherited variable would be read too early."""
     if _named_settings:
         del os.environ["DJANGO_SETTINGS_MODULE"]

@@ -1,4 +1,4 @@
-"""Agents of simulated hosts, in processes of their own, and what a test says to them.
+"""Agents of simulated hosts, in separate processes, and their control in tests.
 
 def test_a_held_gpu_is_not_drained(simulated_falcon, host_agent):
     agent = host_agent("node-a")
@@ -32,8 +32,9 @@ from celery import Celery
 
 from falconweb.config import BASE_DIR
 from falconweb.launch.processes import end_with_parent
-from falconweb.testing.ending import OwnProcess, shared_start
-from hostwire.messages import (
+from falconweb.testing.processes import OwnProcess, shared_start
+from hostwire.protocol import Command, CommandAnswer, HostReport, ReportRequest, Request
+from hostwire.signing import (
     ANSWER_TASK,
     REPORT_TASK,
     ExpiredError,
@@ -44,10 +45,9 @@ from hostwire.messages import (
     queue_name,
     seal_command,
 )
-from hostwire.shapes import Answer, Command, HostReport, Report, Request
 
 START_SECONDS = 60.0
-# What an agent of the test's own is told, and what none has that tests share one after the other.
+# Options that prevent the reuse of an agent by later tests.
 OWN = frozenset({"broker", "key", "site_queue"})
 T = TypeVar("T")
 
@@ -55,8 +55,8 @@ T = TypeVar("T")
 class AgentProcess(OwnProcess):
     """`python -m agent` over the tree of a simulated host; a context manager that ends it.
 
-    It says what it has to say to a list of its own, which `ask`, `answer` and `report` read; `delivering` plays the
-    site's worker. Raises RuntimeError with the program's own words where it does not get ready within 60 s.
+    It writes to a separate list, which `ask`, `answer` and `report` read; `delivering` replaces the site's worker.
+    Raises RuntimeError with the program's output where it is not ready within 60 s.
 
         def test_an_agent_reports(simulated_falcon, simulated_hosts, tmp_path):
             with AgentProcess(simulated_hosts / "node-a", state=tmp_path) as agent:
@@ -92,7 +92,7 @@ class AgentProcess(OwnProcess):
             "AGENT_PERIOD": str(period),
             "AGENT_STEP_SECONDS": str(step_seconds),
             "AGENT_NVML": "simulator.nvml",
-            # Runs that a test leaves behind end with it.
+            # Runs that a test leaves behind end with this process.
             "AGENT_PARENT": str(os.getpid()),
             **environment,
         }
@@ -104,14 +104,14 @@ class AgentProcess(OwnProcess):
 
     @staticmethod
     def sender(broker: str) -> Celery:
-        """Return what sends tasks as the site does."""
+        """Return a Celery application that sends tasks as the site does."""
         site = Celery("site", broker=broker, set_as_current=False, fixups=[])
         site.conf.broker_transport_options = {"socket_timeout": 3.0, "socket_connect_timeout": 3.0}
         return site
 
     def start(self) -> None:
-        """Start it (again) and wait until it takes commands."""
-        _kept.rid(self.identity)
+        """Start or restart it, and wait until it accepts commands."""
+        _agent_pool.rid(self.identity)
         with self.log.open("ab") as log:
             offset = log.tell()
             self.process = subprocess.Popen(
@@ -120,40 +120,40 @@ class AgentProcess(OwnProcess):
                 env=self.environment,
                 stdout=log,
                 stderr=log,
-                # One that rests sees for itself neither that this process was killed nor anything else.
+                # A suspended agent cannot notice that this process was killed.
                 preexec_fn=end_with_parent(signal.SIGKILL),  # noqa: PLW1509
             )
         deadline = time.monotonic() + START_SECONDS
-        while "ready\n" not in (said := self.log.read_text()[offset:]):
+        while "ready\n" not in (output := self.log.read_text()[offset:]):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise RuntimeError(f"the agent did not get ready: {said}")
+                raise RuntimeError(f"the agent did not get ready: {output}")
             time.sleep(0.02)
 
     def rest(self) -> bool:
-        """Let it stand still for a later test; False where it has ended, or was told something else meanwhile."""
+        """Suspend it for a later test; False where it has ended, or has other options."""
         fit = self.process.poll() is None and self.environment == self._first_environment
         if fit:
             self.process.send_signal(signal.SIGSTOP)
         return fit
 
     def go_on(self) -> bool:
-        """Let it go on in a test that knows nothing of what it saw and was told before; False where it cannot."""
+        """Resume it for a test that must not see its earlier state; False where that is not possible."""
         with redis.Redis.from_url(self.broker) as broker:
             broker.delete(self.site_queue, queue_name(self.identity))
         os.truncate(self.log, 0)
         self.process.send_signal(signal.SIGCONT)
         try:
-            # Of the next two reports, one may have waited to be sent, and one been begun, when it came to rest.
+            # Of the next two reports, one may have been queued, and one begun, when it was suspended.
             before = self.report().number
             for _ in range(2):
-                self.ask(Report())
+                self.ask(ReportRequest())
             seen = self.report(lambda report: report.number > before + 1)
         except (TimeoutError, ExpiredError):
-            # What it had said before it came to rest, and sends now, may be too old to be taken.
+            # Messages from before the suspension may be too old to be accepted.
             return False
         self._waiting.clear()
-        # A device that could not be read is not read again for a while, and who was refused is told of for long.
+        # An unreadable device is not read again for some time, and refusals stay in reports for long.
         return not (seen.problems or seen.busy or any(device.problems for device in seen.devices))
 
     def send(self, request: Request, *, life: float = 60.0) -> Command:
@@ -163,17 +163,17 @@ class AgentProcess(OwnProcess):
         return command
 
     def send_text(self, task: str, text: object) -> None:
-        """Send whatever to its queue."""
+        """Send any text to its queue."""
         self._site.send_task(task, args=[text], queue=queue_name(self.identity), ignore_result=True)
 
-    def ask(self, request: Request, *, seconds: float = 60.0) -> Answer:
+    def ask(self, request: Request, *, seconds: float = 60.0) -> CommandAnswer:
         """Send it a command and return its answer."""
         return self.answer(self.send(request), seconds=seconds)
 
-    def answer(self, command: Command, *, seconds: float = 60.0) -> Answer:
-        """Return its answer to a command; raises TimeoutError where none comes. Each answer is told once."""
+    def answer(self, command: Command, *, seconds: float = 60.0) -> CommandAnswer:
+        """Return its answer to a command; raises TimeoutError without one. Each answer is returned once."""
 
-        def wanted(task: str, text: str) -> Answer | None:
+        def wanted(task: str, text: str) -> CommandAnswer | None:
             if task != ANSWER_TASK:
                 return None
             answer = open_answer(text, self.key, identity=self.identity)
@@ -182,7 +182,7 @@ class AgentProcess(OwnProcess):
         return self._await(wanted, seconds)
 
     def report(self, fits: Callable[[HostReport], bool] = lambda _: True, *, seconds: float = 60.0) -> HostReport:
-        """Return the next report that fits; raises TimeoutError where none does. Reports of before are dropped."""
+        """Return the next matching report; raises TimeoutError without one. Earlier reports are dropped."""
         self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
 
         def wanted(task: str, text: str) -> HostReport | None:
@@ -195,10 +195,10 @@ class AgentProcess(OwnProcess):
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
-        """Play the site's worker meanwhile: each message is given to whoever takes it there."""
+        """Deliver each message to the site's handlers, in place of its worker."""
         from django.db import connection
 
-        from fabric.services.hearing import TAKERS
+        from fabric.agents.inbox import MESSAGE_HANDLERS
 
         ended = threading.Event()
 
@@ -206,7 +206,7 @@ class AgentProcess(OwnProcess):
             try:
                 while not ended.is_set():
                     for task, text in self._messages(0.1):
-                        TAKERS[task](text)
+                        MESSAGE_HANDLERS[task](text)
             finally:
                 connection.close()
 
@@ -228,11 +228,11 @@ class AgentProcess(OwnProcess):
             self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"the agent said nothing that fits: {self.log.read_text()[-2000:]}")
+                raise TimeoutError(f"the agent sent no matching message: {self.log.read_text()[-2000:]}")
             self._waiting += self._messages(min(left, 1.0))
 
     def _messages(self, seconds: float) -> list[tuple[str, str]]:
-        """Return what has been said to the site, oldest first, as (task, text); waits for the first of it."""
+        """Return the messages to the site, oldest first, as (task, text); waits for the first one."""
         found = []
         with redis.Redis.from_url(self.broker, socket_timeout=seconds + 5.0) as client:
             raw: Any = client.blpop([self.site_queue], timeout=seconds)
@@ -245,14 +245,14 @@ class AgentProcess(OwnProcess):
 
 
 def folder_of_hosts() -> Path:
-    """Return a new folder for the trees of simulated hosts, which goes when this process ends."""
+    """Return a new folder for the trees of simulated hosts, deleted when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="falconweb-hosts-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def identity_of(root: Path) -> str:
-    """Return what the BMC of a chassis calls a simulated host by."""
+    """Return the identity of a simulated host in the BMC of a chassis."""
     return (root / "sys/class/dmi/id/product_uuid").read_text().strip()
 
 
@@ -260,8 +260,8 @@ def _text(message: dict[str, Any]) -> str:
     return str(json.loads(base64.b64decode(message["body"]))[0][0])
 
 
-class _Kept:
-    """What the tests of this process have one after the other: a folder of hosts, and an agent of each that rests."""
+class _AgentPool:
+    """Resources that the tests of this process reuse: a folder of hosts, and a suspended agent of each."""
 
     def __init__(self) -> None:
         self._made: list[Path] = []
@@ -270,14 +270,14 @@ class _Kept:
 
     @property
     def folder(self) -> Path:
-        """A folder to which no run writes that an earlier test has left behind."""
+        """Return a folder without runs that an earlier test has left behind."""
         if not self._made or any(not (run / "end.json").exists() for run in self._made[-1].glob("agent-*/runs/*")):
             self.rid(*self._resting)
             self._made.append(folder_of_hosts())
         return self._made[-1]
 
     def take(self, host: str, options: dict[str, Any]) -> AgentProcess:
-        """Return the agent that rests, where it has these options, or a new one."""
+        """Return the suspended agent, if it has these options, or a new one."""
         folder = self._made[-1]
         root = folder / "hosts" / host
         had, agent = self._resting.pop(identity_of(root), ({}, None))
@@ -289,7 +289,7 @@ class _Kept:
             return AgentProcess(root, state=Path(tempfile.mkdtemp(prefix=f"agent-{host}-", dir=folder)), **options)
 
     def give_back(self, options: dict[str, Any], agent: AgentProcess) -> None:
-        """Let an agent rest, or end it where no other test can have it."""
+        """Suspend an agent, or end it where no other test can reuse it."""
         if agent.rest():
             self.rid(agent.identity)
             self._resting[agent.identity] = (options, agent)
@@ -297,13 +297,13 @@ class _Kept:
             agent.stop()
 
     def rid(self, *identities: str) -> None:
-        """End agents that rest: they might take one more command of the queue of their host."""
+        """End suspended agents: they might take another command from their host's queue."""
         for identity in identities:
             if identity in self._resting:
                 self._resting.pop(identity)[1].kill()
 
 
-_kept = _Kept()
+_agent_pool = _AgentPool()
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ def simulated_hosts() -> Path:
     def test_a_host_sees_its_devices(simulated_falcon, simulated_hosts):
         assert (simulated_hosts / "node-a/sys/bus/pci/devices/0000:40:00.0").exists()
     """
-    hosts = _kept.folder / "hosts"
+    hosts = _agent_pool.folder / "hosts"
     shutil.rmtree(hosts, ignore_errors=True)
     return hosts
 
@@ -322,8 +322,8 @@ def simulated_hosts() -> Path:
 def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
     """A function that starts the agent of a host of `simulated_falcon`; options as of `AgentProcess`.
 
-    One that an earlier test had with the same options, and left as it was, rests meanwhile and goes on: a start takes
-    a second. With a `broker`, a `key` or a `site_queue` of the test's own it is always a new one.
+    The agent of an earlier test with the same options is suspended in between and resumed: a start takes a second. With
+    an explicit `broker`, `key` or `site_queue` it is always a new one.
 
     def test_an_agent_says_what_its_host_sees(simulated_falcon, host_agent):
         assert host_agent("node-b").report().devices
@@ -334,7 +334,7 @@ def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., 
         if OWN & options.keys():
             agent = AgentProcess(simulated_hosts / host, state=tmp_path / f"agent-{host}", **options)
         else:
-            agent = _kept.take(host, options)
+            agent = _agent_pool.take(host, options)
         started.append((options, agent))
         return agent
 
@@ -343,7 +343,7 @@ def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., 
         if OWN & options.keys():
             agent.stop()
         else:
-            _kept.give_back(options, agent)
+            _agent_pool.give_back(options, agent)
 
 
 __all__ = ["AgentProcess", "host_agent", "simulated_hosts"]

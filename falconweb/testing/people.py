@@ -1,9 +1,9 @@
-"""People of two tenants, and clients that are signed in as each of them.
+"""Users of two tenants, and clients that are signed in as each of them.
 
     def test_a_viewer_adds_no_chassis(viewer_client):
         assert viewer_client.get("/chassis/add/").status_code == 403
 
-Rows are made when a test asks for them, and are gone after it.
+Rows are created on demand, and deleted after the test.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from accounts.models import Tenant, User
 
-PASSWORD = "Falcon-test-1"  # noqa: S105 - everybody's, people's and simulated chassis'
+PASSWORD = "Falcon-test-1"  # noqa: S105 - of all users and simulated chassis of tests
 
 
 @pytest.fixture
 def falconweb_tenant(db: None) -> Tenant:
-    """A tenant that holds nothing yet; see `grant_to_tenant`.
+    """A tenant without devices; see `grant_to_tenant`.
 
     def test_it_begins_without_devices(falconweb_tenant):
         assert not falconweb_tenant.devices.exists()
@@ -34,7 +34,7 @@ def falconweb_tenant(db: None) -> Tenant:
 
 @pytest.fixture
 def falconweb_administrator(db: None) -> User:
-    """A person who may do everything and belongs to no tenant.
+    """An administrator, without a tenant.
 
     def test_administrators_have_no_tenant(falconweb_administrator):
         assert falconweb_administrator.tenant is None
@@ -46,7 +46,7 @@ def falconweb_administrator(db: None) -> User:
 
 @pytest.fixture
 def falconweb_user(falconweb_tenant: Tenant) -> User:
-    """A person who may attach and detach what the tenant holds.
+    """A user who may attach and detach the tenant's devices.
 
     def test_users_compose(falconweb_user):
         assert falconweb_user.may_compose
@@ -58,7 +58,7 @@ def falconweb_user(falconweb_tenant: Tenant) -> User:
 
 @pytest.fixture
 def falconweb_viewer(falconweb_tenant: Tenant) -> User:
-    """A person who sees what the tenant holds and changes nothing.
+    """A viewer, who sees the tenant's devices and changes nothing.
 
     def test_viewers_only_look(falconweb_viewer):
         assert not falconweb_viewer.may_compose
@@ -70,7 +70,7 @@ def falconweb_viewer(falconweb_tenant: Tenant) -> User:
 
 @pytest.fixture
 def falconweb_stranger(db: None) -> User:
-    """A person of another tenant, who must see nothing of the first one's.
+    """A user of another tenant, who must see nothing of the first one's.
 
     def test_strangers_are_strangers(falconweb_stranger, falconweb_user):
         assert falconweb_stranger.tenant != falconweb_user.tenant
@@ -83,7 +83,7 @@ def falconweb_stranger(db: None) -> User:
 
 @pytest.fixture(scope="session")
 def falconweb_static_files() -> None:
-    """Static files, collected once a run as a start does: pages name them by their hashed names. Clients bring it.
+    """Static files, collected once per run as at a start: pages use hashed names. Client fixtures include it.
 
     def test_a_page(falconweb_static_files, client):
         assert client.get("/sign-in/").status_code == 200
@@ -91,10 +91,10 @@ def falconweb_static_files() -> None:
     from django.conf import settings
     from django.contrib.staticfiles.storage import ManifestStaticFilesStorage, staticfiles_storage
 
-    from falconweb.testing.prepared import link_static_files
+    from falconweb.testing.snapshots import link_static_files
 
     link_static_files(settings.CONFIG.data)
-    # Whoever has read the names before has found none.
+    # Storages that were read before have cached no names.
     storage = cast("ManifestStaticFilesStorage", staticfiles_storage)
     storage.hashed_files, storage.manifest_hash = storage.load_manifest()  # type: ignore[assignment]
 
@@ -141,7 +141,7 @@ def stranger_client(falconweb_static_files: None, falconweb_stranger: User) -> C
 
 @pytest.fixture
 def anonymous_client(falconweb_static_files: None, db: None) -> Client:
-    """A client of nobody.
+    """A client that is not signed in.
 
     def test_nobody_is_asked_to_sign_in(anonymous_client):
         assert anonymous_client.get("/api/v1/chassis/").status_code == 401

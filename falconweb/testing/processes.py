@@ -1,4 +1,4 @@
-"""Real processes that tests talk to: the simulated chassis."""
+"""Real processes for tests, and their termination."""
 
 from __future__ import annotations
 
@@ -12,31 +12,80 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from falconweb.config import BASE_DIR
-from falconweb.testing.ending import OwnProcess, shared_start
 from falconweb.testing.people import PASSWORD
 
+_shared_start: ContextVar[bool] = ContextVar("shared_start", default=False)
+
+
+@contextmanager
+def shared_start() -> Iterator[None]:
+    """Mark processes that start in the context as reusable, for suites that watch which test starts a process."""
+    before = _shared_start.set(True)
+    try:
+        yield
+    finally:
+        _shared_start.reset(before)
+
+
+def is_shared_start() -> bool:
+    """Return whether a process that starts now is reusable by later tests."""
+    return _shared_start.get()
+
+
+class OwnProcess:
+    """A process of one test; a context manager that ends it."""
+
+    process: subprocess.Popen[Any]
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as in a crash."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it, by SIGKILL if SIGTERM has no effect; idempotent."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
 START_SECONDS = 60.0
-# A proxy of the environment has no business with a process on this machine.
+# Proxy settings of the environment must not apply to a process on this machine.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-# Simulators that were given back, with their control addresses.
+# Released simulators, with their control addresses.
 _idle: list[tuple[subprocess.Popen[str], str]] = []
 
 
 class SimulatorProcess(OwnProcess):
-    """A simulated chassis in its state of the first start, on free ports; a context manager that gives it back.
+    """A simulated chassis in its initial state, on free ports; a context manager that releases it for reuse.
 
     `address` is the base URL (`addresses` all of them with `--chassis-count`), `control` the control
     address, `fingerprint` the certificate's SHA-256 as `AA:BB:..`, `certificate` its PEM file. The
     accounts administrator, operator and viewer share `password`. Raises RuntimeError with the
-    program's own words where it does not get ready within 60 s.
+    program's output where it is not ready within 60 s.
 
-    A process that was given back is reset and used again, since a start takes fifty times as long; `own=True` starts
-    one that ends with its context, for who kills it, freezes it or looks at its start and its `output`, the lines that
-    it printed so far. So does a password or a port.
+    A released process is reset and reused, since a start takes fifty times as long; `own=True` starts one that ends
+    with its context, for tests that kill it, freeze it or check its start and its `output`, the lines that it has
+    printed. An explicit password or port has the same effect.
 
         def test_a_second_chassis():
             with SimulatorProcess("--speed", "20", chassis="falcon-2") as process:
@@ -57,7 +106,7 @@ class SimulatorProcess(OwnProcess):
         self.control = ""
         self.fingerprint = ""
         self.certificate = Path()
-        # What decides what a walk finds: not where its hosts' files lie.
+        # The options that affect a walk, without the folder of the hosts' files.
         hosts = options.index("--hosts-root") if "--hosts-root" in options else len(options)
         self.options = (*options[:hosts], *options[hosts + 2 :], chassis or "")
         self._own = own or port != 0 or password != PASSWORD
@@ -66,7 +115,7 @@ class SimulatorProcess(OwnProcess):
             arguments += ["--chassis", chassis]
         if certificate_directory is not None:
             arguments += ["--certificate-directory", str(certificate_directory)]
-        if self._own or not self._begun_anew(arguments):
+        if self._own or not self._reuse_released(arguments):
             self._start(arguments)
 
     @property
@@ -75,7 +124,7 @@ class SimulatorProcess(OwnProcess):
         return self.addresses[0]
 
     def stop(self) -> None:
-        """Give it back, or end it where it is a process of its own; harmless when repeated."""
+        """Release it, or end it if it was started with `own`; idempotent."""
         if self._own or self.process.poll() is not None:
             super().stop()
             return
@@ -86,20 +135,20 @@ class SimulatorProcess(OwnProcess):
         except OSError:
             super().stop()
 
-    def _begun_anew(self, arguments: list[str]) -> bool:
-        """Take a process that was given back, and reset it; False where there is none."""
+    def _reuse_released(self, arguments: list[str]) -> bool:
+        """Take a released process, and reset it; False where there is none."""
         while _idle:
             self.process, self.control = _idle.pop()
             try:
-                told = self.ask_control("POST", "/reset", {"arguments": arguments})
+                answer = self.ask_control("POST", "/reset", {"arguments": arguments})
             except urllib.error.HTTPError as error:
                 super().stop()
                 raise RuntimeError(f"the simulator was not reset: {error.read().decode()}") from error
             except OSError:
                 self.kill()
             else:
-                self.addresses, self.fingerprint = told["addresses"], told["fingerprint"]
-                self.certificate = Path(told["certificate"])
+                self.addresses, self.fingerprint = answer["addresses"], answer["fingerprint"]
+                self.certificate = Path(answer["certificate"])
                 return True
         return False
 
@@ -155,21 +204,21 @@ class SimulatorProcess(OwnProcess):
         return json.loads(content) if content else None
 
     def reset(self) -> None:
-        """Begin anew: forget what was attached, broken and counted; addresses stay."""
+        """Reset: discard attachments, faults and counters; addresses stay."""
         self.ask_control("POST", "/reset", {})
 
     def state(self, chassis: str | None = None) -> dict[str, Any]:
-        """Return the truth about a chassis: zones, modes, links, requests."""
+        """Return the true state of a chassis: zones, modes, links, requests."""
         answer: dict[str, Any] = self.ask_control("GET", f"/state?chassis={chassis}" if chassis else "/state")
         return answer
 
     def fault(self, kind: str, target: str = "", **more: Any) -> str:
-        """Put a fault in force and return its Id."""
+        """Activate a fault and return its Id."""
         body = {"kind": kind, "target": target, **more}
         return str(self.ask_control("POST", "/faults", body)["id"])
 
     def end_fault(self, fault: str) -> None:
-        """End a fault; one that ended by itself meanwhile is no error."""
+        """End a fault; one that has ended by itself is not an error."""
         try:
             self.ask_control("DELETE", f"/faults/{fault}")
         except urllib.error.HTTPError as error:
@@ -181,7 +230,7 @@ class SimulatorProcess(OwnProcess):
         self.ask_control("DELETE", "/faults")
 
     def hold(self, host: str, device: str, **more: Any) -> dict[str, Any]:
-        """Let a process hold a device (`drawer1slot1`, or an address) on a host; return it with its pid and address.
+        """Have a process use a device (`drawer1slot1`, or an address) on a host; returns it with its pid and address.
 
         `more`: `command`, `owner`, `seconds` after which it ends, `hangs`. Needs `--hosts-root`.
         """
@@ -189,7 +238,7 @@ class SimulatorProcess(OwnProcess):
         return answer
 
     def release(self, host: str, pid: int) -> None:
-        """End a process that holds a device."""
+        """End a process that uses a device."""
         self.ask_control("DELETE", f"/hosts/{host}/processes/{pid}")
 
     def mount(self, host: str, device: str, path: str = "/data") -> None:
@@ -201,11 +250,11 @@ class SimulatorProcess(OwnProcess):
         self.ask_control("DELETE", f"/hosts/{host}/mounts/{device}")
 
     def add_events(self, count: int = 1, **more: Any) -> None:
-        """Make events at once; `more`: `message_id`, `message` with `{n}` for the number, `severity`, `origin`."""
+        """Create events; `more`: `message_id`, `message` with `{n}` for the number, `severity`, `origin`."""
         self.ask_control("POST", "/events", {"count": count, **more})
 
     def events(self) -> list[dict[str, Any]]:
-        """Return every event that there was, as the stream tells them, whatever became of the log."""
+        """Return all events, as in the stream, also those that are no longer in the log."""
         answer: list[dict[str, Any]] = self.ask_control("GET", "/events")
         return answer
 
@@ -214,11 +263,11 @@ class SimulatorProcess(OwnProcess):
         self.ask_control("POST", "/events/log", how)
 
     def set_clock(self, seconds: float) -> None:
-        """Set the chassis' clock forward, or back, by so many seconds."""
+        """Set the chassis' clock forward, or back, by some seconds."""
         self.ask_control("POST", "/time", {"shift": seconds})
 
     def set_speed(self, speed: float) -> None:
-        """Set how many simulated seconds pass in a second."""
+        """Set the number of simulated seconds per second."""
         self.ask_control("POST", "/time", {"speed": speed})
 
 
@@ -232,7 +281,7 @@ def _drain(process: subprocess.Popen[str], output: queue.SimpleQueue[str | None]
 
 @atexit.register
 def _end_idle() -> None:
-    """End what was given back, side by side."""
+    """End the released processes in parallel."""
     for process, _ in _idle:
         process.terminate()
     for process, _ in _idle:

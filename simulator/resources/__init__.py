@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simulator.resources import (
     access,
     blocks,
@@ -22,9 +20,7 @@ from simulator.resources import (
     thermal,
     zones,
 )
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
 
 
 def register_all(falcon: Falcon) -> None:

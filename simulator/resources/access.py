@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD, ROLES, SESSION_TIMEOUT, Account, Session, forbidden
 from simulator.errors import Body, RedfishError, property_missing
-from simulator.tree import Call, Node, Reply, Write, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, collection, link
 
 V1 = "/redfish/v1"
 SESSIONS = f"{V1}/SessionService/Sessions"
@@ -53,7 +50,7 @@ def _register_sessions(falcon: Falcon) -> None:
             "Sessions": link(SESSIONS),
         }
 
-    async def create(call: Call) -> Reply:
+    async def create(call: AuthenticatedRequest) -> Reply:
         if not falcon.options.sessions:
             raise RedfishError(401, "InsufficientPrivilege", "This service opens no sessions; use Basic.")
         name, password = call.body.get("UserName"), call.body.get("Password")
@@ -74,30 +71,32 @@ def _register_sessions(falcon: Falcon) -> None:
         headers = {"Location": f"{SESSIONS}/{session.id}", "X-Auth-Token": session.token}
         return Reply(201, session_body(session), headers)
 
-    def node(session_id: str) -> Node | None:
+    def node(session_id: str) -> ResourceNode | None:
         session = accounts.sessions.get(session_id)
         if session is None:
             return None
 
-        async def delete(call: Call) -> Reply:
+        async def delete(call: AuthenticatedRequest) -> Reply:
             own = call.account is not None and call.account.name == session.account
             if call.account is None or not (own or call.account.may("ConfigureManager")):
                 raise forbidden()
             accounts.sessions.pop(session.id, None)
             return Reply(204)
 
-        return Node(f"{SESSIONS}/{session_id}", lambda: session_body(session), {"DELETE": Write(delete, ("Login",))})
+        return ResourceNode(
+            f"{SESSIONS}/{session_id}", lambda: session_body(session), {"DELETE": WriteMethod(delete, ("Login",))}
+        )
 
-    post = Write(create, ())
+    post = WriteMethod(create, ())
     tree.resource(f"{V1}/SessionService", service)
     tree.add(
-        Node(
+        ResourceNode(
             SESSIONS,
             lambda: collection(SESSIONS, "Session", "Sessions", [f"{SESSIONS}/{key}" for key in accounts.sessions]),
             {"POST": post},
         )
     )
-    tree.members(SESSIONS, lambda last: Node(f"{SESSIONS}/Members", None, {"POST": post})
+    tree.members(SESSIONS, lambda last: ResourceNode(f"{SESSIONS}/Members", None, {"POST": post})
                  if last == "Members" else node(last))  # fmt: skip
 
 
@@ -134,35 +133,38 @@ def _register_accounts(falcon: Falcon) -> None:
             "Links": {"Role": link(f"{ROLE_URI}/{account.role}")},
         }
 
-    async def create(call: Call) -> Reply:
+    async def create(call: AuthenticatedRequest) -> Reply:
         account = accounts.create(call.body)
         return Reply(201, render(account), {"Location": f"{ACCOUNTS}/{account.name}"})
 
-    def node(name: str) -> Node | None:
+    def node(name: str) -> ResourceNode | None:
         account = accounts.accounts.get(name)
         if account is None:
             return None
 
-        async def change(call: Call) -> Reply:
+        async def change(call: AuthenticatedRequest) -> Reply:
             if call.account is None:
                 raise forbidden()
             accounts.change(account, call.body, call.account)
             return Reply(200, render(account))
 
-        async def delete(call: Call) -> Reply:
+        async def delete(call: AuthenticatedRequest) -> Reply:
             accounts.delete(account)
             return Reply(204)
 
-        return Node(
+        return ResourceNode(
             f"{ACCOUNTS}/{name}",
             lambda: render(account),
-            {"PATCH": Write(change, ("ConfigureUsers", "ConfigureSelf")), "DELETE": Write(delete, ("ConfigureUsers",))},
+            {
+                "PATCH": WriteMethod(change, ("ConfigureUsers", "ConfigureSelf")),
+                "DELETE": WriteMethod(delete, ("ConfigureUsers",)),
+            },
         )
 
-    post = Write(create, ("ConfigureUsers",))
+    post = WriteMethod(create, ("ConfigureUsers",))
     tree.resource(f"{V1}/AccountService", service)
     tree.add(
-        Node(
+        ResourceNode(
             ACCOUNTS,
             lambda: collection(
                 ACCOUNTS, "ManagerAccount", "Accounts", [f"{ACCOUNTS}/{name}" for name in accounts.accounts]
@@ -170,7 +172,7 @@ def _register_accounts(falcon: Falcon) -> None:
             {"POST": post},
         )
     )
-    tree.members(ACCOUNTS, lambda last: Node(f"{ACCOUNTS}/Members", None, {"POST": post})
+    tree.members(ACCOUNTS, lambda last: ResourceNode(f"{ACCOUNTS}/Members", None, {"POST": post})
                  if last == "Members" else node(last))  # fmt: skip
 
 

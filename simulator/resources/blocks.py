@@ -1,32 +1,34 @@
-"""Resource blocks: of GPUs alone, for their metrics, or of every device, where blocks are how hosts get devices."""
+"""Resource blocks: of GPUs only, for their metrics, or of every device, if hosts are composed of blocks."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from simulator.catalog import Kind
+from simulator.catalog import DeviceModel, DeviceModelKind
 from simulator.errors import Body
 from simulator.resources.chassis import block_uri, drawer_uri, gpu_uri, processor_uri, slot_uri
-from simulator.resources.devices import seen, slot_health, twin_uri
+from simulator.resources.devices import present_device, slot_health, typed_uri
 from simulator.resources.systems import SYSTEMS
 from simulator.resources.zones import ENDPOINTS, ZONES
-from simulator.state import COMPOSITION_BLOCKS, PLAIN_BLOCKS, Device, Drawer, Slot
-from simulator.tree import Node, collection, counted, link, links
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.state import COMPOSITION_BLOCKS, ROOT_BLOCKS, SimulatedDevice, SimulatedDrawer, SimulatedSlot
+from simulator.tree import ResourceNode, add_references, collection, link, links
 
 SERVICE = "/redfish/v1/CompositionService"
 POOLS = f"{SERVICE}/ResourceZones"
-_TYPES = {Kind.GPU: "Processor", Kind.DRIVE: "Storage", Kind.NETWORK: "Network", Kind.CUSTOM: "Processor"}
+_TYPES = {
+    DeviceModelKind.GPU: "Processor",
+    DeviceModelKind.DRIVE: "Storage",
+    DeviceModelKind.NETWORK: "Network",
+    DeviceModelKind.CUSTOM: "Processor",
+}
 
 
 def register(falcon: Falcon) -> None:
-    """Add the resource blocks, and the composition service where the service composes by them."""
+    """Add the resource blocks, and the composition service if hosts are composed of them."""
     tree, state = falcon.tree, falcon.state
     slots = [slot for slot in state.all_slots() if slot.device is not None and _is_block(falcon, slot.device)]
-    uri = COMPOSITION_BLOCKS if falcon.blocks else PLAIN_BLOCKS
+    uri = COMPOSITION_BLOCKS if falcon.blocks else ROOT_BLOCKS
 
     def uris() -> list[str]:
         return [block_uri(slot) for slot in slots if slot.present is not None]
@@ -41,8 +43,8 @@ def register(falcon: Falcon) -> None:
         _register_service(falcon)
 
 
-def _is_block(falcon: Falcon, device: Device) -> bool:
-    return falcon.blocks or device.model.kind is Kind.GPU
+def _is_block(falcon: Falcon, device: SimulatedDevice) -> bool:
+    return falcon.blocks or device.model.kind is DeviceModelKind.GPU
 
 
 def _register_service(falcon: Falcon) -> None:
@@ -68,8 +70,8 @@ def _register_service(falcon: Falcon) -> None:
         tree.resource(f"{POOLS}/drawer{drawer.number}", partial(_pool, drawer))
 
 
-def _pool(drawer: Drawer) -> Body:
-    """Render a resource zone: the blocks of a drawer reach the drawer's host ports and no others."""
+def _pool(drawer: SimulatedDrawer) -> Body:
+    """Render a resource zone: the blocks of a drawer reach only the drawer's host ports."""
     return {
         "@odata.id": f"{POOLS}/drawer{drawer.number}",
         "@odata.type": "#Zone.v1_6_3.Zone",
@@ -77,43 +79,48 @@ def _pool(drawer: Drawer) -> Body:
         "Name": f"Resource blocks of drawer {drawer.number}",
         "ZoneType": "ZoneOfResourceBlocks",
         "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": counted(
+        "Links": add_references(
             {}, ResourceBlocks=[block_uri(slot) for slot in drawer.slots.values() if slot.present is not None]
         ),
     }
 
 
-def _block_node(falcon: Falcon, slots: list[Slot], last: str) -> Node | None:
+def _block_node(falcon: Falcon, slots: list[SimulatedSlot], last: str) -> ResourceNode | None:
     for slot in slots:
         if slot.endpoint == last and slot.present is not None:
-            return Node(block_uri(slot), partial(_block, falcon, slot))
+            return ResourceNode(block_uri(slot), partial(_block, falcon, slot))
     return None
 
 
-def _block(falcon: Falcon, slot: Slot) -> Body:
-    model, owners = seen(slot).model, []
+def _device_label(slot: SimulatedSlot, model: DeviceModel) -> str:
+    kind = "GPU" if model.kind is DeviceModelKind.GPU else model.model
+    return f"{kind} in drawer {slot.drawer} slot {slot.number}"
+
+
+def _block(falcon: Falcon, slot: SimulatedSlot) -> Body:
+    model, owners = present_device(slot).model, []
     if slot.attached_to is not None:
         owners.append(falcon.state.drawers[slot.drawer].host_ports[slot.attached_to].endpoint)
-    chains = counted({}, Chassis=[drawer_uri(slot.drawer)])
+    chains = add_references({}, Chassis=[drawer_uri(slot.drawer)])
     if falcon.blocks:
         systems = [f"{SYSTEMS}/{owner}" for owner in owners]
-        counted(chains, ComputerSystems=systems, Zones=[f"{POOLS}/drawer{slot.drawer}"])
+        add_references(chains, ComputerSystems=systems, Zones=[f"{POOLS}/drawer{slot.drawer}"])
     elif owners:
-        counted(chains, Zones=[f"{ZONES}/{owner}" for owner in owners])
+        add_references(chains, Zones=[f"{ZONES}/{owner}" for owner in owners])
     body: Body = {
         "@odata.id": block_uri(slot),
         "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
         "Id": slot.endpoint,
-        "Name": f"{'GPU' if model.kind is Kind.GPU else model.model} in drawer {slot.drawer} slot {slot.number}",
+        "Name": _device_label(slot, model),
         "ResourceBlockType": [_TYPES[model.kind]],
         "CompositionStatus": {"CompositionState": "Composed" if owners else "Unused"},
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Links": chains,
     }
-    processor, twin = processor_uri(slot, model), twin_uri(slot, model)
+    processor, twin = processor_uri(slot, model), typed_uri(slot, model)
     if processor is not None:
         body["Processors"], body["Processors@odata.count"] = links([processor]), 1
-    elif model.kind is Kind.NETWORK:
+    elif model.kind is DeviceModelKind.NETWORK:
         body["NetworkInterfaces"] = links([f"{block_uri(slot)}/NetworkInterfaces/nic{slot.number}"])
         body["NetworkInterfaces@odata.count"] = 1
     elif twin is not None:
@@ -121,11 +128,11 @@ def _block(falcon: Falcon, slot: Slot) -> Body:
     return body
 
 
-def _interface_node(slot: Slot, last: str) -> Node | None:
+def _interface_node(slot: SimulatedSlot, last: str) -> ResourceNode | None:
     device = slot.present
-    if last != f"nic{slot.number}" or device is None or device.model.kind is not Kind.NETWORK:
+    if last != f"nic{slot.number}" or device is None or device.model.kind is not DeviceModelKind.NETWORK:
         return None
-    uri, adapter = f"{block_uri(slot)}/NetworkInterfaces/{last}", twin_uri(slot, device.model)
+    uri, adapter = f"{block_uri(slot)}/NetworkInterfaces/{last}", typed_uri(slot, device.model)
 
     def render() -> Body:
         return {
@@ -137,27 +144,27 @@ def _interface_node(slot: Slot, last: str) -> Node | None:
             "Links": {"NetworkAdapter": link(str(adapter))},
         }
 
-    return Node(uri, render)
+    return ResourceNode(uri, render)
 
 
-def _processor_node(slot: Slot, last: str) -> Node | None:
+def _processor_node(slot: SimulatedSlot, last: str) -> ResourceNode | None:
     uri = processor_uri(slot, slot.present.model) if slot.present is not None else None
     if uri is None or not uri.endswith(f"/{last}"):
         return None
-    return Node(uri, lambda: _processor(uri, slot, seen(slot)))
+    return ResourceNode(uri, lambda: _processor(uri, slot, present_device(slot)))
 
 
-def _processor(uri: str, slot: Slot, device: Device) -> Body:
+def _processor(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     model = device.model
-    chains = counted({}, Endpoints=[f"{ENDPOINTS}/{slot.endpoint}"])
+    chains = add_references({}, Endpoints=[f"{ENDPOINTS}/{slot.endpoint}"])
     chains["Chassis"] = link(drawer_uri(slot.drawer))
     chains["PCIeDevice"] = link(slot_uri(slot))
     body: Body = {
         "@odata.id": uri,
         "@odata.type": "#Processor.v1_22_0.Processor",
         "Id": uri.rpartition("/")[2],
-        "Name": f"{'GPU' if model.kind is Kind.GPU else model.model} in drawer {slot.drawer} slot {slot.number}",
-        "ProcessorType": "GPU" if model.kind is Kind.GPU else "Accelerator",
+        "Name": _device_label(slot, model),
+        "ProcessorType": "GPU" if model.kind is DeviceModelKind.GPU else "Accelerator",
         "Manufacturer": model.manufacturer,
         "Model": model.model,
         "PartNumber": model.part_number,
@@ -168,22 +175,22 @@ def _processor(uri: str, slot: Slot, device: Device) -> Body:
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Links": chains,
     }
-    if model.kind is Kind.GPU:
+    if model.kind is DeviceModelKind.GPU:
         body["MemorySummary"] = {"TotalMemorySizeMiB": model.memory_mib}
         body["Metrics"] = link(f"{uri}/ProcessorMetrics")
     return body
 
 
-def _gpu_metrics_node(slot: Slot, last: str) -> Node | None:
-    if last != "ProcessorMetrics" or slot.present is None or slot.present.model.kind is not Kind.GPU:
+def _gpu_metrics_node(slot: SimulatedSlot, last: str) -> ResourceNode | None:
+    if last != "ProcessorMetrics" or slot.present is None or slot.present.model.kind is not DeviceModelKind.GPU:
         return None
-    return Node(
+    return ResourceNode(
         f"{gpu_uri(slot)}/ProcessorMetrics",
         lambda: {
             "@odata.id": f"{gpu_uri(slot)}/ProcessorMetrics",
             "@odata.type": "#ProcessorMetrics.v1_7_0.ProcessorMetrics",
             "Id": "ProcessorMetrics",
             "Name": f"Metrics of the GPU in drawer {slot.drawer} slot {slot.number}",
-            "BandwidthPercent": round(100 * seen(slot).load, 1),
+            "BandwidthPercent": round(100 * present_device(slot).load, 1),
         },
     )

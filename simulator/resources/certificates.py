@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError, property_value
-from simulator.tree import Call, Node, Reply, Write, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, collection, link
 
 V1 = "/redfish/v1"
 SERVICE = f"{V1}/CertificateService"
@@ -40,7 +37,7 @@ def register(falcon: Falcon) -> None:
             "Actions": {"#CertificateService.ReplaceCertificate": {"target": REPLACE}},
         }
 
-    async def replace(call: Call) -> Reply:
+    async def replace(call: AuthenticatedRequest) -> Reply:
         for name in ("CertificateString", "CertificateType", "CertificateUri"):
             if name not in call.body:
                 raise RedfishError(
@@ -64,4 +61,4 @@ def register(falcon: Falcon) -> None:
     tree.resource(CERTIFICATES, lambda: collection(CERTIFICATES, "Certificate", "Certificates", [f"{CERTIFICATES}/1"]))
     tree.resource(f"{CERTIFICATES}/1", certificate)
     tree.resource(SERVICE, service)
-    tree.add(Node(REPLACE, None, {"POST": Write(replace)}))
+    tree.add(ResourceNode(REPLACE, None, {"POST": WriteMethod(replace)}))

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 
-from simulator.catalog import DeviceModel, Kind
+from simulator.catalog import DeviceModel, DeviceModelKind
 from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
 from simulator.events import Actor
-from simulator.resources.tasking import accepted
+from simulator.resources.tasking import task_accepted
 from simulator.rules import MODES, Mode
-from simulator.state import COMPOSITION_BLOCKS, Drawer, Slot
+from simulator.service import Falcon
+from simulator.state import COMPOSITION_BLOCKS, SimulatedDrawer, SimulatedSlot
 from simulator.tasks import BmcTask
-from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.tree import (
+    AuthenticatedRequest,
+    Handler,
+    Reply,
+    ResourceNode,
+    WriteMethod,
+    add_references,
+    collection,
+    link,
+)
 
 V1 = "/redfish/v1"
 FALCON = f"{V1}/Chassis/falcon"
@@ -29,32 +35,32 @@ def drawer_uri(number: int) -> str:
     return f"{V1}/Chassis/drawer{number}"
 
 
-def slot_uri(slot: Slot) -> str:
+def slot_uri(slot: SimulatedSlot) -> str:
     """Return the URI of a slot's PCIeDevice."""
     return f"{drawer_uri(slot.drawer)}/PCIeDevices/slot{slot.number}"
 
 
-def gpu_uri(slot: Slot) -> str:
-    """Return the URI of the Processor of a GPU, which lives in the slot's resource block."""
+def gpu_uri(slot: SimulatedSlot) -> str:
+    """Return the URI of the Processor of a GPU, which is in the slot's resource block."""
     return f"{block_uri(slot)}/Processors/gpu{slot.number}"
 
 
-def block_uri(slot: Slot) -> str:
+def block_uri(slot: SimulatedSlot) -> str:
     """Return the URI of the resource block of a slot."""
     return f"{slot.blocks}/{slot.endpoint}"
 
 
-def processor_uri(slot: Slot, model: DeviceModel) -> str | None:
-    """Return the URI of the Processor that a device is; a custom card is one where devices are resource blocks."""
-    if model.kind is Kind.GPU:
+def processor_uri(slot: SimulatedSlot, model: DeviceModel) -> str | None:
+    """Return the URI of the Processor of a device; with resource blocks, a custom card has one too."""
+    if model.kind is DeviceModelKind.GPU:
         return gpu_uri(slot)
-    if model.kind is Kind.CUSTOM and slot.blocks == COMPOSITION_BLOCKS:
+    if model.kind is DeviceModelKind.CUSTOM and slot.blocks == COMPOSITION_BLOCKS:
         return f"{block_uri(slot)}/Processors/card{slot.number}"
     return None
 
 
-def slots_of_kind(drawer: Drawer, kind: Kind) -> list[Slot]:
-    """Return the slots of a drawer that hold a device of a kind."""
+def slots_of_kind(drawer: SimulatedDrawer, kind: DeviceModelKind) -> list[SimulatedSlot]:
+    """Return the slots of a drawer that have a device of a kind."""
     return [slot for slot in drawer.slots.values() if slot.present is not None and slot.present.model.kind is kind]
 
 
@@ -64,19 +70,23 @@ def register(falcon: Falcon) -> None:
     uris = [FALCON] + [drawer_uri(number) for number in state.drawers]
     tree.resource(f"{V1}/Chassis", lambda: collection(f"{V1}/Chassis", "Chassis", "Chassis Collection", uris))
     tree.add(
-        Node(FALCON, lambda: _enclosure(falcon), {"PATCH": Write(_identify(falcon, None), ("ConfigureComponents",))})
+        ResourceNode(
+            FALCON,
+            lambda: _enclosure(falcon),
+            {"PATCH": WriteMethod(_identify(falcon, None), ("ConfigureComponents",))},
+        )
     )
     for drawer in state.drawers.values():
         tree.add(
-            Node(
+            ResourceNode(
                 drawer_uri(drawer.number),
                 partial(_drawer, falcon, drawer),
-                {"PATCH": Write(_identify(falcon, drawer), ("ConfigureComponents",))},
+                {"PATCH": WriteMethod(_identify(falcon, drawer), ("ConfigureComponents",))},
             )
         )
 
 
-def _health(falcon: Falcon, slots: list[Slot]) -> str:
+def _health(falcon: Falcon, slots: list[SimulatedSlot]) -> str:
     bands = {slot.band for slot in slots}
     if "critical" in bands:
         return "Critical"
@@ -89,7 +99,9 @@ def _enclosure(falcon: Falcon) -> Body:
     state = falcon.state
     failed = any(fan.failed for fan in state.fans)
     health = _health(falcon, state.all_slots())
-    links = counted({}, Contains=[drawer_uri(number) for number in state.drawers], ManagedBy=[f"{V1}/Managers/bmc"])
+    links = add_references(
+        {}, Contains=[drawer_uri(number) for number in state.drawers], ManagedBy=[f"{V1}/Managers/bmc"]
+    )
     links["ManagersInChassis"] = [link(f"{V1}/Managers/bmc")]
     return {
         "@odata.id": FALCON,
@@ -119,11 +131,11 @@ def _enclosure(falcon: Falcon) -> Body:
     }
 
 
-def _drawer(falcon: Falcon, drawer: Drawer) -> Body:
+def _drawer(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
     uri = drawer_uri(drawer.number)
     slots = list(drawer.slots.values())
-    gpus = slots_of_kind(drawer, Kind.GPU)
-    links = counted(
+    gpus = slots_of_kind(drawer, DeviceModelKind.GPU)
+    links = add_references(
         {},
         ManagedBy=[f"{V1}/Managers/bmc"],
         Processors=[gpu_uri(slot) for slot in gpus],
@@ -168,8 +180,8 @@ def _drawer(falcon: Falcon, drawer: Drawer) -> Body:
     }
 
 
-def _identify(falcon: Falcon, drawer: Drawer | None) -> Handler:
-    async def change(call: Call) -> Reply:
+def _identify(falcon: Falcon, drawer: SimulatedDrawer | None) -> Handler:
+    async def change(call: AuthenticatedRequest) -> Reply:
         if not call.body:
             raise RedfishError(400, "NoOperation", "The request body names no property to change.")
         mode: Mode | None = None
@@ -188,7 +200,7 @@ def _identify(falcon: Falcon, drawer: Drawer | None) -> Handler:
         if mode is None or drawer is None or mode == drawer.mode:
             return Reply(200, _drawer(falcon, drawer) if drawer is not None else _enclosure(falcon))
         falcon.composer.check_mode(drawer, mode)
-        return accepted(_start_mode_change(falcon, drawer, mode, call.actor))
+        return task_accepted(_start_mode_change(falcon, drawer, mode, call.actor))
 
     return change
 
@@ -208,7 +220,7 @@ def _wanted_mode(value: object) -> Mode | None:
     raise property_value("DrawerMode", vendor.get("DrawerMode"))
 
 
-def _start_mode_change(falcon: Falcon, drawer: Drawer, mode: Mode, by: Actor | None) -> BmcTask:
+def _start_mode_change(falcon: Falcon, drawer: SimulatedDrawer, mode: Mode, by: Actor | None) -> BmcTask:
     drawer.changing_to = mode
 
     async def work(task: BmcTask) -> tuple[int, Body | None]:
@@ -218,7 +230,7 @@ def _start_mode_change(falcon: Falcon, drawer: Drawer, mode: Mode, by: Actor | N
                 task.percent = 100 * (step + 1) // (MODE_STEPS + 1)
         finally:
             drawer.changing_to = None
-        # A device may have been lost meanwhile, so the rules are asked again at the moment of the change.
+        # A device may have been lost meanwhile, so the rules are checked again at the change.
         falcon.composer.check_mode(drawer, mode)
         falcon.composer.set_mode(drawer, mode, by)
         return 200, _drawer(falcon, drawer)

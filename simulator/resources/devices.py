@@ -1,95 +1,106 @@
-"""Slots and what is in them: PCIe devices, functions, drives, network adapters."""
+"""Slots and their contents: PCIe devices, functions, drives, network adapters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from simulator.catalog import DeviceModel, Kind
+from simulator.catalog import DeviceModel, DeviceModelKind
 from simulator.errors import Body, RedfishError, not_found, property_not_writable, property_unknown, property_value
 from simulator.resources.chassis import drawer_uri, gpu_uri, processor_uri, slot_uri, slots_of_kind
-from simulator.state import SLOT_GENERATION, SLOT_LANES, Device, Drawer, Slot
-from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.state import SLOT_GENERATION, SLOT_LANES, SimulatedDevice, SimulatedDrawer, SimulatedSlot
+from simulator.tree import (
+    AuthenticatedRequest,
+    Handler,
+    Reply,
+    ResourceNode,
+    WriteMethod,
+    add_references,
+    collection,
+    link,
+)
 
 V1 = "/redfish/v1"
 _CLASSES = {
-    Kind.GPU: ("DisplayController", "GPU"),
-    Kind.DRIVE: ("MassStorageController", "NVMe drive"),
-    Kind.NETWORK: ("NetworkController", "Network adapter"),
-    Kind.CUSTOM: ("ProcessingAccelerators", "Accelerator card"),
+    DeviceModelKind.GPU: ("DisplayController", "GPU"),
+    DeviceModelKind.DRIVE: ("MassStorageController", "NVMe drive"),
+    DeviceModelKind.NETWORK: ("NetworkController", "Network adapter"),
+    DeviceModelKind.CUSTOM: ("ProcessingAccelerators", "Accelerator card"),
 }
 
 
-def twin_uri(slot: Slot, model: DeviceModel) -> str | None:
-    """Return the URI of the resource that a device is beyond PCIe, or None for a custom card."""
+def typed_uri(slot: SimulatedSlot, model: DeviceModel) -> str | None:
+    """Return the URI of a device's resource other than PCIeDevice, or None for a custom card."""
     base = drawer_uri(slot.drawer)
-    if model.kind is Kind.GPU:
+    if model.kind is DeviceModelKind.GPU:
         return gpu_uri(slot)
-    if model.kind is Kind.DRIVE:
+    if model.kind is DeviceModelKind.DRIVE:
         return f"{base}/Drives/nvme{slot.number}"
-    if model.kind is Kind.NETWORK:
+    if model.kind is DeviceModelKind.NETWORK:
         return f"{base}/NetworkAdapters/nic{slot.number}"
     return None
 
 
 def register(falcon: Falcon) -> None:
-    """Add the slots of each drawer and the collections of what is in them."""
+    """Add the slots of each drawer and the collections of their contents."""
     for drawer in falcon.state.drawers.values():
         _register_drawer(falcon, drawer)
 
 
-def _register_drawer(falcon: Falcon, drawer: Drawer) -> None:
+def _register_drawer(falcon: Falcon, drawer: SimulatedDrawer) -> None:
     tree, base = falcon.tree, drawer_uri(drawer.number)
     uris = [slot_uri(slot) for slot in drawer.slots.values()]
     tree.resource(f"{base}/PCIeDevices", lambda: collection(f"{base}/PCIeDevices", "PCIeDevice", "PCIe Slots", uris))
     for slot in drawer.slots.values():
         uri = slot_uri(slot)
         tree.add(
-            Node(
+            ResourceNode(
                 uri,
                 partial(_pcie_device, slot),
-                {"PATCH": Write(_identify(slot), ("ConfigureComponents",))},
+                {"PATCH": WriteMethod(_identify(slot), ("ConfigureComponents",))},
             )
         )
         tree.members(uri, partial(_functions_node, slot))
         tree.members(f"{uri}/PCIeFunctions", partial(_function_node, slot))
-    for name, kind, schema in (("Drives", Kind.DRIVE, "Drive"), ("NetworkAdapters", Kind.NETWORK, "NetworkAdapter")):
+    for name, kind, schema in (
+        ("Drives", DeviceModelKind.DRIVE, "Drive"),
+        ("NetworkAdapters", DeviceModelKind.NETWORK, "NetworkAdapter"),
+    ):
         where = f"{base}/{name}"
-        tree.resource(where, partial(_twins, drawer, kind, schema, where))
-        tree.members(where, partial(_twin_node, drawer, kind))
+        tree.resource(where, partial(_typed_collection, drawer, kind, schema, where))
+        tree.members(where, partial(_typed_node, drawer, kind))
 
 
-def _twins(drawer: Drawer, kind: Kind, schema: str, where: str) -> Body:
-    members = [uri for slot in slots_of_kind(drawer, kind) if (uri := twin_uri(slot, seen(slot).model)) is not None]
+def _typed_collection(drawer: SimulatedDrawer, kind: DeviceModelKind, schema: str, where: str) -> Body:
+    members = [
+        uri for slot in slots_of_kind(drawer, kind) if (uri := typed_uri(slot, present_device(slot).model)) is not None
+    ]
     return collection(where, schema, f"{schema}s", members)
 
 
-def _twin_node(drawer: Drawer, kind: Kind, last: str) -> Node | None:
-    render = _drive if kind is Kind.DRIVE else _network_adapter
+def _typed_node(drawer: SimulatedDrawer, kind: DeviceModelKind, last: str) -> ResourceNode | None:
+    render = _drive if kind is DeviceModelKind.DRIVE else _network_adapter
     for slot in slots_of_kind(drawer, kind):
-        uri = twin_uri(slot, seen(slot).model)
+        uri = typed_uri(slot, present_device(slot).model)
         if uri is not None and uri.endswith(f"/{last}"):
-            return Node(uri, partial(_render_seen, render, slot))
+            return ResourceNode(uri, partial(_render_present, render, slot))
     return None
 
 
-def _render_seen(render: Callable[[Slot, Device], Body], slot: Slot) -> Body:
-    return render(slot, seen(slot))
+def _render_present(render: Callable[[SimulatedSlot, SimulatedDevice], Body], slot: SimulatedSlot) -> Body:
+    return render(slot, present_device(slot))
 
 
-def seen(slot: Slot) -> Device:
-    """Return the device in a slot; refuses with 404 where it was pulled out."""
+def present_device(slot: SimulatedSlot) -> SimulatedDevice:
+    """Return the device in a slot; refuses with 404 where it was removed."""
     device = slot.present
     if device is None:
         raise not_found(slot_uri(slot))
     return device
 
 
-def _slot_part(slot: Slot) -> Body:
+def _slot_part(slot: SimulatedSlot) -> Body:
     return {
         "Lanes": SLOT_LANES,
         "PCIeType": SLOT_GENERATION,
@@ -106,7 +117,7 @@ def _slot_part(slot: Slot) -> Body:
     }
 
 
-def _pcie_device(slot: Slot) -> Body:
+def _pcie_device(slot: SimulatedSlot) -> Body:
     uri, device = slot_uri(slot), slot.present
     body: Body = {
         "@odata.id": uri,
@@ -118,7 +129,7 @@ def _pcie_device(slot: Slot) -> Body:
     }
     if device is None:
         body["Status"] = {"State": "Absent"}
-        body["Links"] = counted({}, Chassis=[drawer_uri(slot.drawer)])
+        body["Links"] = add_references({}, Chassis=[drawer_uri(slot.drawer)])
         return body
     model = device.model
     up = slot.link.status == "LinkUp"
@@ -144,21 +155,23 @@ def _pcie_device(slot: Slot) -> Body:
         }
     )
     processor = processor_uri(slot, model)
-    links = counted({}, Chassis=[drawer_uri(slot.drawer)], Processors=[processor] if processor is not None else [])
+    links = add_references(
+        {}, Chassis=[drawer_uri(slot.drawer)], Processors=[processor] if processor is not None else []
+    )
     links["Switch"] = link(f"{V1}/Fabrics/PCIe/Switches/drawer{slot.drawer}_switch")
     body["Links"] = links
     return body
 
 
-def slot_health(slot: Slot) -> str:
+def slot_health(slot: SimulatedSlot) -> str:
     """Return the health of the device in a slot."""
     if slot.band == "critical":
         return "Critical"
     return "Warning" if slot.band == "caution" or slot.link.degraded else "OK"
 
 
-def _identify(slot: Slot) -> Handler:
-    async def change(call: Call) -> Reply:
+def _identify(slot: SimulatedSlot) -> Handler:
+    async def change(call: AuthenticatedRequest) -> Reply:
         if not call.body:
             raise RedfishError(400, "NoOperation", "The request body names no property to change.")
         known = _pcie_device(slot)
@@ -173,28 +186,28 @@ def _identify(slot: Slot) -> Handler:
     return change
 
 
-def _functions_node(slot: Slot, last: str) -> Node | None:
+def _functions_node(slot: SimulatedSlot, last: str) -> ResourceNode | None:
     if last != "PCIeFunctions" or slot.present is None:
         return None
     uri = f"{slot_uri(slot)}/PCIeFunctions"
-    return Node(uri, lambda: collection(uri, "PCIeFunction", "PCIe Functions", [f"{uri}/0"]))
+    return ResourceNode(uri, lambda: collection(uri, "PCIeFunction", "PCIe Functions", [f"{uri}/0"]))
 
 
-def _function_node(slot: Slot, last: str) -> Node | None:
+def _function_node(slot: SimulatedSlot, last: str) -> ResourceNode | None:
     if last != "0" or slot.present is None:
         return None
-    return Node(f"{slot_uri(slot)}/PCIeFunctions/0", lambda: _function(slot, seen(slot)))
+    return ResourceNode(f"{slot_uri(slot)}/PCIeFunctions/0", lambda: _function(slot, present_device(slot)))
 
 
-def _function(slot: Slot, device: Device) -> Body:
+def _function(slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     model, uri = device.model, slot_uri(slot)
     links: Body = {"PCIeDevice": link(uri)}
-    twin = twin_uri(slot, model)
+    twin = typed_uri(slot, model)
     processor = processor_uri(slot, model)
     if processor is not None:
         links["Processor"] = link(processor)
-    elif model.kind is Kind.DRIVE and twin is not None:
-        counted(links, Drives=[twin])
+    elif model.kind is DeviceModelKind.DRIVE and twin is not None:
+        add_references(links, Drives=[twin])
     return {
         "@odata.id": f"{uri}/PCIeFunctions/0",
         "@odata.type": "#PCIeFunction.v1_7_0.PCIeFunction",
@@ -215,9 +228,9 @@ def _function(slot: Slot, device: Device) -> Body:
     }
 
 
-def _drive(slot: Slot, device: Device) -> Body:
+def _drive(slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     model, base = device.model, drawer_uri(slot.drawer)
-    links = counted(
+    links = add_references(
         {},
         PCIeFunctions=[f"{slot_uri(slot)}/PCIeFunctions/0"],
         Endpoints=[f"{V1}/Fabrics/PCIe/Endpoints/{slot.endpoint}"],
@@ -243,7 +256,7 @@ def _drive(slot: Slot, device: Device) -> Body:
     }
 
 
-def _network_adapter(slot: Slot, device: Device) -> Body:
+def _network_adapter(slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     model, base = device.model, drawer_uri(slot.drawer)
     return {
         "@odata.id": f"{base}/NetworkAdapters/nic{slot.number}",
@@ -258,7 +271,7 @@ def _network_adapter(slot: Slot, device: Device) -> Body:
         "Controllers": [
             {
                 "FirmwarePackageVersion": model.firmware,
-                "Links": counted({}, PCIeDevices=[slot_uri(slot)]),
+                "Links": add_references({}, PCIeDevices=[slot_uri(slot)]),
             }
         ],
     }

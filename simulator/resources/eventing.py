@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from simulator.errors import Body, RedfishError, property_missing, property_value
 from simulator.events import DELIVERY_ATTEMPTS, MAX_SUBSCRIPTIONS, Subscription
-from simulator.tree import Call, Node, Reply, Write, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, collection, link
 
 V1 = "/redfish/v1"
 SERVICE = f"{V1}/EventService"
@@ -37,7 +34,7 @@ def subscription_body(one: Subscription) -> Body:
 
 
 def _wanted(body: Body) -> tuple[str, tuple[str, ...]]:
-    """Return destination and registry prefixes of a new subscription; refuses what cannot be with 400."""
+    """Return destination and registry prefixes of a new subscription; refuses invalid values with 400."""
     destination = body.get("Destination")
     if not isinstance(destination, str):
         raise property_missing("Destination")
@@ -83,7 +80,7 @@ def register(falcon: Falcon) -> None:
             "Subscriptions": link(SUBSCRIPTIONS),
         }
 
-    async def create(call: Call) -> Reply:
+    async def create(call: AuthenticatedRequest) -> Reply:
         destination, prefixes = _wanted(call.body)
         if len(events.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise RedfishError(
@@ -93,25 +90,25 @@ def register(falcon: Falcon) -> None:
         one = events.subscribe(destination=destination, context=str(context) if context else None, prefixes=prefixes)
         return Reply(201, subscription_body(one), {"Location": f"{SUBSCRIPTIONS}/{one.id}"})
 
-    def node(last: str) -> Node | None:
+    def node(last: str) -> ResourceNode | None:
         one = events.subscriptions.get(last)
         if one is None:
             return None
 
-        async def delete(call: Call) -> Reply:
+        async def delete(call: AuthenticatedRequest) -> Reply:
             events.unsubscribe(one.id)
             return Reply(204)
 
-        return Node(
+        return ResourceNode(
             f"{SUBSCRIPTIONS}/{last}",
             lambda: subscription_body(one),
-            {"DELETE": Write(delete, ("ConfigureManager", "ConfigureSelf"))},
+            {"DELETE": WriteMethod(delete, ("ConfigureManager", "ConfigureSelf"))},
         )
 
-    post = Write(create, ("ConfigureManager", "ConfigureComponents"))
+    post = WriteMethod(create, ("ConfigureManager", "ConfigureComponents"))
     tree.resource(SERVICE, service)
     tree.add(
-        Node(
+        ResourceNode(
             SUBSCRIPTIONS,
             lambda: collection(
                 SUBSCRIPTIONS,
@@ -122,5 +119,5 @@ def register(falcon: Falcon) -> None:
             {"POST": post},
         )
     )
-    tree.members(SUBSCRIPTIONS, lambda last: Node(f"{SUBSCRIPTIONS}/Members", None, {"POST": post})
+    tree.members(SUBSCRIPTIONS, lambda last: ResourceNode(f"{SUBSCRIPTIONS}/Members", None, {"POST": post})
                  if last == "Members" else node(last))  # fmt: skip

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from simulator.catalog import Kind
+from simulator.catalog import DeviceModelKind
 from simulator.errors import Body
 from simulator.resources.chassis import gpu_uri, slot_uri
-from simulator.resources.devices import twin_uri
+from simulator.resources.devices import typed_uri
 from simulator.resources.systems import system_uri
 from simulator.resources.zones import ENDPOINTS, FABRIC, ZONES
-from simulator.state import HostPort, Slot
-from simulator.tree import Node, collection, counted, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.state import SimulatedHostPort, SimulatedSlot
+from simulator.tree import ResourceNode, add_references, collection, link
 
 V1 = "/redfish/v1"
 
@@ -45,12 +41,12 @@ def register(falcon: Falcon) -> None:
         devices = [slot.endpoint for slot in state.all_slots() if slot.present is not None]
         return [f"{ENDPOINTS}/{name}" for name in hosts + devices]
 
-    def endpoint(last: str) -> Node | None:
+    def endpoint(last: str) -> ResourceNode | None:
         port = state.zone(last)
         if port is not None:
-            return Node(f"{ENDPOINTS}/{last}", lambda: _initiator(falcon, port))
+            return ResourceNode(f"{ENDPOINTS}/{last}", lambda: _initiator(falcon, port))
         slot = state.slot_of_endpoint(last)
-        return Node(f"{ENDPOINTS}/{last}", lambda: _target(falcon, slot)) if slot is not None else None
+        return ResourceNode(f"{ENDPOINTS}/{last}", lambda: _target(falcon, slot)) if slot is not None else None
 
     tree.resource(f"{V1}/Fabrics", lambda: collection(f"{V1}/Fabrics", "Fabric", "Fabrics", [FABRIC]))
     tree.resource(FABRIC, fabric)
@@ -58,14 +54,14 @@ def register(falcon: Falcon) -> None:
     tree.members(ENDPOINTS, endpoint)
 
 
-def _initiator(falcon: Falcon, port: HostPort) -> Body:
-    """Render the endpoint of a host port; without a cable there is a root complex no more, only the place for one."""
+def _initiator(falcon: Falcon, port: SimulatedHostPort) -> Body:
+    """Render the endpoint of a host port; without a cable its root complex is absent."""
     entity: Body = {"EntityType": "RootComplex", "EntityRole": "Initiator"}
     if port.host is not None:
         entity["EntityLink"] = link(system_uri(falcon, port))
-    links = counted({}, ConnectedPorts=[f"{FABRIC}/Switches/drawer{port.drawer}_switch/Ports/{port.name}"])
+    links = add_references({}, ConnectedPorts=[f"{FABRIC}/Switches/drawer{port.drawer}_switch/Ports/{port.name}"])
     if not falcon.blocks:
-        counted(links, Zones=[f"{ZONES}/{port.endpoint}"])
+        add_references(links, Zones=[f"{ZONES}/{port.endpoint}"])
     return {
         "@odata.id": f"{ENDPOINTS}/{port.endpoint}",
         "@odata.type": "#Endpoint.v1_8_2.Endpoint",
@@ -79,7 +75,7 @@ def _initiator(falcon: Falcon, port: HostPort) -> Body:
     }
 
 
-def _target(falcon: Falcon, slot: Slot) -> Body:
+def _target(falcon: Falcon, slot: SimulatedSlot) -> Body:
     device = slot.present
     entity: Body = {"EntityType": "Bridge", "EntityRole": "Target", "EntityLink": link(slot_uri(slot))}
     model_name = ""
@@ -94,15 +90,19 @@ def _target(falcon: Falcon, slot: Slot) -> Body:
             "ClassCode": model.class_code,
             "FunctionNumber": 0,
         }
-        twin = twin_uri(slot, model)
+        twin = typed_uri(slot, model)
         if twin is not None:
-            kinds = {Kind.GPU: "Processor", Kind.DRIVE: "Drive", Kind.NETWORK: "NetworkController"}
+            kinds = {
+                DeviceModelKind.GPU: "Processor",
+                DeviceModelKind.DRIVE: "Drive",
+                DeviceModelKind.NETWORK: "NetworkController",
+            }
             entity["EntityType"] = kinds[model.kind]
-            entity["EntityLink"] = link(gpu_uri(slot) if model.kind is Kind.GPU else twin)
-    links = counted({}, ConnectedPorts=[f"{FABRIC}/Switches/drawer{slot.drawer}_switch/Ports/slot{slot.number}"])
+            entity["EntityLink"] = link(gpu_uri(slot) if model.kind is DeviceModelKind.GPU else twin)
+    links = add_references({}, ConnectedPorts=[f"{FABRIC}/Switches/drawer{slot.drawer}_switch/Ports/slot{slot.number}"])
     if not falcon.blocks:
         owners = [falcon.state.drawers[slot.drawer].host_ports[slot.attached_to]] if slot.attached_to else []
-        counted(links, Zones=[f"{ZONES}/{owner.endpoint}" for owner in owners])
+        add_references(links, Zones=[f"{ZONES}/{owner.endpoint}" for owner in owners])
     return {
         "@odata.id": f"{ENDPOINTS}/{slot.endpoint}",
         "@odata.type": "#Endpoint.v1_8_2.Endpoint",

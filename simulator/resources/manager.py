@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simulator.errors import Body, RedfishError, not_found
-from simulator.events import LOG_URI, Entry
+from simulator.events import LOG_URI, EventLogEntry
 from simulator.faults import FaultRequest
 from simulator.resources.certificates import CERTIFICATES
-from simulator.tree import Call, Node, Reply, Write, collection, counted, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, add_references, collection, link
 
 V1 = "/redfish/v1"
 BMC = f"{V1}/Managers/bmc"
@@ -25,7 +21,7 @@ def register(falcon: Falcon) -> None:
 
     def manager() -> Body:
         chassis = [f"{V1}/Chassis/falcon"] + [f"{V1}/Chassis/drawer{number}" for number in falcon.state.drawers]
-        links = counted(
+        links = add_references(
             {},
             ManagerForChassis=chassis,
             ManagerForSwitches=[f"{V1}/Fabrics/PCIe/Switches/drawer{number}_switch" for number in falcon.state.drawers],
@@ -59,7 +55,7 @@ def register(falcon: Falcon) -> None:
             },
         }
 
-    async def reset(call: Call) -> Reply:
+    async def reset(call: AuthenticatedRequest) -> Reply:
         kind = call.body.get("ResetType", "GracefulRestart")
         if kind not in ("GracefulRestart", "ForceRestart"):
             raise RedfishError(
@@ -85,7 +81,7 @@ def register(falcon: Falcon) -> None:
 
     tree.resource(f"{V1}/Managers", lambda: collection(f"{V1}/Managers", "Manager", "Managers", [BMC]))
     tree.resource(BMC, manager)
-    tree.add(Node(f"{BMC}/Actions/Manager.Reset", None, {"POST": Write(reset)}))
+    tree.add(ResourceNode(f"{BMC}/Actions/Manager.Reset", None, {"POST": WriteMethod(reset)}))
     tree.resource(f"{BMC}/NetworkProtocol", protocol)
     _register_log(falcon)
 
@@ -110,22 +106,22 @@ def _register_log(falcon: Falcon) -> None:
             "Actions": {"#LogService.ClearLog": {"target": f"{LOG_URI}/Actions/LogService.ClearLog"}},
         }
 
-    def entry_of(last: str) -> Entry:
+    def entry_of(last: str) -> EventLogEntry:
         found = events.entries.get(int(last)) if last.isdigit() else None
         if found is None:
             raise not_found(f"{entries}/{last}")
         return found
 
-    async def clear(call: Call) -> Reply:
+    async def clear(call: AuthenticatedRequest) -> Reply:
         events.clear()
         return Reply(204)
 
     tree.resource(f"{BMC}/LogServices", lambda: collection(f"{BMC}/LogServices", "LogService", "Logs", [LOG_URI]))
     tree.resource(LOG_URI, service)
-    tree.add(Node(f"{LOG_URI}/Actions/LogService.ClearLog", None, {"POST": Write(clear)}))
+    tree.add(ResourceNode(f"{LOG_URI}/Actions/LogService.ClearLog", None, {"POST": WriteMethod(clear)}))
 
     def log() -> Body:
-        # The one collection whose members the standard wants whole.
+        # The one collection whose members the standard requires in full.
         body = collection(entries, "LogEntry", "Log Entries", [])
         body["Members"] = [entry.log_entry() for entry in events.entries.values()]
         body["Members@odata.count"] = len(body["Members"])
@@ -135,7 +131,7 @@ def _register_log(falcon: Falcon) -> None:
     tree.members(
         entries,
         lambda last: (
-            Node(f"{entries}/{last}", lambda: entry_of(last).log_entry())
+            ResourceNode(f"{entries}/{last}", lambda: entry_of(last).log_entry())
             if last.isdigit() and int(last) in events.entries
             else None
         ),

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
 from simulator.resources.chassis import drawer_uri
-from simulator.state import Drawer, HostPort, Slot
-from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.state import SimulatedDrawer, SimulatedHostPort, SimulatedSlot
+from simulator.tree import (
+    AuthenticatedRequest,
+    Handler,
+    Reply,
+    ResourceNode,
+    WriteMethod,
+    add_references,
+    collection,
+    link,
+)
 
 V1 = "/redfish/v1"
 SWITCHES = f"{V1}/Fabrics/PCIe/Switches"
@@ -19,7 +25,7 @@ ENDPOINTS = f"{V1}/Fabrics/PCIe/Endpoints"
 FIRMWARE = "4.2.1.186"
 WIDTHS = (1, 2, 4, 8, 16)
 UNCONFIGURED = "UnconfiguredPort"
-Place = Slot | HostPort
+PortOwner = SimulatedSlot | SimulatedHostPort
 
 
 def switch_uri(drawer: int) -> str:
@@ -27,13 +33,13 @@ def switch_uri(drawer: int) -> str:
     return f"{SWITCHES}/drawer{drawer}_switch"
 
 
-def port_uri(place: Place) -> str:
+def port_uri(place: PortOwner) -> str:
     """Return the URI of the switch port of a slot or host port."""
     return f"{switch_uri(place.drawer)}/Ports/{place.link.port}"
 
 
-def places(drawer: Drawer) -> list[Place]:
-    """Return what the ports of a drawer's switch lead to: host ports, then slots."""
+def port_owners(drawer: SimulatedDrawer) -> list[PortOwner]:
+    """Return the host ports, then the slots, behind the ports of a drawer's switch."""
     return [*drawer.host_ports.values(), *drawer.slots.values()]
 
 
@@ -45,18 +51,18 @@ def register(falcon: Falcon) -> None:
     for drawer in state.drawers.values():
         uri = switch_uri(drawer.number)
         tree.resource(uri, partial(_switch, drawer))
-        members = [port_uri(place) for place in places(drawer)]
+        members = [port_uri(place) for place in port_owners(drawer)]
         tree.resource(
             f"{uri}/Ports",
             partial(collection, f"{uri}/Ports", "Port", "Ports", members),
         )
-        for place in places(drawer):
+        for place in port_owners(drawer):
             _register_port(falcon, place)
 
 
-def _switch(drawer: Drawer) -> Body:
+def _switch(drawer: SimulatedDrawer) -> Body:
     uri = switch_uri(drawer.number)
-    links = counted({}, ManagedBy=[f"{V1}/Managers/bmc"])
+    links = add_references({}, ManagedBy=[f"{V1}/Managers/bmc"])
     links["Chassis"] = link(drawer_uri(drawer.number))
     return {
         "@odata.id": uri,
@@ -68,9 +74,9 @@ def _switch(drawer: Drawer) -> Body:
         "Model": "PEX88096",
         "SerialNumber": f"{drawer.serial}-SW",
         "FirmwareVersion": FIRMWARE,
-        "TotalSwitchWidth": 16 * len(places(drawer)),
-        "CurrentBandwidthGbps": float(sum(place.link.gbps for place in places(drawer))),
-        "MaxBandwidthGbps": float(sum(place.link.max_gbps for place in places(drawer))),
+        "TotalSwitchWidth": 16 * len(port_owners(drawer)),
+        "CurrentBandwidthGbps": float(sum(place.link.gbps for place in port_owners(drawer))),
+        "MaxBandwidthGbps": float(sum(place.link.max_gbps for place in port_owners(drawer))),
         "PowerState": "On",
         "Status": {"State": "Enabled", "Health": "OK"},
         "Ports": link(f"{uri}/Ports"),
@@ -78,30 +84,34 @@ def _switch(drawer: Drawer) -> Body:
     }
 
 
-def _register_port(falcon: Falcon, place: Place) -> None:
+def _register_port(falcon: Falcon, place: PortOwner) -> None:
     uri, tree = port_uri(place), falcon.tree
     components = ("ConfigureComponents",)
-    tree.add(Node(uri, lambda: _port(place), {"PATCH": Write(_change(falcon, place), components)}))
+    tree.add(ResourceNode(uri, lambda: _port(place), {"PATCH": WriteMethod(_change(falcon, place), components)}))
     tree.resource(f"{uri}/Metrics", lambda: _metrics(place))
 
-    async def retrain(call: Call) -> Reply:
+    async def retrain(call: AuthenticatedRequest) -> Reply:
         if place.link.status in ("LinkUp", "Training"):
             falcon.physics.train(place.link, falcon.physics.time)
         return Reply(204)
 
-    async def reset_metrics(call: Call) -> Reply:
+    async def reset_metrics(call: AuthenticatedRequest) -> Reply:
         place.link.forget_counters()
         return Reply(204)
 
-    tree.add(Node(f"{uri}/Actions/Port.Reset", None, {"POST": Write(retrain, components)}))
-    tree.add(Node(f"{uri}/Metrics/Actions/PortMetrics.ResetMetrics", None, {"POST": Write(reset_metrics, components)}))
+    tree.add(ResourceNode(f"{uri}/Actions/Port.Reset", None, {"POST": WriteMethod(retrain, components)}))
+    tree.add(
+        ResourceNode(
+            f"{uri}/Metrics/Actions/PortMetrics.ResetMetrics", None, {"POST": WriteMethod(reset_metrics, components)}
+        )
+    )
 
 
-def _port(place: Place) -> Body:
+def _port(place: PortOwner) -> Body:
     uri, wire = port_uri(place), place.link
-    upstream = isinstance(place, HostPort)
-    seen = upstream or (isinstance(place, Slot) and place.present is not None)
-    links = counted({}, AssociatedEndpoints=[f"{ENDPOINTS}/{place.endpoint}"] if seen else [])
+    upstream = isinstance(place, SimulatedHostPort)
+    seen = upstream or (isinstance(place, SimulatedSlot) and place.present is not None)
+    links = add_references({}, AssociatedEndpoints=[f"{ENDPOINTS}/{place.endpoint}"] if seen else [])
     return {
         "@odata.id": uri,
         "@odata.type": "#Port.v1_18_0.Port",
@@ -142,7 +152,7 @@ def _port(place: Place) -> Body:
     }
 
 
-def _metrics(place: Place) -> Body:
+def _metrics(place: PortOwner) -> Body:
     uri, wire = f"{port_uri(place)}/Metrics", place.link
     return {
         "@odata.id": uri,
@@ -156,8 +166,8 @@ def _metrics(place: Place) -> Body:
     }
 
 
-def _change(falcon: Falcon, place: Place) -> Handler:
-    async def change(call: Call) -> Reply:
+def _change(falcon: Falcon, place: PortOwner) -> Handler:
+    async def change(call: AuthenticatedRequest) -> Reply:
         if not call.body:
             raise RedfishError(400, "NoOperation", "The request body names no property to change.")
         known = _port(place)
@@ -185,6 +195,6 @@ def _change(falcon: Falcon, place: Place) -> Handler:
     return change
 
 
-def _types(place: Place) -> tuple[str, str]:
-    """Return the types that a port can have: what it leads to is wired, so that it is that, or unconfigured."""
-    return ("UpstreamPort" if isinstance(place, HostPort) else "DownstreamPort", UNCONFIGURED)
+def _types(place: PortOwner) -> tuple[str, str]:
+    """Return the possible types of a port: the one of its fixed wiring, or unconfigured."""
+    return ("UpstreamPort" if isinstance(place, SimulatedHostPort) else "DownstreamPort", UNCONFIGURED)

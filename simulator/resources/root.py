@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simulator.errors import Body
 from simulator.query import MAX_LEVELS
-from simulator.tree import Node, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.tree import ResourceNode, link
 
 V1 = "/redfish/v1"
 SERVICES = {
@@ -77,6 +73,6 @@ def register(falcon: Falcon) -> None:
         values += [{"name": name, "kind": "Singleton", "url": f"{V1}/{SERVICES[name]}"} for name in names]
         return {"@odata.context": f"{V1}/$metadata", "value": values}
 
-    falcon.tree.add(Node("/redfish", lambda: {"v1": f"{V1}/"}, public=True))
-    falcon.tree.add(Node(V1, render, public=True))
-    falcon.tree.add(Node(f"{V1}/odata", document, public=True))
+    falcon.tree.add(ResourceNode("/redfish", lambda: {"v1": f"{V1}/"}, public=True))
+    falcon.tree.add(ResourceNode(V1, render, public=True))
+    falcon.tree.add(ResourceNode(f"{V1}/odata", document, public=True))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.errors import Body
-from simulator.tree import Node, Raw, collection
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.service import Falcon
+from simulator.tree import RawReply, ResourceNode, collection
 
 V1 = "/redfish/v1"
 SCHEMA_FOLDER = Path(__file__).parent.parent / "schemas"
 DMTF = "http://redfish.dmtf.org/schemas/v1"
-# Every standard schema that the service uses, with the version it implements.
-STANDARD = {
+# The standard schemas that the service uses, with their implemented versions.
+STANDARD_SCHEMAS = {
     "AccountService": "v1_18_1",
     "Certificate": "v1_11_0",
     "CertificateService": "v1_2_1",
@@ -71,7 +69,7 @@ COLLECTIONS = (
     "NetworkAdapter", "PCIeDevice", "PCIeFunction", "Port", "PowerSupply", "Processor", "ResourceBlock", "Role",
     "Sensor", "Session", "Switch", "Task", "Zone",
 )  # fmt: skip
-OWN = {"H3Drawer": "v1_0_0"}
+VENDOR_SCHEMAS = {"H3Drawer": "v1_0_0"}
 REGISTRIES = {
     "Base": "1.19.0",
     "Environmental": "1.0.1",
@@ -80,7 +78,7 @@ REGISTRIES = {
     "SensorEvent": "1.0.1",
     "TaskEvent": "1.0.4",
 }
-OWN_MESSAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+VENDOR_MESSAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "CompositionRefused": (
         "A composition that a rule of the chassis forbids was refused.", "%1", "Warning", ("The rule.",),
     ),
@@ -94,10 +92,10 @@ OWN_MESSAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
 def register(falcon: Falcon) -> None:
     """Add $metadata, the own schemas and the registries."""
     tree = falcon.tree
-    tree.add(Node(f"{V1}/$metadata", raw=lambda: Raw(_metadata(), "application/xml"), public=True))
-    for name in OWN:
+    tree.add(ResourceNode(f"{V1}/$metadata", raw=lambda: RawReply(_metadata(), "application/xml"), public=True))
+    for name in VENDOR_SCHEMAS:
         tree.add(
-            Node(
+            ResourceNode(
                 f"{V1}/schema/{name}_v1.xml",
                 raw=partial(_raw_schema, name),
                 public=True,
@@ -111,7 +109,7 @@ def register(falcon: Falcon) -> None:
     )
     for name in names:
         tree.resource(f"{V1}/Registries/{name}", partial(_registry_file, name))
-    tree.resource(f"{V1}/Registries/H3Falcon.1.0.0/H3Falcon.1.0.0.json", _own_registry)
+    tree.resource(f"{V1}/Registries/H3Falcon.1.0.0/H3Falcon.1.0.0.json", _vendor_registry)
 
 
 def _registry_file(name: str) -> Body:
@@ -123,7 +121,7 @@ def _registry_file(name: str) -> Body:
         location["PublicationUri"] = f"http://redfish.dmtf.org/registries/{name}.json"
     return {
         "@odata.id": f"{V1}/Registries/{name}",
-        "@odata.type": f"#MessageRegistryFile.{STANDARD['MessageRegistryFile']}.MessageRegistryFile",
+        "@odata.type": f"#MessageRegistryFile.{STANDARD_SCHEMAS['MessageRegistryFile']}.MessageRegistryFile",
         "Id": name,
         "Name": f"{prefix} Message Registry File",
         "Registry": f"{prefix}.{version.rpartition('.')[0]}",
@@ -132,9 +130,9 @@ def _registry_file(name: str) -> Body:
     }
 
 
-def _own_registry() -> Body:
+def _vendor_registry() -> Body:
     messages: dict[str, Any] = {}
-    for key, (description, message, severity, arguments) in OWN_MESSAGES.items():
+    for key, (description, message, severity, arguments) in VENDOR_MESSAGES.items():
         messages[key] = {
             "Description": description,
             "Message": message,
@@ -147,7 +145,7 @@ def _own_registry() -> Body:
             messages[key]["ArgDescriptions"] = list(arguments)
     return {
         "@odata.id": f"{V1}/Registries/H3Falcon.1.0.0/H3Falcon.1.0.0.json",
-        "@odata.type": f"#MessageRegistry.{STANDARD['MessageRegistry']}.MessageRegistry",
+        "@odata.type": f"#MessageRegistry.{STANDARD_SCHEMAS['MessageRegistry']}.MessageRegistry",
         "Id": "H3Falcon.1.0.0",
         "Name": "H3 Falcon Message Registry",
         "Language": "en",
@@ -160,8 +158,8 @@ def _own_registry() -> Body:
 
 
 @cache
-def _raw_schema(name: str) -> Raw:
-    return Raw((SCHEMA_FOLDER / f"{name}_v1.xml").read_bytes(), "application/xml")
+def _raw_schema(name: str) -> RawReply:
+    return RawReply((SCHEMA_FOLDER / f"{name}_v1.xml").read_bytes(), "application/xml")
 
 
 @cache
@@ -170,7 +168,7 @@ def _metadata() -> bytes:
         '<?xml version="1.0" encoding="UTF-8"?>',
         '<edmx:Edmx xmlns:edmx="http://docs.oasis-open.org/odata/ns/edmx" Version="4.0">',
     ]
-    for name, version in sorted(STANDARD.items()):
+    for name, version in sorted(STANDARD_SCHEMAS.items()):
         includes = [name] + ([f"{name}.{version}"] if version else [])
         if name == "Resource":
             includes.append("Resource.v1_0_0")
@@ -178,12 +176,13 @@ def _metadata() -> bytes:
     for name in COLLECTIONS:
         parts += _reference(f"{DMTF}/{name}Collection_v1.xml", [f"{name}Collection"])
     parts += _reference(f"{DMTF}/RedfishExtensions_v1.xml", ["RedfishExtensions.v1_0_0"], alias="Redfish")
-    for name, version in OWN.items():
+    for name, version in VENDOR_SCHEMAS.items():
         parts += _reference(f"{V1}/schema/{name}_v1.xml", [name, f"{name}.{version}"])
+    service_root = f"ServiceRoot.{STANDARD_SCHEMAS['ServiceRoot']}"
     parts += [
         "  <edmx:DataServices>",
         '    <Schema xmlns="http://docs.oasis-open.org/odata/ns/edm" Namespace="Service">',
-        f'      <EntityContainer Name="Service" Extends="ServiceRoot.{STANDARD["ServiceRoot"]}.ServiceContainer"/>',
+        f'      <EntityContainer Name="Service" Extends="{service_root}.ServiceContainer"/>',
         "    </Schema>",
         "  </edmx:DataServices>",
         "</edmx:Edmx>",
@@ -198,8 +197,8 @@ def _reference(uri: str, namespaces: list[str], alias: str = "") -> list[str]:
     return [f'  <edmx:Reference Uri="{uri}">', *lines, "  </edmx:Reference>"]
 
 
-def described_by(body: Body) -> str | None:
-    """Return the URI of the JSON schema of a resource, or None for what is no resource."""
+def json_schema_uri(body: Body) -> str | None:
+    """Return the URI of the JSON schema of a resource, or None for other types."""
     odata_type = body.get("@odata.type")
     if not isinstance(odata_type, str):
         return None

@@ -1,27 +1,32 @@
-"""The host servers as the BMC knows them: one system a cabled host, or one a host port that blocks are added to."""
+"""The host servers in the BMC: a system per cabled host, or per host port to which blocks are added."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError
-from simulator.lab import Host, stable_serial, stable_uuid
-from simulator.resources.binding import bind, compare, parameter_missing
-from simulator.resources.zones import COMPOSERS, ENDPOINTS, referred
-from simulator.state import COMPOSITION_BLOCKS, HostPort, Slot
-from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.lab import HostLab, stable_serial, stable_uuid
+from simulator.resources.zones import COMPOSERS, ENDPOINTS, bind_slots, check_etag, member_id, parameter_missing
+from simulator.service import Falcon
+from simulator.state import COMPOSITION_BLOCKS, SimulatedHostPort, SimulatedSlot
+from simulator.tree import (
+    AuthenticatedRequest,
+    Handler,
+    Reply,
+    ResourceNode,
+    WriteMethod,
+    add_references,
+    collection,
+    link,
+)
 
 V1 = "/redfish/v1"
 SYSTEMS = f"{V1}/Systems"
 ACTIONS = ("AddResourceBlock", "RemoveResourceBlock")
 
 
-def system_uri(falcon: Falcon, port: HostPort) -> str:
-    """Return the system behind a host port, or the one that the port's resource blocks belong to."""
+def system_uri(falcon: Falcon, port: SimulatedHostPort) -> str:
+    """Return the system behind a host port, or that of the port's resource blocks."""
     return f"{SYSTEMS}/{port.endpoint if falcon.blocks else port.host}"
 
 
@@ -45,8 +50,8 @@ def register(falcon: Falcon) -> None:
         tree.members(f"{uri}/Processors", partial(_processor_node, falcon, name))
 
 
-def _host_of(falcon: Falcon, name: str) -> tuple[str, Host] | None:
-    """Return the host that a system shows, with its name; None where no cable leads to one."""
+def _host_of(falcon: Falcon, name: str) -> tuple[str, HostLab] | None:
+    """Return the host of a system, with its name; None without a cable."""
     port = falcon.state.zone(name) if falcon.blocks else None
     host = port.host if port is not None else name
     if host is None or (not falcon.blocks and host not in falcon.state.cabled_hosts()):
@@ -54,7 +59,7 @@ def _host_of(falcon: Falcon, name: str) -> tuple[str, Host] | None:
     return host, falcon.state.hosts[host]
 
 
-def _host_node(falcon: Falcon, last: str) -> Node | None:
+def _host_node(falcon: Falcon, last: str) -> ResourceNode | None:
     if last not in falcon.state.cabled_hosts():
         return None
 
@@ -68,13 +73,13 @@ def _host_node(falcon: Falcon, last: str) -> Node | None:
             "SystemType": "Physical",
             **_hardware(f"{SYSTEMS}/{last}", last, falcon.state.hosts[last]),
             "Status": {"State": "Enabled", "Health": "OK"},
-            "Links": counted({}, Endpoints=[f"{ENDPOINTS}/{port}" for port in ports]),
+            "Links": add_references({}, Endpoints=[f"{ENDPOINTS}/{port}" for port in ports]),
         }
 
-    return Node(f"{SYSTEMS}/{last}", render)
+    return ResourceNode(f"{SYSTEMS}/{last}", render)
 
 
-def _hardware(uri: str, name: str, host: Host) -> Body:
+def _hardware(uri: str, name: str, host: HostLab) -> Body:
     return {
         "HostName": name,
         "Manufacturer": host.manufacturer,
@@ -92,8 +97,8 @@ def _hardware(uri: str, name: str, host: Host) -> Body:
     }
 
 
-def _register_composed(falcon: Falcon, port: HostPort) -> None:
-    """Add the system of a host port: the host at the end of the cable, and the resource blocks that it was given."""
+def _register_composed(falcon: Falcon, port: SimulatedHostPort) -> None:
+    """Add the system of a host port: the host at the end of the cable, and its resource blocks."""
     uri = f"{SYSTEMS}/{port.endpoint}"
 
     def render() -> Body:
@@ -106,7 +111,7 @@ def _register_composed(falcon: Falcon, port: HostPort) -> None:
             "Name": f"{host} over {port.name}" if host is not None else f"No host at {port.name}",
             "SystemType": "Composed",
             "Status": {"State": "Enabled", "Health": "OK"} if host is not None else {"State": "Absent"},
-            "Links": counted({}, Endpoints=[f"{ENDPOINTS}/{port.endpoint}"], ResourceBlocks=blocks),
+            "Links": add_references({}, Endpoints=[f"{ENDPOINTS}/{port.endpoint}"], ResourceBlocks=blocks),
             "Actions": {
                 f"#ComputerSystem.{name}": {"target": f"{uri}/Actions/ComputerSystem.{name}"} for name in ACTIONS
             },
@@ -115,20 +120,22 @@ def _register_composed(falcon: Falcon, port: HostPort) -> None:
             body.update(_hardware(uri, host, falcon.state.hosts[host]))
         return body
 
-    node = Node(uri, render, revision=lambda: port.revision)
+    node = ResourceNode(uri, render, revision=lambda: port.revision)
     falcon.tree.add(node)
     for name in ACTIONS:
         handler = _action(falcon, port, node, add=name == "AddResourceBlock")
-        falcon.tree.add(Node(f"{uri}/Actions/ComputerSystem.{name}", None, {"POST": Write(handler, COMPOSERS)}))
+        falcon.tree.add(
+            ResourceNode(f"{uri}/Actions/ComputerSystem.{name}", None, {"POST": WriteMethod(handler, COMPOSERS)})
+        )
 
 
-def _action(falcon: Falcon, port: HostPort, node: Node, *, add: bool) -> Handler:
+def _action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, *, add: bool) -> Handler:
     name = f"ComputerSystem.{ACTIONS[0] if add else ACTIONS[1]}"
 
-    async def act(call: Call) -> Reply:
+    async def act(call: AuthenticatedRequest) -> Reply:
         if "ResourceBlock" not in call.body:
             raise parameter_missing(name, "ResourceBlock")
-        wanted = referred(call.body["ResourceBlock"], COMPOSITION_BLOCKS, "ResourceBlock")
+        wanted = member_id(call.body["ResourceBlock"], COMPOSITION_BLOCKS, "ResourceBlock")
         block = falcon.tree.find(f"{COMPOSITION_BLOCKS}/{wanted}")
         if block is None:
             raise RedfishError(
@@ -137,41 +144,41 @@ def _action(falcon: Falcon, port: HostPort, node: Node, *, add: bool) -> Handler
                 f"The requested resource of type ResourceBlock named '{wanted}' was not found.",
                 arguments=("ResourceBlock", wanted),
             )
-        compare(call.body.get("ComputerSystemETag"), node, "ComputerSystemETag")
-        compare(call.body.get("ResourceBlockETag"), block, "ResourceBlockETag")
+        check_etag(call.body.get("ComputerSystemETag"), node, "ComputerSystemETag")
+        check_etag(call.body.get("ResourceBlockETag"), block, "ResourceBlockETag")
 
-        def blocks() -> list[Slot]:
+        def blocks() -> list[SimulatedSlot]:
             return falcon.composer.slots_with(port, wanted, add=add)
 
         falcon.composer.check(port, blocks())
-        return await bind(falcon, port, blocks, by=call.actor)
+        return await bind_slots(falcon, port, blocks, by=call.actor)
 
     return act
 
 
-def _processors(host: Host) -> list[str]:
+def _processors(host: HostLab) -> list[str]:
     cpus = [f"cpu{number}" for number in range(1, host.cpus + 1)]
     return cpus + [f"gpu{number}" for number in range(1, host.gpus + 1)]
 
 
-def _processors_node(falcon: Falcon, name: str, last: str) -> Node | None:
+def _processors_node(falcon: Falcon, name: str, last: str) -> ResourceNode | None:
     found = _host_of(falcon, name)
     if last != "Processors" or found is None:
         return None
     uri = f"{SYSTEMS}/{name}/Processors"
     members = [f"{uri}/{one}" for one in _processors(found[1])]
-    return Node(uri, partial(collection, uri, "Processor", "Processors", members))
+    return ResourceNode(uri, partial(collection, uri, "Processor", "Processors", members))
 
 
-def _processor_node(falcon: Falcon, name: str, last: str) -> Node | None:
+def _processor_node(falcon: Falcon, name: str, last: str) -> ResourceNode | None:
     found = _host_of(falcon, name)
     if found is None or last not in _processors(found[1]):
         return None
     uri = f"{SYSTEMS}/{name}/Processors/{last}"
-    return Node(uri, partial(_processor, uri, *found, last))
+    return ResourceNode(uri, partial(_processor, uri, *found, last))
 
 
-def _processor(uri: str, name: str, host: Host, one: str) -> Body:
+def _processor(uri: str, name: str, host: HostLab, one: str) -> Body:
     cpu = one.startswith("cpu")
     body: Body = {
         "@odata.id": uri,

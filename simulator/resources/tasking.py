@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from simulator.errors import Body
+from simulator.service import Falcon
 from simulator.tasks import ENDED, MONITORS_URI, TASKS_URI, BmcTask
-from simulator.tree import Node, Raw, Reply, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.tree import RawReply, Reply, ResourceNode, collection, link
 
 SERVICE = "/redfish/v1/TaskService"
 
@@ -36,8 +32,8 @@ def task_body(task: BmcTask) -> Body:
     return body
 
 
-def accepted(task: BmcTask) -> Reply:
-    """Answer a request whose work goes on as a task: 202 with the monitor's address."""
+def task_accepted(task: BmcTask) -> Reply:
+    """Return the response of a request that continues as a task: 202 with the monitor's address."""
     return Reply(202, task_body(task), {"Location": task.monitor, "Retry-After": "1"})
 
 
@@ -59,13 +55,13 @@ def register(falcon: Falcon) -> None:
             "Tasks": link(TASKS_URI),
         }
 
-    def node(last: str) -> Node | None:
+    def node(last: str) -> ResourceNode | None:
         task = tasks.tasks.get(last)
-        return Node(f"{TASKS_URI}/{last}", lambda: task_body(task)) if task is not None else None
+        return ResourceNode(f"{TASKS_URI}/{last}", lambda: task_body(task)) if task is not None else None
 
-    def monitor(last: str) -> Node | None:
+    def monitor(last: str) -> ResourceNode | None:
         task = tasks.tasks.get(last)
-        return Node(f"{MONITORS_URI}/{last}", raw=lambda: _watch(task)) if task is not None else None
+        return ResourceNode(f"{MONITORS_URI}/{last}", raw=lambda: _monitor_reply(task)) if task is not None else None
 
     tree.resource(SERVICE, service)
     tree.resource(
@@ -75,9 +71,9 @@ def register(falcon: Falcon) -> None:
     tree.members(MONITORS_URI, monitor)
 
 
-def _watch(task: BmcTask) -> Raw:
+def _monitor_reply(task: BmcTask) -> RawReply:
     if task.state not in ENDED:
         headers = {"Location": task.monitor, "Retry-After": "1"}
-        return Raw(msgspec.json.encode(task_body(task)), status=202, headers=headers)
+        return RawReply(msgspec.json.encode(task_body(task)), status=202, headers=headers)
     status, body = task.outcome
-    return Raw(b"" if body is None else msgspec.json.encode(body), status=status)
+    return RawReply(b"" if body is None else msgspec.json.encode(body), status=status)

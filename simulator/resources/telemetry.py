@@ -1,36 +1,35 @@
-"""The telemetry service: one report with every reading of the chassis."""
+"""The telemetry service: a metric report with all readings, and its faults."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
 
-from simulator.catalog import Kind
+from simulator.catalog import DeviceModelKind
 from simulator.errors import Body
-from simulator.reportfaults import ReportFaults
+from simulator.faults import FaultInjector
 from simulator.resources.chassis import FALCON, gpu_uri
-from simulator.resources.ports import Place, places, port_uri
-from simulator.resources.thermal import SensorPoint, sensor_now, sensor_points
-from simulator.state import ERROR_COUNTERS, Link, Slot
-from simulator.tree import Node, Raw, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.resources.ports import PortOwner, port_owners, port_uri
+from simulator.resources.thermal import SensorPoint, current_sensor, sensor_points
+from simulator.service import Falcon
+from simulator.state import ERROR_COUNTERS, SimulatedLink, SimulatedSlot
+from simulator.tree import RawReply, ResourceNode, collection, link
 
 SERVICE = "/redfish/v1/TelemetryService"
 REPORTS = f"{SERVICE}/MetricReports"
 DEFINITIONS = f"{SERVICE}/MetricReportDefinitions"
-ALL = f"{REPORTS}/All"
+REPORT_URI = f"{REPORTS}/All"
 
 
-class MetricValue(msgspec.Struct, rename="pascal", omit_defaults=True):
-    """One value of the report; absent things have no value."""
+class ReportedMetric(msgspec.Struct, rename="pascal", omit_defaults=True):
+    """One value of the report; absent devices have none."""
 
     metric_id: str
     metric_value: str | msgspec.Raw | None
@@ -38,7 +37,7 @@ class MetricValue(msgspec.Struct, rename="pascal", omit_defaults=True):
     metric_property: str
 
 
-class Report(msgspec.Struct):
+class MetricReportBody(msgspec.Struct):
     """The MetricReport resource in the order of its properties on the wire."""
 
     odata_id: str = msgspec.field(name="@odata.id")
@@ -47,12 +46,12 @@ class Report(msgspec.Struct):
     name: str = msgspec.field(name="Name")
     timestamp: str = msgspec.field(name="Timestamp")
     definition: Body = msgspec.field(name="MetricReportDefinition")
-    values: list[MetricValue] = msgspec.field(name="MetricValues")
+    values: list[ReportedMetric] = msgspec.field(name="MetricValues")
     count: int = msgspec.field(name="MetricValues@odata.count")
 
 
 @dataclass(frozen=True)
-class Point:
+class ReportPoint:
     """One reading of the report: its name, its property, and the function that reads it."""
 
     metric: str
@@ -65,7 +64,7 @@ def register(falcon: Falcon) -> None:
     if not falcon.options.report:
         return
     tree = falcon.tree
-    report = AllReadings(falcon)
+    report = MetricReportBuilder(falcon)
 
     def service() -> Body:
         return {
@@ -92,67 +91,69 @@ def register(falcon: Falcon) -> None:
             "ReportActions": ["LogToMetricReportsCollection"],
             "ReportUpdates": "Overwrite",
             "Schedule": {"RecurrenceInterval": "PT1S"},
-            "MetricReport": link(ALL),
+            "MetricReport": link(REPORT_URI),
             "Metrics": [],
             "MetricProperties": [point.property for point in report.points],
             "Status": {"State": "Enabled", "Health": "OK"},
         }
 
     tree.resource(SERVICE, service)
-    tree.resource(REPORTS, lambda: collection(REPORTS, "MetricReport", "Metric Reports", [ALL]))
+    tree.resource(REPORTS, lambda: collection(REPORTS, "MetricReport", "Metric Reports", [REPORT_URI]))
     tree.resource(
         DEFINITIONS,
         lambda: collection(DEFINITIONS, "MetricReportDefinition", "Definitions", [f"{DEFINITIONS}/All"]),
     )
     tree.resource(f"{DEFINITIONS}/All", definition)
-    tree.add(Node(ALL, report.body, raw=report.raw))
+    tree.add(ResourceNode(REPORT_URI, report.body, raw=report.raw))
 
 
-class AllReadings:
-    """Builds the report once a simulated second, and answers from memory in between."""
+class MetricReportBuilder:
+    """Builds the report once per simulated second, and caches it in between."""
 
     def __init__(self, falcon: Falcon) -> None:
         self._falcon = falcon
         self._encoder = msgspec.json.Encoder()
         self._built: tuple[int, ...] = ()
-        self._raw = Raw(b"")
+        self._raw = RawReply(b"")
         self._faults = ReportFaults(falcon.faults)
         self.points = _points(falcon)
         sensors = {f"{point.uri}#/Reading": point.uri for point in sensor_points(falcon)}
         falcon.faults.metrics = {point.metric: sensors.get(point.property, "") for point in self.points}
 
     def body(self) -> Body:
-        """Return the report as a body, for requests that expand or select."""
-        # Not msgspec, which takes no NaN: a fault may have put one in.
+        """Return the report as a body, for requests with $expand or $select."""
+        # Not msgspec, which refuses NaN: a fault may have inserted one.
         body: Body = json.loads(self.raw().content)
         return body
 
-    def raw(self) -> Raw:
+    def raw(self) -> RawReply:
         """Return the report, encoded."""
         state, faults = self._falcon.state, self._falcon.faults
-        # Links change between two steps as well, and a report must not hide that.
+        # Links change between two steps as well, and the report must show that.
         key = (state.steps, self._falcon.events.last_number, faults.changes)
         if key != self._built and not (self._built and faults.is_active("repeated_report")):
             self._built = key
             content = self._encoder.encode(self._report())
-            self._raw = Raw(content, etag=f'"{"-".join(map(str, key))}"')
+            self._raw = RawReply(content, etag=f'"{"-".join(map(str, key))}"')
             self._faults.keep(self._falcon.clock.now(), self._raw)
         return self._faults.sent(self._falcon.clock.now(), state.steps, self._raw)
 
-    def _report(self) -> Report:
+    def _report(self) -> MetricReportBody:
         stamp = self._falcon.clock.timestamp(self._falcon.physics.time)
         values = []
         for point in self.points:
             value = point.read()
             if value is not None:
-                values.append(MetricValue(point.metric, self._faults.value(point.metric, value), stamp, point.property))
+                values.append(
+                    ReportedMetric(point.metric, self._faults.value(point.metric, value), stamp, point.property)
+                )
         for number in range(len(values) + 1, self._faults.most + 1):
             extra = f"Extra{number}"
-            # Its number, and noise: what moves alike would be stored in no room at all.
+            # Its number and noise: identical series would compress unrealistically well.
             value = f"{number + crc32(f'{extra} {stamp}'.encode()) % 1000 / 1000:.3f}"
-            values.append(MetricValue(extra, value, stamp, f"{FALCON}/EnvironmentMetrics#/Oem/H3/{extra}"))
-        return Report(
-            ALL,
+            values.append(ReportedMetric(extra, value, stamp, f"{FALCON}/EnvironmentMetrics#/Oem/H3/{extra}"))
+        return MetricReportBody(
+            REPORT_URI,
             "#MetricReport.v1_5_2.MetricReport",
             "All",
             "Every reading of the chassis",
@@ -163,55 +164,99 @@ class AllReadings:
         )
 
 
-def _points(falcon: Falcon) -> list[Point]:
+def _points(falcon: Falcon) -> list[ReportPoint]:
     points = [
-        Point(f"{point.chassis.rpartition('/')[2]}_{point.id}", f"{point.uri}#/Reading", _sensor(falcon, point))
+        ReportPoint(f"{point.chassis.rpartition('/')[2]}_{point.id}", f"{point.uri}#/Reading", _sensor(falcon, point))
         for point in sensor_points(falcon)
     ]
     for drawer in falcon.state.drawers.values():
-        for place in places(drawer):
+        for place in port_owners(drawer):
             points += _port_points(place)
         for slot in drawer.slots.values():
-            if slot.device is not None and slot.device.model.kind is Kind.GPU:
+            if slot.device is not None and slot.device.model.kind is DeviceModelKind.GPU:
                 points.append(_gpu_point(slot))
     return points
 
 
 def _sensor(falcon: Falcon, point: SensorPoint) -> Callable[[], str | None]:
     def text() -> str | None:
-        value = sensor_now(falcon, point).read()
+        value = current_sensor(falcon, point).read()
         return None if value is None else f"{value:.2f}"
 
     return text
 
 
-def _port_points(place: Place) -> list[Point]:
+def _port_points(place: PortOwner) -> list[ReportPoint]:
     wire, uri = place.link, port_uri(place)
     name = f"drawer{place.drawer}_{wire.port}"
     points = [
-        Point(f"{name}_RXBytes", f"{uri}/Metrics#/RXBytes", lambda: str(int(wire.received_bytes))),
-        Point(f"{name}_TXBytes", f"{uri}/Metrics#/TXBytes", lambda: str(int(wire.transmitted_bytes))),
-        Point(f"{name}_LinkStatus", f"{uri}#/LinkStatus", lambda: wire.status),
-        Point(f"{name}_ActiveWidth", f"{uri}#/ActiveWidth", lambda: str(wire.lanes)),
-        Point(f"{name}_CurrentSpeedGbps", f"{uri}#/CurrentSpeedGbps", lambda: f"{wire.gbps:g}"),
+        ReportPoint(f"{name}_RXBytes", f"{uri}/Metrics#/RXBytes", lambda: str(int(wire.received_bytes))),
+        ReportPoint(f"{name}_TXBytes", f"{uri}/Metrics#/TXBytes", lambda: str(int(wire.transmitted_bytes))),
+        ReportPoint(f"{name}_LinkStatus", f"{uri}#/LinkStatus", lambda: wire.status),
+        ReportPoint(f"{name}_ActiveWidth", f"{uri}#/ActiveWidth", lambda: str(wire.lanes)),
+        ReportPoint(f"{name}_CurrentSpeedGbps", f"{uri}#/CurrentSpeedGbps", lambda: f"{wire.gbps:g}"),
     ]
     return points + [
-        Point(f"{name}_{counter}", f"{uri}/Metrics#/PCIeErrors/{counter}", partial(_count, wire, counter))
+        ReportPoint(f"{name}_{counter}", f"{uri}/Metrics#/PCIeErrors/{counter}", partial(_count, wire, counter))
         for counter in ERROR_COUNTERS
     ]
 
 
-def _count(wire: Link, counter: str) -> str:
+def _count(wire: SimulatedLink, counter: str) -> str:
     return str(wire.errors[counter])
 
 
-def _gpu_point(slot: Slot) -> Point:
+def _gpu_point(slot: SimulatedSlot) -> ReportPoint:
     def read() -> str | None:
         device = slot.present
         return None if device is None else f"{100 * device.load:.1f}"
 
-    return Point(
+    return ReportPoint(
         f"drawer{slot.drawer}_gpu{slot.number}_BandwidthPercent",
         f"{gpu_uri(slot)}/ProcessorMetrics#/BandwidthPercent",
         read,
     )
+
+
+KEPT_REPORTS = 120  # reports
+JSON_NAN = msgspec.Raw(b"NaN")  # not valid in JSON, but some services write it
+NO_NUMBER = "not available"
+
+
+class ReportFaults:
+    """The present faults of one chassis' report."""
+
+    def __init__(self, faults: FaultInjector) -> None:
+        self._faults = faults
+        self._kept: deque[tuple[float, RawReply]] = deque(maxlen=KEPT_REPORTS)
+
+    @property
+    def most(self) -> int:
+        """The number of readings to which the report is padded; 0 for no padding."""
+        return max((fault.readings for fault in self._faults.of_kind("many_readings")), default=0)
+
+    def value(self, metric: str, value: str) -> str | msgspec.Raw | None:
+        """Return the reported value after the faults; only the first three apply to values that are not numbers."""
+        for fault in self._faults.of_kind("bad_values"):
+            if fault.target in metric:
+                if fault.value == "nan":
+                    return JSON_NAN
+                if fault.value == "null":
+                    return None
+                if fault.value == "text":
+                    return NO_NUMBER
+                if re.fullmatch(r"[\d.]+", value):
+                    return f"-{value}" if float(value) else "-1"
+        return value
+
+    def keep(self, now: float, report: RawReply) -> None:
+        """Record a report that was made at a simulated second."""
+        self._kept.append((now, report))
+
+    def sent(self, now: float, step: int, report: RawReply) -> RawReply:
+        """Return the report to send: with late reports, every third is an older one."""
+        for fault in self._faults.of_kind("late_reports"):
+            if step % 3 == 0:
+                old = [kept for at, kept in self._kept if at <= now - fault.delay]
+                return old[-1] if old else report
+        return report

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.errors import Body
-from simulator.physics import CAUTION, CRITICAL
+from simulator.physics import CAUTION_CELSIUS, CRITICAL_CELSIUS
 from simulator.resources.chassis import FALCON, drawer_uri, slot_uri
-from simulator.state import POWER_SUPPLIES, Drawer, Fan, Slot
+from simulator.service import Falcon
+from simulator.state import POWER_SUPPLIES, SimulatedDrawer, SimulatedFan, SimulatedSlot
 from simulator.tree import collection, link, links
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 SUPPLY_WATTS = 2000.0
 INLET_CAUTION = 38.0
-# What a sensor may measure in instead, by its own unit: the unit, what one is in it, and what zero is.
-OTHER_UNITS = {"Cel": ("[degF]", 1.8, 32.0), "W": ("kW", 0.001, 0.0)}
+# The alternative unit of a sensor, by its own unit: the unit, the factor and the offset.
+ALTERNATIVE_UNITS = {"Cel": ("[degF]", 1.8, 32.0), "W": ("kW", 0.001, 0.0)}
 
 
 @dataclass(frozen=True)
 class SensorPoint:
-    """One sensor: its name, what it measures, and the function that reads it (None: nothing to measure)."""
+    """One sensor: its name, its quantity, and the function that reads it (None: absent)."""
 
     chassis: str
     id: str
@@ -43,10 +40,10 @@ class SensorPoint:
         return f"{self.chassis}/Sensors/{self.id}"
 
     def in_other_unit(self) -> SensorPoint:
-        """Return the sensor as it is in the other unit for what it measures; itself where there is none."""
-        if self.units not in OTHER_UNITS:
+        """Return the sensor in its alternative unit; unchanged where there is none."""
+        if self.units not in ALTERNATIVE_UNITS:
             return self
-        units, factor, zero = OTHER_UNITS[self.units]
+        units, factor, zero = ALTERNATIVE_UNITS[self.units]
 
         def other(value: float | None) -> float | None:
             return None if value is None else value * factor + zero
@@ -58,7 +55,7 @@ class SensorPoint:
 
 
 def sensor_points(falcon: Falcon) -> list[SensorPoint]:
-    """Return every sensor of a chassis, in the order of the report."""
+    """Return all sensors of a chassis, in the order of the report."""
     state = falcon.state
     points = [
         SensorPoint(FALCON, "inlet_temp", "Inlet temperature", "Temperature", "Cel", "Intake",
@@ -80,12 +77,12 @@ def sensor_points(falcon: Falcon) -> list[SensorPoint]:
     return points
 
 
-def _fan_point(fan: Fan) -> SensorPoint:
+def _fan_point(fan: SimulatedFan) -> SensorPoint:
     return SensorPoint(FALCON, f"fan{fan.number}_speed", f"Fan {fan.number} speed", "Rotational", "{rev}/min", "Fan",
                        lambda: fan.rpm, related=f"{FALCON}/ThermalSubsystem/Fans/fan{fan.number}")  # fmt: skip
 
 
-def _drawer_points(drawer: Drawer) -> list[SensorPoint]:
+def _drawer_points(drawer: SimulatedDrawer) -> list[SensorPoint]:
     base = drawer_uri(drawer.number)
     return [
         SensorPoint(base, "inlet_temp", f"Drawer {drawer.number} inlet", "Temperature", "Cel", "Intake",
@@ -97,22 +94,40 @@ def _drawer_points(drawer: Drawer) -> list[SensorPoint]:
     ]  # fmt: skip
 
 
-def _slot_points(slot: Slot) -> list[SensorPoint]:
+def _slot_points(slot: SimulatedSlot) -> list[SensorPoint]:
     base = drawer_uri(slot.drawer)
     place = f"Drawer {slot.drawer} slot {slot.number}"
     return [
-        SensorPoint(base, f"slot{slot.number}_temp", f"{place} temperature", "Temperature", "Cel", "SystemBoard",
-                    lambda: slot.temperature if slot.present is not None else None, CAUTION, CRITICAL, slot_uri(slot)),
-        SensorPoint(base, f"slot{slot.number}_power", f"{place} power", "Power", "W", "SystemBoard",
-                    lambda: slot.watts if slot.present is not None else None, related=slot_uri(slot)),
-    ]  # fmt: skip
+        SensorPoint(
+            base,
+            f"slot{slot.number}_temp",
+            f"{place} temperature",
+            "Temperature",
+            "Cel",
+            "SystemBoard",
+            lambda: slot.temperature if slot.present is not None else None,
+            CAUTION_CELSIUS,
+            CRITICAL_CELSIUS,
+            slot_uri(slot),
+        ),
+        SensorPoint(
+            base,
+            f"slot{slot.number}_power",
+            f"{place} power",
+            "Power",
+            "W",
+            "SystemBoard",
+            lambda: slot.watts if slot.present is not None else None,
+            related=slot_uri(slot),
+        ),
+    ]
 
 
 def register(falcon: Falcon) -> None:
     """Add sensors and the subsystems that point to them."""
     tree = falcon.tree
     points = sensor_points(falcon)
-    falcon.faults.changeable = {point.uri for point in points if point.units in OTHER_UNITS}
+    falcon.faults.changeable = {point.uri for point in points if point.units in ALTERNATIVE_UNITS}
     for chassis in dict.fromkeys(point.chassis for point in points):
         own = [point for point in points if point.chassis == chassis]
         tree.resource(
@@ -129,13 +144,13 @@ def register(falcon: Falcon) -> None:
     _register_power(falcon)
 
 
-def sensor_now(falcon: Falcon, point: SensorPoint) -> SensorPoint:
-    """Return a sensor as it is now: in its own unit, or by a fault in another."""
+def current_sensor(falcon: Falcon, point: SensorPoint) -> SensorPoint:
+    """Return a sensor in its present unit: its own, or due to a fault another."""
     return point.in_other_unit() if point.uri in falcon.state.other_units else point
 
 
 def _sensor(falcon: Falcon, sensor: SensorPoint) -> Body:
-    point = sensor_now(falcon, sensor)
+    point = current_sensor(falcon, sensor)
     reading = point.read()
     body: Body = {
         "@odata.id": point.uri,
@@ -170,7 +185,7 @@ def _excerpt(point: SensorPoint) -> Body:
 
 
 def _environment(falcon: Falcon, chassis: str, points: list[SensorPoint]) -> Body:
-    own = {point.id: sensor_now(falcon, point) for point in points if point.chassis == chassis}
+    own = {point.id: current_sensor(falcon, point) for point in points if point.chassis == chassis}
     body: Body = {
         "@odata.id": f"{chassis}/EnvironmentMetrics",
         "@odata.type": "#EnvironmentMetrics.v1_5_0.EnvironmentMetrics",
@@ -201,7 +216,7 @@ def _register_fans(falcon: Falcon) -> None:
             "Status": {"State": "Enabled", "Health": health},
         }
 
-    def render(fan: Fan) -> Body:
+    def render(fan: SimulatedFan) -> Body:
         return {
             "@odata.id": f"{uri}/Fans/fan{fan.number}",
             "@odata.type": "#Fan.v1_6_0.Fan",

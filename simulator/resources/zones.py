@@ -1,16 +1,27 @@
-"""The zones of the fabric, and composition by them: by PATCH, as today or as older services have it, and by actions."""
+"""Zones of the fabric, and composition by them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from simulator.errors import Body, RedfishError, property_missing, property_not_writable, property_unknown
-from simulator.resources.binding import bind, compare, parameter_missing
-from simulator.state import HostPort, Slot
-from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, links
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
+from simulator.events import Actor
+from simulator.resources.tasking import task_accepted
+from simulator.service import Falcon
+from simulator.state import SimulatedHostPort, SimulatedSlot
+from simulator.tasks import BmcTask
+from simulator.tree import (
+    AuthenticatedRequest,
+    Handler,
+    Reply,
+    ResourceNode,
+    WriteMethod,
+    add_references,
+    collection,
+    links,
+)
 
 FABRIC = "/redfish/v1/Fabrics/PCIe"
 ENDPOINTS = f"{FABRIC}/Endpoints"
@@ -20,7 +31,7 @@ ACTIONS = ("AddEndpoint", "RemoveEndpoint")
 
 
 def register(falcon: Falcon) -> None:
-    """Add the zones, one a host port; a service that composes by resource blocks has none."""
+    """Add the zones, one per host port; a service with resource blocks has none."""
     if falcon.blocks:
         return
     ports = falcon.state.host_ports()
@@ -30,7 +41,7 @@ def register(falcon: Falcon) -> None:
         _register_zone(falcon, port)
 
 
-def zone_body(falcon: Falcon, port: HostPort) -> Body:
+def zone_body(falcon: Falcon, port: SimulatedHostPort) -> Body:
     """Render the zone of a host port: the port's endpoint first, then the attached devices."""
     members = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
     endpoints = [f"{ENDPOINTS}/{name}" for name in members]
@@ -43,20 +54,20 @@ def zone_body(falcon: Falcon, port: HostPort) -> Body:
         "ZoneType": "ZoneOfEndpoints",
         "ExternalAccessibility": "ZoneOnly",
         "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": counted({}, InvolvedSwitches=[f"{FABRIC}/Switches/drawer{port.drawer}_switch"]),
+        "Links": add_references({}, InvolvedSwitches=[f"{FABRIC}/Switches/drawer{port.drawer}_switch"]),
     }
     if falcon.options.dialect == "psme-old":
         body["@odata.type"] = "#Zone.v1_0_0.Zone"
         del body["ZoneType"], body["ExternalAccessibility"]
         body["Endpoints"] = links(endpoints)
     else:
-        counted(body["Links"], Endpoints=endpoints)
+        add_references(body["Links"], Endpoints=endpoints)
     if falcon.options.dialect in ("both", "actions"):
         body["Actions"] = {f"#Zone.{name}": {"target": f"{uri}/Actions/Zone.{name}"} for name in ACTIONS}
     return body
 
 
-def _register_zone(falcon: Falcon, port: HostPort) -> None:
+def _register_zone(falcon: Falcon, port: SimulatedHostPort) -> None:
     uri = f"{ZONES}/{port.endpoint}"
 
     def render() -> Body:
@@ -64,27 +75,27 @@ def _register_zone(falcon: Falcon, port: HostPort) -> None:
 
     writes = {}
     if falcon.options.dialect in ("both", "patch", "psme-old"):
-        writes["PATCH"] = Write(_patch(falcon, port), COMPOSERS)
-    node = Node(uri, render, writes, revision=lambda: port.revision)
+        writes["PATCH"] = WriteMethod(_patch(falcon, port), COMPOSERS)
+    node = ResourceNode(uri, render, writes, revision=lambda: port.revision)
     falcon.tree.add(node)
     if falcon.options.dialect in ("both", "actions"):
         for name in ACTIONS:
             handler = _action(falcon, port, node, add=name == "AddEndpoint")
-            falcon.tree.add(Node(f"{uri}/Actions/Zone.{name}", None, {"POST": Write(handler, COMPOSERS)}))
+            falcon.tree.add(ResourceNode(f"{uri}/Actions/Zone.{name}", None, {"POST": WriteMethod(handler, COMPOSERS)}))
 
 
-def _patch(falcon: Falcon, port: HostPort) -> Handler:
-    async def change(call: Call) -> Reply:
+def _patch(falcon: Falcon, port: SimulatedHostPort) -> Handler:
+    async def change(call: AuthenticatedRequest) -> Reply:
         wanted = _listed(call.body, zone_body(falcon, port), falcon.options.dialect)
         slots = falcon.composer.slots_of_list(port, wanted)
         falcon.composer.check(port, slots)
-        return await bind(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
+        return await bind_slots(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
 
     return change
 
 
 def _listed(body: Body, known: Body, dialect: str) -> list[str]:
-    """Return the endpoint Ids of a PATCH: below Links, or at the top level as the oldest services have it."""
+    """Return the endpoint Ids of a PATCH: below Links, or at the top level as in the oldest services."""
     if not body:
         raise RedfishError(400, "NoOperation", "The request body names no property to change.")
     places = {"patch": ("Links",), "psme-old": ("Endpoints",)}.get(dialect, ("Links", "Endpoints"))
@@ -103,11 +114,11 @@ def _listed(body: Body, known: Body, dialect: str) -> list[str]:
         value = value["Endpoints"]
     if not isinstance(value, list):
         raise malformed("Endpoints", value)
-    return [referred(one, ENDPOINTS, "Endpoints") for one in value]
+    return [member_id(one, ENDPOINTS, "Endpoints") for one in value]
 
 
-def referred(reference: object, collection_uri: str, name: str) -> str:
-    """Return the Id of the member that a request refers to; refuses what is no such reference with 400."""
+def member_id(reference: object, collection_uri: str, name: str) -> str:
+    """Return the Id of the member that a request refers to; refuses an invalid reference with 400."""
     uri = reference.get("@odata.id") if isinstance(reference, dict) else None
     if not isinstance(uri, str) or not uri.startswith(f"{collection_uri}/"):
         raise malformed(name, reference)
@@ -122,22 +133,93 @@ def malformed(name: str, value: object) -> RedfishError:
     )  # fmt: skip
 
 
-def _action(falcon: Falcon, port: HostPort, node: Node, *, add: bool) -> Handler:
+def _action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, *, add: bool) -> Handler:
     name = "Zone.AddEndpoint" if add else "Zone.RemoveEndpoint"
 
-    async def act(call: Call) -> Reply:
+    async def act(call: AuthenticatedRequest) -> Reply:
         if "Endpoint" not in call.body:
             raise parameter_missing(name, "Endpoint")
-        wanted = referred(call.body["Endpoint"], ENDPOINTS, "Endpoint")
-        compare(call.body.get("ZoneETag"), node, "ZoneETag")
+        wanted = member_id(call.body["Endpoint"], ENDPOINTS, "Endpoint")
+        check_etag(call.body.get("ZoneETag"), node, "ZoneETag")
         endpoint = falcon.tree.find(f"{ENDPOINTS}/{wanted}")
         if endpoint is not None:
-            compare(call.body.get("EndpointETag"), endpoint, "EndpointETag")
+            check_etag(call.body.get("EndpointETag"), endpoint, "EndpointETag")
 
-        def members() -> list[Slot]:
+        def members() -> list[SimulatedSlot]:
             return falcon.composer.slots_with(port, wanted, add=add)
 
         falcon.composer.check(port, members())
-        return await bind(falcon, port, members, by=call.actor)
+        return await bind_slots(falcon, port, members, by=call.actor)
 
     return act
+
+
+def check_etag(etag: object, node: ResourceNode, parameter: str) -> None:
+    """Refuse an action whose ETag parameter is not the resource's, with the status required by the schemas."""
+    if etag is not None and node.render is not None and node.etag(node.render()) != etag:
+        raise RedfishError(
+            428,
+            "PreconditionRequired",
+            f"The {parameter} supplied did not match the ETag of the resource.",
+            resolution="Read the resource again and repeat the request with its new ETag.",
+        )
+
+
+def parameter_missing(action: str, parameter: str) -> RedfishError:
+    """Return the refusal of an action without a required parameter."""
+    return RedfishError(
+        400,
+        "ActionParameterMissing",
+        f"The action {action} requires the parameter {parameter} to be present in the request body.",
+        arguments=(action, parameter),
+    )
+
+
+async def bind_slots(
+    falcon: Falcon,
+    port: SimulatedHostPort,
+    wanted: Callable[[], list[SimulatedSlot]],
+    *,
+    by: Actor | None,
+    render: Callable[[], Body] | None = None,
+) -> Reply:
+    """Set the slots of a host port, immediately or as a task, and return the result of `render`, else 204."""
+
+    def body() -> Body | None:
+        return render() if render is not None else None
+
+    status = 204 if render is None else 200
+    if falcon.options.bind_by_task:
+        uri = falcon.composer.holder_uri(port)
+
+        async def work(task: BmcTask) -> tuple[int, Body | None]:
+            task.percent = 10
+            await asyncio.sleep(max(falcon.options.slow_bind, 0.2) / falcon.clock.speed)
+            _switch(falcon, port, wanted, by)
+            return status, body()
+
+        return task_accepted(falcon.tasks.start(f"Change the devices of {port.endpoint}", uri, work))
+    if falcon.options.slow_bind:
+        await asyncio.sleep(falcon.options.slow_bind / falcon.clock.speed)
+    _switch(falcon, port, wanted, by)
+    return Reply(status, body())
+
+
+def _switch(
+    falcon: Falcon, port: SimulatedHostPort, wanted: Callable[[], list[SimulatedSlot]], by: Actor | None
+) -> None:
+    """Check again and switch; a fault may switch only one half, or answer 500 after all."""
+    slots = wanted()
+    falcon.composer.check(port, slots)
+    fault = falcon.faults.take("half_applied_bind", path=falcon.composer.holder_uri(port))
+    if fault is None:
+        falcon.composer.apply(port, slots, by)
+        return
+    if fault.answer == "error":
+        falcon.composer.apply(port, slots, by)
+        raise RedfishError(500, "InternalError", "The request failed due to an internal service error.")
+    kept = [slot for slot in slots if slot.attached_to == port.name]
+    if len(kept) == len(port.slots):
+        # Nothing is detached, so the omitted half is the last of the attached ones.
+        kept += [slot for slot in slots if slot.attached_to is None][:-1]
+    falcon.composer.apply(port, kept, by)

@@ -1,53 +1,48 @@
-// Forms about a part of the lab show the one field that counts; the form of a rule shows what it would have done.
+// Forms about a part of the lab show the one field that applies; that of a rule previews the alerts it would have
+// raised.
+import { loadFragment } from "./fragment.js";
+
 const scope = document.getElementById("id_scope");
 const condition = document.getElementById("id_condition");
 const form = document.getElementById("rule-form");
 const preview = document.getElementById("preview");
 const PAUSE = 600; // ms after the last key
 let timer = 0;
-let newest = 0;
 
-function fit() {
+function showFields() {
   for (const part of document.querySelectorAll("[data-scope-of]")) part.hidden = part.dataset.scopeOf !== scope?.value;
   for (const id of ["id_value", "id_clear_value"]) {
     const field = document.getElementById(id)?.closest(".field");
     if (!field) continue;
-    const needless = condition.value === "missing" || (id === "id_clear_value" && !["above", "below"].includes(condition.value));
-    field.hidden = needless;
+    const isUnused =
+      condition.value === "missing" || (id === "id_clear_value" && !["above", "below"].includes(condition.value));
+    field.hidden = isUnused;
   }
 }
 
-async function attempt() {
-  const mine = ++newest;
+function loadPreview() {
   const data = new FormData(form);
   data.delete("csrfmiddlewaretoken");
-  preview.classList.add("old");
-  try {
-    const answer = await fetch(`${form.dataset.preview}?${new URLSearchParams(data)}`);
-    const text = await answer.text();
-    // A later answer may have come before this one.
-    if (mine !== newest) return;
-    if (answer.ok && !answer.redirected) preview.innerHTML = text;
-  } catch {
-    if (mine === newest) preview.querySelector("p").textContent = "The site does not answer. Try it again in a moment.";
-  } finally {
-    if (mine === newest) preview.classList.remove("old");
-  }
+  const failure = "The site does not answer. Try it again in a moment.";
+  loadFragment(preview, `${form.dataset.preview}?${new URLSearchParams(data)}`, failure);
 }
 
-scope?.addEventListener("change", fit);
-condition?.addEventListener("change", fit);
-fit();
+scope?.addEventListener("change", showFields);
+condition?.addEventListener("change", showFields);
+showFields();
 
 if (form && preview) {
-  const soon = () => {
+  const schedule = () => {
     clearTimeout(timer);
-    timer = setTimeout(attempt, PAUSE);
+    timer = setTimeout(loadPreview, PAUSE);
   };
-  form.addEventListener("input", ({ target }) => !["id_name", "id_note", "id_severity"].includes(target.id) && soon());
+  form.addEventListener(
+    "input",
+    ({ target }) => !["id_name", "id_note", "id_severity"].includes(target.id) && schedule(),
+  );
   form.querySelector("[data-try]").addEventListener("click", (event) => {
     event.preventDefault();
-    attempt();
+    loadPreview();
   });
-  if (form.elements.metric.value) attempt();
+  if (form.elements.metric.value) loadPreview();
 }

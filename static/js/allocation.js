@@ -1,4 +1,4 @@
-// A file that is too large is told of before it is sent, and what was typed is not sent beside a file.
+// A file that is too large is refused before it is sent, and typed text is not sent beside a file.
 const file = document.getElementById("file");
 const text = document.getElementById("text");
 const refused = document.getElementById("file-refused");
@@ -21,5 +21,5 @@ file.form.addEventListener("submit", (event) => {
   text.disabled = file.files.length > 0;
 });
 addEventListener("pageshow", () => {
-  text.disabled = false; // after the way back
+  text.disabled = false; // after the back button
 });

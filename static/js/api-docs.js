@@ -11,12 +11,12 @@ SwaggerUIBundle({
   layout: "BaseLayout",
   deepLinking: true,
   filter: true,
-  // Drawn once a tag is opened: some two hundred requests at once keep a browser busy for seconds.
+  // Rendered when a tag is opened: rendering two hundred requests together takes a browser seconds.
   docExpansion: "none",
   defaultModelsExpandDepth: 0,
-  // Nothing leaves this site: no badge of a validator elsewhere.
+  // No badge of a validator on another site.
   validatorUrl: null,
-  // What is tried out without a token is asked for as the signed-in person, like a form of a page.
+  // Requests without a token are those of the signed-in person, like a form of a page.
   requestInterceptor: (request) => {
     if (new URL(request.url, location.href).origin === location.origin) {
       request.headers["X-CSRFToken"] = main.dataset.csrf;

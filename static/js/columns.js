@@ -1,20 +1,20 @@
-// The numbers behind a chart: times and, for each line, mean, low and high; NaN is no value. What comes live goes into the
-// bucket of its time, so that an hour has as many points after ten minutes as it had at first.
-const ROOM = 64;
+// The numbers behind a chart: times and, for each line, mean, low and high; NaN is no value. A live reading goes into
+// the bucket of its time, so that an hour has as many points after ten minutes as it had at first.
+const SPARE = 64; // points that the arrays have room for beyond those that they are made from
 
 export class Columns {
   /** `step` is the length of a bucket in s; 0: each reading is a point. */
   constructor(lines, step = 0) {
-    const none = () => Array.from({ length: lines }, () => new Float64Array(ROOM));
-    Object.assign(this, { step, length: 0, times: new Float64Array(ROOM), means: none(), lows: null, highs: null });
-    this.counts = new Float64Array(lines); // readings in the newest bucket, of those that came live
+    const none = () => Array.from({ length: lines }, () => new Float64Array(SPARE));
+    Object.assign(this, { step, length: 0, times: new Float64Array(SPARE), means: none(), lows: null, highs: null });
+    this.counts = new Float64Array(lines); // live readings in the newest bucket
   }
 
-  /** Those that the server has: [{ mean, low, high }] in the order of the lines. */
-  static of(at, step, series) {
+  /** From a response of the server: [{ mean, low, high }] in the order of the lines. */
+  static from(at, step, series) {
     const columns = new Columns(0, step);
     const numbers = (values) => {
-      const found = new Float64Array(at.length + ROOM);
+      const found = new Float64Array(at.length + SPARE);
       for (let i = 0; i < at.length; i++) found[i] = values[i] ?? NaN;
       return found;
     };
@@ -50,24 +50,25 @@ export class Columns {
     return this.length > 0 ? this.times[this.length - 1] : NaN;
   }
 
-  /** All of it as plain data, to be handed to a worker. */
-  copy() {
+  /** Its state as plain data, for a message to a worker. */
+  state() {
     const { step, length, times, means, lows, highs, counts } = this;
     return { step, length, times, means, lows, highs, counts };
   }
 
-  /** Take a reading, a value a line, and let go what is older than `since`; false where it is no news. */
+  /** Add a reading, a value a line, and drop points before `since`; false where the reading is older than the newest.
+   * */
   append(at, values, since) {
     if (this.step > 0) {
       const begin = Math.floor(at / this.step) * this.step;
       if (begin < this.newest) return false;
-      if (begin === this.newest) this.into(values, at - begin);
+      if (begin === this.newest) this.merge(values, at - begin);
       else this.push(begin, values);
     } else {
       if (at <= this.newest) return false;
       this.push(at, values);
     }
-    this.forget(since);
+    this.dropBefore(since);
     return true;
   }
 
@@ -95,8 +96,8 @@ export class Columns {
     for (const name of ["means", "lows", "highs"]) this[name] = this[name]?.map(larger) ?? null;
   }
 
-  /** Take values into the newest bucket, `seconds` after it began: so many readings it has had, if not more. */
-  into(values, seconds) {
+  /** Merge values into the newest bucket, `seconds` after it began: at one reading a second it has had that many. */
+  merge(values, seconds) {
     const end = this.length - 1;
     values.forEach((value, line) => {
       if (Number.isNaN(value)) return;
@@ -110,22 +111,22 @@ export class Columns {
     });
   }
 
-  forget(since) {
+  dropBefore(since) {
     let old = 0;
     while (old < this.length && this.times[old] < since) old += 1;
     if (old === 0) return;
     for (const columns of [[this.times], this.means, this.lows, this.highs]) {
-      columns?.forEach((column) => column.copyWithin(0, old, this.length));
+      for (const column of columns ?? []) column.copyWithin(0, old, this.length);
     }
     this.length -= old;
   }
 
-  /** How long a pause between two points must be to be a gap. */
-  get pause() {
+  /** Two points further apart than this (s) have a gap between them. */
+  get gapSeconds() {
     return Math.max(2.5, 1.5 * this.step);
   }
 
-  /** The place of the point at a time, or nearest to it; -1 without points. */
+  /** The index of the point nearest to a time; -1 without points. */
   nearest(at) {
     let low = 0;
     let high = this.length - 1;
@@ -138,13 +139,13 @@ export class Columns {
     return Math.abs(this.times[high] - at) < Math.abs(this.times[low] - at) ? high : low;
   }
 
-  /** The least and the most of the lines that `shown` says yes to, [0, 0] without values. */
-  extent(shown) {
+  /** The lowest and highest value of the lines for which `isShown` holds, and 0. */
+  extent(isShown) {
     let least = 0;
     let most = 0;
     for (const columns of this.highs ? [this.lows, this.highs] : [this.means]) {
       columns.forEach((column, line) => {
-        if (!shown(line)) return;
+        if (!isShown(line)) return;
         for (let i = 0; i < this.length; i++) {
           if (column[i] > most) most = column[i];
           else if (column[i] < least) least = column[i];

@@ -1,6 +1,7 @@
-// Attach, detach and move on the topology: pick a device up by its handle, by drag or by Space, put it on a host port,
-// confirm.
-import { whyNotCompose } from "./show.js";
+// Attach, detach and move on the topology: pick a device up by its handle, by drag or by Space, place it on a host
+// port, confirm.
+import { boxByKey } from "./keyboard.js";
+import { whyNotCompose } from "./live.js";
 
 let picked = null;
 const dialog = () => document.getElementById("attach");
@@ -13,17 +14,20 @@ function pick(device) {
   picked = device;
   handleOf(picked)?.setAttribute("aria-pressed", "true");
   for (const port of document.querySelectorAll("[data-host-port]")) {
-    const fits = device !== null && port.dataset.drawer === device.dataset.drawer
-      && port.dataset.hostPort !== device.dataset.expected && chassisOf(port) === chassisOf(device);
+    const fits =
+      device !== null &&
+      port.dataset.drawer === device.dataset.drawer &&
+      port.dataset.hostPort !== device.dataset.expected &&
+      chassisOf(port) === chassisOf(device);
     port.classList.toggle("takes", fits);
   }
   device?.classList.add("lifted");
   document.getElementById("held").classList.toggle("held", device !== null);
   document.getElementById("held-detach").hidden = !device?.dataset.expected;
   document.getElementById("held-back").hidden = device === null;
-  const said = document.getElementById("picked");
+  const status = document.getElementById("picked");
   if (device === null) {
-    said.textContent = "";
+    status.textContent = "";
     return;
   }
   const targets = document.querySelectorAll("[data-host-port].takes").length;
@@ -31,10 +35,10 @@ function pick(device) {
   keys.className = "by-keys";
   keys.textContent = `${device.dataset.expected ? " Delete detaches it." : ""} Escape puts it back.`;
   const next = targets ? "Choose a marked host port." : "There is no other host port for its drawer.";
-  said.replaceChildren(`Holding ${device.dataset.name}. ${next}`, keys);
+  status.replaceChildren(`Holding ${device.dataset.name}. ${next}`, keys);
 }
 
-/** Put what is held back, and the focus on it. */
+/** Cancel the move of the picked-up device, and focus it. */
 function putBack() {
   const back = picked;
   pick(null);
@@ -44,71 +48,72 @@ function putBack() {
 /** The host ports that a device could go to, as options of a select. */
 function targets(device) {
   const own = device.querySelector("select");
-  const all = own ? [...own.options].filter((one) => one.value)
-    : [...(device.closest("[data-chassis]").querySelector("template[data-targets]")?.content.children ?? [])]
-      .filter((one) => one.dataset.drawer === device.dataset.drawer && one.value !== device.dataset.expected);
-  return all.map((one) => new Option(one.textContent, one.value));
+  const all = own
+    ? [...own.options].filter((one) => one.value)
+    : [...(device.closest("[data-chassis]").querySelector("template[data-targets]")?.content.children ?? [])].filter(
+        (one) => one.dataset.drawer === device.dataset.drawer && one.value !== device.dataset.expected,
+      );
+  return all.map((one) => new Option(one.text, one.value));
 }
 
-/** Show the one dialog that says what will happen; `target` is a host port's id, '' to detach. */
-function ask(device, target) {
-  const asked = dialog();
-  const form = asked.querySelector("form");
+/** Open the dialog that confirms an operation and shows its impact; `target` is a host port's id, '' to detach. */
+function openDialog(device, target) {
+  const opened = dialog();
+  const form = opened.querySelector("form");
   form.elements.device.value = device.dataset.device;
   form.elements.expected.value = device.dataset.expected;
   const select = form.elements.target;
   select.replaceChildren(...targets(device));
   if (device.dataset.expected) select.add(new Option("no host: detach", ""));
   select.value = target ?? select.options[0]?.value ?? "";
-  const say = () => {
+  const describe = () => {
     const from = device.dataset.expected ? device.dataset.place : "";
     const to = select.value ? select.selectedOptions[0]?.textContent : "";
-    document.getElementById("attach-title").textContent = !to ? "Detach device" : from ? "Move device" : "Attach device";
+    document.getElementById("attach-title").textContent = !to
+      ? "Detach device"
+      : from
+        ? "Move device"
+        : "Attach device";
     document.getElementById("attach-words").textContent = to
       ? `${device.dataset.name} ${from ? `leaves ${from} and ` : ""}is attached to ${to}.`
-      : from ? `${device.dataset.name} is detached from ${from}.` : "There is no host port to attach it to.";
+      : from
+        ? `${device.dataset.name} is detached from ${from}.`
+        : "There is no host port to attach it to.";
     document.getElementById("attach-impact").textContent = from
       ? "Who uses it is asked first where an agent runs on its present host; elsewhere programs lose it at once."
       : "No other device, host or tenant is touched.";
     const reason = whyNotCompose(chassisOf(device));
     document.getElementById("attach-reason").textContent = reason;
     document.getElementById("attach-yes").disabled = reason !== "" || !(to || from);
-    // A draft changes nothing yet: what is known of a chassis may be old.
+    // A draft changes nothing yet: values of a chassis may be old.
     document.getElementById("attach-draft").disabled = !(to || from);
   };
-  select.onchange = say;
-  say();
-  asked.showModal();
+  select.onchange = describe;
+  describe();
+  opened.showModal();
 }
 
 /** The nearest node of the picture in the direction of an arrow key. */
 function neighbour(node, key) {
-  const from = node.getBoundingClientRect();
-  const middle = (box) => [box.left + box.width / 2, box.top + box.height / 2];
-  const [x, y] = middle(from);
-  let best = null;
-  let least = Infinity;
-  for (const other of node.closest("[data-chassis]").querySelectorAll("a[data-node]")) {
-    const [ox, oy] = middle(other.getBoundingClientRect());
-    const [along, across] = { ArrowLeft: [x - ox, y - oy], ArrowRight: [ox - x, y - oy], ArrowUp: [y - oy, x - ox],
-      ArrowDown: [oy - y, x - ox] }[key];
-    if (along < 4) continue;
-    const distance = along + 3 * Math.abs(across);
-    if (distance < least) [best, least] = [other, distance];
-  }
-  return best;
+  const nodes = [...node.closest("[data-chassis]").querySelectorAll("a[data-node]")];
+  const boxes = nodes.map((one) => one.getBoundingClientRect());
+  return nodes[boxByKey(key, node.getBoundingClientRect(), boxes)];
 }
 
-/** One stop of the Tab key a picture; arrows go on from there. */
-function rove() {
+/** Make one node of each picture a tab stop; arrow keys move from there. */
+function updateTabStops() {
   for (const picture of document.querySelectorAll("svg.topology")) {
     const nodes = [...picture.querySelectorAll("a[data-node]")];
-    const current = nodes.find((node) => node.contains(document.activeElement)) ?? nodes.find((node) => node.dataset.device) ?? nodes[0];
+    const current =
+      nodes.find((node) => node.contains(document.activeElement)) ??
+      nodes.find((node) => node.dataset.device) ??
+      nodes[0];
     for (const node of nodes) node.setAttribute("tabindex", node === current ? "0" : "-1");
   }
 }
 
-function light(node) {
+/** Highlight the path of a node. */
+function highlight(node) {
   const picture = node?.closest("svg.topology");
   for (const other of document.querySelectorAll("svg.topology.focused")) {
     other.classList.remove("focused");
@@ -120,7 +125,7 @@ function light(node) {
   if (node.dataset.hostPort) {
     for (const device of picture.querySelectorAll(`[data-to="${node.dataset.node}"]`)) names.add(device.dataset.node);
   }
-  if (names.size < 2) return; // nothing to follow: dimming would only hide
+  if (names.size < 2) return; // no path to highlight
   for (const name of names) {
     for (const part of picture.querySelectorAll(`[data-node="${name}"], .link.${name}`)) part.classList.add("lit");
   }
@@ -129,11 +134,11 @@ function light(node) {
 
 document.addEventListener("focusin", (event) => {
   const node = event.target.closest?.("a[data-node]");
-  if (node) rove();
-  light(node);
+  if (node) updateTabStops();
+  highlight(node);
 });
-document.addEventListener("falconweb:refreshed", rove);
-rove();
+document.addEventListener("falconweb:refreshed", updateTabStops);
+updateTabStops();
 
 document.addEventListener("keydown", (event) => {
   const node = event.target.closest?.("a[data-node]");
@@ -152,14 +157,14 @@ if (dialog()) {
     const port = event.target.closest?.("[data-host-port]");
     if (event.key === " " && device) {
       event.preventDefault();
-      if (!handleOf(device)) return; // missing, busy, or not this person's to move
+      if (!handleOf(device)) return; // missing, busy, or not movable by this person
       pick(picked === device ? null : device);
       document.querySelector("[data-host-port].takes")?.focus();
     } else if ((event.key === " " || event.key === "Enter") && port?.classList.contains("takes")) {
       event.preventDefault();
-      ask(picked, port.dataset.hostPort);
+      openDialog(picked, port.dataset.hostPort);
     } else if (event.key === "Delete" && picked?.dataset.expected && !dialog().open) {
-      ask(picked, "");
+      openDialog(picked, "");
     } else if (event.key === "Escape" && picked && !dialog().open) {
       putBack();
     }
@@ -168,7 +173,7 @@ if (dialog()) {
     const port = event.target.closest("[data-host-port].takes");
     if (picked && port) {
       event.preventDefault();
-      ask(picked, port.dataset.hostPort);
+      openDialog(picked, port.dataset.hostPort);
     }
     const handle = event.target.closest("[data-handle]");
     if (handle) {
@@ -180,8 +185,8 @@ if (dialog()) {
       }
     }
     const row = event.target.closest("button[data-compose]");
-    if (row) ask(row);
-    if (event.target.id === "held-detach") ask(picked, "");
+    if (row) openDialog(row);
+    if (event.target.id === "held-detach") openDialog(picked, "");
     if (event.target.id === "held-back") putBack();
     if (event.target.id === "attach-no") dialog().close();
   });
@@ -190,24 +195,24 @@ if (dialog()) {
     const form = event.target.closest("[data-compose-form]");
     if (!form) return;
     event.preventDefault();
-    ask(form, form.elements.target.value);
+    openDialog(form, form.elements.target.value);
   });
 
-  // Pointer events, because SVG elements have no drag and drop of their own. A mouse drags by the whole box, a finger by
-  // the handle: elsewhere it scrolls.
+  // Pointer events, because SVG elements have no drag and drop. A mouse drags the whole box, a finger the handle:
+  // elsewhere it scrolls.
   let start = null;
-  const letGo = () => {
+  const release = () => {
     start?.device.classList.remove("pressed");
     start = null;
   };
   document.addEventListener("pointerdown", (event) => {
     if (event.button !== 0 || !event.isPrimary) return;
-    letGo();
+    release();
     const handle = event.target.closest("[data-handle]");
     const device = handle?.previousElementSibling ?? event.target.closest("svg [data-device]");
     if (device && handleOf(device) && (handle || event.pointerType === "mouse")) {
       start = { device, handle, before: picked, x: event.clientX, y: event.clientY, moved: false };
-      device.classList.add("pressed"); // until it is let go, no refresh takes it away
+      device.classList.add("pressed"); // until it is released, no refresh replaces it
     }
   });
   document.addEventListener("pointermove", (event) => {
@@ -220,26 +225,30 @@ if (dialog()) {
     if (start?.moved) {
       const over = document.elementFromPoint(event.clientX, event.clientY);
       const port = over?.closest("[data-host-port].takes");
-      // The click that may follow a drag at once opens nothing.
+      // The click that may follow a drag opens nothing.
       const stop = (click) => click.preventDefault();
       document.addEventListener("click", stop, { capture: true, once: true });
       setTimeout(() => document.removeEventListener("click", stop, { capture: true }));
-      if (port) ask(start.device, port.dataset.hostPort);
-      else if (start.handle && over?.closest("[data-handle]") === start.handle) pick(start.before); // a shaky click
-      else pick(null);
+      const isShakyClick = start.handle && over?.closest("[data-handle]") === start.handle;
+      if (port) openDialog(start.device, port.dataset.hostPort);
+      else pick(isShakyClick ? start.before : null);
     }
-    letGo();
+    release();
   });
   document.addEventListener("pointercancel", () => {
     if (start?.moved) pick(null);
-    letGo();
+    release();
   });
   document.addEventListener("dragstart", (event) => {
     if (event.target.closest?.("[data-device]")) event.preventDefault();
   });
-  // Close events do not bubble, so they are caught on their way down. The focus goes back to the device that was held.
-  document.addEventListener("close", (event) => {
-    if (event.target.id !== "attach") return;
-    putBack();
-  }, true);
+  // Close events do not bubble, so they are captured. The focus returns to the picked-up device.
+  document.addEventListener(
+    "close",
+    (event) => {
+      if (event.target.id !== "attach") return;
+      putBack();
+    },
+    true,
+  );
 }

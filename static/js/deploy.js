@@ -1,55 +1,53 @@
-// A request is sent without leaving the page, so that its text stays in the field; files are shown as tabs.
+// A request for a deployment is sent without leaving the page, so that its text stays in the field; files are tabs.
+import { element } from "./dom.js";
+import { tabByKey } from "./keyboard.js";
+
 const form = document.getElementById("request-form");
 const result = document.getElementById("deployment");
 const text = document.getElementById("request");
 
-function asTabs(box) {
+function buildTabs(box) {
   const files = [...box.querySelectorAll("[data-tab]")];
-  const list = document.createElement("div");
-  list.setAttribute("role", "tablist");
-  list.setAttribute("aria-label", "Files");
+  const list = element("div", { role: "tablist", ariaLabel: "Files" });
   const tabs = files.map((file) => {
-    const tab = document.createElement("button");
-    tab.type = "button";
-    tab.textContent = file.dataset.tab;
-    tab.id = `tab-${file.id}`;
-    tab.setAttribute("role", "tab");
+    const tab = element("button", { type: "button", id: `tab-${file.id}`, role: "tab" }, file.dataset.tab);
     tab.setAttribute("aria-controls", file.id);
     file.setAttribute("role", "tabpanel");
     file.setAttribute("aria-labelledby", tab.id);
-    tab.addEventListener("click", () => choose(file));
+    tab.addEventListener("click", () => select(file));
     list.append(tab);
     return tab;
   });
-  function choose(chosen) {
-    files.forEach((file, place) => {
-      file.hidden = file !== chosen;
-      tabs[place].setAttribute("aria-selected", String(file === chosen));
-      tabs[place].tabIndex = file === chosen ? 0 : -1;
-    });
+  function select(selected) {
+    for (const [place, file] of files.entries()) {
+      file.hidden = file !== selected;
+      tabs[place].setAttribute("aria-selected", String(file === selected));
+      tabs[place].tabIndex = file === selected ? 0 : -1;
+    }
   }
   list.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const at = tabs.indexOf(document.activeElement);
-    if (!step || at < 0) return;
+    const next = tabByKey(event.key, tabs.indexOf(document.activeElement), tabs.length);
+    if (next === undefined) return;
     event.preventDefault();
-    const next = (at + step + tabs.length) % tabs.length;
-    choose(files[next]);
+    select(files[next]);
     tabs[next].focus();
   });
   box.prepend(list);
   box.classList.add("tabbed");
-  choose(files[0]);
+  select(files[0]);
 }
 
-function dress(root) {
-  root.querySelectorAll("[data-tabs]").forEach(asTabs);
+/** Make tabs and buttons of a part work. */
+function initialise(root) {
+  root.querySelectorAll("[data-tabs]").forEach(buildTabs);
   root.querySelectorAll("[data-copy]").forEach((button) => {
     button.hidden = !navigator.clipboard;
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
       button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+      setTimeout(() => {
+        button.textContent = "Copy";
+      }, 2000);
     });
   });
 }
@@ -69,13 +67,13 @@ form.addEventListener("submit", async (event) => {
   try {
     const answer = await fetch(form.action, { method: "POST", body: new FormData(form), credentials: "same-origin" });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const made = page.getElementById("deployment");
-    if (!made) {
+    const found = page.getElementById("deployment");
+    if (!found) {
       form.submit();
       return;
     }
-    result.replaceChildren(...made.childNodes);
-    dress(result);
+    result.replaceChildren(...found.childNodes);
+    initialise(result);
     result.scrollIntoView({ block: "start" });
   } catch {
     form.submit();
@@ -84,4 +82,4 @@ form.addEventListener("submit", async (event) => {
   }
 });
 
-dress(document);
+initialise(document);

@@ -1,7 +1,8 @@
-// The draft of a person: what is added to it or taken out of it goes to the server without leaving the page.
+// The draft of a person: steps are added to it and removed from it without leaving the page.
+import { isTyping } from "./keyboard.js";
 import { refresh } from "./refresh.js";
 
-/** Send a form; returns the sentence of the answer, and whether it was done. */
+/** Send a form; returns { done, sentence }. */
 async function send(form, submitter) {
   const body = new FormData(form, submitter);
   try {
@@ -19,9 +20,9 @@ async function send(form, submitter) {
   }
 }
 
-/** Say what came of it: read aloud, and shown too where it did not work. */
-function say(sentence, done) {
-  const place = document.getElementById("draft-said") ?? document.getElementById("plan-said");
+/** Announce the outcome, and show it where it is an error. */
+function announce(sentence, done) {
+  const place = document.getElementById("draft-status") ?? document.getElementById("plan-status");
   if (!place) return;
   place.className = done ? "hidden" : "hidden notice error";
   place.textContent = done ? sentence : `▲ ${sentence}`;
@@ -32,12 +33,12 @@ document.addEventListener("submit", async (event) => {
   const adds = event.submitter?.id === "attach-draft";
   if (!adds && !form.matches?.("[data-draft-form]")) return;
   event.preventDefault();
-  if (form.dataset.sending) return; // a double click adds nothing twice
+  if (form.dataset.sending) return; // a double click adds it once
   form.dataset.sending = "yes";
   const { done, sentence } = await send(form, event.submitter);
   delete form.dataset.sending;
   if (!adds) {
-    say(sentence, done);
+    announce(sentence, done);
     refresh();
     return;
   }
@@ -45,15 +46,14 @@ document.addEventListener("submit", async (event) => {
     document.getElementById("attach-reason").textContent = sentence;
     return;
   }
-  say(`${document.getElementById("attach-words").textContent} ${sentence}`, done);
-  // Closing puts the focus back on the device; only then the page may be brought up to date.
+  announce(`${document.getElementById("attach-words").textContent} ${sentence}`, done);
+  // Closing returns the focus to the device; only then the page may be refreshed.
   const dialog = form.closest("dialog");
   dialog.addEventListener("close", () => refresh(), { once: true });
   dialog.close();
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "r" || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.closest?.("input, select, textarea, [contenteditable]") || document.querySelector("dialog[open]")) return;
+  if (event.key !== "r" || isTyping(event) || document.querySelector("dialog[open]")) return;
   document.querySelector("[data-review]")?.click();
 });

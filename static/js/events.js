@@ -1,10 +1,11 @@
-// Says how many events have come since the page was made. Rows stay where they are until somebody asks for the new ones.
+// Shows how many events have been recorded since the page was loaded. Rows stay in place until the new ones are
+// requested.
 const EVERY = 5000; // ms
 const MOST = 999;
 const bar = document.querySelector("[data-news]");
 const title = document.title;
 
-async function look() {
+async function update() {
   if (document.hidden) return;
   try {
     const answer = await fetch(bar.dataset.news, { headers: { Accept: "application/json" } });
@@ -19,11 +20,11 @@ async function look() {
     bar.hidden = false;
     document.title = `(${many}) ${title}`;
   } catch {
-    // The server is away: the next look tells.
+    // No connection: it is counted again later.
   }
 }
 
 if (bar) {
-  setInterval(look, EVERY);
-  document.addEventListener("visibilitychange", look);
+  setInterval(update, EVERY);
+  document.addEventListener("visibilitychange", update);
 }

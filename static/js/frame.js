@@ -1,9 +1,10 @@
-// Decoder of live frames; the layout is described in telemetry/frames.py.
+// Decoder of live frames; the layout is described in telemetry/live/frames.py.
 const HEADER = 22;
 const KEY = 1;
 const DELTA = 2;
 
-/** Decode a frame over `values` (Float64Array of the frame before, or null). Returns null where a key frame is needed. */
+/** Decode a frame over `values` (Float64Array of the frame before, or null). Returns null where a key frame is needed.
+ * */
 export function decode(buffer, before) {
   const view = new DataView(buffer);
   if (buffer.byteLength < HEADER || view.getUint8(1) !== 1) return null;

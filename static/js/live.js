@@ -1,36 +1,36 @@
-// Live readings: one socket for all chassis of the page. Who wants frames listens to "falconweb:frame" on the document,
-// with {chassis, at, series, values, value(key)}; who wants to know how fresh they are, to "falconweb:freshness".
+// Live readings: one socket for all chassis of the page. It dispatches on the document "falconweb:frame" with {
+// chassis, at, series, values, value(key) }, "falconweb:changed", "falconweb:signed-out", and "falconweb:freshness"
+// each second.
+import { composeBlocker, freshnessState, reconnectDelay } from "./connection.js";
 import { decode } from "./frame.js";
 
-export const LATE = 3000;
-export const STALE = 10000;
 const SIGN_IN_AGAIN = 4401;
-const LONGEST_PAUSE = 30000;
 
-const known = new Map(); // chassis id -> {series, places, revision, values, heard, skew}
+const catalogues = new Map(); // chassis id -> { series, places, revision, values, at, receivedAt (ms), skew (ms) }
 let socket = null;
 let attempts = 0;
 let refusals = 0;
 let signedOut = false;
 let timer = 0;
-let opened = 0;
-let asked = "";
+let openedAt = 0; // ms
+let subscription = ""; // the message that was sent
 
 /** The chassis that the page shows. */
-export const wanted = () =>
-  [...new Set([...document.querySelectorAll("[data-chassis]")].map((one) => Number(one.dataset.chassis)))];
+export const shownChassis = () => [
+  ...new Set([...document.querySelectorAll("[data-chassis]")].map((one) => Number(one.dataset.chassis))),
+];
 
-/** How fresh a chassis is: live, late, stale, joining, offline or signed-out; and the age of its values in ms. */
+/** How fresh a chassis is: { state, age of its values in ms }, see connection.js. */
 export function freshness(chassis) {
-  const one = known.get(chassis);
-  const age = one?.heard ? Date.now() - one.heard : null;
-  const state = connection();
-  if (state !== "connected") return { state, age };
-  if (age === null) return { state: Date.now() - opened > STALE ? "stale" : "joining", age };
-  return { state: age > STALE ? "stale" : age > LATE ? "late" : "live", age };
+  const receivedAt = catalogues.get(chassis)?.receivedAt;
+  const age = receivedAt ? Date.now() - receivedAt : null;
+  return { state: freshnessState(connection(), age, Date.now() - openedAt), age };
 }
 
-/** How the page stands with the site itself: connected, joining, offline or signed-out. */
+/** Why nothing may be attached to a chassis now, '' where it may. */
+export const whyNotCompose = (chassis) => composeBlocker(freshness(chassis));
+
+/** The state of the connection to the site: connected, joining, offline or signed-out. */
 export function connection() {
   if (signedOut) return "signed-out";
   if (socket?.readyState === WebSocket.OPEN) return "connected";
@@ -38,91 +38,85 @@ export function connection() {
 }
 
 /** The newest frame of a chassis, or null. */
-export function newest(chassis) {
-  const one = known.get(chassis);
-  return one?.values ? frameOf(chassis, one) : null;
+export function newestFrame(chassis) {
+  const catalogue = catalogues.get(chassis);
+  return catalogue?.values ? frameOf(chassis, catalogue) : null;
 }
 
-function frameOf(chassis, one) {
-  return {
-    chassis,
-    at: one.at,
-    series: one.series,
-    values: one.values,
-    value: (key) => (one.places.has(key) ? one.values[one.places.get(key)] : NaN),
-  };
+function frameOf(chassis, { at, series, places, values }) {
+  return { chassis, at, series, values, value: (key) => (places.has(key) ? values[places.get(key)] : NaN) };
 }
 
 function connect() {
   clearTimeout(timer);
-  // Pages without a chassis are told of a sign-out as well; pages of nobody have no place for it.
+  // Pages without a chassis detect a sign-out too; pages without a signed-in person do not show it.
   if (socket || signedOut || !document.getElementById("freshness")) return;
   socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/live/`);
   socket.binaryType = "arraybuffer";
   socket.onopen = () => {
     attempts = 0;
-    opened = Date.now();
+    openedAt = Date.now();
     subscribe();
   };
   socket.onmessage = ({ data }) => {
     refusals = 0;
-    if (typeof data === "string") hear(JSON.parse(data));
-    else take(data);
+    if (typeof data === "string") onMessage(JSON.parse(data));
+    else onFrame(data);
   };
   socket.onclose = ({ code }) => {
     socket = null;
-    // Another tab may have signed in anew meanwhile: its session is tried once before asking.
+    // Another tab may have signed in again: its session is tried once.
     if (code === SIGN_IN_AGAIN && refusals++ > 0) {
       signedOut = true;
       document.dispatchEvent(new CustomEvent("falconweb:signed-out"));
       return;
     }
-    timer = setTimeout(connect, 500 + Math.random() * Math.min(LONGEST_PAUSE, 500 * 2 ** attempts++));
+    timer = setTimeout(connect, reconnectDelay(attempts++));
   };
 }
 
-/** Ask anew for what the page shows: key frames follow. */
-export function subscribe() {
-  asked = JSON.stringify({ subscribe: wanted() });
-  if (socket?.readyState === WebSocket.OPEN) socket.send(asked);
+/** Subscribe to the chassis of the page; key frames follow. */
+function subscribe() {
+  subscription = JSON.stringify({ subscribe: shownChassis() });
+  if (socket?.readyState === WebSocket.OPEN) socket.send(subscription);
   else connect();
 }
 
-/** Ask for what the page shows if that is not what was asked for. */
-export function follow() {
-  if (asked !== JSON.stringify({ subscribe: wanted() })) subscribe();
+/** Subscribe again where the page shows other chassis than before. */
+export function updateSubscription() {
+  if (subscription !== JSON.stringify({ subscribe: shownChassis() })) subscribe();
 }
 
-function hear(message) {
+function onMessage(message) {
   if (message.type === "catalogue") {
-    known.set(message.chassis, {
+    catalogues.set(message.chassis, {
       series: message.series,
       places: new Map(message.series.map((series, place) => [series.key, place])),
       revision: message.revision,
       values: null,
-      heard: known.get(message.chassis)?.heard ?? 0,
+      receivedAt: catalogues.get(message.chassis)?.receivedAt ?? 0,
       skew: Date.now() - message.now * 1000,
     });
   } else if (message.type === "changed") {
     document.dispatchEvent(new CustomEvent("falconweb:changed", { detail: message }));
   } else if (message.type === "error" && message.chassis) {
-    known.delete(message.chassis);
+    catalogues.delete(message.chassis);
   }
 }
 
-function take(buffer) {
+function onFrame(buffer) {
   const chassis = new DataView(buffer).getUint32(4, true);
-  const one = known.get(chassis);
-  if (!one) return;
-  const frame = decode(buffer, one.values);
-  if (!frame || frame.revision !== one.revision) {
+  const catalogue = catalogues.get(chassis);
+  if (!catalogue) return;
+  const frame = decode(buffer, catalogue.values);
+  if (!frame || frame.revision !== catalogue.revision) {
     subscribe();
     return;
   }
-  one.values = frame.values;
-  one.at = frame.at;
-  one.heard = frame.at * 1000 + one.skew;
-  document.dispatchEvent(new CustomEvent("falconweb:frame", { detail: frameOf(chassis, one) }));
+  catalogue.values = frame.values;
+  catalogue.at = frame.at;
+  catalogue.receivedAt = frame.at * 1000 + catalogue.skew;
+  document.dispatchEvent(new CustomEvent("falconweb:frame", { detail: frameOf(chassis, catalogue) }));
 }
 
 document.addEventListener("visibilitychange", () => {

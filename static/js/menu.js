@@ -1,4 +1,5 @@
-// On narrow screens the whole navigation is behind one button; without scripts it is always there.
+// Menus of the header. On narrow screens the whole navigation is behind one button; without scripts it is always
+// there.
 const button = document.getElementById("menu");
 const navigation = document.getElementById("navigation");
 if (button && navigation) {
@@ -13,8 +14,10 @@ if (button && navigation) {
     button.focus();
   });
 }
-// The menus of the head close like any other: by Escape, by a click elsewhere, and when the focus leaves them.
-for (const menu of document.querySelectorAll("details.menu")) {
+
+/** Close a menu (a details element) like any other: by Escape, by a click elsewhere, and when it loses the focus.
+ * */
+export function closeLikeMenu(menu) {
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !menu.open) return;
     menu.open = false;
@@ -27,3 +30,5 @@ for (const menu of document.querySelectorAll("details.menu")) {
     if (event.relatedTarget && !menu.contains(event.relatedTarget)) menu.open = false;
   });
 }
+
+for (const menu of document.querySelectorAll("details.menu")) closeLikeMenu(menu);

@@ -1,29 +1,11 @@
-// The page of a plan: says how far it is, counts the seconds, and lets nobody apply what cannot be applied.
-import { whyNotCompose } from "./show.js";
+// The page of a plan: its progress, and whether it can be applied.
+import { whyNotCompose } from "./live.js";
+import { announce, showElapsed } from "./progress.js";
 
-const SAY_EVERY = 5000; // ms: more would flood a screen reader
-let saidAt = 0;
-let loaded = performance.now();
 const facts = () => document.querySelector("[data-plan-state]");
 
-function say() {
-  const words = facts()?.dataset.said;
-  const place = document.getElementById("plan-said");
-  if (!words || !place || place.textContent === words) return;
-  const state = facts().dataset.planState;
-  if (Date.now() - saidAt < SAY_EVERY && place.dataset.state === state) return;
-  saidAt = Date.now();
-  place.dataset.state = state;
-  place.textContent = words;
-}
-
-function count() {
-  const place = document.querySelector("[data-seconds]");
-  if (place) place.textContent = `${Math.round(Number(place.dataset.seconds) + (performance.now() - loaded) / 1000)} s so far`;
-}
-
-/** Offer the application only while it can be done, with the reason where it cannot. */
-function offer() {
+/** Offer to apply the plan only while that is possible, with the reason where it is not. */
+function updateForm() {
   const form = document.querySelector("[data-apply]");
   if (!form) return;
   const isDraft = facts()?.dataset.planState === "draft";
@@ -38,14 +20,14 @@ function offer() {
   form.querySelector("button").disabled = reason !== "";
 }
 
-document.addEventListener("falconweb:refreshed", () => {
-  loaded = performance.now();
-  say();
-  offer();
-});
+function update() {
+  announce(document.getElementById("plan-status"), facts()?.dataset.status, facts()?.dataset.planState);
+  updateForm();
+}
+
+document.addEventListener("falconweb:refreshed", update);
 document.addEventListener("falconweb:freshness", () => {
-  count();
-  say();
-  offer();
+  showElapsed();
+  update();
 });
-offer();
+updateForm();

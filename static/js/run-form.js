@@ -1,35 +1,45 @@
-// The form of a run: another workload brings its own sizes, only what fits the chosen place is shown, and GPUs are taken
-// one by one, by number or all at once. What is chosen is told in one sentence, also aloud.
-const what = document.querySelector("[data-what]");
+// The form of a run: another workload has its own sizes, only fields of the chosen place are shown, and GPUs are
+// chosen one by one, by number or all together. One sentence sums up the choice, also for screen readers.
+import { element } from "./dom.js";
+import { describeGpus, executorBlocker, takingOrder } from "./run-choice.js";
+
+const workloadForm = document.querySelector("[data-what]");
 const form = document.querySelector("[data-run-form]");
-const GIB = 2 ** 30;
 // Where it runs stays as it was chosen when another workload is shown.
 const KEPT = /^(host|where|executor|title|limit|keep_composed|(local|device|port|storage)-\d+(-\d+)?)$/;
-const listed = new Intl.ListFormat("en", { type: "conjunction" });
 const value = (name) => form.querySelector(`input[name="${name}"]:checked`)?.value ?? "";
 const hostPart = () => form.querySelector(`[data-host="${value("host")}"]`);
-const choiceBeside = (box) => form.querySelector(`select[data-port-of="${box.name}"]`);
-const portOf = (box) => choiceBeside(box)?.value ?? box.value;
+const portChoice = (box) => form.querySelector(`select[data-port-of="${box.name}"]`);
+const portOf = (box) => portChoice(box)?.value ?? box.value;
 const boxesOf = (part) => [...part.querySelectorAll("[data-gpu]:not(:disabled)")];
 const canHave = (box, port) => box.dataset.ports.split(" ").includes(port);
+const wholeNumber = (text) => Math.max(0, Math.floor(Number(text) || 0));
 
-/** Boxes in the order in which they are taken for a host port ('': for any); the server's order is the same. */
-function inTurn(boxes, port = "") {
-  const rank = (box) => 2 * Number(box.dataset.rank) + (port && box.dataset.at !== port ? 1 : 0);
-  return [...boxes].sort((one, other) => rank(one) - rank(other));
-}
+/** Checkboxes of GPUs in the order in which they are taken. */
+const inOrder = (boxes, port) =>
+  takingOrder(
+    boxes.map(({ dataset: { rank, at } }, place) => ({ rank, at, place })),
+    port,
+  ).map(({ place }) => boxes[place]);
 
+/** Check as many boxes as a number field of a host port says. */
 function takeNumber(input) {
   const port = input.dataset.count;
   const boxes = boxesOf(input.closest("[data-drawer]"));
-  const mine = inTurn(boxes.filter((box) => box.checked && portOf(box) === port), port);
-  const free = inTurn(boxes.filter((box) => !box.checked && canHave(box, port)), port);
-  const wanted = Math.max(0, Math.floor(Number(input.value) || 0));
-  for (const box of mine.slice(wanted)) box.checked = false;
-  for (const box of free.slice(0, Math.max(0, wanted - mine.length))) {
+  const taken = inOrder(
+    boxes.filter((box) => box.checked && portOf(box) === port),
+    port,
+  );
+  const free = inOrder(
+    boxes.filter((box) => !box.checked && canHave(box, port)),
+    port,
+  );
+  const number = wholeNumber(input.value);
+  for (const box of taken.slice(number)) box.checked = false;
+  for (const box of free.slice(0, Math.max(0, number - taken.length))) {
     box.checked = true;
-    const beside = choiceBeside(box);
-    if (beside) beside.value = port;
+    const choice = portChoice(box);
+    if (choice) choice.value = port;
   }
 }
 
@@ -47,61 +57,30 @@ function showNumbers(drawer) {
   all.indeterminate = taken.length > 0 && !all.checked;
 }
 
-const gibibytes = (bytes) => `${Math.round(bytes / GIB)} GiB`;
-
-/** 'N GPUs chosen, of which …' with their memory, as far as it is known. */
-function gpusInWords(part) {
-  const boxes = boxesOf(part).filter((box) => box.checked);
-  const ownField = part.querySelector("[data-own]");
-  const own = Math.max(0, Math.floor(Number(ownField?.value) || 0));
-  const count = own + boxes.length;
-  if (!count) return "No GPU is chosen yet.";
-  const parts = [[own, `${part.dataset.hostName}’s own`]];
-  parts.push([boxes.filter((box) => box.dataset.here).length, "attached already"]);
-  parts.push([boxes.filter((box) => !box.dataset.here && !box.dataset.from).length, "free"]);
-  for (const from of new Set(boxes.map((box) => box.dataset.from).filter(Boolean))) {
-    parts.push([boxes.filter((box) => box.dataset.from === from).length, `taken from ${from}`]);
-  }
-  const told = parts.filter(([number]) => number);
-  const of = told.length === 1
-    ? `${count === 1 ? "it is" : "all are"} ${told[0][1]}`
-    : `of which ${listed.format(told.map(([number, words]) => `${number} ${number === 1 ? "is" : "are"} ${words}`))}`;
-  const ownMemory = (ownField?.dataset.memory ?? "").split(" ").map(Number).slice(0, own);
-  const each = [...boxes.map((box) => Number(box.dataset.memory)), ...Array.from({ length: own }, (_, i) => ownMemory[i] || 0)];
-  const memory = each.reduce((sum, one) => sum + one, 0);
-  const runs = [...new Set(boxes.map((box) => box.dataset.run).filter(Boolean))].map((title) => `‘${title}’`);
-  if (own > Number(ownField?.dataset.free ?? own) && !runs.includes(ownField.dataset.runs)) runs.push(ownField.dataset.runs);
-  return [
-    `${count} GPU${count === 1 ? "" : "s"} chosen, ${of}.`,
-    memory ? `${each.every(Boolean) ? "" : "At least "}${gibibytes(memory)} of memory${count > 1 ? " together" : ""}.` : "",
-    runs.length ? `The run waits for ${listed.format(runs)} to end.` : "",
-  ].filter(Boolean).join(" ");
-}
-
-function sum(part) {
-  const gpus = value("where") === "cpu" ? `On the CPU of ${part.dataset.hostName}.` : gpusInWords(part);
+function summary(part) {
+  const own = part.querySelector("[data-own]");
+  const gpus = boxesOf(part)
+    .filter((box) => box.checked)
+    .map(({ dataset }) => ({ ...dataset, memory: Number(dataset.memory) }));
+  const host = {
+    name: part.dataset.hostName,
+    count: wholeNumber(own?.value),
+    memory: (own?.dataset.memory ?? "").split(" ").map(Number),
+    free: Number(own?.dataset.free ?? Infinity),
+    run: own?.dataset.runs,
+  };
+  const sentence = value("where") === "cpu" ? `On the CPU of ${host.name}.` : describeGpus(host, gpus);
   const drive = part.querySelector('input[name^="storage-"]:checked')?.dataset.drive;
-  return drive ? `${gpus} Data from ${drive}.` : gpus;
-}
-
-/** Why the chosen host cannot carry the run out so, '' where it can or tells nothing. */
-function whyNotBy(executor) {
-  const host = form.querySelector('input[name="host"]:checked');
-  const name = hostPart()?.dataset.hostName;
-  const isCommand = form.dataset.family === "command";
-  if (isCommand && executor === "simulated") return "A command of your own is not simulated.";
-  if (host?.dataset.executors === undefined) return "";
-  if (!host.dataset.executors.split(" ").includes(executor)) return `Not on ${name}.`;
-  if (isCommand && !host.dataset.account) return `The agent of ${name} has no account for commands.`;
-  const backend = value("where") === "cpu" ? "cpu" : "cuda";
-  if (isCommand || executor !== "torch" || host.dataset.backends.split(" ").includes(backend)) return "";
-  return `On ${name} it runs on the ${backend === "cpu" ? "GPUs" : "CPU"} alone.`;
+  return drive ? `${sentence} Data from ${drive}.` : sentence;
 }
 
 function showExecutors() {
   const radios = [...form.querySelectorAll('input[name="executor"]')];
+  const run = { isCommand: form.dataset.family === "command", onCpu: value("where") === "cpu" };
+  const chosen = form.querySelector('input[name="host"]:checked');
+  const host = chosen && { ...chosen.dataset, name: hostPart()?.dataset.hostName };
   for (const radio of radios) {
-    const why = whyNotBy(radio.value);
+    const why = executorBlocker(radio.value, run, host);
     const place = radio.closest("label").querySelector("[data-unoffered]");
     radio.disabled = why !== "";
     place.textContent = why;
@@ -118,25 +97,31 @@ function show() {
   for (const part of form.querySelectorAll("[data-host], [data-on]")) {
     part.hidden = (part.dataset.host ?? host) !== host || (part.dataset.on ?? where) !== where;
   }
-  form.querySelectorAll("[data-drawer]").forEach(showNumbers);
+  for (const drawer of form.querySelectorAll("[data-drawer]")) showNumbers(drawer);
   showExecutors();
   const part = hostPart();
   const place = form.querySelector("[data-sum]");
-  const sentence = part ? sum(part) : "";
+  const sentence = part ? summary(part) : "";
   if (place.textContent !== sentence) place.textContent = sentence;
 }
 
-if (what) {
-  what.querySelector("[data-show]").hidden = true;
-  what.addEventListener("change", () => {
-    const chosen = hostPart();
-    for (const [name, given] of form ? new FormData(form) : []) {
-      const isElsewhere = chosen && form.elements[name]?.closest?.("[data-host]") && !chosen.contains(form.elements[name]);
-      const isIdle = name.startsWith("port-") && !form.querySelector(`[name="${name}"]`).closest("li").querySelector("input").checked;
-      if (!KEPT.test(name) || isElsewhere || isIdle) continue;
-      what.append(Object.assign(document.createElement("input"), { type: "hidden", name, value: given }));
-    }
-    what.requestSubmit();
+/** Copy the choice of a place into the form that shows another workload. */
+function copyChoice() {
+  const host = hostPart();
+  for (const [name, entry] of new FormData(form)) {
+    const isElsewhere = host && form.elements[name]?.closest?.("[data-host]") && !host.contains(form.elements[name]);
+    const isIdle =
+      name.startsWith("port-") && !form.querySelector(`[name="${name}"]`).closest("li").querySelector("input").checked;
+    if (!KEPT.test(name) || isElsewhere || isIdle) continue;
+    workloadForm.append(element("input", { type: "hidden", name, value: entry }));
+  }
+}
+
+if (workloadForm) {
+  workloadForm.querySelector("[data-show]").hidden = true;
+  workloadForm.addEventListener("change", () => {
+    if (form) copyChoice();
+    workloadForm.requestSubmit();
   });
 }
 if (form) {
@@ -145,12 +130,12 @@ if (form) {
     if (target.dataset.all !== undefined) {
       for (const box of boxesOf(target.closest("[data-drawer]"))) box.checked = target.checked;
     }
-    // Whoever chooses a host port for a GPU wants it.
+    // Choosing a host port for a GPU chooses the GPU.
     if (target.dataset.portOf) target.closest("li").querySelector("input").checked = true;
     show();
   });
   form.addEventListener("focusout", show);
-  // A page that is gone back to has its fields filled in again.
+  // A browser may restore the fields of a page that is gone back to.
   window.addEventListener("pageshow", show);
   show();
 }

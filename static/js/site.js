@@ -1,16 +1,16 @@
-// Starts what a page of a signed-in person needs, and the keys that work everywhere.
+// Functions of every page of a signed-in person, and the global keyboard shortcuts.
 import "./live.js";
-import "./show.js";
+import "./live-values.js";
 import "./refresh.js";
 import "./compose.js";
 import "./draft.js";
-import "./alarm.js";
+import "./alert-badge.js";
+import { isTyping } from "./keyboard.js";
 
-const typing = (target) => target.closest?.("input, select, textarea, [contenteditable]");
 const keys = document.getElementById("keys");
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+  if (isTyping(event)) return;
   const search = document.getElementById("search");
   if (event.key === "/" && search) {
     event.preventDefault();
@@ -20,10 +20,10 @@ document.addEventListener("keydown", (event) => {
     keys.showModal();
   }
 });
-// A secret is there to be copied: its field is selected as a whole.
+// A secret is shown to be copied: focus selects it.
 document.addEventListener("focusin", ({ target }) => target.matches("input.secret") && target.select());
 document.getElementById("keys-open")?.addEventListener("click", ({ currentTarget }) => {
-  // Its menu closes, and gets the focus back once the dialog has closed.
+  // The menu closes, and regains the focus after the dialog has closed.
   const menu = currentTarget.closest("details");
   menu.querySelector("summary").focus();
   menu.open = false;

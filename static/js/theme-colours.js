@@ -1,4 +1,4 @@
-// The theme's colours for charts, read once: to do so at each drawing would make the browser work out all styles anew.
+// The theme's colours for charts, read once: reading them at each drawing makes the browser compute all styles again.
 let ink = null;
 
 export function colours() {
@@ -8,7 +8,10 @@ export function colours() {
   const scheme = root.colorScheme; // 'light dark' where the browser chooses
   const dark = scheme === "dark" || (scheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
   ink = {
-    palette: root.getPropertyValue(dark ? "--chart-dark" : "--chart-light").trim().split(/\s*,\s*/),
+    palette: root
+      .getPropertyValue(dark ? "--chart-dark" : "--chart-light")
+      .trim()
+      .split(/\s*,\s*/),
     text: body.color,
     ground: body.backgroundColor,
     grid: "rgba(128, 128, 128, .3)",
@@ -18,7 +21,27 @@ export function colours() {
   return ink;
 }
 
-/** The theme has changed. */
-export function forgetColours() {
-  ink = null;
+/** Draw again, in other colours, whenever the theme changes. */
+export function onThemeChange(draw) {
+  const redraw = () => {
+    ink = null;
+    draw();
+  };
+  document.addEventListener("falconweb:theme", redraw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+}
+
+/** Draw in light colours for paper, and `restore` the screen afterwards. */
+export function onPrint(draw, restore) {
+  const { style } = document.documentElement;
+  addEventListener("beforeprint", () => {
+    style.colorScheme = "light";
+    ink = null;
+    draw();
+  });
+  addEventListener("afterprint", () => {
+    style.colorScheme = "";
+    ink = null;
+    restore();
+  });
 }

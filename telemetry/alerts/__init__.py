@@ -1,1 +1,1 @@
-"""What rings when: rules, alerts, silences, and whom they reach."""
+"""Alerts: rules, alerts, silences, routes and deliveries."""

@@ -1,14 +1,14 @@
-"""The room's Django application."""
+"""The Django application of alerts."""
 
 from django.apps import AppConfig
 
 
 class AlertsConfig(AppConfig):
-    """What rings when: rules, alerts, silences, and whom they reach."""
+    """Alerts: rules, alerts, silences, routes and deliveries."""
 
     name = "telemetry.alerts"
     label = "alerts"
 
     def ready(self) -> None:
-        """Tell browsers of what rings."""
-        import telemetry.alerts.announcements  # noqa: F401 - imported for its receivers
+        """Connect the signal receivers."""
+        import telemetry.alerts.signals  # noqa: F401 - imported for its receivers

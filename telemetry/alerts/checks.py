@@ -1,4 +1,4 @@
-"""From rules and a chassis' catalogue to the checks that its engine plays. Pure."""
+"""Derives the checks of a chassis from the rules and its catalogue. Pure."""
 
 from __future__ import annotations
 
@@ -11,185 +11,202 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric.bmc.types import LINK_STATUSES, Fan, Sensor, Series, Thresholds
-from fabric.sights import Owner
-from telemetry.alerts.engine import NO_PLACE, Values
-from telemetry.alerts.scopes import Scope, Subject
-from telemetry.alerts.terms import BUILT_INS, MARGIN, NOT_ANSWERING, OF_LINKS, Check, Condition, Terms, cause_of_rule
-from telemetry.catalogue import Entry, Sample, elapsed_between, repeats
+from fabric.bmc.series import LINK_STATUSES, ReadingSeries
+from fabric.bmc.types import RedfishFan, RedfishSensor, Thresholds
+from fabric.inventory.selectors import ReadingOwner
+from telemetry.alerts.rules import (
+    BUILT_IN_RULES,
+    CLEAR_MARGIN,
+    LINK_RULES,
+    NO_COLUMN,
+    NOT_ANSWERING,
+    AlertScope,
+    AlertSubject,
+    Check,
+    Condition,
+    Terms,
+    Values,
+    rule_cause,
+)
+from telemetry.live.catalogue import Sample, SeriesEntry, elapsed_between, is_repeat
 
-RATE = "/rate"  # what a counter's rate has after the counter's key, as in the store
+RATE = "/rate"  # suffix of the key of a counter's rate, as in the store
 ERROR_RATE = "error_rate"  # the quantity of such a rate
-UNWELL = frozenset({"Warning", "Critical"})
+UNHEALTHY = frozenset({"Warning", "Critical"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuleInForce:
-    """An administrators' rule without the database."""
+class ActiveRule:
+    """An administrators' rule, independent of the database."""
 
     pk: int
     name: str
     metric: str
-    scope: Scope
+    scope: AlertScope
     terms: Terms
     severity: str
-    version: str = ""  # another one each time that somebody changes it
+    version: str = ""  # differs after each change
 
 
 @dataclass(frozen=True)
-class Book:
-    """All that may ring: administrators' rules, and the names of the built-in ones that are on."""
+class RuleSet:
+    """The active rules: administrators' rules, and the names of the enabled built-in ones."""
 
-    rules: tuple[RuleInForce, ...] = ()
+    rules: tuple[ActiveRule, ...] = ()
     built_ins: frozenset[str] = frozenset()
     version: str = ""  # of the switches of the built-in rules
 
     @property
     def moves(self) -> bool:
-        """Whether what it is about changes without a walk: who holds what, and what is attached."""
-        return bool(self.built_ins & OF_LINKS) or any(rule.scope.kind == "tenant" for rule in self.rules)
+        """Whether the subjects of its rules change without a walk: by tenant, and by attachment."""
+        return bool(self.built_ins & LINK_RULES) or any(rule.scope.kind == "tenant" for rule in self.rules)
 
     def holds(self, cause: str) -> bool:
-        """Tell whether a cause is among them."""
+        """Return whether a cause is one of its rules."""
         name = cause.partition(":")[0]
-        return name in self.built_ins or any(cause_of_rule(rule.pk) == cause for rule in self.rules)
+        return name in self.built_ins or any(rule_cause(rule.pk) == cause for rule in self.rules)
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the database knows of a chassis: its parts by object and id, and the links that should be up.
+class ChassisFacts:
+    """Facts of a chassis from the database: its parts by object and id, and the links that should be up.
 
-    `links` maps the id of a port to the lanes that it should have, None where that is not known.
+    `links` maps the id of a port to the number of lanes that it should have, None where that is not known.
     """
 
     chassis: int
     name: str
-    subjects: Mapping[tuple[str, int], Subject] = field(default_factory=dict)
+    subjects: Mapping[tuple[str, int], AlertSubject] = field(default_factory=dict)
     links: Mapping[int, int | None] = field(default_factory=dict)
 
-    def subject(self, kind: str, pk: int) -> Subject:
-        """Return a part; the chassis where there is none such."""
-        return self.subjects.get((kind, pk)) or Subject(object="chassis", chassis=self.chassis, name=self.name)
+    def subject(self, kind: str, pk: int) -> AlertSubject:
+        """Return a part; the chassis where there is no such part."""
+        return self.subjects.get((kind, pk)) or AlertSubject(object="chassis", chassis=self.chassis, name=self.name)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The checks of a chassis, and where the value of each stands in what `values` makes of a sample."""
+class PlannedChecks:
+    """The checks of a chassis, and the index of each check's value in the array that `values` returns."""
 
     checks: tuple[Check, ...]
     places: tuple[int, ...]
-    counters: NDArray[np.intp]  # places of the counters of which a rate is wanted
+    counters: NDArray[np.intp]  # indices of the counters whose rates are checked
     constants: Values
 
     def values(self, sample: Sample, before: Sample | None) -> Values:
-        """Return the values of a sample, then the rates (1/s) since the one before, then what walks told."""
+        """Return the values of a sample, then the rates (1/s) since the previous one, then the results of walks."""
         return np.concatenate((sample.values, self._rates(sample, before), self.constants))
 
     def _rates(self, sample: Sample, before: Sample | None) -> Values:
         if before is None or not len(self.counters):
             return np.full(len(self.counters), math.nan)
-        # Not as counted: there a counter may be below zero, which is none, and from which none rises.
+        # Not from `counted`: it may have negative counters, which are invalid and give no rate.
         moved = sample.values[self.counters] - before.values[self.counters]
-        elapsed = 0.0 if repeats(sample, before) else elapsed_between(before, sample)
-        # Less than before is a reset, and no time between the two is the same report once more.
+        elapsed = 0.0 if is_repeat(sample, before) else elapsed_between(before, sample)
+        # A decrease is a reset; no time in between is the same report again.
         return np.where(moved >= 0, moved / elapsed, math.nan) if elapsed > 0 else np.full(len(moved), math.nan)
 
 
-def is_key(metric: str) -> bool:
-    """Tell whether a metric is a pattern of keys, not a quantity."""
+def is_key_pattern(metric: str) -> bool:
+    """Return whether a metric is a pattern of keys, not a quantity."""
     return "/" in metric
 
 
-def is_rate(metric: str) -> bool:
-    """Tell whether a metric is of rates of error counters."""
+def is_rate_metric(metric: str) -> bool:
+    """Return whether a metric names rates of error counters."""
     return metric == ERROR_RATE or metric.endswith(RATE)
 
 
-def fits(metric: str, entry: Entry) -> bool:
-    """Tell whether a metric names a series: by its quantity, or by a pattern of its key."""
-    if not is_key(metric):
+def metric_matches(metric: str, entry: SeriesEntry) -> bool:
+    """Return whether a metric names a series: by its quantity, or by a pattern of its key."""
+    if not is_key_pattern(metric):
         return entry["quantity"] == metric
-    # A star takes in slashes too: the rate of a counter is meant only where it is named.
-    return is_rate(metric) == (entry["quantity"] == ERROR_RATE) and fnmatchcase(entry["key"], metric)
+    # '*' matches slashes too: rates of counters match only where they are named.
+    return is_rate_metric(metric) == (entry["quantity"] == ERROR_RATE) and fnmatchcase(entry["key"], metric)
 
 
-def rate_of(entry: Entry) -> Entry:
-    """Return the series that a counter's rate is."""
+def rate_entry(entry: SeriesEntry) -> SeriesEntry:
+    """Return the series of a counter's rate."""
     rate = entry["key"] + RATE
     return {**entry, "key": rate, "quantity": ERROR_RATE, "label": f"{entry['label']}, rate", "unit": "1/s"}
 
 
 def plan_checks(
     *,
-    book: Book,
-    facts: Facts,
-    entries: Sequence[Entry],
-    series: Sequence[Series] = (),
-    sensors: Iterable[Sensor] = (),
-    fans: Iterable[Fan] = (),
-    owners: Mapping[str, Owner] | None = None,
-) -> Plan:
-    """Return what is to be checked of a chassis; the built-in rule of a chassis that is silent is not among it.
+    book: RuleSet,
+    facts: ChassisFacts,
+    entries: Sequence[SeriesEntry],
+    series: Sequence[ReadingSeries] = (),
+    sensors: Iterable[RedfishSensor] = (),
+    fans: Iterable[RedfishFan] = (),
+    owners: Mapping[str, ReadingOwner] | None = None,
+) -> PlannedChecks:
+    """Return the checks of a chassis, without the built-in one of a chassis that does not answer.
 
     `series` is aligned with `entries`; sensors and fans are those of the newest walk.
     """
     planned: dict[tuple[str, str], tuple[Check, int]] = {}
     counters = [place for place, entry in enumerate(entries) if entry["quantity"] == "errors"]
-    wanted = any(is_rate(rule.metric) for rule in book.rules)
-    rates = [(rate_of(entries[place]), len(entries) + nth) for nth, place in enumerate(counters)] if wanted else []
+    with_rates = any(is_rate_metric(rule.metric) for rule in book.rules)
+    rates = (
+        [(rate_entry(entries[place]), len(entries) + nth) for nth, place in enumerate(counters)] if with_rates else []
+    )
     known = [*((entry, place) for place, entry in enumerate(entries)), *rates]
     found: list[tuple[Check, int]] = []
     for rule in book.rules:
-        found += _of_rule(rule, known, facts)
-    found += _of_sensors(book, facts, entries, series, sensors)
-    found += _of_links(book, facts, entries)
+        found += _rule_checks(rule, known, facts)
+    found += _sensor_checks(book, facts, entries, series, sensors)
+    found += _link_checks(book, facts, entries)
     begin = len(entries) + len(rates)
     constants: list[float] = []
     if "fan_failed" in book.built_ins:
-        for check, value in _of_fans(facts, fans, owners or {}):
+        for check, value in _fan_checks(facts, fans, owners or {}):
             found.append((check, begin + len(constants)))
             constants.append(value)
     for check, place in found:
         planned.setdefault(check.identity, (check, place))
-    return Plan(
+    return PlannedChecks(
         checks=tuple(check for check, _ in planned.values()),
         places=tuple(place for _, place in planned.values()),
-        counters=np.array(counters if wanted else [], dtype=np.intp),
+        counters=np.array(counters if with_rates else [], dtype=np.intp),
         constants=np.array(constants, dtype=np.float64),
     )
 
 
-def silent_check(facts: Facts) -> Check:
+def unreachable_check(facts: ChassisFacts) -> Check:
     """Return the built-in check of a chassis that does not answer."""
-    known = BUILT_INS[NOT_ANSWERING]
+    known = BUILT_IN_RULES[NOT_ANSWERING]
     return Check(
         cause=known.name,
         key="",
         terms=Terms(condition=Condition.ABOVE, hold=known.hold),
         severity=known.severity,
-        subject=Subject(object="chassis", chassis=facts.chassis, name=facts.name),
+        subject=AlertSubject(object="chassis", chassis=facts.chassis, name=facts.name),
         title=known.words,
     )
 
 
-def _of_rule(rule: RuleInForce, known: Iterable[tuple[Entry, int]], facts: Facts) -> list[tuple[Check, int]]:
+def _rule_checks(
+    rule: ActiveRule, known: Iterable[tuple[SeriesEntry, int]], facts: ChassisFacts
+) -> list[tuple[Check, int]]:
     found = [
         (_rule_check(rule, entry, subject), place)
         for entry, place in known
-        if fits(rule.metric, entry) and rule.scope.takes(subject := facts.subject(entry["object"], entry["id"]))
+        if metric_matches(rule.metric, entry)
+        and rule.scope.includes(subject := facts.subject(entry["object"], entry["id"]))
     ]
-    if not found and rule.terms.condition is Condition.MISSING and (named := _named(rule, facts)) is not None:
+    if not found and rule.terms.condition is Condition.MISSING and (named := _named_series(rule, facts)) is not None:
         key, subject = named
-        entry = Entry(key=key, object=subject.object, id=0, quantity=rule.metric, label=rule.name, unit="")
-        found = [(_rule_check(rule, entry, subject), NO_PLACE)]
+        entry = SeriesEntry(key=key, object=subject.object, id=0, quantity=rule.metric, label=rule.name, unit="")
+        found = [(_rule_check(rule, entry, subject), NO_COLUMN)]
     return found
 
 
-def _named(rule: RuleInForce, facts: Facts) -> tuple[str, Subject] | None:
-    """Return the one series that a rule names, although the chassis does not send it."""
-    if is_key(rule.metric):
-        told = re.fullmatch(r"(chassis|drawer|device|port)/(\d{1,18})/[^*?\[]+", rule.metric)
-        place = (told[1], int(told[2])) if told else None
+def _named_series(rule: ActiveRule, facts: ChassisFacts) -> tuple[str, AlertSubject] | None:
+    """Return key and subject of the single series that a rule names, although the chassis does not report it."""
+    if is_key_pattern(rule.metric):
+        match = re.fullmatch(r"(chassis|drawer|device|port)/(\d{1,18})/[^*?\[]+", rule.metric)
+        place = (match[1], int(match[2])) if match else None
         key = rule.metric
     else:
         scope = rule.scope
@@ -198,49 +215,53 @@ def _named(rule: RuleInForce, facts: Facts) -> tuple[str, Subject] | None:
     if place is None or place not in facts.subjects:
         return None
     subject = facts.subjects[place]
-    return (key, subject) if rule.scope.takes(subject) else None
+    return (key, subject) if rule.scope.includes(subject) else None
 
 
-def _rule_check(rule: RuleInForce, entry: Entry, subject: Subject) -> Check:
+def _rule_check(rule: ActiveRule, entry: SeriesEntry, subject: AlertSubject) -> Check:
     return Check(
-        cause=cause_of_rule(rule.pk), key=entry["key"], terms=rule.terms, severity=rule.severity, subject=subject,
+        cause=rule_cause(rule.pk), key=entry["key"], terms=rule.terms, severity=rule.severity, subject=subject,
         title=rule.name, unit=entry["unit"], quantity=entry["label"], rule=rule.pk,
     )  # fmt: skip
 
 
-def _built_in_check(name: str, side: str, entry: Entry, subject: Subject, terms: Terms) -> Check:
-    known = BUILT_INS[name]
+def _built_in_check(name: str, side: str, entry: SeriesEntry, subject: AlertSubject, terms: Terms) -> Check:
+    known = BUILT_IN_RULES[name]
     return Check(
         cause=f"{name}:{side}" if side else name, key=entry["key"], terms=terms, severity=known.severity,
         subject=subject, title=known.words, unit=entry["unit"], quantity=entry["label"],
     )  # fmt: skip
 
 
-def _of_sensors(
-    book: Book, facts: Facts, entries: Sequence[Entry], series: Sequence[Series], sensors: Iterable[Sensor]
+def _sensor_checks(
+    book: RuleSet,
+    facts: ChassisFacts,
+    entries: Sequence[SeriesEntry],
+    series: Sequence[ReadingSeries],
+    sensors: Iterable[RedfishSensor],
 ) -> Iterator[tuple[Check, int]]:
     names = [name for name in ("sensor_critical", "sensor_caution") if name in book.built_ins]
     by_uri = {sensor.uri: sensor for sensor in sensors} if names else {}
     for place, (entry, one) in enumerate(zip(entries, series, strict=False)):
-        # Of the older Thermal and Power a sensor is a part of its resource.
+        # In the older Thermal and Power resources a sensor is a part of its resource.
         sensor = by_uri.get(one.property.partition("#")[0]) or by_uri.get(one.property.rpartition("/")[0])
         if sensor is None:
             continue
         subject = facts.subject(entry["object"], entry["id"])
         for name in names:
-            for side, limit in limits_of(sensor.thresholds, name):
+            for side, limit in sensor_limits(sensor.thresholds, name):
                 upper = side == "upper"
                 terms = Terms(
                     condition=Condition.ABOVE if upper else Condition.BELOW,
                     value=limit,
-                    clear=limit - math.copysign(abs(limit) * MARGIN, 1 if upper else -1),
-                    hold=BUILT_INS[name].hold,
+                    clear=limit - math.copysign(abs(limit) * CLEAR_MARGIN, 1 if upper else -1),
+                    hold=BUILT_IN_RULES[name].hold,
                 )
                 yield _built_in_check(name, side, entry, subject, terms), place
 
 
-def limits_of(known: Thresholds, name: str) -> Iterator[tuple[str, float]]:
-    """Yield the sides of a sensor's thresholds of one kind with their limits; a fatal limit is a critical one."""
+def sensor_limits(known: Thresholds, name: str) -> Iterator[tuple[str, float]]:
+    """Yield side and limit of a sensor's thresholds of one kind; fatal thresholds count as critical."""
     if name == "sensor_caution":
         pairs = (("upper", known.upper_caution), ("lower", known.lower_caution))
     else:
@@ -252,28 +273,32 @@ def limits_of(known: Thresholds, name: str) -> Iterator[tuple[str, float]]:
             yield side, limit
 
 
-def _of_links(book: Book, facts: Facts, entries: Sequence[Entry]) -> Iterator[tuple[Check, int]]:
+def _link_checks(book: RuleSet, facts: ChassisFacts, entries: Sequence[SeriesEntry]) -> Iterator[tuple[Check, int]]:
     for place, entry in enumerate(entries):
         if entry["object"] != "port" or entry["id"] not in facts.links:
             continue
         subject = facts.subject("port", entry["id"])
         lanes = facts.links[entry["id"]]
         if entry["quantity"] == "link_status" and "link_down" in book.built_ins:
-            terms = Terms(condition=Condition.DIFFERS, value=LINK_STATUSES["LinkUp"], hold=BUILT_INS["link_down"].hold)
+            terms = Terms(
+                condition=Condition.DIFFERS, value=LINK_STATUSES["LinkUp"], hold=BUILT_IN_RULES["link_down"].hold
+            )
             yield _built_in_check("link_down", "", entry, subject, terms), place
         elif entry["quantity"] == "link_width_lanes" and lanes and "link_degraded" in book.built_ins:
-            terms = Terms(condition=Condition.BELOW, value=float(lanes), hold=BUILT_INS["link_degraded"].hold)
+            terms = Terms(condition=Condition.BELOW, value=float(lanes), hold=BUILT_IN_RULES["link_degraded"].hold)
             yield _built_in_check("link_degraded", "", entry, subject, terms), place
 
 
-def _of_fans(facts: Facts, fans: Iterable[Fan], owners: Mapping[str, Owner]) -> Iterator[tuple[Check, float]]:
+def _fan_checks(
+    facts: ChassisFacts, fans: Iterable[RedfishFan], owners: Mapping[str, ReadingOwner]
+) -> Iterator[tuple[Check, float]]:
     for fan in fans:
-        owner = owners.get(fan.uri, Owner("chassis", 0))
+        owner = owners.get(fan.uri, ReadingOwner("chassis", 0))
         name = fan.name or str(fan.id or "fan")
-        entry = Entry(
+        entry = SeriesEntry(
             key=f"{owner.kind}/{owner.id}/fan/{name}"[:300], object=owner.kind, id=owner.id, quantity="fan",
             label=name, unit="health",
         )  # fmt: skip
-        terms = Terms(condition=Condition.ABOVE, value=0.0, hold=BUILT_INS["fan_failed"].hold)
+        terms = Terms(condition=Condition.ABOVE, value=0.0, hold=BUILT_IN_RULES["fan_failed"].hold)
         check = _built_in_check("fan_failed", "", entry, facts.subject(owner.kind, owner.id), terms)
-        yield check, 1.0 if fan.health in UNWELL else 0.0
+        yield check, 1.0 if fan.health in UNHEALTHY else 0.0

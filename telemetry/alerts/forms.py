@@ -1,7 +1,8 @@
-"""Forms of alerts: they read what was typed; the services decide whether it may be."""
+"""Forms of alerts: they parse the input; the services validate it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,16 +10,14 @@ from django import forms
 from django.utils import timezone
 
 from accounts.models import Tenant
-from fabric.lease_forms import Moment
-from fabric.models import Chassis, Device, Drawer, Port
-from telemetry.alerts.models import LONGEST_TEXT, Route, Rule, Severity
-from telemetry.alerts.scopes import SCOPES
-from telemetry.alerts.services.routes import RouteValues
-from telemetry.alerts.services.rules import RuleValues
-from telemetry.alerts.services.silences import SilenceValues
-from telemetry.alerts.terms import BUILT_INS, Condition
+from core.forms import UtcMinuteField
+from fabric.inventory.models import Chassis, Device, Drawer, Port
+from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Route, Rule, Scoped
+from telemetry.alerts.route_services import ROUTE_FIELDS, RouteValues, SilenceValues
+from telemetry.alerts.rule_services import RULE_FIELDS, SCOPE_COLUMNS, RuleValues
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, Condition
 
-PLAIN = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+PLAIN_INPUT = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
 CONDITIONS = (
     (Condition.ABOVE.value, "is above"),
     (Condition.BELOW.value, "is below"),
@@ -28,27 +27,29 @@ CONDITIONS = (
 )
 
 
-class Named(forms.ModelChoiceField):  # type: ignore[type-arg]  # takes none when it runs
-    """A part, told with its chassis."""
+class NamedChoiceField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
+    """A choice of parts, labelled with their chassis."""
 
     def label_from_instance(self, obj: Any) -> str:
-        """Return it in words."""
+        """Return the label of a part."""
         chassis = getattr(obj, "chassis", None)
         return f"{obj} of {chassis}" if chassis is not None else str(obj)
 
 
 class ScopedForm(forms.Form):
-    """What it is about: the field that `scope` names counts."""
+    """A form with a scope: the field that `scope` names counts."""
 
-    scope = forms.ChoiceField(label="Of what", choices=SCOPES, initial="all")
-    chassis = Named(label="Chassis", queryset=Chassis.objects.none(), required=False, empty_label="choose one")
-    drawer = Named(label="Drawer", queryset=Drawer.objects.none(), required=False, empty_label="choose one")
+    scope = forms.ChoiceField(label="Scope", choices=SCOPES, initial="all")
+    chassis = NamedChoiceField(
+        label="Chassis", queryset=Chassis.objects.none(), required=False, empty_label="choose one"
+    )
+    drawer = NamedChoiceField(label="Drawer", queryset=Drawer.objects.none(), required=False, empty_label="choose one")
     device_kind = forms.ChoiceField(
         label="Kind of device", required=False, choices=[("", "choose one"), *Device.Kind.choices]
     )
-    device = Named(label="Device", queryset=Device.objects.none(), required=False, empty_label="choose one")
-    port = Named(label="Port", queryset=Port.objects.none(), required=False, empty_label="choose one")
-    tenant = Named(label="Tenant", queryset=Tenant.objects.none(), required=False, empty_label="choose one")
+    device = NamedChoiceField(label="Device", queryset=Device.objects.none(), required=False, empty_label="choose one")
+    port = NamedChoiceField(label="Port", queryset=Port.objects.none(), required=False, empty_label="choose one")
+    tenant = NamedChoiceField(label="Tenant", queryset=Tenant.objects.none(), required=False, empty_label="choose one")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -64,7 +65,7 @@ class ScopedForm(forms.Form):
                 field.queryset = rows
 
     def about(self) -> dict[str, Any]:
-        """Return what a valid form is about, as services take it."""
+        """Return the scope of a valid form, as keyword arguments of services."""
         values = self.cleaned_data
         scope = values["scope"]
         chosen = values.get(scope) if scope not in {"all", "device_kind"} else None
@@ -83,9 +84,9 @@ class ScopedForm(forms.Form):
         return [self[name] for name in names]
 
 
-def _scope_of(row: Any) -> dict[str, Any]:
-    columns = ("chassis", "drawer", "device", "port", "tenant", "device_kind")
-    return {"scope": row.scope, **{name: getattr(row, name) for name in columns}}
+def _initial(row: Scoped, names: Sequence[str]) -> dict[str, Any]:
+    """Return what a form of a row begins with: columns of it, and what it is about."""
+    return {name: getattr(row, name) for name in (*names, *SCOPE_COLUMNS)}
 
 
 class RuleForm(ScopedForm):
@@ -96,32 +97,32 @@ class RuleForm(ScopedForm):
         label="Measured value",
         max_length=200,
         help_text="A quantity such as power_watts, or a pattern of keys such as port/*/link_status.",
-        widget=forms.TextInput(attrs={**PLAIN, "list": "metrics"}),
+        widget=forms.TextInput(attrs={**PLAIN_INPUT, "list": "metrics"}),
     )
-    condition = forms.ChoiceField(label="Rings when it", choices=CONDITIONS)
+    condition = forms.ChoiceField(label="Condition", choices=CONDITIONS)
     value = forms.FloatField(
-        label="Value", required=False, help_text="In the unit of what is measured. A link that is up has 4.",
+        label="Value", required=False, help_text="In the unit of the measured value. A link that is up has 4.",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )  # fmt: skip
     clear_value = forms.FloatField(
-        label="Clears at",
+        label="Resolves at",
         required=False,
-        help_text="Empty: at the same value. A margin keeps a value that trembles from ringing again and again.",
+        help_text="Empty: at the same value. A margin prevents flapping (hysteresis).",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     hold_seconds = forms.FloatField(
-        label="Has to last (s)",
+        label="For at least (s)",
         min_value=0,
         initial=30,
-        help_text="Until then it is pending and nobody is told.",
+        help_text="Until then the alert is pending and notifies nobody.",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
-    severity = forms.ChoiceField(label="Severity", choices=Severity.choices)
+    severity = forms.ChoiceField(label="Severity", choices=AlertSeverity.choices)
     note = forms.CharField(
         label="What to do",
         required=False,
-        max_length=LONGEST_TEXT,
-        help_text="Stands in each notification, such as a link to your handbook.",
+        max_length=MAX_TEXT_LENGTH,
+        help_text="Included in each notification, such as a link to your handbook.",
         widget=forms.Textarea(attrs={"rows": 3}),
     )
     enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
@@ -129,36 +130,32 @@ class RuleForm(ScopedForm):
     @classmethod
     def of(cls, row: Rule) -> RuleForm:
         """Return the form of a rule."""
-        names = ("name", "metric", "condition", "value", "clear_value", "hold_seconds", "severity", "note", "enabled")
-        initial = {name: getattr(row, name) for name in names} | _scope_of(row)
+        initial = _initial(row, RULE_FIELDS)
         for name in ("value", "clear_value", "hold_seconds"):
             initial[name] = "" if initial[name] is None else f"{initial[name]:.12g}"
         return cls(initial=initial)
 
     def values(self) -> RuleValues:
-        """Return what a valid form says."""
-        given = {name: self.cleaned_data[name] for name in (
-            "name", "metric", "condition", "value", "clear_value", "hold_seconds", "severity", "note", "enabled"
-        )}  # fmt: skip
-        return RuleValues(**given, **self.about())
+        """Return the values of a valid form."""
+        return RuleValues(**{name: self.cleaned_data[name] for name in RULE_FIELDS}, **self.about())
 
 
 class SilenceForm(ScopedForm):
     """A silence."""
 
-    what = forms.ChoiceField(label="Of which rule", required=False)
-    severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *Severity.choices])
-    starts_at = Moment(label="From (UTC)", required=False, help_text="Empty: now.")
-    ends_at = Moment(label="Until (UTC)")
+    what = forms.ChoiceField(label="Rule", required=False)
+    severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *AlertSeverity.choices])
+    starts_at = UtcMinuteField(label="From (UTC)", required=False, help_text="Empty: now.")
+    ends_at = UtcMinuteField(label="Until (UTC)")
     why = forms.CharField(
-        label="Why", max_length=500, help_text="Whoever looks at a silenced alert reads it.",
+        label="Why", max_length=500, help_text="Shown with each silenced alert.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         rules = [(f"rule-{pk}", name) for pk, name in Rule.objects.values_list("pk", "name")]
-        built_ins = [(name, known.words) for name, known in BUILT_INS.items()]
+        built_ins = [(name, known.words) for name, known in BUILT_IN_RULES.items()]
         field = self.fields["what"]
         if isinstance(field, forms.ChoiceField):
             field.choices = [("", "any rule"), ("Built-in rules", built_ins), ("Own rules", rules)]
@@ -166,7 +163,7 @@ class SilenceForm(ScopedForm):
             self.initial.setdefault("ends_at", timezone.now() + timedelta(hours=2))
 
     def values(self) -> SilenceValues:
-        """Return what a valid form says."""
+        """Return the values of a valid form."""
         given = self.cleaned_data
         what = given["what"]
         rule = int(what.removeprefix("rule-")) if what.startswith("rule-") else None
@@ -180,14 +177,14 @@ class RouteForm(ScopedForm):
     """A route."""
 
     name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    kind = forms.ChoiceField(label="How", choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
+    kind = forms.ChoiceField(label="Channel", choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
     address = forms.CharField(
         label="Address",
         max_length=500,
         required=False,
         help_text="E-mail addresses with commas between them; https://host/path of a webhook; udp://, tcp:// or"
         " tls://host:port of a syslog server. The page needs none.",
-        widget=forms.TextInput(attrs=PLAIN),
+        widget=forms.TextInput(attrs=PLAIN_INPUT),
     )
     secret = forms.CharField(
         label="Secret that signs a webhook",
@@ -197,8 +194,8 @@ class RouteForm(ScopedForm):
         help_text="Each message is signed with it (HMAC-SHA256). Kept encrypted and never shown again.",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
-    forget_secret = forms.BooleanField(label="Forget the stored secret", required=False)
-    severity = forms.ChoiceField(label="At least", choices=Severity.choices)
+    forget_secret = forms.BooleanField(label="Delete the stored secret", required=False)
+    severity = forms.ChoiceField(label="At least", choices=AlertSeverity.choices)
     enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
 
     def __init__(self, *args: Any, has_secret: bool = False, **options: Any) -> None:
@@ -211,11 +208,10 @@ class RouteForm(ScopedForm):
     @classmethod
     def of(cls, row: Route) -> RouteForm:
         """Return the form of a route; the secret is never in it."""
-        initial = {name: getattr(row, name) for name in ("name", "kind", "address", "severity", "enabled")}
-        return cls(initial=initial | _scope_of(row), has_secret=bool(row.secret_encrypted))
+        return cls(initial=_initial(row, ROUTE_FIELDS), has_secret=bool(row.secret_encrypted))
 
     def values(self) -> RouteValues:
-        """Return what a valid form says."""
-        given = {name: self.cleaned_data[name] for name in ("name", "kind", "address", "severity", "enabled")}
+        """Return the values of a valid form."""
+        given = {name: self.cleaned_data[name] for name in ROUTE_FIELDS}
         secret = self.cleaned_data["secret"] or ("" if self.cleaned_data.get("forget_secret") else None)
         return RouteValues(secret=secret, **given, **self.about())

@@ -1,4 +1,4 @@
-"""Rules, alerts, silences, routes, and what was delivered by them."""
+"""Rules, alerts, silences, routes, and their deliveries."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric import credentials
-from fabric.models import Chassis, Device, Drawer, HostPort, Port, Restricted
-from falconweb.errors import Unavailable
-from telemetry.alerts.scopes import SCOPES, Scope
-from telemetry.alerts.terms import Condition, Terms
+from accounts.visibility import RestrictedQuerySet
+from core import credentials
+from core.errors import Unavailable
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms
 
-LONGEST_TEXT = 2000
+MAX_TEXT_LENGTH = 2000
 
 
-class Severity(models.TextChoices):
-    """How bad it is."""
+class AlertSeverity(models.TextChoices):
+    """Severity of an alert."""
 
     WARNING = "Warning", "Warning"
     CRITICAL = "Critical", "Critical"
 
 
-def severities_from(least: str) -> list[str]:
-    """Return the severities that are at least so bad."""
-    return [Severity.CRITICAL.value] if least == Severity.CRITICAL else [one.value for one in Severity]
+def severities_at_least(least: str) -> list[str]:
+    """Return the severities that are at least `least`."""
+    return [AlertSeverity.CRITICAL.value] if least == AlertSeverity.CRITICAL else [one.value for one in AlertSeverity]
 
 
-class Administrators(Restricted):
-    """What administrators alone see."""
+class AdministratorQuerySet(RestrictedQuerySet):
+    """Rows that administrators alone may see."""
 
     def granted_to(self, tenant_id: int) -> Q:
         return Q(pk__in=[])
 
 
 class Scoped(models.Model):
-    """What is about a part of the lab: `scope` says which of the columns below it counts."""
+    """A row that applies to a part of the lab: `scope` names the column that counts."""
 
     scope = models.CharField(max_length=20, choices=SCOPES, default="all")
     chassis = models.ForeignKey(Chassis, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
@@ -53,18 +53,18 @@ class Scoped(models.Model):
     class Meta:
         abstract = True
 
-    def as_scope(self) -> Scope:
-        """Return it without the database."""
+    def as_scope(self) -> AlertScope:
+        """Return the scope in a form independent of the database."""
         found: int | None = None if self.scope in {"all", "device_kind"} else getattr(self, f"{self.scope}_id")
-        return Scope(kind=self.scope, id=found, word=self.device_kind)
+        return AlertScope(kind=self.scope, id=found, word=self.device_kind)
 
     @property
     def scope_id(self) -> int | None:
-        """The id of what it is about, None where that is no row."""
+        """The id of its subject, None where that is no row."""
         return self.as_scope().id
 
     def alerts(self) -> Q:
-        """Return the condition under which an alert is in it: what `Scope.takes` says, to a database."""
+        """Return the condition under which an alert is in the scope: `AlertScope.includes` as a query."""
         match self.scope:
             case "all":
                 return Q()
@@ -76,18 +76,18 @@ class Scoped(models.Model):
 
     @property
     def scope_words(self) -> str:
-        """What it is about, in words."""
+        """The scope in words."""
         match self.scope:
             case "all":
                 return "everything"
             case "device_kind":
                 return f"every {self.get_device_kind_display()}"
             case "tenant":
-                return f"what {self.tenant} holds"
+                return f"parts of {self.tenant}"
             case "chassis":
                 return str(self.chassis)
         part: Any = getattr(self, self.scope)
-        return f"{part} of {part.chassis}" if part is not None else "nothing that is there"
+        return f"{part} of {part.chassis}" if part is not None else "a removed part"
 
 
 class Rule(Scoped):
@@ -99,14 +99,14 @@ class Rule(Scoped):
     value = models.FloatField(default=0.0)
     clear_value = models.FloatField(null=True, blank=True)
     hold_seconds = models.FloatField(default=0.0)
-    severity = models.CharField(max_length=10, choices=Severity, default=Severity.WARNING)
+    severity = models.CharField(max_length=10, choices=AlertSeverity, default=AlertSeverity.WARNING)
     enabled = models.BooleanField(default=True)
     note = models.TextField(blank=True)  # what to do about it
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = models.DateTimeField(auto_now=True)
     changed_by_name = models.CharField(max_length=150, blank=True)
 
-    objects = Administrators.as_manager()
+    objects = AdministratorQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]
@@ -117,14 +117,14 @@ class Rule(Scoped):
 
     @property
     def terms(self) -> Terms:
-        """When it rings."""
+        """When it fires."""
         return Terms(
             condition=Condition(self.condition), value=self.value, clear=self.clear_value, hold=self.hold_seconds
         )
 
 
 class BuiltInSwitch(models.Model):
-    """Whether a built-in rule is on, where somebody set it."""
+    """Whether a built-in rule is on; without a row, its default applies."""
 
     name = models.CharField(max_length=40, primary_key=True)
     enabled = models.BooleanField()
@@ -138,27 +138,27 @@ class BuiltInSwitch(models.Model):
         return self.name
 
 
-class AlertQuerySet(Restricted):
-    """A tenant sees the alerts of its devices and host ports: those that last, and those begun since it holds them."""
+class AlertQuerySet(RestrictedQuerySet):
+    """A tenant sees the alerts of its devices and host ports: open ones, and those begun since it has leased them."""
 
     def granted_to(self, tenant_id: int) -> Q:
         found = Q()
         for part in ("device", "host_port"):
             since = Q((f"{part}__tenant_since", None)) | Q(since__gte=F(f"{part}__tenant_since"))
             found |= Q((f"{part}__tenant", tenant_id)) & (Q(state__in=Alert.RINGING) | since)
-        # What is pending may go as it came: it is nobody's yet but the administrators'.
+        # Pending alerts may disappear without firing: only administrators see them.
         return found & ~Q(state=Alert.State.PENDING)
 
     def ringing(self) -> AlertQuerySet:
-        """Return those that fire, acknowledged or not."""
+        """Return firing alerts, acknowledged or not."""
         return self.filter(state__in=Alert.RINGING)
 
 
 class Alert(models.Model):
-    """Something that rang, or is about to: one open row at most for each rule and series of a chassis."""
+    """An alert: at most one open row for each rule and series of a chassis."""
 
     class State(models.TextChoices):
-        """How it stands with it."""
+        """State of an alert."""
 
         PENDING = "pending", "Pending"
         FIRING = "firing", "Firing"
@@ -175,7 +175,7 @@ class Alert(models.Model):
     title = models.CharField(max_length=200)
     quantity = models.CharField(max_length=200, blank=True)
     unit = models.CharField(max_length=40, blank=True)
-    severity = models.CharField(max_length=10, choices=Severity)
+    severity = models.CharField(max_length=10, choices=AlertSeverity)
     rank = models.PositiveSmallIntegerField(default=1)  # of the severity, to sort by
     state = models.CharField(max_length=12, choices=State, default=State.PENDING)
 
@@ -189,7 +189,7 @@ class Alert(models.Model):
     threshold = models.CharField(max_length=200)  # in words: 'above 85 °C for 30 s'
     value = models.FloatField(null=True)  # when it fired
     worst_value = models.FloatField(null=True)
-    note = models.TextField(blank=True)  # of the rule, or what the chassis' client said
+    note = models.TextField(blank=True)  # of the rule, or the error of the chassis' client
     since = models.DateTimeField()  # its condition was first met
     fired_at = models.DateTimeField(null=True)
     acknowledged_at = models.DateTimeField(null=True)
@@ -197,8 +197,8 @@ class Alert(models.Model):
     acknowledged_by_name = models.CharField(max_length=150, blank=True)
     acknowledged_note = models.TextField(blank=True)
     resolved_at = models.DateTimeField(null=True)
-    resolved_because = models.CharField(max_length=300, blank=True)  # '' where the value came back by itself
-    # Whoever gathers notifications came by while it was silenced or inhibited: resolved meanwhile, nobody is told.
+    resolved_because = models.CharField(max_length=300, blank=True)  # '' where the value returned to normal
+    # Set by gathering while it is silenced or inhibited: if it resolves meanwhile, it notifies nobody.
     hushed = models.BooleanField(default=False)
 
     objects = AlertQuerySet.as_manager()
@@ -222,25 +222,25 @@ class Alert(models.Model):
 
     @property
     def is_ringing(self) -> bool:
-        """Whether it fires, acknowledged or not."""
+        """Whether it is firing, acknowledged or not."""
         return self.state in self.RINGING
 
 
-class SilenceQuerySet(Administrators):
-    """Silences are administrators'."""
+class SilenceQuerySet(AdministratorQuerySet):
+    """Silences, which administrators alone may see."""
 
     def in_force(self, at: datetime | None = None) -> SilenceQuerySet:
-        """Return those that hold now."""
+        """Return those that are in force now."""
         now = at or timezone.now()
         return self.filter(starts_at__lte=now, ends_at__gt=now)
 
 
 class Silence(Scoped):
-    """Alerts that notify nobody for a while; they are shown all the same."""
+    """A time range in which matching alerts notify nobody; they are still shown."""
 
     rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.CASCADE, related_name="silences")
     built_in = models.CharField(max_length=40, blank=True)
-    severity = models.CharField(max_length=10, blank=True, choices=Severity)  # '': any
+    severity = models.CharField(max_length=10, blank=True, choices=AlertSeverity)  # '': any
     starts_at = models.DateTimeField(default=timezone.now)
     ends_at = models.DateTimeField()
     made_by_name = models.CharField(max_length=150)
@@ -256,7 +256,7 @@ class Silence(Scoped):
         return f"Silence of {self.scope_words}"
 
     def alerts(self) -> Q:
-        """Return the condition under which an alert is silenced by it."""
+        """Return the condition under which it silences an alert."""
         found = super().alerts()
         if self.rule_id is not None:
             found &= Q(rule=self.rule_id)
@@ -267,21 +267,32 @@ class Silence(Scoped):
         return found
 
     @property
+    def of_which(self) -> str:
+        """The rules whose alerts it silences, in words: 'every rule', 'GPU too hot, Critical'."""
+        if self.rule is not None:
+            name = self.rule.name
+        elif self.built_in:
+            name = BUILT_IN_RULES[self.built_in].words if self.built_in in BUILT_IN_RULES else self.built_in
+        else:
+            name = "every rule"
+        return f"{name}, {self.severity}" if self.severity else name
+
+    @property
     def is_in_force(self) -> bool:
-        """Whether it holds now."""
+        """Whether it is in force now."""
         return self.starts_at <= timezone.now() < self.ends_at
 
     @property
     def is_over(self) -> bool:
-        """Whether its end has passed."""
+        """Whether it has ended."""
         return self.ends_at <= timezone.now()
 
 
 class Route(Scoped):
-    """Who is told of which alerts, and how."""
+    """A recipient of notifications, and the alerts that it is notified of."""
 
     class Kind(models.TextChoices):
-        """How somebody is told."""
+        """Channel of notifications."""
 
         PAGE = "page", "Page (the mark in the header)"
         EMAIL = "email", "E-mail"
@@ -292,13 +303,13 @@ class Route(Scoped):
     kind = models.CharField(max_length=10, choices=Kind)
     address = models.CharField(max_length=500, blank=True)
     secret_encrypted = models.TextField(blank=True, editable=False)
-    severity = models.CharField(max_length=10, choices=Severity, default=Severity.WARNING)  # at least
+    severity = models.CharField(max_length=10, choices=AlertSeverity, default=AlertSeverity.WARNING)  # at least
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    enabled_at = models.DateTimeField(default=timezone.now)  # what fired before is not told
-    gathering_until = models.DateTimeField(null=True)  # by whoever gathers for it just now
+    enabled_at = models.DateTimeField(default=timezone.now)  # it is not notified of earlier alerts
+    gathering_until = models.DateTimeField(null=True)  # claim of the worker that gathers for it
 
-    objects = Administrators.as_manager()
+    objects = AdministratorQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]
@@ -308,16 +319,16 @@ class Route(Scoped):
         return self.name
 
     def alerts(self) -> Q:
-        """Return the condition under which an alert is told by it."""
-        return super().alerts() & Q(severity__in=severities_from(self.severity))
+        """Return the condition under which it is notified of an alert."""
+        return super().alerts() & Q(severity__in=severities_at_least(self.severity))
 
     @property
     def has_secret(self) -> bool:
-        """Whether one is stored."""
+        """Whether a secret is stored."""
         return bool(self.secret_encrypted)
 
     def set_secret(self, secret: str) -> None:
-        """Keep the secret, encrypted."""
+        """Set the secret, encrypted."""
         self.secret_encrypted = credentials.encrypt(secret) if secret else ""
 
     def secret(self) -> str:
@@ -333,19 +344,19 @@ class Route(Scoped):
             ) from error
 
 
-class DeliveryQuerySet(Administrators):
-    """The log of deliveries is administrators'."""
+class DeliveryQuerySet(AdministratorQuerySet):
+    """Deliveries, which administrators alone may see."""
 
     def waiting(self) -> DeliveryQuerySet:
-        """Return those that have come to no end."""
+        """Return those that are neither delivered nor failed."""
         return self.filter(state=Delivery.State.WAITING)
 
 
 class Delivery(models.Model):
-    """One notification by one route: what is sent stands in it from the beginning, so that each try sends the same."""
+    """One notification by one route; its content is fixed when it is created, so that each attempt sends the same."""
 
     class State(models.TextChoices):
-        """How it stands with it."""
+        """State of a delivery."""
 
         WAITING = "waiting", "Waiting"
         DELIVERED = "delivered", "Delivered"
@@ -356,12 +367,12 @@ class Delivery(models.Model):
     route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="deliveries")
     is_test = models.BooleanField(default=False)
     summary = models.CharField(max_length=300)
-    content = models.JSONField()  # telemetry.alerts.wording.Message as JSON
+    content = models.JSONField()  # telemetry.alerts.messages.Notification as JSON
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
     made_at = models.DateTimeField(default=timezone.now)
     attempts = models.PositiveIntegerField(default=0)
     next_try_at = models.DateTimeField(default=timezone.now)
-    claimed_until = models.DateTimeField(null=True)  # by whoever sends it just now; a sender that died lets it expire
+    claimed_until = models.DateTimeField(null=True)  # claim of the sender; it expires where the sender died
     last_error = models.TextField(blank=True)
     delivered_at = models.DateTimeField(null=True)
 
@@ -378,7 +389,7 @@ class Delivery(models.Model):
 
 
 class Told(models.Model):
-    """That a route was told of an alert: that it fires, and, later, that it does not any more."""
+    """A route's notifications of an alert: that it fired, and, later, that it was resolved."""
 
     route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="told")
     alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="told")

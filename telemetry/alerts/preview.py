@@ -1,9 +1,9 @@
-"""What a rule would have done: its engine played on what the store has, before somebody saves it."""
+"""Preview of a rule: evaluates it on stored readings before it is saved."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -12,32 +12,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from fabric.models import Chassis
-from falconweb.errors import Invalid
-from telemetry.alerts.checks import RATE, Book, RuleInForce, plan_checks
-from telemetry.alerts.engine import NO_PLACE, Change, Engine
-from telemetry.alerts.facts import facts_of
-from telemetry.alerts.terms import Check, Condition, seconds_words, value_words
-from telemetry.store.reading import Extract, known_series, read
+from core.errors import Invalid
+from fabric.inventory.models import Chassis
+from telemetry.alerts.checks import RATE, ActiveRule, RuleSet, plan_checks
+from telemetry.alerts.rules import (
+    NO_COLUMN,
+    AlertEngine,
+    Check,
+    CheckTransition,
+    Condition,
+    duration_label,
+    value_label,
+)
+from telemetry.alerts.selectors import chassis_facts
+from telemetry.store.selectors import Extract, known_series, read_series
 
 DAY: Final = 86400.0
-LONGEST: Final = 92 * DAY
-POINTS: Final = 8640  # of a day: 10 s each
-MOST_SERIES: Final = 400
-MOST_SECONDS: Final = 8.0  # nobody waits longer for a form
-MOST_EPISODES: Final = 200
+MAX_RANGE_SECONDS: Final = 92 * DAY
+POINTS: Final = 8640  # buckets of 10 s for one day
+MAX_SERIES: Final = 400
+MAX_PREVIEW_SECONDS: Final = 8.0  # a person waits for the form
+MAX_EPISODES: Final = 200
 CHART_POINTS: Final = 300
-LANES: Final = 12
-NOTHING_FITS: Final = "Nothing that is stored of this time fits: the rule would have watched nothing."
+MAX_LINES: Final = 12
+NOTHING_FITS: Final = "No stored series of this range matches the rule."
 NEVER_SENT: Final = (
-    "Nothing that is stored of this time fits, so that it cannot be tried. Where the rule names one value of a part "
-    "that is there, and the chassis never sends it, it rings all the time."
+    "No stored series of this range matches the rule, so that there is no preview. If the rule names a single value of "
+    "an existing part that the chassis never sends, it fires all the time."
 )
 
 
 @dataclass(frozen=True)
-class Episode:
-    """A time during which the rule would have fired; `until` None: it would fire still. Unix s."""
+class PreviewEpisode:
+    """A span in which the rule would have fired, Unix s; `until` is None where it would still fire."""
 
     chassis_id: int
     chassis_name: str
@@ -52,13 +59,13 @@ class Episode:
 
     @property
     def seconds(self) -> float:
-        """How long it would have fired, of what was looked at."""
+        """How long it would have fired within the range."""
         return (self.until if self.until is not None else time.time()) - self.fired_at
 
     @property
     def long(self) -> str:
-        """The same in words."""
-        return seconds_words(max(0.0, self.seconds))
+        """The duration in words."""
+        return duration_label(max(0.0, self.seconds))
 
     @property
     def at(self) -> datetime:
@@ -67,13 +74,13 @@ class Episode:
 
     @property
     def worst_words(self) -> str:
-        """The value furthest off, in words."""
-        return "" if self.worst is None else value_words(self.worst, self.unit)
+        """The worst value, in words."""
+        return "" if self.worst is None else value_label(self.worst, self.unit)
 
 
 @dataclass(frozen=True)
-class Line:
-    """One series over the range: for a chart, in at most CHART_POINTS points; None where there is no value."""
+class PreviewLine:
+    """One series over the range for a chart, in at most CHART_POINTS points; None where there is no value."""
 
     series_key: str
     subject_name: str
@@ -82,14 +89,14 @@ class Line:
     at: list[float]
     low: list[float | None]
     high: list[float | None]
-    episodes: list[Episode]
+    episodes: list[PreviewEpisode]
 
 
 @dataclass
-class Preview:
-    """How often, when, for how long and on what; `step` is the s of a bucket that was judged at a time.
+class RulePreview:
+    """How often, when, how long and on which series a rule would have fired; `step` is the width of a bucket, s.
 
-    `value` is what was compared with, None where a value that is missing was looked for.
+    `value` is the limit, None for a rule on missing values.
     """
 
     since: float
@@ -99,75 +106,75 @@ class Preview:
     series: int = 0
     fired: int = 0
     seconds: float = 0.0
-    episodes: list[Episode] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    episodes: list[PreviewEpisode] = field(default_factory=list)
+    lines: list[PreviewLine] = field(default_factory=list)
     gaps: int = 0
-    left_out: int = 0  # series that were not looked at
+    left_out: int = 0  # series that were not evaluated
 
     @property
     def is_of_missing(self) -> bool:
-        """Whether values that are missing were looked for."""
+        """Whether the rule is on missing values."""
         return self.value is None
 
     @property
     def long(self) -> str:
-        """How long all of them together, in words."""
-        return seconds_words(self.seconds)
+        """Total duration of all episodes, in words."""
+        return duration_label(self.seconds)
 
     @property
     def sentence(self) -> str:
-        """What came out of it."""
+        """The result in a sentence."""
         if not self.series:
             return NEVER_SENT if self.is_of_missing else NOTHING_FITS
         of = f"{self.series} series" if self.series > 1 else "one series"
         if not self.fired:
             if not self.is_of_missing:
                 return f"It would not have fired on any of {of}."
-            whose = f"Of {of} none was ever" if self.series > 1 else "The one series that fits was never"
-            return f"It would not have fired. {whose} without a value for so long."
+            which = f"None of {of} was" if self.series > 1 else "The one matching series was not"
+            return f"It would not have fired. {which} without a value for that long."
         times = "once" if self.fired == 1 else f"{self.fired} times"
         why = ", as there was no value," if self.is_of_missing else ""
         return f"It would have fired {times}{why} on {of}, for {self.long} altogether."
 
 
-def rule_preview(*, person: User, rule: RuleInForce, since: float, until: float) -> Preview:
-    """Play a rule on the store from `since` until `until` (Unix s), on what the person may see.
+def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) -> RulePreview:
+    """Evaluate a rule on stored readings from `since` until `until` (Unix s), on the chassis the person may see.
 
-    Raises Invalid for a range that is none or longer than LONGEST.
+    Raises Invalid for a range that is empty or longer than MAX_RANGE_SECONDS.
     """
-    if not 0 < until - since <= LONGEST:
+    if not 0 < until - since <= MAX_RANGE_SECONDS:
         wrong = "Give a range of at most 92 days that ends after it begins."
-        raise Invalid("The range cannot be looked at.", errors={"since": wrong})
+        raise Invalid("The range is not valid.", errors={"since": wrong})
     compares = rule.terms.condition is not Condition.MISSING
-    preview = Preview(since=since, until=until, value=rule.terms.value if compares else None)
-    deadline = time.monotonic() + MOST_SECONDS
+    preview = RulePreview(since=since, until=until, value=rule.terms.value if compares else None)
+    deadline = time.monotonic() + MAX_PREVIEW_SECONDS
     rows = Chassis.objects.visible_to(person).order_by("name")
     if rule.scope.kind == "chassis":
         rows = rows.filter(pk=rule.scope.id)
     for pk, name in rows.values_list("pk", "name"):
-        checks = _checks(pk, rule, since, until)
-        room = max(0, MOST_SERIES - preview.series) if time.monotonic() < deadline else 0
+        checks = _preview_checks(pk, rule, since, until)
+        room = max(0, MAX_SERIES - preview.series) if time.monotonic() < deadline else 0
         preview.left_out += len(checks[room:])
         if checks[:room]:
-            _play(preview, pk, name, checks[:room], rule)
+            _replay(preview, pk, name, checks[:room], rule)
     preview.episodes.sort(key=lambda one: -one.fired_at)
-    del preview.episodes[MOST_EPISODES:]
+    del preview.episodes[MAX_EPISODES:]
     preview.lines.sort(key=lambda one: -sum(episode.seconds for episode in one.episodes))
-    del preview.lines[LANES:]
+    del preview.lines[MAX_LINES:]
     return preview
 
 
-def _checks(chassis: int, rule: RuleInForce, since: float, until: float) -> list[Check]:
+def _preview_checks(chassis: int, rule: ActiveRule, since: float, until: float) -> list[Check]:
     entries = known_series(chassis, since=since, until=until)
-    # The store may name the rates beside the counters; they are made of the counters here, as they are live.
+    # The store may list rates beside the counters; here they are derived from the counters, as for live readings.
     entries = [entry for entry in entries if not entry["key"].endswith(RATE)]
-    plan = plan_checks(book=Book(rules=(rule,)), facts=facts_of(chassis), entries=entries)
-    return [check for check, place in zip(plan.checks, plan.places, strict=True) if place != NO_PLACE]
+    plan = plan_checks(book=RuleSet(rules=(rule,)), facts=chassis_facts(chassis), entries=entries)
+    return [check for check, place in zip(plan.checks, plan.places, strict=True) if place != NO_COLUMN]
 
 
-def _play(preview: Preview, chassis: int, name: str, checks: Sequence[Check], rule: RuleInForce) -> None:
+def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Check], rule: ActiveRule) -> None:
     keys = [check.key for check in checks]
-    extract = read(chassis, keys, since=preview.since, until=preview.until, points=POINTS)
+    extract = read_series(chassis, keys, since=preview.since, until=preview.until, points=POINTS)
     places = {entry["key"]: place for place, entry in enumerate(extract.series)}
     checks = [check for check in checks if check.key in places]
     if not checks or not len(extract.at):
@@ -175,38 +182,38 @@ def _play(preview: Preview, chassis: int, name: str, checks: Sequence[Check], ru
     preview.step = max(preview.step, extract.step)
     preview.series += len(checks)
     preview.gaps += len(extract.gaps)
-    engine = Engine(checks, [places[check.key] for check in checks])
-    met, clearing = _judged(extract, rule)
+    engine = AlertEngine(checks, [places[check.key] for check in checks])
+    met, clearing = _bucket_values(extract, rule)
     if rule.terms.condition is Condition.MISSING:
-        met[_not_yet(extract, chassis, preview.since)] = 0.0
-    unread = _unread(extract)
-    found: dict[str, list[Episode]] = {}
-    begun: dict[str, Change] = {}
+        met[_before_first_value(extract, chassis, preview.since)] = 0.0
+    unread = _unread_buckets(extract)
+    found: dict[str, list[PreviewEpisode]] = {}
+    firing: dict[str, CheckTransition] = {}
     for row, at in enumerate(extract.at):
         if unread[row]:
-            continue  # who reads nothing judges nothing
+            continue  # not evaluated live either
         for change in engine.step(float(at), met[:, row], clearing=clearing[:, row]):
             if change.turn == "firing":
-                begun[change.check.key] = change
+                firing[change.check.key] = change
             elif change.turn == "resolved":
-                fired = begun.pop(change.check.key)
+                fired = firing.pop(change.check.key)
                 found.setdefault(change.check.key, []).append(_episode(chassis, name, fired, float(at), change.worst))
     last = {identity[1]: state.worst for identity, state in engine.states().items()}
-    for key, fired in begun.items():
+    for key, fired in firing.items():
         found.setdefault(key, []).append(_episode(chassis, name, fired, None, last.get(key, fired.worst)))
     for check in checks:
         episodes = found.get(check.key, [])
         preview.fired += len(episodes)
         preview.seconds += sum(min(one.until or preview.until, preview.until) - one.fired_at for one in episodes)
         preview.episodes += episodes
-        if episodes or len(checks) <= LANES:
+        if episodes or len(checks) <= MAX_LINES:
             preview.lines.append(_line(extract, places[check.key], check, name, episodes))
 
 
-def _judged(extract: Extract, rule: RuleInForce) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return by which values of each bucket the rule is met, and by which it clears: [series, rows].
+def _bucket_values(extract: Extract, rule: ActiveRule) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the values of each bucket that decide whether the rule is met, and whether it clears: [series, rows].
 
-    What has to hold for a while has to hold in all of a bucket; what fires at once, at any moment of it.
+    A rule with a hold has to be met in all of a bucket; one without a hold, at any moment of it.
     """
     least, most = extract.low.astype(np.float64), extract.high.astype(np.float64)
     mean = extract.mean.astype(np.float64)
@@ -215,7 +222,7 @@ def _judged(extract: Extract, rule: RuleInForce) -> tuple[NDArray[np.float64], N
     if rule.terms.condition is Condition.BELOW:
         return (most if rule.terms.hold > 0 else least), most
     if rule.terms.condition is Condition.EQUALS:
-        # Equal all the time, or, where it fires at once, at any time that the bucket still tells of.
+        # Equal in all of the bucket or, without a hold, at its minimum or maximum.
         steady = np.where(least == most, least, np.nan)
         mixed = np.where((least == rule.terms.value) | (most == rule.terms.value), rule.terms.value, mean)
         return (np.where(np.isnan(steady), mean, steady) if rule.terms.hold > 0 else mixed), mean
@@ -227,8 +234,8 @@ def _judged(extract: Extract, rule: RuleInForce) -> tuple[NDArray[np.float64], N
     return least, least
 
 
-def _unread(extract: Extract) -> NDArray[np.bool_]:
-    """Tell in which buckets nothing at all was read of the chassis: [rows]."""
+def _unread_buckets(extract: Extract) -> NDArray[np.bool_]:
+    """Return in which buckets the chassis was not read at all: [rows]."""
     begins, ends = extract.at, extract.at + extract.step
     unread = np.zeros(len(extract.at), dtype=np.bool_)
     for gap in extract.gaps:
@@ -236,40 +243,116 @@ def _unread(extract: Extract) -> NDArray[np.bool_]:
     return unread
 
 
-def _not_yet(extract: Extract, chassis: int, since: float) -> NDArray[np.bool_]:
-    """Tell in which buckets a series was not measured yet: [series, rows]. What never was before is not missing."""
-    before = {entry["key"] for entry in known_series(chassis, since=since - LONGEST, until=since)}
-    here = ~np.isnan(extract.mean)
+def _before_first_value(extract: Extract, chassis: int, since: float) -> NDArray[np.bool_]:
+    """Return in which buckets a series was not measured yet, and so is not missing: [series, rows]."""
+    before = {entry["key"] for entry in known_series(chassis, since=since - MAX_RANGE_SECONDS, until=since)}
+    present = ~np.isnan(extract.mean)
     is_new = np.array([entry["key"] not in before for entry in extract.series], dtype=np.bool_)
-    begun = np.logical_or.accumulate(here, axis=1)
-    return np.logical_and((is_new & here.any(axis=1))[:, np.newaxis], np.logical_not(begun))
+    started = np.logical_or.accumulate(present, axis=1)
+    return np.logical_and((is_new & present.any(axis=1))[:, np.newaxis], np.logical_not(started))
 
 
-def _episode(chassis: int, name: str, fired: Change, until: float | None, worst: float) -> Episode:
+def _episode(chassis: int, name: str, fired: CheckTransition, until: float | None, worst: float) -> PreviewEpisode:
     check = fired.check
-    return Episode(
+    return PreviewEpisode(
         chassis_id=chassis, chassis_name=name, series_key=check.key, subject_name=check.subject.name,
         quantity=check.quantity, unit=check.unit, since=fired.since, fired_at=fired.at, until=until,
         worst=None if np.isnan(worst) else float(worst),
     )  # fmt: skip
 
 
-def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[Episode]) -> Line:
-    """Return a series in few points: of each the least and the most."""
+def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[PreviewEpisode]) -> PreviewLine:
+    """Return a series in CHART_POINTS points, with minimum and maximum of each."""
     rows = len(extract.at)
     edges = np.unique(np.linspace(0, rows, min(rows, CHART_POINTS) + 1).astype(int))[:-1]
     low, high = extract.low[place].astype(np.float64), extract.high[place].astype(np.float64)
-    return Line(
+    return PreviewLine(
         series_key=check.key,
         subject_name=check.subject.name,
         chassis_name=name,
         unit=check.unit,
         at=[float(extract.at[edge]) for edge in edges],
-        low=_plain(np.fmin.reduceat(low, edges)),
-        high=_plain(np.fmax.reduceat(high, edges)),
+        low=_nullable(np.fmin.reduceat(low, edges)),
+        high=_nullable(np.fmax.reduceat(high, edges)),
         episodes=episodes,
     )
 
 
-def _plain(values: NDArray[np.float64]) -> list[float | None]:
+def _nullable(values: NDArray[np.float64]) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
+
+
+WIDTH, HEIGHT, TOP = 1000.0, 120.0, 8.0
+
+
+@dataclass(frozen=True)
+class PreviewBar:
+    """A span in which the rule would have fired, in the drawing's units."""
+
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class PreviewDrawing:
+    """A drawing of WIDTH times HEIGHT: the band from minimum to maximum, the limit, and the spans of firing."""
+
+    line: PreviewLine
+    bands: list[str]  # points of polygons
+    limit: float | None
+    bars: list[PreviewBar]
+    range: str  # from minimum to maximum, in words
+
+    @property
+    def label(self) -> str:
+        """The text alternative."""
+        count = len(self.line.episodes)
+        times = "not at all" if not count else "once" if count == 1 else f"{count} times"
+        return f"{self.line.subject_name} of {self.line.chassis_name}: {self.range}, fired {times}"
+
+
+def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing:
+    """Return the drawing of a line of a preview."""
+    known = [one for one in (*line.low, *line.high) if one is not None]
+    least, most = (min(known), max(known)) if known else (0.0, 1.0)
+    bottom, top = least, most
+    if preview.value is not None:
+        bottom, top = min(bottom, preview.value), max(top, preview.value)
+    height = (top - bottom) or 1.0
+    length = preview.until - preview.since
+
+    def x(at: float) -> float:
+        return round(min(max((at - preview.since) / length, 0.0), 1.0) * WIDTH, 1)
+
+    def y(value: float) -> float:
+        return round(TOP + (1 - (value - bottom) / height) * (HEIGHT - 2 * TOP), 1)
+
+    bands = []
+    for run in _value_runs(line):
+        upper = [f"{x(line.at[place])},{y(high)}" for place, _, high in run]
+        # At least a pixel high, so that a constant value is a line.
+        lower = [f"{x(line.at[place])},{max(y(low), y(high) + 1.5)}" for place, low, high in reversed(run)]
+        bands.append(" ".join(upper + lower))
+    bars = []
+    for episode in line.episodes:
+        begin, end = x(episode.fired_at), x(episode.until if episode.until is not None else preview.until)
+        bars.append(PreviewBar(begin, max(2.0, round(end - begin, 1))))
+    limit = y(preview.value) if preview.value is not None else None
+    value_range = (
+        f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}" if known else "no value at all"
+    )
+    return PreviewDrawing(line, bands, limit, bars, value_range)
+
+
+def _value_runs(line: PreviewLine) -> Iterator[list[tuple[int, float, float]]]:
+    """Yield runs of consecutive points with values."""
+    run: list[tuple[int, float, float]] = []
+    for place, (low, high) in enumerate(zip(line.low, line.high, strict=True)):
+        if low is None or high is None:
+            if run:
+                yield run
+            run = []
+        else:
+            run.append((place, low, high))
+    if run:
+        yield run

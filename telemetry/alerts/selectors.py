@@ -1,13 +1,13 @@
-"""Reading alerts, on somebody's behalf."""
+"""Reads alerts for a person."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import Any
 
 from django.db.models import BooleanField, Case, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet, When
 from django.db.models.functions import Coalesce, Greatest
@@ -15,24 +15,25 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.bmc.types import Quantity
-from fabric.models import Device, Port
-from fabric.numbers import whole_number
-from falconweb.errors import Invalid, NotFound
-from telemetry.alerts.models import Alert, Route, Severity, Silence
-from telemetry.alerts.terms import NOT_ANSWERING, seconds_words, value_words
-from telemetry.alerts.wording import chart_of
+from accounts.visibility import row_or_404
+from fabric.bmc.series import Quantity
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
+from telemetry.alerts.filters import AlertFilter
+from telemetry.alerts.messages import telemetry_url
+from telemetry.alerts.models import Alert, AlertSeverity, BuiltInSwitch, Route, Rule, Silence
+from telemetry.alerts.rules import (
+    BUILT_IN_RULES,
+    FIRING,
+    NOT_ANSWERING,
+    PENDING,
+    AlertSubject,
+    CheckState,
+    duration_label,
+    value_label,
+)
 
-SHOWS: Final = ("open", "history", "all")
-SORTS: Final = {
-    "worst": ("is_pending", "-rank", "is_acknowledged", "-shown_since", "-pk"),
-    "newest": ("-shown_since", "-pk"),
-    "oldest": ("shown_since", "pk"),
-    "subject": ("chassis__name", "subject_name", "-rank", "-pk"),
-    "title": ("title", "chassis__name", "subject_name", "pk"),
-}
-LONGEST = 200
-COLUMNS = (
+ALERT_COLUMNS = (
     "id", "severity", "state", "alert", "about", "chassis", "measured", "value_at_fire", "worst_value", "unit",
     "threshold", "since", "fired_at", "acknowledged_at", "acknowledged_by", "note", "resolved_at", "silenced",
     "inhibited",
@@ -40,73 +41,8 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filter:
-    """Which alerts to keep; ids are of rows, times aware."""
-
-    show: str = "open"
-    search: str = ""
-    severity: str = ""
-    state: str = ""
-    chassis: int | None = None
-    device: int | None = None
-    port: int | None = None
-    rule: int | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    sort: str = "worst"
-
-    @classmethod
-    def of(cls, given: Mapping[str, str], *, show: str = "open") -> Filter:
-        """Read it from the parameters of an address; raises Invalid with what is wrong."""
-        errors: dict[str, str] = {}
-        texts = {name: given.get(name, "").replace("\0", " ").strip() for name in (
-            "show", "q", "severity", "state", "sort", "since", "until")}  # fmt: skip
-        shown = texts["show"] or show
-        _one_of(errors, "show", shown, SHOWS)
-        _one_of(errors, "severity", texts["severity"], Severity.values)
-        _one_of(errors, "state", texts["state"], Alert.State.values)
-        sort = texts["sort"] or ("newest" if shown == "history" else "worst")
-        _one_of(errors, "sort", sort, SORTS)
-        if len(texts["q"]) > LONGEST:
-            errors["q"] = f"At most {LONGEST} characters."
-        ids = {name: _id(errors, name, given) for name in ("chassis", "device", "port", "rule")}
-        since, until = (_instant(errors, name, texts[name]) for name in ("since", "until"))
-        if since is not None and until is not None and until < since:
-            errors["until"] = "Give an end that is not before the begin."
-        if errors:
-            raise Invalid("The filter cannot be used.", errors=errors)
-        return cls(
-            show=shown, search=texts["q"], severity=texts["severity"], state=texts["state"], sort=sort,
-            since=since, until=until, **ids,
-        )  # fmt: skip
-
-    def apply(self, rows: QuerySet[Alert]) -> QuerySet[Alert]:
-        """Return those of `alert_rows` that it keeps, sorted; by the times that the person may know."""
-        if self.show == "open":
-            rows = rows.filter(state__in=Alert.OPEN)
-        elif self.show == "history":
-            rows = rows.filter(state=Alert.State.RESOLVED)
-        exact = {"severity": self.severity, "state": self.state, "chassis": self.chassis, "device": self.device,
-                 "port": self.port, "rule": self.rule}  # fmt: skip
-        rows = rows.filter(**{name: value for name, value in exact.items() if value})
-        if self.since is not None:
-            rows = rows.filter(Q(resolved_at=None) | Q(resolved_at__gte=self.since))
-        if self.until is not None:
-            rows = rows.filter(Q(("shown_since__lt", self.until)))
-        for word in self.search.split()[:20]:
-            fields = ("title", "subject_name", "chassis__name", "quantity", "threshold", "series_key")
-            rows = rows.filter(reduce(or_, (Q((f"{field}__icontains", word)) for field in fields)))
-        # Of the same severity, what nobody has taken notice of comes before what somebody has, and both before pending.
-        rows = rows.annotate(
-            is_pending=ExpressionWrapper(Q(state=Alert.State.PENDING), output_field=BooleanField()),
-            is_acknowledged=ExpressionWrapper(Q(state=Alert.State.ACKNOWLEDGED), output_field=BooleanField()),
-        )
-        return rows.order_by(*SORTS[self.sort])
-
-
-@dataclass(frozen=True, kw_only=True)
 class AlertView:
-    """An alert as a person may read it; of a time before they held its subject nothing is told but that it lasts."""
+    """An alert as a person may see it: without details from before their tenant leased its subject."""
 
     id: int
     severity: str
@@ -147,11 +83,11 @@ class AlertView:
     @property
     def lasted(self) -> str:
         """How long it lasted, in words."""
-        return seconds_words(max(0.0, (self.resolved_at - self.since).total_seconds())) if self.resolved_at else ""
+        return duration_label(max(0.0, (self.resolved_at - self.since).total_seconds())) if self.resolved_at else ""
 
     @property
     def mark(self) -> str:
-        """The sign beside the word of its severity."""
+        """The symbol of its severity."""
         return "▲" if self.severity == "Critical" else "▼"
 
 
@@ -160,12 +96,12 @@ def silenced_alerts(now: datetime | None = None) -> Q:
     conditions = [silence.alerts() for silence in Silence.objects.in_force(now)]
     if not conditions:
         return Q(pk__in=[])
-    # An empty condition is one that everything meets: joined by 'or' Django would drop it.
+    # An empty Q matches everything, but Django drops it from an 'or'.
     return reduce(or_, ((one or ~Q(pk__in=[])) for one in conditions))
 
 
 def inhibited_alerts() -> Q:
-    """Return the condition under which another alert says enough.
+    """Return the condition under which an alert is suppressed by a more severe one.
 
     The chassis does not answer, or the same sensor is beyond its critical limit too.
     """
@@ -175,7 +111,7 @@ def inhibited_alerts() -> Q:
     return silent | (Q(cause__startswith="sensor_caution") & Q(Exists(critical)))
 
 
-def hushed_alerts(now: datetime | None = None) -> Q:
+def suppressed_alerts(now: datetime | None = None) -> Q:
     """Return the condition under which an alert notifies nobody now."""
     return silenced_alerts(now) | inhibited_alerts()
 
@@ -186,8 +122,10 @@ def alert_rows(person: User) -> QuerySet[Alert]:
     `shown_since` is when it began as far as the person may know.
     """
     rows: QuerySet[Alert] = Alert.objects.visible_to(person)
-    held = Case(When(device__isnull=False, then=F("device__tenant_since")), default=F("host_port__tenant_since"))
-    known = F("since") if person.is_administrator else Greatest("since", Coalesce(held, "since"))
+    leased_since = Case(
+        When(device__isnull=False, then=F("device__tenant_since")), default=F("host_port__tenant_since")
+    )
+    known = F("since") if person.is_administrator else Greatest("since", Coalesce(leased_since, "since"))
     return rows.select_related("chassis", "device", "host_port").annotate(
         is_silenced=ExpressionWrapper(silenced_alerts(), output_field=BooleanField()),
         is_inhibited=ExpressionWrapper(inhibited_alerts(), output_field=BooleanField()),
@@ -195,24 +133,22 @@ def alert_rows(person: User) -> QuerySet[Alert]:
     )
 
 
-def alert_of(person: User, pk: int) -> Alert:
+def alert_get(person: User, pk: int) -> Alert:
     """Return one alert; raises NotFound where the person may not see it."""
-    row = alert_rows(person).filter(pk=pk).first() if pk < 2**63 else None
-    if row is None:
-        raise NotFound("There is no such alert.")
+    row: Alert = row_or_404(alert_rows(person), pk, "alert")
     return row
 
 
 def alert_views(person: User, rows: Iterable[Alert]) -> list[AlertView]:
-    """Return rows of `alert_rows` as the person may read them; two queries, however many there are."""
+    """Return rows of `alert_rows` as the person may see them; two queries for any number of rows."""
     rows = list(rows)
     devices = _visible(Device.objects.visible_to(person), {row.device_id for row in rows})
     ports = _visible(Port.objects.visible_to(person), {row.port_id for row in rows})
-    return [_view(row, person, devices, ports) for row in rows]
+    return [_alert_view(row, person, devices, ports) for row in rows]
 
 
 def alert_lines(views: Iterable[AlertView]) -> Iterator[tuple[object, ...]]:
-    """Yield a row of a table for each alert; its columns are COLUMNS, times ISO 8601 in UTC."""
+    """Yield a row of a table for each alert; its columns are ALERT_COLUMNS, times ISO 8601 in UTC."""
     for one in views:
         yield (
             one.id, one.severity, one.state, one.title, one.subject_name, one.chassis_name, one.quantity, one.value,
@@ -223,12 +159,12 @@ def alert_lines(views: Iterable[AlertView]) -> Iterator[tuple[object, ...]]:
 
 
 @dataclass(frozen=True)
-class Ringing:
-    """What the header shows: how many alerts ring for a person, the worst of them first, and how bad it is."""
+class ActiveAlerts:
+    """Content of the header: the number of a person's firing alerts by severity, and the worst of them first."""
 
     critical: int
     warning: int
-    loudest: str  # of those that nobody has acknowledged: 'Critical', 'Warning' or ''
+    loudest: str  # worst severity of unacknowledged alerts: 'Critical', 'Warning' or ''
     views: list[AlertView]
 
     @property
@@ -237,33 +173,33 @@ class Ringing:
         return "Critical" if self.critical else "Warning" if self.warning else ""
 
 
-def ringing_for(person: User, *, most: int = 5) -> Ringing:
-    """Return what rings for a person now; what is silenced or inhibited is not among it.
+def active_alerts_for(person: User, *, most: int = 5) -> ActiveAlerts:
+    """Return a person's firing alerts, without silenced and inhibited ones.
 
-    Where there are routes to the page, what they take in; without any, everything.
+    Where there are routes to the page, only the alerts of these.
     """
-    rows = alert_rows(person).filter(state__in=Alert.RINGING).exclude(hushed_alerts())
+    rows = alert_rows(person).filter(state__in=Alert.RINGING).exclude(suppressed_alerts())
     if routes := list(Route.objects.filter(kind=Route.Kind.PAGE)):
         conditions = [route.alerts() for route in routes if route.enabled]
         rows = rows.filter(reduce(or_, conditions)) if conditions else rows.none()
     found = list(rows.values_list("pk", "severity", "state").order_by("pk"))
-    loud = {(severity, state) for _, severity, state in found}
-    shown = Filter(sort="worst").apply(rows)[:most]
-    return Ringing(
-        critical=sum(severity == Severity.CRITICAL for _, severity, _ in found),
-        warning=sum(severity == Severity.WARNING for _, severity, _ in found),
-        loudest=next((one for one in ("Critical", "Warning") if (one, Alert.State.FIRING.value) in loud), ""),
+    combinations = {(severity, state) for _, severity, state in found}
+    shown = AlertFilter(sort="worst").apply(rows)[:most]
+    return ActiveAlerts(
+        critical=sum(severity == AlertSeverity.CRITICAL for _, severity, _ in found),
+        warning=sum(severity == AlertSeverity.WARNING for _, severity, _ in found),
+        loudest=next((one for one in ("Critical", "Warning") if (one, Alert.State.FIRING.value) in combinations), ""),
         views=alert_views(person, shown) if found else [],
     )
 
 
-def _view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertView:
-    held = None if person.is_administrator else _held_since(row)
-    begun_before = held is not None and row.since < held
-    seen = acknowledgement_is_seen(person, row)
+def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertView:
+    leased_since = None if person.is_administrator else _tenant_since(row)
+    is_older = leased_since is not None and row.since < leased_since
+    seen = may_see_acknowledgement(person, row)
     device = row.device_id if row.device_id in devices else None
     port = row.port_id if row.port_id in ports else None
-    since = held if begun_before and held is not None else row.since
+    since = leased_since if is_older and leased_since is not None else row.since
     return AlertView(
         id=row.pk,
         severity=row.severity,
@@ -283,10 +219,10 @@ def _view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertVi
         quantity=row.quantity,
         unit=row.unit,
         threshold=row.threshold,
-        value=None if begun_before else row.value,
-        value_words="" if begun_before or row.value is None else _words(row.value, row),
-        worst_value=None if begun_before else row.worst_value,
-        worst_words="" if begun_before or row.worst_value is None else _words(row.worst_value, row),
+        value=None if is_older else row.value,
+        value_words="" if is_older or row.value is None else _value_label(row.value, row),
+        worst_value=None if is_older else row.worst_value,
+        worst_words="" if is_older or row.worst_value is None else _value_label(row.worst_value, row),
         note=row.note if person.is_administrator or row.rule_id is not None else "",
         since=since,
         fired_at=max(row.fired_at, since) if row.fired_at else None,
@@ -298,28 +234,28 @@ def _view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertVi
         is_silenced=bool(row.is_silenced),
         is_inhibited=bool(row.is_inhibited),
         may_acknowledge=row.state == Alert.State.FIRING and person.may_compose,
-        thing_url=_thing(row, device, port, person),
-        chart_url=_chart(row, device, port, person, since),
+        thing_url=_subject_url(row, device, port, person),
+        chart_url=_chart_url(row, device, port, person, since),
     )
 
 
-def acknowledgement_is_seen(person: User, row: Alert) -> bool:
-    """Tell whether a person may know who acknowledged an alert, and when: not what was before they held its subject."""
-    held = None if person.is_administrator else _held_since(row)
-    return held is None or row.acknowledged_at is None or row.acknowledged_at >= held
+def may_see_acknowledgement(person: User, row: Alert) -> bool:
+    """Return whether a person may see an acknowledgement: not one from before their tenant leased the subject."""
+    leased_since = None if person.is_administrator else _tenant_since(row)
+    return leased_since is None or row.acknowledged_at is None or row.acknowledged_at >= leased_since
 
 
-def _words(value: float, row: Any) -> str:
-    return "" if row.unit == "health" or not row.series_key else value_words(value, row.unit)
+def _value_label(value: float, row: Any) -> str:
+    return "" if row.unit == "health" or not row.series_key else value_label(value, row.unit)
 
 
-def _held_since(row: Any) -> datetime | None:
-    """Return since when the subject is whose it is: what was before is none of theirs."""
+def _tenant_since(row: Any) -> datetime | None:
+    """Return since when the subject belongs to its tenant, who may not see earlier values."""
     part = row.device if row.device is not None else row.host_port
     return part.tenant_since if part is not None else None
 
 
-def _thing(row: Any, device: int | None, port: int | None, person: User) -> str:
+def _subject_url(row: Any, device: int | None, port: int | None, person: User) -> str:
     if row.object == "device" and device is not None:
         return reverse("fabric:device", args=[device])
     if row.object == "port" and port is not None:
@@ -329,52 +265,121 @@ def _thing(row: Any, device: int | None, port: int | None, person: User) -> str:
     return reverse("fabric:chassis", args=[row.chassis_id])
 
 
-def _chart(row: Any, device: int | None, port: int | None, person: User, since: datetime) -> str:
-    """Return where the moment is in the charts, '' for what is no series."""
+def _chart_url(row: Any, device: int | None, port: int | None, person: User, since: datetime) -> str:
+    """Return the address of the alert's charts, '' where it has no series."""
     steps = row.series_key.split("/")
     if len(steps) < 3 or row.unit == "health":
         return ""
     until = row.resolved_at or timezone.now()
     own = {"device": device, "port": port}.get(row.object)
-    # What no metric is made of is a series by itself.
+    # A series that belongs to no metric has a chart of its own.
     if own is not None and len(steps) == 3 and steps[2] != Quantity.OTHER:
-        return chart_of(f"{row.object}/{own}", steps[2], since, until)
+        return telemetry_url(f"{row.object}/{own}", steps[2], since, until)
     if own is None and not person.is_administrator:
         return ""
-    return chart_of(f"series/{row.chassis_id}/{row.series_key}", "", since, until)
+    return telemetry_url(f"series/{row.chassis_id}/{row.series_key}", "", since, until)
 
 
 def _visible(rows: QuerySet[Any], pks: set[int | None]) -> set[int]:
-    wanted = pks - {None}
-    return set(rows.filter(pk__in=wanted).values_list("pk", flat=True)) if wanted else set()
-
-
-def _one_of(errors: dict[str, str], name: str, text: str, known: Iterable[str]) -> None:
-    if text and text not in known:
-        errors[name] = f"One of {', '.join(known)}."
-
-
-def _id(errors: dict[str, str], name: str, given: Mapping[str, str]) -> int | None:
-    text = given.get(name, "") or given.get(f"{name}_id", "")
-    if not text:
-        return None
-    found = whole_number(text)
-    if not found:
-        errors[name] = "Give a whole number."
-    return found or None
-
-
-def _instant(errors: dict[str, str], name: str, text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
-        found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        return found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        errors[name] = "Give a time such as 2026-03-01T12:00 (UTC)."
-        return None
+    given = pks - {None}
+    return set(rows.filter(pk__in=given).values_list("pk", flat=True)) if given else set()
 
 
 def _iso(at: datetime | None) -> str:
     return at.isoformat(timespec="seconds") if at else ""
+
+
+def active_rule(rule: Rule) -> ActiveRule:
+    """Return a rule in a form independent of the database."""
+    return ActiveRule(
+        pk=rule.pk,
+        name=rule.name,
+        metric=rule.metric,
+        scope=rule.as_scope(),
+        terms=rule.terms,
+        severity=rule.severity,
+        version=str(rule.changed_at),
+    )
+
+
+def enabled_built_ins() -> frozenset[str]:
+    """Return the names of the built-in rules that are on."""
+    switched = dict(BuiltInSwitch.objects.values_list("name", "enabled"))
+    return frozenset(name for name, known in BUILT_IN_RULES.items() if switched.get(name, known.is_on))
+
+
+def active_rules() -> RuleSet:
+    """Return the active rules."""
+    rules = tuple(active_rule(rule) for rule in Rule.objects.filter(enabled=True).order_by("pk"))
+    switched = BuiltInSwitch.objects.order_by("-changed_at").values_list("changed_at", flat=True).first()
+    return RuleSet(rules=rules, built_ins=enabled_built_ins(), version=str(switched or ""))
+
+
+def chassis_facts(chassis_id: int) -> ChassisFacts:
+    """Return the facts of a chassis in five queries, whatever its size; raises Chassis.DoesNotExist."""
+    name = Chassis.objects.values_list("name", flat=True).get(pk=chassis_id)
+    subjects = {("chassis", 0): AlertSubject(object="chassis", chassis=chassis_id, name=name)}
+    for pk, drawer_name in Drawer.objects.filter(chassis=chassis_id).values_list("pk", "name"):
+        subjects["drawer", pk] = AlertSubject(object="drawer", chassis=chassis_id, drawer=pk, name=drawer_name)
+    behind: dict[int, AlertSubject] = {}
+    links: dict[int, int | None] = {}
+    device_lanes: dict[int, int | None] = {}
+    rows = Device.objects.filter(chassis=chassis_id).values_list(
+        "pk", "name", "kind", "tenant", "slot__drawer", "slot__port", "host_port__port", "max_lanes", "missing_since",
+        "slot__name", "slot__drawer__name", "slot__number",
+    )  # fmt: skip
+    for pk, device_name, kind, tenant, drawer, port, upstream, lanes, missing, slot, in_drawer, number in rows:
+        # A chassis has many devices of one model: only their places distinguish them.
+        place = f"{in_drawer} slot {number}" if in_drawer else slot
+        device = AlertSubject(
+            object="device", chassis=chassis_id, drawer=drawer, device=pk, device_kind=kind, tenant=tenant,
+            name=f"{device_name}, {place}" if place else device_name,
+        )  # fmt: skip
+        subjects["device", pk] = device
+        if port is not None:
+            behind[port] = device
+        if upstream is not None and missing is None:
+            links |= {one: None for one in (port, upstream) if one is not None}
+            if port is not None:
+                device_lanes[port] = lanes
+    host_ports = {
+        port: (pk, tenant, drawer, label)
+        for port, pk, tenant, drawer, label in HostPort.objects.filter(
+            chassis=chassis_id, port__isnull=False
+        ).values_list("port", "pk", "tenant", "drawer", "label")
+    }
+    ports = Port.objects.filter(chassis=chassis_id).values_list(
+        "pk", "name", "switch__drawer", "width", "configured_width"
+    )
+    for pk, port_name, drawer, width, configured in ports:
+        device_behind = behind.get(pk)
+        host_port, tenant, port_drawer, label = host_ports.get(pk, (None, None, drawer, ""))
+        subjects["port", pk] = AlertSubject(
+            object="port", chassis=chassis_id, drawer=device_behind.drawer if device_behind else port_drawer or drawer,
+            device=device_behind.device if device_behind else None,
+            device_kind=device_behind.device_kind if device_behind else "", port=pk, host_port=host_port,
+            tenant=device_behind.tenant if device_behind else tenant,
+            name=f"Link of {device_behind.name}" if device_behind else f"Host port {label}" if label else port_name,
+        )  # fmt: skip
+        if pk in links:
+            links[pk] = min((one for one in (width, configured, device_lanes.get(pk)) if one), default=None)
+    return ChassisFacts(chassis=chassis_id, name=name, subjects=subjects, links=links)
+
+
+def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:
+    """Return the stored states of a chassis' checks, by their identity, from which its engine continues."""
+    rows = Alert.objects.filter(chassis=chassis_id, state__in=Alert.OPEN)
+    found = rows.values_list("cause", "series_key", "state", "since", "worst_value")
+    return {
+        (cause, key): CheckState(
+            PENDING if state == Alert.State.PENDING else FIRING,
+            since.timestamp(),
+            float("nan") if worst is None else worst,
+        )
+        for cause, key, state, since, worst in found
+    }
+
+
+def rule_notes(rules: Iterable[int]) -> dict[int, str]:
+    """Return the notes of those rules (ids) that are enabled."""
+    return dict(Rule.objects.filter(pk__in=list(rules), enabled=True).values_list("pk", "note"))

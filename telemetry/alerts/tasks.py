@@ -1,28 +1,27 @@
-"""Celery's faces of alerts: each task calls one service."""
+"""Celery tasks of alerts: each calls one service."""
 
 from __future__ import annotations
 
 from celery import shared_task
 
-from telemetry.alerts.services.absence import chassis_watch
-from telemetry.alerts.services.delivering import deliveries_forget, deliveries_send
-from telemetry.alerts.services.gathering import notifications_gather
+from telemetry.alerts.notifications import deliveries_delete_old, deliveries_send, notifications_gather
+from telemetry.alerts.services import unread_chassis_check
 
 
 @shared_task(name="alerts.notify")
 def notify() -> None:
-    """Gather what is to be told, and send what is due."""
+    """Gather notifications, and send due deliveries."""
     notifications_gather()
     deliveries_send()
 
 
 @shared_task(name="alerts.watch_chassis")
 def watch_chassis() -> None:
-    """Raise alerts of chassis that nobody reads."""
-    chassis_watch()
+    """Raise alerts of chassis that no worker reads."""
+    unread_chassis_check()
 
 
 @shared_task(name="alerts.forget")
-def forget() -> None:
-    """Delete deliveries and alerts of long ago."""
-    deliveries_forget()
+def delete_old() -> None:
+    """Delete old deliveries and alerts."""
+    deliveries_delete_old()

@@ -1,4 +1,4 @@
-"""Pages of alerts: what rings, what rang, and taking notice of it."""
+"""Pages of alerts: active alerts, the history, and acknowledgement."""
 
 from __future__ import annotations
 
@@ -16,41 +16,36 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
-from accounts.sheets import lines
-from fabric.models import Chassis
-from fabric.numbers import whole_number
-from falconweb.errors import Conflict, Invalid
-from telemetry.alerts.models import Alert, Severity, Silence, Told
-from telemetry.alerts.selectors import (
-    COLUMNS,
-    Filter,
-    alert_lines,
-    alert_of,
-    alert_rows,
-    alert_views,
-    ringing_for,
-)
-from telemetry.alerts.services.acknowledging import alerts_acknowledge
+from core.downloads import Download, csv_table
+from core.errors import Conflict, Invalid
+from core.text import parse_id
+from fabric.inventory.models import Chassis
+from telemetry.alerts.filters import AlertFilter
+from telemetry.alerts.models import Alert, AlertSeverity, Silence, Told
+from telemetry.alerts.selectors import ALERT_COLUMNS, active_alerts_for, alert_get, alert_lines, alert_rows, alert_views
+from telemetry.alerts.services import alerts_acknowledge
 
-ROWS_A_PAGE = 50
-LINES_AT_ONCE = 500
+ROWS_PER_PAGE = 50
+CSV_ROWS_PER_QUERY = 500
 PARAMETERS = ("show", "q", "severity", "state", "chassis", "device", "port", "rule", "since", "until", "sort")
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Alerts"))
 def alerts(request: HttpRequest) -> HttpResponse:
-    """List what rings, worst first, or (`show=history`) what rang; filter, sort and `page` are in the URL."""
+    """List active alerts, worst first, or (`show=history`) resolved ones; filter, sort and `page` are in the URL."""
     person = person_of(request)
     errors: dict[str, str] = {}
     try:
-        wanted = Filter.of(request.GET)
+        wanted = AlertFilter.of(request.GET)
         rows = wanted.apply(alert_rows(person))
     except Invalid as error:
-        errors, wanted, rows = error.details["errors"], Filter(), Alert.objects.none()
-    page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
-    given = _given(request)
+        errors, wanted, rows = error.details["errors"], AlertFilter(), Alert.objects.none()
+    page = Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    given = _query_parameters(request)
     views = alert_views(person, page.object_list)
     context = {
         "page": page,
@@ -60,7 +55,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "query": given.urlencode(),
         "is_narrowed": bool(set(given) - {"show", "sort"}),
         "errors": errors,
-        "severities": Severity.values,
+        "severities": AlertSeverity.values,
         "states": [one for one in Alert.State.choices if one[0] != Alert.State.RESOLVED],
         "chassis": Chassis.objects.visible_to(person).order_by("name"),
         "may_acknowledge": any(view.may_acknowledge for view in views),
@@ -73,20 +68,22 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def alerts_csv(request: HttpRequest) -> Download:
-    """Stream what the filter keeps as CSV."""
+    """Stream the matching alerts as CSV."""
     person = person_of(request)
-    rows = Filter.of(request.GET).apply(alert_rows(person))
-    answer = Download(lines(COLUMNS, _table(person, rows)), content_type="text/csv; charset=utf-8")
+    rows = AlertFilter.of(request.GET).apply(alert_rows(person))
+    answer = Download(csv_table(ALERT_COLUMNS, _csv_rows(person, rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="alerts.csv"'
     return answer
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one alert: what was measured, against what, since when, and who knows of it."""
+    """Show one alert: the value, the threshold, the start, and who was notified."""
     person = person_of(request)
-    row = alert_of(person, pk)
+    row = alert_get(person, pk)
     told = Told.objects.filter(alert=row).select_related("route", "fired_in", "resolved_in").order_by("route__name")
     silences = [
         one for one in Silence.objects.visible_to(person).in_force() if Alert.objects.filter(one.alerts(), pk=row.pk)
@@ -102,14 +99,15 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.ALERT_ACKNOWLEDGE)
 def acknowledge(request: HttpRequest) -> HttpResponse:
-    """Take notice of each `alert`, or of `only` one, with a note."""
+    """Acknowledge each `alert`, or `only` one, with a note."""
     person = person_of(request)
     chosen = [request.POST["only"]] if request.POST.get("only") else request.POST.getlist("alert")
     try:
         results = alerts_acknowledge(
             person=person,
-            alerts=sorted({whole_number(text) for text in chosen}),
+            alerts=sorted({parse_id(text) for text in chosen}),
             note=request.POST.get("note", ""),
         )
     except Conflict as error:
@@ -121,14 +119,15 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
         for one in results:
             if one.sentence:
                 messages.warning(request, f"{one.name}: {one.sentence}")
-    return redirect(_back(request))
+    return redirect(_return_url(request))
 
 
 @never_cache
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def badge(request: HttpRequest) -> JsonResponse:
-    """Answer what the header shows: how many alerts ring, how bad they are, and the worst of them."""
-    found = ringing_for(person_of(request))
+    """Return the state in the header: number of active alerts, highest severity, and the worst alert."""
+    found = active_alerts_for(person_of(request))
     return JsonResponse(
         {
             "worst": found.worst,
@@ -151,19 +150,19 @@ def badge(request: HttpRequest) -> JsonResponse:
     )
 
 
-def _given(request: HttpRequest) -> QueryDict:
+def _query_parameters(request: HttpRequest) -> QueryDict:
     given = QueryDict(mutable=True)
     given.update({name: request.GET[name] for name in PARAMETERS if request.GET.get(name)})
     return given
 
 
-def _table(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
-    for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+def _csv_rows(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
+    for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
         yield from alert_lines(alert_views(person, pages.page(number).object_list))
 
 
-def _back(request: HttpRequest) -> str:
-    """Return the page of this site that the form was on, else the list."""
+def _return_url(request: HttpRequest) -> str:
+    """Return the page of this site that the form was on, or the list."""
     wanted = request.POST.get("next", "")
     here = {request.get_host()}
     if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, here, require_https=request.is_secure()):

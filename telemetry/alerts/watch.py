@@ -1,118 +1,378 @@
-"""The alert rules' ear: plays the engine of one chassis on each of its readings, and hands on what turns."""
+"""Evaluates the checks of one chassis on each reading; one thread a worker writes the transitions.
+
+That thread queues transitions in order until the database has them, plans the checks of each chassis, and reads the
+rules every few seconds. The poller's event loop never waits for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
+from django.db import DatabaseError, close_old_connections
 
-from telemetry.alerts.checks import Plan
-from telemetry.alerts.clerk import Clerk, clerk
-from telemetry.alerts.engine import Engine, State, Values
-from telemetry.catalogue import Sample, repeats
-from telemetry.taps import Told
+from fabric.inventory.models import Chassis
+from telemetry.alerts.checks import RATE, ChassisFacts, PlannedChecks, RuleSet, plan_checks, unreachable_check
+from telemetry.alerts.rules import LINK_RULES, NOT_ANSWERING, AlertEngine, CheckState, CheckTransition, Values
+from telemetry.alerts.selectors import active_rules, chassis_facts, open_alert_states
+from telemetry.alerts.services import (
+    NOT_ABOUT_IT,
+    NOT_ATTACHED,
+    NOT_MEASURED,
+    RULE_ENDED,
+    alerts_end,
+    transitions_record,
+)
+from telemetry.instrumentation import metrics
+from telemetry.live.catalogue import ReadingContext, Sample, is_repeat
 
 FLUSH_SECONDS = 3.0
 SILENT, ANSWERS = np.array([1.0]), np.array([0.0])
 
-Identity = tuple[str, str]
+CheckIdentity = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Orders:
-    """What the clerk worked out for a chassis: the plan of its checks, for one telling, and where they stood.
+class CheckPlan:
+    """The planned checks of a chassis for one reading context, and their stored states.
 
-    `silent` is the check of a chassis that does not answer, None where that rule is off. A plan that is None: nothing
-    was told yet of what is measured. `kept` is how many of the watch's turns the rows knew when they were read.
+    `silent` is the check of a chassis that does not answer, None where that rule is off. `plan` is None before the
+    first reading context. `kept` is the number of the watch's steps with transitions that `states` includes.
     """
 
-    told: Told | None
-    plan: Plan | None
-    silent: Engine | None
-    states: Mapping[Identity, State]
+    context: ReadingContext | None
+    plan: PlannedChecks | None
+    silent: AlertEngine | None
+    states: Mapping[CheckIdentity, CheckState]
     kept: int
 
 
 class AlertWatch:
-    """One chassis; all of it but `order`, `told` and `handed` belongs to the poller's event loop."""
+    """One chassis; everything but `order`, `context` and `steps` is used by the poller's event loop alone."""
 
     def __init__(self, chassis_id: int) -> None:
         self.chassis_id = chassis_id
-        self.told: Told | None = None
-        self.handed = 0  # how many steps that turned something the clerk has got
-        self._clerk: Clerk = clerk()
-        self._orders: Orders | None = None  # put here by the clerk's thread, taken up at the next reading
-        self._plan: Plan | None = None
-        self._engine: Engine | None = None
-        self._silent: Engine | None = None
-        self._marks: dict[Identity, int] = {}  # by which such step a check turned last
+        self.context: ReadingContext | None = None
+        self.steps = 0  # steps with transitions that the writer has received
+        self._writer: AlertWriter = alert_writer()
+        self._next_plan: CheckPlan | None = None  # set by the writer's thread, applied at the next reading
+        self._plan: PlannedChecks | None = None
+        self._engine: AlertEngine | None = None
+        self._silent: AlertEngine | None = None
+        self._last_steps: dict[CheckIdentity, int] = {}  # the step of each check's last transition
         self._before: Sample | None = None
-        self._clerk.follow(self)
+        self._writer.follow(self)
 
-    def order(self, orders: Orders) -> None:
-        """Take what the clerk worked out; called in its thread."""
-        self._orders = orders
+    def order(self, plan: CheckPlan) -> None:
+        """Set the next plan; called in the writer's thread."""
+        self._next_plan = plan
 
-    def begin(self, told: Told) -> None:
-        """Have the checks worked out for what is measured from now on; until then nothing is judged."""
-        self._take_up()
-        self.told = told
-        # Places mean other series from now on.
+    def begin(self, context: ReadingContext) -> None:
+        """Request a plan for the following readings; until it is there, no check is evaluated."""
+        self._apply_next_plan()
+        self.context = context
+        # From now on, indices refer to other series.
         self._plan, self._before = None, None
-        self._clerk.want(self)
-        self._judge(self._silent, time.time(), ANSWERS)
+        self._writer.request_plan(self)
+        self._evaluate(self._silent, time.time(), ANSWERS)
 
     def take(self, sample: Sample) -> None:
-        """Judge a reading."""
-        self._take_up()
-        self._judge(self._silent, sample.at, ANSWERS)
+        """Evaluate a reading."""
+        self._apply_next_plan()
+        self._evaluate(self._silent, sample.at, ANSWERS)
         before = self._before
-        if before is None or not repeats(sample, before):
+        if before is None or not is_repeat(sample, before):
             self._before = sample
         if self._plan is not None:
-            self._judge(self._engine, sample.at, self._plan.values(sample, before))
+            self._evaluate(self._engine, sample.at, self._plan.values(sample, before))
 
     def lost(self, sentence: str) -> None:
-        """Judge that the chassis does not answer."""
-        self._take_up()
+        """Evaluate that the chassis does not answer."""
+        self._apply_next_plan()
         self._before = None
-        self._judge(self._silent, time.time(), SILENT, note=sentence)
+        self._evaluate(self._silent, time.time(), SILENT, note=sentence)
 
     async def close(self) -> None:
-        """End; what turned is kept first, as far as the database is there."""
-        self._clerk.leave(self)
-        await asyncio.get_running_loop().run_in_executor(None, self._clerk.flush, FLUSH_SECONDS)
+        """Stop, after FLUSH_SECONDS at most in which transitions are stored."""
+        self._writer.leave(self)
+        await asyncio.get_running_loop().run_in_executor(None, self._writer.flush, FLUSH_SECONDS)
 
-    def _judge(self, engine: Engine | None, at: float, values: Values, *, note: str = "") -> None:
+    def _evaluate(self, engine: AlertEngine | None, at: float, values: Values, *, note: str = "") -> None:
         changes = engine.step(at, values) if engine is not None else []
         if not changes:
             return
-        step = self.handed + 1
-        self._marks.update((change.check.identity, step) for change in changes)
-        self._clerk.keep(self.chassis_id, [replace(change, note=note) for change in changes] if note else changes)
-        self.handed = step
+        step = self.steps + 1
+        self._last_steps.update((change.check.identity, step) for change in changes)
+        self._writer.keep(self.chassis_id, [replace(change, note=note) for change in changes] if note else changes)
+        self.steps = step
 
-    def _take_up(self) -> None:
-        """Go on by the clerk's newest orders: from where the checks stand in the rows, and by what turned since."""
-        orders, self._orders = self._orders, None
-        if orders is None:
+    def _apply_next_plan(self) -> None:
+        """Apply the writer's newest plan, with the states of the rows and the transitions since they were read."""
+        following, self._next_plan = self._next_plan, None
+        if following is None:
             return
-        if orders.silent is not None:
-            orders.silent.restore(self._carried(orders, self._silent))
-        self._silent = orders.silent
-        if orders.plan is not None and orders.told is self.told:
-            engine = Engine(orders.plan.checks, orders.plan.places)
-            engine.restore(self._carried(orders, self._engine))
-            self._engine, self._plan = engine, orders.plan
+        if following.silent is not None:
+            following.silent.restore(self._carried_states(following, self._silent))
+        self._silent = following.silent
+        if following.plan is not None and following.context is self.context:
+            engine = AlertEngine(following.plan.checks, following.plan.places)
+            engine.restore(self._carried_states(following, self._engine))
+            self._engine, self._plan = engine, following.plan
 
-    def _carried(self, orders: Orders, engine: Engine | None) -> dict[Identity, State]:
-        """Return where to go on from: so an alert that a person ended by a switch, off and on, fires anew."""
+    def _carried_states(self, following: CheckPlan, engine: AlertEngine | None) -> dict[CheckIdentity, CheckState]:
+        """Return the states to continue from.
+
+        Rows take precedence, so that an alert that a person ended by switching its rule off and on fires again.
+        """
         own = {} if engine is None else engine.states()
-        fresh = {identity for identity, step in self._marks.items() if step > orders.kept}
-        states = {one: state for one, state in orders.states.items() if one not in fresh}
-        # The rows do not know the worst value until the end.
+        fresh = {identity for identity, step in self._last_steps.items() if step > following.kept}
+        states = {one: state for one, state in following.states.items() if one not in fresh}
+        # The rows have no worst value until the alert is resolved.
         same = {one: kept for one, kept in own.items() if one in states and states[one].state == kept.state}
         return states | same | {one: kept for one, kept in own.items() if one in fresh}
+
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 2.0
+# Tenants and attachments are read again this often for rules that depend on them.
+REPLAN_SECONDS: Final = 15.0
+GONE_SECONDS: Final = 300.0  # a series that disappeared may return with the next walk
+GATHER_SECONDS: Final = 0.2  # transitions of one moment are written together
+RETRY_DELAYS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+MAX_BATCH: Final = 500
+MAX_WAITING: Final = 200_000
+
+
+class AlertWriter:
+    """Plans checks and stores transitions: one a process, with one thread while it has watches. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._wake = threading.Condition()
+        self._watches: set[AlertWatch] = set()
+        self._to_plan: dict[AlertWatch, None] = {}
+        self._transitions: deque[tuple[int, CheckTransition]] = deque()
+        self._writing = 0
+        self._thread: threading.Thread | None = None
+        self._rules: RuleSet | None = None
+        self._rules_read_at = 0.0
+        self._planned_at: dict[AlertWatch, float] = {}
+        self._missing_since: dict[tuple[int, tuple[str, str]], float] = {}
+
+    def follow(self, watch: AlertWatch) -> None:
+        """Plan the checks of a chassis, now and whenever rules change."""
+        with self._wake:
+            self._watches.add(watch)
+            self._to_plan[watch] = None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+                self._thread.start()
+            self._wake.notify_all()
+
+    def request_plan(self, watch: AlertWatch) -> None:
+        """Plan the checks of a chassis again."""
+        with self._wake:
+            self._to_plan[watch] = None
+            self._wake.notify_all()
+
+    def leave(self, watch: AlertWatch) -> None:
+        """Stop planning for a chassis; its queued transitions are still stored."""
+        with self._wake:
+            self._watches.discard(watch)
+            self._to_plan.pop(watch, None)
+            self._planned_at.pop(watch, None)
+            for place in [place for place in self._missing_since if place[0] == watch.chassis_id]:
+                del self._missing_since[place]
+            self._wake.notify_all()
+
+    def keep(self, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
+        """Queue transitions until they are stored."""
+        with self._wake:
+            for change in changes:
+                if len(self._transitions) >= MAX_WAITING:
+                    metrics.increment("alert_turns_dropped", chassis=chassis_id)
+                else:
+                    self._transitions.append((chassis_id, change))
+            self._wake.notify_all()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait at most `seconds` until all transitions are stored; returns whether they are."""
+        with self._wake:
+            return self._wake.wait_for(lambda: not self._transitions and not self._writing, seconds)
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._transitions or self._to_plan or not self._watches, LOOK_SECONDS)
+                if not self._watches and not self._transitions:
+                    self._thread = None
+                    return
+            if self._transitions:
+                time.sleep(GATHER_SECONDS)
+            close_old_connections()
+            try:
+                self._write()
+                self._refresh_rules()
+                self._plan_all()
+            except DatabaseError as error:
+                if failures == 0:
+                    logger.warning("alerts wait for the database: %s", error)
+                time.sleep(RETRY_DELAYS[min(failures, len(RETRY_DELAYS) - 1)])
+                failures += 1
+            except Exception:
+                logger.exception("alerts")
+                time.sleep(RETRY_DELAYS[min(failures, len(RETRY_DELAYS) - 1)])
+                failures += 1
+            else:
+                if failures:
+                    logger.info("alerts are stored again")
+                failures = 0
+            finally:
+                close_old_connections()
+
+    def _write(self) -> None:
+        """Store the queued transitions by chassis, each in order; those that cannot be stored stay in the queue."""
+        while True:
+            with self._wake:
+                batch = [self._transitions.popleft() for _ in range(min(MAX_BATCH, len(self._transitions)))]
+                self._writing = len(batch)
+                if not batch:
+                    self._wake.notify_all()
+                    return
+            try:
+                while batch:
+                    chassis = batch[0][0]
+                    self._record(chassis, [change for of, change in batch if of == chassis])
+                    batch = [one for one in batch if one[0] != chassis]
+            finally:
+                with self._wake:
+                    self._transitions.extendleft(reversed(batch))
+                    self._writing = 0
+                    self._wake.notify_all()
+
+    @staticmethod
+    def _record(chassis: int, changes: list[CheckTransition]) -> None:
+        try:
+            transitions_record(chassis_id=chassis, changes=changes)
+        except DatabaseError:
+            raise
+        except Exception:
+            # An error of one chassis must not block all others.
+            logger.exception("%s transitions of chassis %s are not stored", len(changes), chassis)
+            metrics.increment("alert_turns_dropped", len(changes), chassis=chassis)
+
+    def _refresh_rules(self) -> None:
+        """Read the rules, and end the alerts of series that have been missing for GONE_SECONDS."""
+        now = time.monotonic()
+        if self._rules is not None and now - self._rules_read_at < LOOK_SECONDS:
+            return
+        rules = active_rules()
+        changed = rules != self._rules
+        self._rules, self._rules_read_at = rules, now
+        with self._wake:
+            for watch in self._watches:
+                moved = rules.moves and now - self._planned_at.get(watch, now) > REPLAN_SECONDS
+                if changed or moved:
+                    self._to_plan[watch] = None
+        gone = [place for place, since in self._missing_since.items() if now - since > GONE_SECONDS]
+        for chassis, identity in gone:
+            alerts_end(chassis_id=chassis, identities={identity}, because=NOT_MEASURED)
+            self._missing_since.pop((chassis, identity), None)
+
+    def _plan_all(self) -> None:
+        while True:
+            with self._wake:
+                # Queued transitions are stored first: a plan starts from the states of the rows.
+                if self._transitions or not self._to_plan:
+                    return
+                watch = next(iter(self._to_plan))
+                del self._to_plan[watch]
+                kept = watch.steps
+            try:
+                self._plan(watch, kept)
+            except DatabaseError:
+                with self._wake:
+                    if watch in self._watches:
+                        self._to_plan[watch] = None
+                raise
+            except Chassis.DoesNotExist:
+                pass  # removed a moment ago
+            except Exception:
+                logger.exception("the rules of chassis %s", watch.chassis_id)
+
+    def _plan(self, watch: AlertWatch, kept: int) -> None:
+        rules, context = self._rules or RuleSet(), watch.context
+        facts = chassis_facts(watch.chassis_id)
+        plan = None
+        if context is not None:
+            plan = plan_checks(
+                book=rules,
+                facts=facts,
+                entries=context.catalogue.entries,
+                series=context.catalogue.series,
+                sensors=context.inventory.sensors,
+                fans=context.inventory.fans,
+                owners=context.owners,
+            )
+        silent = AlertEngine([unreachable_check(facts)], [0]) if NOT_ANSWERING in rules.built_ins else None
+        states = open_alert_states(watch.chassis_id)
+        watch.order(CheckPlan(context=context, plan=plan, silent=silent, states=states, kept=kept))
+        self._planned_at[watch] = time.monotonic()
+        if plan is not None and context is not None:
+            known = {check.identity for check in plan.checks}
+            measured = {entry["key"] for entry in context.catalogue.entries}
+            self._end_unchecked(facts, rules, measured, set(states) - known)
+
+    def _end_unchecked(
+        self, facts: ChassisFacts, rules: RuleSet, measured: set[str], left: set[tuple[str, str]]
+    ) -> None:
+        """End open alerts without a check, each with its reason; those of missing series only after GONE_SECONDS."""
+        left = {one for one in left if one[0] != NOT_ANSWERING}
+        ends = {one: because for one in left if (because := _end_reason(one, rules, measured, facts))}
+        for because in sorted(set(ends.values())):
+            identities = {one for one, reason in ends.items() if reason == because}
+            alerts_end(chassis_id=facts.chassis, identities=identities, because=because)
+        self._track_missing(facts.chassis, left - set(ends))
+
+    def _track_missing(self, chassis: int, left: set[tuple[str, str]]) -> None:
+        """Track the open alerts of missing series, to end them once GONE_SECONDS have passed."""
+        places = {(chassis, one) for one in left}
+        for place in [one for one in self._missing_since if one[0] == chassis and one not in places]:
+            del self._missing_since[place]
+        for place in places:
+            self._missing_since.setdefault(place, time.monotonic())
+
+
+def _end_reason(identity: tuple[str, str], rules: RuleSet, measured: set[str], facts: ChassisFacts) -> str:
+    """Return why an alert without a check ends, '' where it may be checked again.
+
+    That is possible where its series is missing for now, or where a walk did not report a link's number of lanes.
+    """
+    cause, key = identity
+    if not rules.holds(cause):
+        return RULE_ENDED
+    if key.removesuffix(RATE) not in measured:
+        return ""
+    if cause in LINK_RULES:
+        return "" if int(key.split("/")[1]) in facts.links else NOT_ATTACHED
+    return NOT_ABOUT_IT if cause.startswith("rule-") else ""
+
+
+_lock = threading.Lock()
+_writers: list[AlertWriter] = []
+
+
+def alert_writer() -> AlertWriter:
+    """Return this process' alert writer."""
+    with _lock:
+        if not _writers:
+            _writers.append(AlertWriter())
+        return _writers[0]

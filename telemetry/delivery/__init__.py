@@ -1,1 +1,1 @@
-"""How something leaves the site: over HTTP and syslog, and the text forms in which it does."""
+"""Delivery to other systems: over HTTP and syslog, and the text formats of both."""

@@ -1,7 +1,7 @@
-"""What sends: a webhook (HTTP POST, signed), and syslog over UDP, TCP and TLS. Blocking; each call has one time limit.
+"""Senders of webhooks (HTTP POST, signed) and of syslog over UDP, TCP and TLS. Blocking; each call has one time limit.
 
-A call returns when the receiver has what was sent, as far as its protocol tells, and raises DeliveryFailed otherwise.
-Nothing is retried here, and neither proxies nor redirects are followed.
+A call returns when the receiver has confirmed the data, as far as its protocol does, and raises DeliveryFailed
+otherwise. Nothing is retried here, no proxies are used, and no redirects are followed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,23 @@ from fcntl import ioctl
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 
-from falconweb.errors import Invalid
-from telemetry.delivery.targets import (
+from core.errors import Invalid
+from telemetry.delivery.endpoints import (
+    DeliveryEndpoint,
     DeliveryFailed,
-    Endpoint,
-    peers_of,
-    seconds_asked,
+    resolve_peers,
+    retry_after_seconds,
     syslog_endpoint,
     webhook_endpoint,
 )
 
-__all__ = ["DeliveryFailed", "send_syslog", "send_webhook", "signature_of", "trust_of"]
-
-SECONDS = 15.0
-MOST_ANSWER = 64 * 1024  # bytes; more is not read
-LONGEST_DATAGRAM = 65_507  # bytes (RFC 5426)
-# HTTP answers of 4xx after which the same request may do: asked too slowly, too early, too often.
-TEMPORARY = frozenset({408, 425, 429})
-SIOCOUTQ = 0x5411  # Linux: bytes that the peer's kernel has not confirmed yet
-AGENT = "FalconWeb"
+TIMEOUT_SECONDS = 15.0
+MAX_RESPONSE_BYTES = 64 * 1024  # bytes; more is not read
+MAX_DATAGRAM_BYTES = 65_507  # bytes (RFC 5426)
+# HTTP statuses of 4xx after which the same request may succeed: too slow, too early, too often.
+RETRYABLE_STATUSES = frozenset({408, 425, 429})
+SIOCOUTQ = 0x5411  # Linux: bytes that the peer's kernel has not acknowledged yet
+USER_AGENT = "FalconWeb"
 
 
 def send_webhook(
@@ -52,20 +50,20 @@ def send_webhook(
     message_id: str = "",
     ca: str = "",
     encoding: str = "",
-    timeout: float = SECONDS,
+    timeout: float = TIMEOUT_SECONDS,
 ) -> None:
-    """POST `body` to a URL; returns when it was answered with 2xx within `timeout` s.
+    """POST `body` to a URL; returns after a 2xx response within `timeout` s.
 
-    `message_id` tells a repeat from something new (one is made where none is given); with `secret` the request is
-    signed as Standard Webhooks 1.0 has it (see `signature_of`). `ca` (PEM) replaces the system's trust. `encoding` is
-    the Content-Encoding of `body`. Raises Invalid for a wrong URL or CA, DeliveryFailed for everything else: permanent
-    for 3xx and for 4xx but 408, 425 and 429.
+    `message_id` distinguishes a repeat from a new message (generated where missing); with `secret` the request is
+    signed according to Standard Webhooks 1.0 (see `webhook_signature`). `ca` (PEM) replaces the system's trust.
+    `encoding` is the Content-Encoding of `body`. Raises Invalid for a wrong URL or CA, DeliveryFailed for everything
+    else: permanent for 3xx and for 4xx except 408, 425 and 429.
     """
     endpoint = webhook_endpoint(url)
     identity = message_id or f"msg_{uuid.uuid4().hex}"
     headers = {
         "Host": endpoint.authority,
-        "User-Agent": AGENT,
+        "User-Agent": USER_AGENT,
         "Content-Type": content_type,
         "Content-Length": str(len(body)),
         "Connection": "close",
@@ -76,30 +74,30 @@ def send_webhook(
     stamp = int(time.time())
     headers["webhook-timestamp"] = str(stamp)
     if secret:
-        headers["webhook-signature"] = signature_of(secret, message_id=identity, timestamp=stamp, body=body)
-    head = "".join(f"{name}: {_plain(value)}\r\n" for name, value in headers.items())
+        headers["webhook-signature"] = webhook_signature(secret, message_id=identity, timestamp=stamp, body=body)
+    head = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in headers.items())
     request = f"POST {endpoint.path} HTTP/1.1\r\n{head}\r\n".encode("ascii") + body
     deadline = time.monotonic() + timeout
     with _connection(endpoint, deadline, ca, tls=endpoint.scheme == "https") as connection:
         try:
-            connection.settimeout(_left(deadline))
+            connection.settimeout(_seconds_left(deadline))
             connection.sendall(request)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # who refuses a large body answers before it has all of it
-        status, reason, asked = _answer(connection, deadline)
+            pass  # a receiver that refuses a large body responds before it has read all of it
+        status, reason, retry_after = _read_response(connection, deadline)
     if 200 <= status < 300:
         return
     words = f"{endpoint.name} answered {status}{f' {reason}' if reason else ''}."
     if 300 <= status < 400:
-        raise DeliveryFailed(f"{words} It sends on to another address: give that one.", permanent=True)
-    permanent = 400 <= status < 500 and status not in TEMPORARY
-    raise DeliveryFailed(words, permanent=permanent, retry_after=None if permanent else asked)
+        raise DeliveryFailed(f"{words} It redirects to another address: enter that one.", permanent=True)
+    permanent = 400 <= status < 500 and status not in RETRYABLE_STATUSES
+    raise DeliveryFailed(words, permanent=permanent, retry_after=None if permanent else retry_after)
 
 
-def signature_of(secret: str, *, message_id: str, timestamp: int, body: bytes) -> str:
+def webhook_signature(secret: str, *, message_id: str, timestamp: int, body: bytes) -> str:
     """Return 'v1,' and the base64 HMAC-SHA256 of 'id.timestamp.body'; the key is the secret's text.
 
-    Of a secret such as 'whsec_MfKQ...' the key is what follows, base64 decoded: so Standard Webhooks 1.0 has it.
+    For a secret such as 'whsec_MfKQ...' the key is the base64-decoded rest, according to Standard Webhooks 1.0.
     """
     key = secret.encode()
     if secret.startswith("whsec_"):
@@ -109,12 +107,12 @@ def signature_of(secret: str, *, message_id: str, timestamp: int, body: bytes) -
     return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
 
 
-def send_syslog(*, address: str, messages: Sequence[bytes], ca: str = "", timeout: float = SECONDS) -> None:
+def send_syslog(*, address: str, messages: Sequence[bytes], ca: str = "", timeout: float = TIMEOUT_SECONDS) -> None:
     """Send messages of RFC 5424, in order; `address` is udp://, tcp:// or tls:// with host and port.
 
     Streams are framed by octet counting (RFC 6587, RFC 5425); TLS trusts `ca` (PEM) or the system. On streams it
-    returns when the receiver has closed after them, or its kernel has confirmed every byte. A datagram is confirmed by
-    nobody: only a port that is closed is told, and only by hosts that do. Raises Invalid and DeliveryFailed.
+    returns when the receiver has closed the connection, or its kernel has acknowledged every byte. Datagrams are not
+    confirmed: only a closed port is detected, if its host reports it. Raises Invalid and DeliveryFailed.
     """
     endpoint = syslog_endpoint(address)
     deadline = time.monotonic() + timeout
@@ -123,70 +121,70 @@ def send_syslog(*, address: str, messages: Sequence[bytes], ca: str = "", timeou
         return
     framed = b"".join(b"%d %s" % (len(one), one) for one in messages)
     with _connection(endpoint, deadline, ca, tls=endpoint.scheme == "tls") as connection:
-        connection.settimeout(_left(deadline))
+        connection.settimeout(_seconds_left(deadline))
         connection.sendall(framed)
-        _finish(endpoint, connection, deadline)
+        _finish_stream(endpoint, connection, deadline)
 
 
-def _send_datagrams(endpoint: Endpoint, messages: Sequence[bytes], deadline: float) -> None:
-    peer = peers_of(endpoint)[0]
-    with _sentences(endpoint), socket.socket(peer.family, socket.SOCK_DGRAM) as connection:
-        connection.settimeout(_left(deadline))
+def _send_datagrams(endpoint: DeliveryEndpoint, messages: Sequence[bytes], deadline: float) -> None:
+    peer = resolve_peers(endpoint)[0]
+    with _delivery_errors(endpoint), socket.socket(peer.family, socket.SOCK_DGRAM) as connection:
+        connection.settimeout(_seconds_left(deadline))
         connection.connect(peer.address)
         for one in messages:
-            connection.send(one[:LONGEST_DATAGRAM])
-        # A closed port is told of the next time that something is asked of the socket.
+            connection.send(one[:MAX_DATAGRAM_BYTES])
+        # A closed port is reported at the next call on the socket.
         connection.settimeout(0.02)
         with contextlib.suppress(TimeoutError):
             connection.recv(1)
 
 
-def _finish(endpoint: Endpoint, connection: socket.socket, deadline: float) -> None:
-    """Say that nothing more comes, and see that everything was taken."""
+def _finish_stream(endpoint: DeliveryEndpoint, connection: socket.socket, deadline: float) -> None:
+    """Close the sending side, and wait until everything is acknowledged."""
     if isinstance(connection, ssl.SSLSocket):
-        # The receiver answers the end with its own (RFC 5425, 4.4), after all that came before; some just close.
-        connection.settimeout(_left(deadline))
+        # The receiver answers close_notify with its own (RFC 5425, 4.4), after all data; some just close.
+        connection.settimeout(_seconds_left(deadline))
         with contextlib.suppress(ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError):
             connection.unwrap()
         return
     connection.shutdown(socket.SHUT_WR)
-    # Most close when they have read everything; who goes on holding the connection has it in its kernel at least.
-    connection.settimeout(min(2.0, _left(deadline)))
+    # Most receivers close after reading everything; for others, the kernel has acknowledged the data at least.
+    connection.settimeout(min(2.0, _seconds_left(deadline)))
     with contextlib.suppress(TimeoutError):
         while connection.recv(4096):
             pass
         return
-    while _unconfirmed(connection):
+    while _unacknowledged_bytes(connection):
         if time.monotonic() > deadline:
-            raise DeliveryFailed(f"{endpoint.name} did not take everything in time.")
+            raise DeliveryFailed(f"{endpoint.name} did not accept everything in time.")
         time.sleep(0.05)
 
 
-def _unconfirmed(connection: socket.socket) -> int:
+def _unacknowledged_bytes(connection: socket.socket) -> int:
     try:
         (size,) = struct.unpack("i", ioctl(connection.fileno(), SIOCOUTQ, b"\0\0\0\0"))
-    except OSError:  # a system that does not tell
+    except OSError:  # not supported by the system
         return 0
     return int(size)
 
 
 @contextlib.contextmanager
-def _connection(endpoint: Endpoint, deadline: float, ca: str, *, tls: bool) -> Iterator[socket.socket]:
-    """Connect to the first of a host's addresses that answers; what fails inside becomes a DeliveryFailed."""
-    context = trust_of(ca) if tls else None
-    peers = peers_of(endpoint)
-    with _sentences(endpoint):
-        connection = _connected([_dialling(peer.family, peer.address) for peer in peers], deadline)
+def _connection(endpoint: DeliveryEndpoint, deadline: float, ca: str, *, tls: bool) -> Iterator[socket.socket]:
+    """Connect to the first of a host's addresses that answers; errors inside become a DeliveryFailed."""
+    context = tls_context(ca) if tls else None
+    peers = resolve_peers(endpoint)
+    with _delivery_errors(endpoint):
+        connection = _connect_first([_dialer(peer.family, peer.address) for peer in peers], deadline)
         with connection:
             if context is None:
                 yield connection
                 return
-            connection.settimeout(_left(deadline))
+            connection.settimeout(_seconds_left(deadline))
             with context.wrap_socket(connection, server_hostname=endpoint.host) as secured:
                 yield secured
 
 
-def _dialling(family: socket.AddressFamily, address: Any) -> Callable[[float], socket.socket]:
+def _dialer(family: socket.AddressFamily, address: Any) -> Callable[[float], socket.socket]:
     def dial(seconds: float) -> socket.socket:
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -200,37 +198,37 @@ def _dialling(family: socket.AddressFamily, address: Any) -> Callable[[float], s
     return dial
 
 
-def _connected(dials: Sequence[Callable[[float], socket.socket]], deadline: float) -> socket.socket:
+def _connect_first(dials: Sequence[Callable[[float], socket.socket]], deadline: float) -> socket.socket:
     for number, dial in enumerate(dials):
         try:
-            # Each has its share of the time, so that the first that is silent does not take all of it.
-            return dial(_left(deadline) / (len(dials) - number))
+            # Each address has its share of the time, so that a silent one does not use all of it.
+            return dial(_seconds_left(deadline) / (len(dials) - number))
         except OSError:
             if number == len(dials) - 1:
                 raise
     raise ConnectionError
 
 
-def trust_of(ca: str) -> ssl.SSLContext:
-    """Return what a server's certificate is checked against: `ca` (PEM), '' the system's; raises Invalid."""
+def tls_context(ca: str) -> ssl.SSLContext:
+    """Return a TLS context that trusts `ca` (PEM), for '' the system's CAs; raises Invalid."""
     try:
         context = ssl.create_default_context(cadata=ca or None)
     except (ssl.SSLError, ValueError) as error:
-        sentence = "The CA holds no certificate in PEM form."
+        sentence = "The CA has no certificate in PEM form."
         raise Invalid(sentence, errors={"ca": sentence}) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
 @contextlib.contextmanager
-def _sentences(endpoint: Endpoint) -> Iterator[None]:
-    """Turn what goes wrong on the way into a DeliveryFailed whose sentence tells it."""
+def _delivery_errors(endpoint: DeliveryEndpoint) -> Iterator[None]:
+    """Convert errors of the connection into a DeliveryFailed with a sentence."""
     try:
         yield
     except TimeoutError as error:
         raise DeliveryFailed(f"{endpoint.name} did not answer in time.") from error
     except ssl.SSLCertVerificationError as error:
-        # It may be renewed any time: to try again is right.
+        # The certificate may be renewed any time: not permanent.
         raise DeliveryFailed(
             f"The certificate of {endpoint.name} is not trusted: {error.verify_message}. Give the CA that signed it."
         ) from error
@@ -243,57 +241,57 @@ def _sentences(endpoint: Endpoint) -> Iterator[None]:
         raise DeliveryFailed(f"{endpoint.name} cannot be reached, or broke off: {why}.") from error
 
 
-class _Until(io.RawIOBase):
-    """What comes over a connection until one moment, however slowly it drips, and up to a size."""
+class _DeadlineReader(io.RawIOBase):
+    """Reads from a connection until a deadline, however slowly the data arrives, and up to MAX_RESPONSE_BYTES."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection, self._deadline, self._room = connection, deadline, MOST_ANSWER
+        self._connection, self._deadline, self._room = connection, deadline, MAX_RESPONSE_BYTES
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return this as a file, as an HTTPResponse asks of a socket."""
+        """Return this as a file, as HTTPResponse requires of a socket."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
         return True
 
-    def hurry(self, seconds: float) -> None:
-        """Wait no longer than that from now on."""
+    def shorten_deadline(self, seconds: float) -> None:
+        """Limit the remaining time to `seconds`."""
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def readinto(self, buffer: Any) -> int:
         if self._room <= 0:
             return 0
-        self._connection.settimeout(_left(self._deadline))
+        self._connection.settimeout(_seconds_left(self._deadline))
         size = self._connection.recv_into(buffer)
         self._room -= size
         return size
 
 
-def _answer(connection: socket.socket, deadline: float) -> tuple[int, str, float | None]:
-    """Return status, reason and the seconds of Retry-After; what the answer says besides is read and forgotten."""
-    coming = _Until(connection, deadline)
-    answer = HTTPResponse(coming, method="POST")  # type: ignore[arg-type]  # needs `makefile` alone
+def _read_response(connection: socket.socket, deadline: float) -> tuple[int, str, float | None]:
+    """Return status, reason and the seconds of Retry-After; the rest of the response is read and discarded."""
+    reader = _DeadlineReader(connection, deadline)
+    response = HTTPResponse(reader, method="POST")  # type: ignore[arg-type]  # needs `makefile` alone
     try:
-        answer.begin()
-        reason = "".join(letter for letter in answer.reason[:60] if letter.isprintable())
-        # To close on what is still coming would look like an error to the receiver.
-        coming.hurry(1.0)
+        response.begin()
+        reason = "".join(letter for letter in response.reason[:60] if letter.isprintable())
+        # Closing before the end of the response would look like an error to the receiver.
+        reader.shorten_deadline(1.0)
         with contextlib.suppress(OSError, HTTPException):
-            answer.read()
-        return answer.status, reason, seconds_asked(answer.getheader("Retry-After"), time.time())
+            response.read()
+        return response.status, reason, retry_after_seconds(response.getheader("Retry-After"), time.time())
     finally:
-        answer.close()
+        response.close()
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
     return left
 
 
-def _plain(value: str) -> str:
-    """Return a header's value; raises Invalid where it would be more than one."""
+def _header_value(value: str) -> str:
+    """Return a header's value; raises Invalid for characters that could inject another header."""
     if not value.isascii() or not value.isprintable():
-        raise Invalid("A header of the request has characters that none may have.")
+        raise Invalid("A header of the request has invalid characters.")
     return value

@@ -1,1 +1,1 @@
-"""What happened: one log of BMCs, operations, alerts and sign-ins."""
+"""The event log: events of BMCs, operations, alerts and sign-ins."""

@@ -1,14 +1,14 @@
-"""The room's Django application."""
+"""The Django application of events."""
 
 from django.apps import AppConfig
 
 
 class EventsConfig(AppConfig):
-    """What happened: one log of BMCs, operations, alerts and sign-ins."""
+    """The event log: events of BMCs, operations, alerts and sign-ins."""
 
     name = "telemetry.events"
     label = "events"
 
     def ready(self) -> None:
-        """Listen to the rooms below."""
-        import telemetry.events.sources  # noqa: F401 - imported for its receivers
+        """Connect the signal receivers."""
+        import telemetry.events.receivers  # noqa: F401 - imported for its receivers

@@ -1,9 +1,9 @@
-"""Which events somebody wants: one filter, read from the parameters of an address, for page, API and exports."""
+"""Filters of events and of the message catalogue, read from query parameters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, Final
@@ -13,25 +13,25 @@ from django.http import QueryDict
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from falconweb.errors import Invalid
-from telemetry.events.messages import message_of
-from telemetry.events.models import EventQuerySet, Severity, Source
+from core.errors import Invalid
+from telemetry.events.models import EventQuerySet, EventSeverity, EventSource
+from telemetry.events.rules import MESSAGE_CATALOGUE, EventMessage, message_name
 
 IDS: Final = ("chassis", "drawer", "device", "port", "host", "tenant")
 FILTERS: Final = ("q", "since", "until", "last", *IDS, "source", "severity", "message", "person")
-MOST_WORDS = 20
-MOST_VALUES = 50
-LONGEST = 200
-LARGEST_ID = 2**63 - 1
+MAX_WORDS = 20
+MAX_VALUES = 50
+MAX_VALUE_LENGTH = 200
+MAX_ID = 2**63 - 1
 SEARCHED = ("text", "subject_name", "chassis_name", "message_id", "person_name")
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True)
-class Filter:
-    """What to keep: every member that is given has to fit, and of several values of one member any of them.
+class EventFilter:
+    """Selection of events: all given members have to match, each by any of its values.
 
-    `last` (such as '24h') counts from the moment at which the filter is applied, so that a saved one stays fresh.
+    `last` (such as '24h') counts back from the time at which the filter is applied, so that a saved filter stays fresh.
     """
 
     words: tuple[str, ...] = ()
@@ -50,34 +50,33 @@ class Filter:
     person: str = ""
 
     def __bool__(self) -> bool:
-        """Tell whether anything is asked for."""
+        """Return whether any member is given."""
         return any(getattr(self, field.name) for field in fields(self))
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | QueryDict, *, is_kept: bool = False) -> Filter:
-        """Read a filter from parameters: a QueryDict, or a mapping of names to a text or a list of them.
+    def of(cls, given: Mapping[str, Any] | QueryDict, *, is_kept: bool = False) -> EventFilter:
+        """Parse a filter from parameters: a QueryDict, or a mapping of names to a text or a list of texts.
 
-        Several values stand in several parameters of one name, or apart by commas. Raises Invalid with the parameters
-        that are wrong. One that `is_kept` was asked for before: where its end is not later than its begin, it finds
-        nothing.
+        Several values are repeated parameters, or separated by commas. Raises Invalid with the parameters that are
+        wrong. A filter that `is_kept` was stored before: it may have an end before its start, and then matches nothing.
         """
         errors: dict[str, str] = {}
         texts = {name: _values(given, name) for name in FILTERS}
         for name, values in texts.items():
-            if len(values) > MOST_VALUES or any(len(value) > LONGEST for value in values):
+            if len(values) > MAX_VALUES or any(len(value) > MAX_VALUE_LENGTH for value in values):
                 errors[name] = "Give less."
         since, until = (_instant(_first(texts[name]), name, errors) for name in ("since", "until"))
         if since is not None and until is not None and until <= since and not is_kept:
             errors["until"] = "Give an end that is later than the begin: between these two nothing can be."
         ids = {name: _numbers(texts[name], name, errors) for name in IDS}
         found = cls(
-            words=tuple(" ".join(texts["q"]).split()[:MOST_WORDS]),
+            words=tuple(" ".join(texts["q"]).split()[:MAX_WORDS]),
             since=since,
             until=until,
             last=_duration(_first(texts["last"]), errors),
-            source=_choices(texts["source"], "source", Source.values, errors),
-            severity=_choices(texts["severity"], "severity", Severity.values, errors),
-            message=tuple(message_of(value) for value in texts["message"]),
+            source=_choices(texts["source"], "source", EventSource.values, errors),
+            severity=_choices(texts["severity"], "severity", EventSeverity.values, errors),
+            message=tuple(message_name(value) for value in texts["message"]),
             person=_first(texts["person"]),
             **ids,
         )
@@ -86,7 +85,7 @@ class Filter:
         return found
 
     def apply(self, rows: EventQuerySet, *, now: datetime | None = None) -> EventQuerySet:
-        """Return the events of a queryset that fit; its order stays."""
+        """Return the matching events of a queryset, in its order."""
         for word in self.words:
             found = Q()
             for name in SEARCHED:
@@ -99,27 +98,27 @@ class Filter:
             rows = rows.filter(at__lt=self.until)
         for name in IDS:
             if values := getattr(self, name):
-                rows = rows.filter(**_one_of(f"{name}_id", values))
+                rows = rows.filter(**_lookup(f"{name}_id", values))
         for name in ("source", "severity", "message"):
             if values := getattr(self, name):
-                rows = rows.filter(**_one_of(name, values))
+                rows = rows.filter(**_lookup(name, values))
         if self.person:
             rows = rows.filter(person_name__iexact=self.person)
         return rows
 
     def begin(self, now: datetime) -> datetime | None:
-        """Return from when on events are wanted; None for all."""
+        """Return the start of the range, None for an open one."""
         begins = [one for one in (self.since, now - self.last if self.last else None) if one is not None]
         return max(begins) if begins else None
 
     def parameters(self) -> list[tuple[str, str]]:
-        """Return the filter as parameters of an address, in a fixed order: `Filter.of` reads the same filter."""
+        """Return the filter as query parameters in a fixed order; `EventFilter.of` restores it."""
         found: list[tuple[str, str]] = []
         if self.words:
             found.append(("q", " ".join(self.words)))
         found += [(name, at.isoformat()) for name in ("since", "until") if (at := getattr(self, name))]
         if self.last:
-            found.append(("last", _told(self.last)))
+            found.append(("last", _duration_label(self.last)))
         for name in (*IDS, "source", "severity", "message"):
             found += [(name, str(value)) for value in getattr(self, name)]
         if self.person:
@@ -127,8 +126,8 @@ class Filter:
         return found
 
 
-def _one_of(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    # One value as such: an index that ends in the time then gives the order, too.
+def _lookup(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    # '=' for one value, so that an index that ends in the time also provides the order.
     return {name: values[0]} if len(values) == 1 else {f"{name}__in": values}
 
 
@@ -145,9 +144,7 @@ def _first(values: Sequence[str]) -> str:
 
 
 def _numbers(values: Sequence[str], name: str, errors: dict[str, str]) -> tuple[int, ...]:
-    if not all(
-        value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= LARGEST_ID for value in values
-    ):
+    if not all(value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= MAX_ID for value in values):
         errors[name] = "Give the number of one, as its address has it."
         return ()
     return tuple(int(value) for value in values)
@@ -161,7 +158,7 @@ def _choices(values: Sequence[str], name: str, known: Sequence[str], errors: dic
 
 
 def _duration(text: str, errors: dict[str, str]) -> timedelta | None:
-    """Return '90m', '24h' or '7d' as a time."""
+    """Return '90m', '24h' or '7d' as a timedelta."""
     if not text:
         return None
     found = re.fullmatch(r"([1-9][0-9]{0,3})([mhd])", text)
@@ -171,9 +168,9 @@ def _duration(text: str, errors: dict[str, str]) -> timedelta | None:
     return timedelta(**{UNITS[found[2]]: int(found[1])})
 
 
-def _told(span: timedelta) -> str:
+def _duration_label(span: timedelta) -> str:
     minutes = int(span.total_seconds() // 60)
-    # A day is 24h: so the page calls it.
+    # A day is '24h', as on the page.
     for unit, size, least in (("d", 1440, 2), ("h", 60, 1)):
         if minutes % size == 0 and minutes // size >= least:
             return f"{minutes // size}{unit}"
@@ -181,7 +178,7 @@ def _told(span: timedelta) -> str:
 
 
 def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
-    """Return an instant that was typed as a day, a day and a time, or seconds since 1970; UTC unless told."""
+    """Return the time of a day, a day and a time, or seconds since 1970; UTC unless given."""
     if not text:
         return None
     found = None
@@ -199,3 +196,64 @@ def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
     if found is None:
         errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
     return found
+
+
+REGISTRY_NAMES: Final = tuple(dict.fromkeys(one.registry for one in MESSAGE_CATALOGUE.values()))
+SEVERITY_RANKS: Final = {severity: place for place, severity in enumerate(EventSeverity.values)}
+# By query parameter; the first is the order of the catalogue: FalconWeb's own, then the registries of links first.
+MESSAGE_SORTS: Final[dict[str, tuple[str, Callable[[EventMessage], Any] | None]]] = {
+    "registry": ("By registry", None),
+    "worst": ("Worst first", lambda one: (-SEVERITY_RANKS[one.severity], one.name.casefold())),
+    "name": ("Name", lambda one: one.name.casefold()),
+}
+MESSAGE_COLUMNS: Final = ("message", "registry", "severity", "what_it_means", "what_to_do")
+
+
+@dataclass(frozen=True)
+class MessageFilter:
+    """Selection of messages: those with every word, of this registry and severity ('': any)."""
+
+    words: tuple[str, ...] = ()
+    registry: str = ""
+    severity: str = ""
+    sort: str = "registry"
+
+    def __bool__(self) -> bool:
+        """Return whether any member is given."""
+        return bool(self.words or self.registry or self.severity)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, search: str = "q") -> MessageFilter:
+        """Parse query parameters; raises Invalid with those that are wrong."""
+        errors: dict[str, str] = {}
+        text = given.get(search, "").replace("\0", " ")
+        if len(text) > MAX_VALUE_LENGTH:
+            errors[search] = f"Give at most {MAX_VALUE_LENGTH} characters."
+        choices: list[tuple[str, Sequence[str]]] = [
+            ("registry", REGISTRY_NAMES), ("severity", EventSeverity.values), ("sort", list(MESSAGE_SORTS)),
+        ]  # fmt: skip
+        chosen = {name: given.get(name, "") for name, _ in choices}
+        for name, known in choices:
+            if chosen[name] and chosen[name] not in known:
+                errors[name] = f"One of {', '.join(known)}."
+        if errors:
+            raise Invalid("The messages cannot be looked up.", errors=errors)
+        sort = chosen.pop("sort") or "registry"
+        return cls(words=tuple(text.casefold().split()), sort=sort, **chosen)
+
+    def found(self) -> list[EventMessage]:
+        """Return the matching messages, sorted."""
+        kept = [one for one in MESSAGE_CATALOGUE.values() if self._matches(one)]
+        order = MESSAGE_SORTS[self.sort][1]
+        return sorted(kept, key=order) if order is not None else kept
+
+    def _matches(self, one: EventMessage) -> bool:
+        text = f"{one.name} {one.explanation} {one.advice}".casefold()
+        fits = self.registry in {"", one.registry} and self.severity in {"", one.severity}
+        return fits and all(word in text for word in self.words)
+
+
+def message_rows(found: Sequence[EventMessage]) -> Iterator[tuple[str, ...]]:
+    """Yield a row of a table for each message; its columns are MESSAGE_COLUMNS."""
+    for one in found:
+        yield one.name, one.registry, one.severity, one.explanation, one.advice

@@ -1,7 +1,6 @@
-"""What happened: one row an event, and the searches that people keep.
+"""Events, one row each, and saved searches.
 
-Events have no foreign keys. What is said of a thing stays when the thing goes, and removing a chassis does not have to
-touch a million rows.
+Events have no foreign keys: they outlive their subjects, and removing a chassis does not update a million rows.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from django.utils import timezone
 from accounts.models import User
 
 
-class Source(models.TextChoices):
-    """Where an event comes from."""
+class EventSource(models.TextChoices):
+    """Source of an event."""
 
     BMC = "bmc", "BMC"
     OPERATION = "operation", "Operation"
@@ -25,8 +24,8 @@ class Source(models.TextChoices):
     SITE = "site", "Site"
 
 
-class Severity(models.TextChoices):
-    """How much it matters, in Redfish's words, the least first."""
+class EventSeverity(models.TextChoices):
+    """Severity in Redfish's terms, the least first."""
 
     OK = "OK", "OK"
     WARNING = "Warning", "Warning"
@@ -34,45 +33,45 @@ class Severity(models.TextChoices):
 
 
 class EventQuerySet(models.QuerySet["Event"]):
-    """Events to read."""
+    """Queries of events."""
 
     def visible_to(self, person: User) -> Self:
-        """Return what a person may see: all for administrators, else what was the tenant's then, and own sign-ins."""
+        """Return a person's events: all for administrators, else those of their tenant's parts, and own sign-ins."""
         if not person.is_active:
             return self.none()
         if person.is_administrator:
             return self.all()
-        own = Q(source=Source.SIGN_IN, person_id=person.pk)
+        own = Q(source=EventSource.SIGN_IN, person_id=person.pk)
         if person.tenant_id is None:
             return self.filter(own)
         return self.filter(own | Q(tenant_id=person.tenant_id))
 
 
-def key_of(source: str, chassis_id: int | None, key: str) -> str | None:
-    """Return what makes an event known when it is told again, None for one that is told once anyway."""
+def event_key(source: str, chassis_id: int | None, key: str) -> str | None:
+    """Return the unique key of an event, by which a repeated report is detected; None for events without `key`."""
     return f"{source}/{chassis_id or 0}/{key}"[:300] if key else None
 
 
 class Event(models.Model):
-    """Something that happened, told once.
+    """An event, stored once.
 
-    `id` grows in the order in which events came to be known, `at` says when they happened: what is read from a BMC's
-    log after an outage comes late. `key` is what makes a second telling of the same thing be known as that.
+    `id` increases in the order in which events are received, `at` is when they happened: events that are read from a
+    BMC's log after an outage are late. A repeated report is detected by `key`.
     """
 
     at = models.DateTimeField()  # by our clock
-    told_at = models.DateTimeField(null=True)  # as the BMC's clock had it
+    told_at = models.DateTimeField(null=True)  # by the BMC's clock
     received_at = models.DateTimeField(default=timezone.now)
-    source = models.CharField(max_length=10, choices=Source)
-    severity = models.CharField(max_length=10, choices=Severity)
-    message_id = models.CharField(max_length=200)  # as it was told: 'ResourceEvent.1.3.ResourceChanged'
-    message = models.CharField(max_length=200)  # without its version, by which events are found
+    source = models.CharField(max_length=10, choices=EventSource)
+    severity = models.CharField(max_length=10, choices=EventSeverity)
+    message_id = models.CharField(max_length=200)  # as received: 'ResourceEvent.1.3.ResourceChanged'
+    message = models.CharField(max_length=200)  # without its version, for filters
     text = models.TextField()
     arguments = models.JSONField(default=list)
     chassis_id = models.BigIntegerField(null=True)
     chassis_name = models.CharField(max_length=100, blank=True)
-    key = models.CharField(max_length=300, unique=True, null=True)  # noqa: DJ001 - see `key_of`: those without are many
-    # What it is about, and who held that then.
+    key = models.CharField(max_length=300, unique=True, null=True)  # noqa: DJ001 - unique, and null for the many events without one
+    # The subject, and its tenant at the time.
     device_id = models.BigIntegerField(null=True)
     port_id = models.BigIntegerField(null=True)
     drawer_id = models.BigIntegerField(null=True)
@@ -80,17 +79,17 @@ class Event(models.Model):
     tenant_id = models.BigIntegerField(null=True)
     subject_name = models.CharField(max_length=300, blank=True)
     tenant_name = models.CharField(max_length=100, blank=True)
-    link = models.CharField(max_length=400, blank=True)  # path of the thing's page
+    link = models.CharField(max_length=400, blank=True)  # path of the subject's page
     person_id = models.BigIntegerField(null=True)
     person_name = models.CharField(max_length=150, blank=True)
-    # Of a BMC's event: the resource, its own id, where it was told, the account and address of the request behind it.
+    # Of a BMC's event: resource, its own id, log entry and stream, account and address of the causing request.
     origin_uri = models.CharField(max_length=400, blank=True)
     event_id = models.CharField(max_length=100, blank=True)
-    entry_uri = models.CharField(max_length=400, blank=True)  # '' until it is seen in a log
+    entry_uri = models.CharField(max_length=400, blank=True)  # '' until it is read from a log
     streamed = models.BooleanField(default=False)
     originator = models.CharField(max_length=100, blank=True)
     origin_address = models.CharField(max_length=100, blank=True)
-    # A number made of what an event says of itself: what the stream told and what the log tells have the same one.
+    # Hash of an event's content: the same for its record in the stream and its entry in the log.
     signature = models.BigIntegerField(null=True)
 
     objects = EventQuerySet.as_manager()
@@ -102,7 +101,7 @@ class Event(models.Model):
             models.Index(fields=["source", "at", "id"], name="events_source"),
             models.Index(fields=["severity", "at", "id"], name="events_severity"),
             models.Index(fields=["message", "at", "id"], name="events_message"),
-            # Most events are about few of these: an index of those alone is small.
+            # Most events have few of these ids: partial indexes are small.
             *(
                 models.Index(fields=[name, "at", "id"], condition=Q((f"{name}__isnull", False)), name=f"events_{short}")
                 for name, short in (
@@ -125,11 +124,13 @@ class Event(models.Model):
 
 
 class SavedView(models.Model):
-    """A search that a person keeps under a name; the default one is shown when the page is opened without any."""
+    """A named search of a person; the default one is shown when the page is opened without a search."""
 
     person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="event_views")
     name = models.CharField(max_length=60)
-    query = models.CharField(max_length=2000, blank=True)  # of the page's address, as telemetry.events.filters reads it
+    query = models.CharField(
+        max_length=2000, blank=True
+    )  # query string of the page, parsed by telemetry.events.filters
     is_default = models.BooleanField(default=False)
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -147,14 +148,14 @@ class SavedView(models.Model):
 
 
 class Position(models.Model):
-    """How far a log or stream of a BMC has been read; moves in the transaction that writes what was read."""
+    """The position in a log or stream of a BMC; updated in the transaction that stores the events."""
 
     chassis_id = models.BigIntegerField()
     uri = models.CharField(max_length=400)  # of the log's entries, or of the stream
-    entry_uri = models.CharField(max_length=400, blank=True)  # of a log: the newest entry that was read,
-    told = models.CharField(max_length=60, blank=True)  # the time it gives, as it was told,
-    count = models.PositiveIntegerField(default=0)  # and how many entries there were
-    last_id = models.CharField(max_length=100, blank=True)  # of a stream: what to ask for events after
+    entry_uri = models.CharField(max_length=400, blank=True)  # of a log: the newest entry that was read
+    told = models.CharField(max_length=60, blank=True)  # its timestamp, as received
+    count = models.PositiveIntegerField(default=0)  # the number of entries
+    last_id = models.CharField(max_length=100, blank=True)  # of a stream: the id after which it is resumed
     moved_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

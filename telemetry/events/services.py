@@ -1,27 +1,34 @@
-"""How events come to be: each once, whoever tells of it and how often."""
+"""Records events once, manages saved views, deletes old events."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
-from datetime import datetime
-from functools import partial
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import urlencode
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.http import QueryDict
 from django.utils import timezone
 
-from accounts.models import Tenant
-from fabric.models import Chassis
-from telemetry.events.cursor import announce
-from telemetry.events.messages import message_of
-from telemetry.events.models import Event, Severity, Source, key_of
-from telemetry.events.past import Holder
-from telemetry.events.signals import events_recorded
-from telemetry.events.subjects import holders_of, subject_of
+from accounts.audit.actions import Action
+from accounts.audit.services import audited, target_of
+from accounts.models import Tenant, User
+from accounts.visibility import row_or_404
+from core.errors import Conflict, Invalid
+from fabric.inventory.models import Chassis
+from telemetry.events.filters import EventFilter
+from telemetry.events.models import Event, EventSeverity, EventSource, SavedView, event_key
+from telemetry.events.rules import message_name
+from telemetry.events.selectors import announce_writer
+from telemetry.events.subjects import TenantRef, subject_at, tenants_at
 
 logger = logging.getLogger(__name__)
 
-LONGEST_TEXT = 4000
+MAX_TEXT_LENGTH = 4000
 
 
 def event_record(
@@ -45,28 +52,29 @@ def event_record(
     person_id: int | None = None,
     person_name: str = "",
 ) -> Event | None:
-    """Keep an event and return it; None where one of this chassis, source and `key` (not '') is there already.
+    """Store an event and return it; None where one of this chassis, source and `key` (not '') exists already.
 
-    Part of the caller's transaction, if there is one: undone with it. Tells no secret: everything that is kept is shown
-    to whoever may see the event. What is not said of a device or port (drawer, page, the tenant that held it then) is
-    looked up.
+    Part of the caller's transaction, if there is one. Pass no secrets: all values are shown to everybody who may see
+    the event. Values that are not given for a device or port (drawer, page, tenant at the time) are looked up.
     """
-    whole_key = key_of(source, chassis_id, key)
+    whole_key = event_key(source, chassis_id, key)
     if whole_key and Event.objects.filter(key=whole_key).exists():
         return None
-    about = subject_of(at=at, device_id=device_id, port_id=port_id, drawer_id=drawer_id, host_id=host_id)
-    holder = Holder(tenant_id, _name(Tenant, tenant_id)) if tenant_id is not None else holders_of([(about, at)])[0]
+    about = subject_at(at=at, device_id=device_id, port_id=port_id, drawer_id=drawer_id, host_id=host_id)
+    holder = (
+        TenantRef(tenant_id, _row_name(Tenant, tenant_id)) if tenant_id is not None else tenants_at([(about, at)])[0]
+    )
     event = Event(
         at=at,
         received_at=timezone.now(),
-        source=Source(source),
-        severity=Severity(severity),
+        source=EventSource(source),
+        severity=EventSeverity(severity),
         message_id=message_id[:200],
-        message=message_of(message_id)[:200],
-        text=text.replace("\0", " ")[:LONGEST_TEXT],
+        message=message_name(message_id)[:200],
+        text=text.replace("\0", " ")[:MAX_TEXT_LENGTH],
         arguments=list(arguments),
         chassis_id=chassis_id,
-        chassis_name=chassis_name or _name(Chassis, chassis_id),
+        chassis_name=chassis_name or _row_name(Chassis, chassis_id),
         key=whole_key,
         device_id=about.device_id,
         port_id=about.port_id,
@@ -81,29 +89,123 @@ def event_record(
     )
     try:
         with transaction.atomic():
-            announce()
+            announce_writer()
             event.save(force_insert=True)
     except IntegrityError:
         if event.key is None:
             raise
-        return None  # somebody else told of it in this moment
-    told([event])
+        return None  # recorded concurrently
     return event
 
 
-def told(events: Sequence[Event]) -> None:
-    """Tell whoever listens of new events, once they are committed."""
-    if events:
-        transaction.on_commit(partial(_send, list(events)), robust=True)
-
-
-def _send(events: list[Event]) -> None:
-    for receiver, answer in events_recorded.send_robust(Event, events=events):
-        if isinstance(answer, Exception):
-            logger.error("%r could not take events", receiver, exc_info=answer)
-
-
-def _name(model: type[Chassis | Tenant], pk: int | None) -> str:
+def _row_name(model: type[Chassis | Tenant], pk: int | None) -> str:
     if pk is None:
         return ""
     return model.objects.filter(pk=pk).values_list("name", flat=True).first() or ""
+
+
+MAX_SAVED_VIEWS: Final = 50
+MAX_NAME_LENGTH: Final = 60
+MAX_QUERY_LENGTH: Final = 2000
+
+
+def saved_view_add(*, person: User, name: str, query: str, is_default: bool = False) -> SavedView:
+    """Save a search under a name; raises Invalid, and Conflict for a taken name.
+
+    `query` is the query string of the page; it is stored as normalized by the filter.
+    """
+    with audited(Action.EVENT_VIEW_ADD, actor=person) as act:
+        _lock_person(person)
+        name, query = _clean_view_name(name), _normalized_query(query)
+        own = SavedView.objects.filter(person=person)
+        if own.count() >= MAX_SAVED_VIEWS:
+            raise Conflict(f"You keep {MAX_SAVED_VIEWS} views already. Remove one first.")
+        _refuse_same_name(person, name)
+        if is_default:
+            own.filter(is_default=True).update(is_default=False)
+        made = SavedView.objects.create(person=person, name=name, query=query, is_default=is_default)
+        act.target, act.after = target_of(made), {"name": name, "query": query}
+        return made
+
+
+def saved_view_change(
+    *, person: User, pk: int, name: str | None = None, query: str | None = None, is_default: bool | None = None
+) -> SavedView:
+    """Change a view's name or search, or whether it is the default; raises NotFound, Invalid, Conflict."""
+    with audited(Action.EVENT_VIEW_CHANGE, actor=person) as act:
+        _lock_person(person)
+        row = saved_view_get(person, pk)
+        act.target, act.before = target_of(row), {"name": row.name, "query": row.query, "default": row.is_default}
+        if name is not None:
+            row.name = _clean_view_name(name)
+            _refuse_same_name(person, row.name, but=pk)
+        if query is not None:
+            row.query = _normalized_query(query)
+        if is_default is not None:
+            SavedView.objects.filter(person=person, is_default=True).update(is_default=False)
+            row.is_default = is_default
+        row.save(update_fields=["name", "query", "is_default"])
+        act.after = {"name": row.name, "query": row.query, "default": row.is_default}
+        return row
+
+
+def saved_view_remove(*, person: User, pk: int) -> None:
+    """Delete a view; raises NotFound."""
+    with audited(Action.EVENT_VIEW_REMOVE, actor=person) as act:
+        row = saved_view_get(person, pk)
+        act.target, act.before = target_of(row), {"name": row.name, "query": row.query}
+        row.delete()
+
+
+def saved_view_get(person: User, pk: int) -> SavedView:
+    """Return one of a person's own views; raises NotFound."""
+    row: SavedView = row_or_404(SavedView.objects.filter(person=person), pk, "view")
+    return row
+
+
+def _lock_person(person: User) -> None:
+    # Concurrent requests must neither exceed the limit nor make two defaults.
+    User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
+
+
+def _clean_view_name(name: str) -> str:
+    name = " ".join(name.replace("\0", " ").split())
+    if not name or len(name) > MAX_NAME_LENGTH:
+        sentence = f"Give the view a name of at most {MAX_NAME_LENGTH} letters."
+        raise Invalid(sentence, errors={"name": sentence})
+    return name
+
+
+def _normalized_query(query: str) -> str:
+    given = QueryDict(query.removeprefix("?")[: 2 * MAX_QUERY_LENGTH])
+    kept = urlencode(EventFilter.of(given).parameters())
+    if len(kept) > MAX_QUERY_LENGTH:
+        raise Invalid("The search is too long to be kept.", errors={"query": "Choose less."})
+    return kept
+
+
+def _refuse_same_name(person: User, name: str, *, but: int = 0) -> None:
+    if SavedView.objects.filter(person=person, name=name).exclude(pk=but).exists():
+        raise Conflict(f"You have a view ‘{name}’ already. Choose another name, or remove that one.")
+
+
+DELETE_BATCH = 500
+DELETE_PAUSE_SECONDS = 0.05  # s, for other writers
+
+
+def events_delete_old(*, most: int = 200_000) -> int:
+    """Delete events older than FALCONWEB_KEEP_EVENTS, at most `most`; returns their number.
+
+    Each small batch is a transaction of its own, followed by a pause, so that writers do not wait long.
+    """
+    before = timezone.now() - timedelta(seconds=settings.KEEP_EVENTS_SECONDS)
+    deleted = 0
+    while deleted < most:
+        old = list(Event.objects.filter(at__lt=before).order_by("at", "pk").values_list("pk", flat=True)[:DELETE_BATCH])
+        if not old:
+            break
+        deleted += Event.objects.filter(pk__in=old).delete()[0]
+        time.sleep(DELETE_PAUSE_SECONDS)
+    if deleted:
+        logger.info("%s events of before %s were deleted", deleted, before.date())
+    return deleted

@@ -1,23 +1,147 @@
-"""What an event is about: rows of the fabric found by resource or by number, as things stood at the event's moment."""
+"""The subject of an event and the tenant that owned it, as of the event's time.
+
+The rows of the fabric have the current state. An event that is read from a log later may have happened in an earlier
+one: where the history has no tenant, only administrators see the event.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django.db.models import Q, QuerySet
 from django.urls import reverse
+from django.utils import timezone
 
-from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
-from fabric.sights import Owner
-from telemetry.events.past import Holder, Stays, Tenures
+from fabric.history.models import Attachment
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from fabric.inventory.selectors import ReadingOwner
+from fabric.leases.models import Tenure
+
+# Where the start of the current state is not recorded, it is assumed to be at least this old.
+JUST_NOW: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One thing: its own row and those that it belongs to, None where there is none."""
+class DeviceStay:
+    """The stay of a device in a slot (None: in none that the chassis reports), with its name at the time."""
+
+    device: int
+    device_name: str
+    slot: int | None
+    host_port: int | None
+    host_name: str
+    since: datetime
+    until: datetime | None
+
+    def covers(self, at: datetime) -> bool:
+        """Return whether a time is within the stay."""
+        return self.since <= at and (self.until is None or at < self.until)
+
+
+class DeviceStays:
+    """The stays of some devices or slots from `since` on, read in one query."""
+
+    def __init__(self, rows: QuerySet[Attachment], *, since: datetime) -> None:
+        fields = ("device", "device_name", "slot", "host_port", "host_name", "since", "until")
+        lasting = rows.filter(Q(until=None) | Q(until__gt=since)).order_by("-since", "-pk")
+        self._of_device: defaultdict[int, list[DeviceStay]] = defaultdict(list)
+        self._in_slot: defaultdict[int, list[DeviceStay]] = defaultdict(list)
+        self._at_port: defaultdict[int, list[DeviceStay]] = defaultdict(list)
+        for values in lasting.values_list(*fields):
+            stay = DeviceStay(*values)
+            self._of_device[stay.device].append(stay)
+            if stay.slot is not None:
+                self._in_slot[stay.slot].append(stay)
+            if stay.host_port is not None:
+                self._at_port[stay.host_port].append(stay)
+        self._now = timezone.now()
+
+    def of_device(self, device: int, at: datetime) -> DeviceStay | None:
+        """Return the stay of a device at a time, None where unknown."""
+        return _stay_at(self._of_device[device], at)
+
+    def in_slot(self, slot: int, at: datetime) -> DeviceStay | None:
+        """Return the stay in a slot at a time, None where unknown."""
+        return _stay_at(self._in_slot[slot], at)
+
+    def host_was_there(self, name: str, host_port: int, at: datetime) -> bool:
+        """Return whether the host that is at a host port now was there at a time."""
+        if at > self._now - JUST_NOW:
+            return True
+        stay = _stay_at(self._at_port[host_port], at)
+        return stay is not None and stay.host_name == name
+
+
+@dataclass(frozen=True)
+class TenantRef:
+    """A tenant by id and name."""
+
+    id: int | None = None
+    name: str = ""
+
+
+NO_TENANT: Final = TenantRef()
+
+
+@dataclass(frozen=True)
+class _TenureSpan:
+    device: int | None
+    host_port: int | None
+    holder: TenantRef
+    since: datetime
+    until: datetime | None
+
+
+class Tenures:
+    """The tenants of some devices and host ports (ids) over time."""
+
+    def __init__(self, devices: Collection[int], host_ports: Collection[int]) -> None:
+        self._spans: list[_TenureSpan] = [*_past_tenures(devices, host_ports), *_current_tenures(devices, host_ports)]
+
+    def holder(self, device: int | None, host_port: int | None, at: datetime) -> TenantRef:
+        """Return the tenant of a device or a host port at a time, NO_TENANT where unknown."""
+        for span in self._spans:
+            own = device is not None and span.device == device
+            own = own or (host_port is not None and span.host_port == host_port)
+            if own and span.since <= at and (span.until is None or at < span.until):
+                return span.holder
+        return NO_TENANT
+
+
+def _stay_at(stays: Iterable[DeviceStay], at: datetime) -> DeviceStay | None:
+    return next((stay for stay in stays if stay.covers(at)), None)
+
+
+def _past_tenures(devices: Collection[int], host_ports: Collection[int]) -> Iterable[_TenureSpan]:
+    if not devices and not host_ports:
+        return
+    rows = Tenure.objects.filter(Q(device__in=devices) | Q(host_port__in=host_ports), tenant__isnull=False)
+    fields = ("device", "host_port", "tenant", "tenant_name", "began_at", "ended_at")
+    for device, host_port, tenant, name, since, until in rows.values_list(*fields):
+        yield _TenureSpan(device, host_port, TenantRef(tenant, name), since, until)
+
+
+def _current_tenures(devices: Collection[int], host_ports: Collection[int]) -> Iterable[_TenureSpan]:
+    """Yield the current tenants from the rows: a grant may be slightly older than its record."""
+    known_until = timezone.now() - JUST_NOW
+    fields = ("pk", "tenant", "tenant__name", "tenant_since")
+    if devices:
+        held = Device.objects.filter(pk__in=devices, tenant__isnull=False)
+        for pk, tenant, name, since in held.values_list(*fields):
+            yield _TenureSpan(pk, None, TenantRef(tenant, name), since or known_until, None)
+    if host_ports:
+        ports = HostPort.objects.filter(pk__in=host_ports, tenant__isnull=False)
+        for pk, tenant, name, since in ports.values_list(*fields):
+            yield _TenureSpan(None, pk, TenantRef(tenant, name), since or known_until, None)
+
+
+@dataclass(frozen=True)
+class EventSubject:
+    """The subject of an event: ids of its own row and of those it belongs to, None where there is none."""
 
     device_id: int | None = None
     port_id: int | None = None
@@ -29,14 +153,14 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class _Thing:
-    """A thing as its rows have it now; what is in a slot, or cabled to a host port, depends on the moment.
+class _SubjectRecord:
+    """A subject in the current state; the device in a slot, or the host at a host port, depends on the time.
 
-    `is_slot` tells that whatever is in the slot is meant. `device` is what the resource is of; where `moves`, the
-    resource is another device's by and by, so that it is this one's only while the device is where it is now.
+    `is_slot` is whether the subject is the device in the slot. `device` is the device of the resource; where `moves` is
+    set, other devices may use the resource later, so that it is this device's only while it stays where it is now.
     """
 
-    subject: Subject
+    subject: EventSubject
     slot: int | None = None
     is_slot: bool = False
     device: int | None = None
@@ -44,136 +168,140 @@ class _Thing:
     host_name: str = ""
 
 
-NOTHING: Final = Subject()
+NO_SUBJECT: Final = EventSubject()
 
 
-class Subjects:
-    """The things of one chassis by the URIs of their resources, read once for as many events as come together.
+class ChassisSubjects:
+    """The subjects of one chassis by the URIs of their resources, read once for a batch of events.
 
-    `owners` says whose the sensors of the newest walk are; `since` is the oldest moment that is asked for.
+    `owners` has the owners of the sensors of the newest walk; `since` is the oldest time that is looked up.
     """
 
-    def __init__(self, chassis_id: int, owners: Mapping[str, Owner], *, since: datetime) -> None:
-        self._by_uri: dict[str, _Thing] = {}
-        self._by_owner: dict[tuple[str, int], _Thing] = {}
-        self._slots: dict[int, _Thing] = {}
+    def __init__(self, chassis_id: int, owners: Mapping[str, ReadingOwner], *, since: datetime) -> None:
+        self._by_uri: dict[str, _SubjectRecord] = {}
+        self._by_owner: dict[tuple[str, int], _SubjectRecord] = {}
+        self._slots: dict[int, _SubjectRecord] = {}
         self._sensors = {uri: owner for uri, owner in owners.items() if owner.name or owner.related}
-        self._stays = Stays(Attachment.objects.filter(chassis=chassis_id), since=since)
+        self._stays = DeviceStays(Attachment.objects.filter(chassis=chassis_id), since=since)
         row = Chassis.objects.filter(pk=chassis_id).values("name", "uri").first()
         self.chassis_name: str = row["name"] if row else ""
-        self._whole = Subject(name=self.chassis_name, link=reverse("fabric:chassis", args=[chassis_id]))
+        self._whole = EventSubject(name=self.chassis_name, link=reverse("fabric:chassis", args=[chassis_id]))
         if row and row["uri"]:
-            self._by_uri[row["uri"]] = _Thing(self._whole)
-        self._drawers(chassis_id)
+            self._by_uri[row["uri"]] = _SubjectRecord(self._whole)
+        self._read_drawers(chassis_id)
         self._read_slots(chassis_id)
-        self._ports(chassis_id)
-        self._devices(chassis_id)
+        self._read_ports(chassis_id)
+        self._read_devices(chassis_id)
 
-    def _drawers(self, chassis_id: int) -> None:
+    def _read_drawers(self, chassis_id: int) -> None:
         for pk, uri, name in Drawer.objects.filter(chassis=chassis_id).values_list("pk", "uri", "name"):
-            thing = _Thing(Subject(drawer_id=pk, name=name, link=reverse("fabric:drawer", args=[pk])))
-            self._by_uri[uri] = self._by_owner["drawer", pk] = thing
+            record = _SubjectRecord(EventSubject(drawer_id=pk, name=name, link=reverse("fabric:drawer", args=[pk])))
+            self._by_uri[uri] = self._by_owner["drawer", pk] = record
         for uri, name, drawer in Switch.objects.filter(chassis=chassis_id).values_list("uri", "name", "drawer"):
-            self._by_uri[uri] = _Thing(Subject(drawer_id=drawer, name=name, link=self._drawer_link(drawer)))
+            self._by_uri[uri] = _SubjectRecord(
+                EventSubject(drawer_id=drawer, name=name, link=self._drawer_link(drawer))
+            )
 
     def _read_slots(self, chassis_id: int) -> None:
         rows = list(Slot.objects.filter(chassis=chassis_id).values_list("pk", "uri", "name", "drawer", "port"))
-        # A PCIeDevice tells of its slot; the members of a list of slots share one resource, which is none of them.
+        # A PCIeDevice has its own slot; the members of a list of slots share one resource, which is none of them.
         shared = Counter(uri.partition("#")[0] for _, uri, *_ in rows)
         for pk, uri, name, drawer, port in rows:
-            subject = Subject(port_id=port, drawer_id=drawer, name=name, link=self._drawer_link(drawer))
-            self._slots[pk] = self._by_uri[uri] = _Thing(subject, slot=pk, is_slot=True)
+            subject = EventSubject(port_id=port, drawer_id=drawer, name=name, link=self._drawer_link(drawer))
+            self._slots[pk] = self._by_uri[uri] = _SubjectRecord(subject, slot=pk, is_slot=True)
             resource = uri.partition("#")[0]
             if shared[resource] == 1:
                 self._by_uri.setdefault(resource, self._slots[pk])
 
-    def _ports(self, chassis_id: int) -> None:
+    def _read_ports(self, chassis_id: int) -> None:
         fields = ("pk", "uri", "name", "switch__drawer", "slot", "slot__drawer")
         for pk, uri, name, drawer, slot, of_slot in Port.objects.filter(chassis=chassis_id).values_list(*fields):
             link = reverse("fabric:port", args=[pk])
-            thing = _Thing(Subject(port_id=pk, drawer_id=of_slot or drawer, name=name, link=link), slot=slot)
-            self._by_uri[uri] = self._by_owner["port", pk] = thing
+            record = _SubjectRecord(
+                EventSubject(port_id=pk, drawer_id=of_slot or drawer, name=name, link=link), slot=slot
+            )
+            self._by_uri[uri] = self._by_owner["port", pk] = record
         rows = HostPort.objects.filter(chassis=chassis_id)
-        of_ports = {pk: thing for (kind, pk), thing in self._by_owner.items() if kind == "port"}
-        uris = {thing.subject.port_id: uri for uri, thing in self._by_uri.items() if not thing.is_slot}
+        of_ports = {pk: record for (kind, pk), record in self._by_owner.items() if kind == "port"}
+        uris = {record.subject.port_id: uri for uri, record in self._by_uri.items() if not record.is_slot}
         for row in rows.values("pk", "uri", "endpoint_uri", "port", "drawer", "host", "host__name", "label"):
             link = reverse("fabric:port", args=[row["port"]]) if row["port"] else self._whole.link
-            subject = Subject(
+            subject = EventSubject(
                 port_id=row["port"], drawer_id=row["drawer"], host_id=row["host"], host_port_id=row["pk"],
                 name=f"Host port {row['label']}", link=link,
             )  # fmt: skip
-            thing = _Thing(subject, host_name=row["host__name"] or "")
+            record = _SubjectRecord(subject, host_name=row["host__name"] or "")
             for uri in (row["uri"], row["endpoint_uri"]):
-                self._by_uri[uri] = thing
+                self._by_uri[uri] = record
             if (port := of_ports.get(row["port"])) is not None:
-                self._by_uri[uris[row["port"]]] = replace(thing, subject=replace(subject, name=port.subject.name))
+                self._by_uri[uris[row["port"]]] = replace(record, subject=replace(subject, name=port.subject.name))
 
-    def _devices(self, chassis_id: int) -> None:
+    def _read_devices(self, chassis_id: int) -> None:
         fields = ("pk", "uri", "processor_uri", "endpoint_uri", "name", "slot")
-        others: defaultdict[str, list[_Thing]] = defaultdict(list)
+        others: defaultdict[str, list[_SubjectRecord]] = defaultdict(list)
         for pk, uri, processor, endpoint, name, slot in Device.objects.filter(chassis=chassis_id).values_list(*fields):
-            subject = Subject(device_id=pk, name=name, link=reverse("fabric:device", args=[pk]))
-            thing = _Thing(subject, slot=slot, device=pk)
-            self._by_uri[uri] = self._by_owner["device", pk] = thing
+            subject = EventSubject(device_id=pk, name=name, link=reverse("fabric:device", args=[pk]))
+            record = _SubjectRecord(subject, slot=slot, device=pk)
+            self._by_uri[uri] = self._by_owner["device", pk] = record
             for resource in {processor, endpoint} - {"", uri}:
-                others[resource].append(replace(thing, moves=True))
-        self._others = dict(others)
+                others[resource].append(replace(record, moves=True))
+        self._shared_resources = dict(others)
 
     def _drawer_link(self, drawer: int | None) -> str:
         return reverse("fabric:drawer", args=[drawer]) if drawer else self._whole.link
 
-    def of(self, uri: str, at: datetime) -> Subject:
-        """Return what a resource belonged to at a moment: the nearest thing at or above it, else the chassis."""
-        for place in _upwards(uri):
-            found = self._found(place, at)
+    def of(self, uri: str, at: datetime) -> EventSubject:
+        """Return the subject of a resource at a time: the nearest one at or above its URI, else the chassis."""
+        for place in _ancestor_uris(uri):
+            found = self._find(place, at)
             if found is None and (owner := self._sensors.get(place)) is not None:
-                found = self._measured(owner, at)
+                found = self._of_sensor(owner, at)
             if found is not None:
                 return found
         return self._whole
 
-    def _found(self, uri: str, at: datetime) -> Subject | None:
-        if (thing := self._by_uri.get(uri)) is not None:
-            return self._then(thing, at)
-        found = (self._then(thing, at) for thing in self._others.get(uri, ()))
+    def _find(self, uri: str, at: datetime) -> EventSubject | None:
+        if (record := self._by_uri.get(uri)) is not None:
+            return self._as_of(record, at)
+        found = (self._as_of(record, at) for record in self._shared_resources.get(uri, ()))
         return next((one for one in found if one is not None), None)
 
-    def _nearest(self, uri: str, at: datetime) -> Subject | None:
-        return next((found for place in _upwards(uri) if (found := self._found(place, at)) is not None), None)
+    def _nearest(self, uri: str, at: datetime) -> EventSubject | None:
+        return next((found for place in _ancestor_uris(uri) if (found := self._find(place, at)) is not None), None)
 
-    def _measured(self, owner: Owner, at: datetime) -> Subject | None:
-        """Return what a sensor measures: the one device or link that it names, else whose it is."""
-        # Not by way of other sensors: nobody says that they do not name each other.
+    def _of_sensor(self, owner: ReadingOwner, at: datetime) -> EventSubject | None:
+        """Return the subject of a sensor: the one device or link that it names, else its owner."""
+        # Not through other sensors: they may refer to each other.
         named = {one for uri in owner.related if (one := self._nearest(uri, at)) is not None}
         parts = [one for one in named if one.device_id is not None or one.port_id is not None]
-        thing = self._by_owner.get((owner.kind, owner.id))
-        subject = parts[0] if len(parts) == 1 else self._then(thing, at) if thing is not None else None
+        record = self._by_owner.get((owner.kind, owner.id))
+        subject = parts[0] if len(parts) == 1 else self._as_of(record, at) if record is not None else None
         if subject is None or not owner.name:
             return subject
         return replace(subject, name=f"{subject.name}: {owner.name}"[:300])
 
-    def _then(self, thing: _Thing, at: datetime) -> Subject | None:
-        """Return a thing as it stood at a moment, None for a resource that may have been another's then."""
-        subject = thing.subject
-        if thing.device is not None:
-            stay = self._stays.of_device(thing.device, at)
-            if thing.moves and (stay is None or stay.slot is None or stay.slot != thing.slot):
+    def _as_of(self, record: _SubjectRecord, at: datetime) -> EventSubject | None:
+        """Return the subject of a record at a time, None for a resource that may have been another device's then."""
+        subject = record.subject
+        if record.device is not None:
+            stay = self._stays.of_device(record.device, at)
+            if record.moves and (stay is None or stay.slot is None or stay.slot != record.slot):
                 return None
-            place = self._slots.get((stay.slot if stay is not None else thing.slot) or 0)
+            place = self._slots.get((stay.slot if stay is not None else record.slot) or 0)
             if place is not None:
                 subject = replace(subject, port_id=place.subject.port_id, drawer_id=place.subject.drawer_id)
             return replace(subject, name=stay.device_name) if stay is not None else subject
-        if thing.slot is not None and (stay := self._stays.in_slot(thing.slot, at)) is not None:
+        if record.slot is not None and (stay := self._stays.in_slot(record.slot, at)) is not None:
             subject = replace(subject, device_id=stay.device)
-            if thing.is_slot:
+            if record.is_slot:
                 subject = replace(subject, name=stay.device_name, link=reverse("fabric:device", args=[stay.device]))
-        if subject.host_port_id and not self._stays.host_was(thing.host_name, subject.host_port_id, at):
+        if subject.host_port_id and not self._stays.host_was_there(record.host_name, subject.host_port_id, at):
             subject = replace(subject, host_id=None)
         return subject
 
 
-def _upwards(uri: str) -> Iterator[str]:
-    """Yield a resource, without its fragment where it has one, and what is above it."""
+def _ancestor_uris(uri: str) -> Iterator[str]:
+    """Yield a URI, without its fragment where it has one, and its ancestors."""
     place = uri.rstrip("/")
     while place.count("/") > 2:
         yield place
@@ -181,8 +309,8 @@ def _upwards(uri: str) -> Iterator[str]:
         place = above if of_member else place.rpartition("/")[0]
 
 
-def holders_of(wanted: Iterable[tuple[Subject, datetime]]) -> list[Holder]:
-    """Return who held each thing at its moment."""
+def tenants_at(wanted: Iterable[tuple[EventSubject, datetime]]) -> list[TenantRef]:
+    """Return the tenant of each subject at its time."""
     pairs = list(wanted)
     tenures = Tenures(
         {one.device_id for one, _ in pairs if one.device_id}, {one.host_port_id for one, _ in pairs if one.host_port_id}
@@ -190,54 +318,58 @@ def holders_of(wanted: Iterable[tuple[Subject, datetime]]) -> list[Holder]:
     return [tenures.holder(one.device_id, one.host_port_id, at) for one, at in pairs]
 
 
-def subject_of(
+def subject_at(
     *,
     at: datetime,
     device_id: int | None = None,
     port_id: int | None = None,
     drawer_id: int | None = None,
     host_id: int | None = None,
-) -> Subject:
-    """Return the thing that numbers of rows name, with what it belonged to then; rows that are gone tell nothing."""
+) -> EventSubject:
+    """Return the subject of given ids at a time; removed rows contribute nothing."""
     if device_id is not None:
         return _device(device_id, port_id, drawer_id, host_id, at)
     if port_id is not None:
         return _port(port_id, drawer_id, host_id, at)
     if drawer_id is not None:
         name = Drawer.objects.filter(pk=drawer_id).values_list("name", flat=True).first() or ""
-        return Subject(drawer_id=drawer_id, host_id=host_id, name=name, link=reverse("fabric:drawer", args=[drawer_id]))
+        return EventSubject(
+            drawer_id=drawer_id, host_id=host_id, name=name, link=reverse("fabric:drawer", args=[drawer_id])
+        )
     if host_id is not None:
         name = Host.objects.filter(pk=host_id).values_list("name", flat=True).first() or ""
-        return Subject(host_id=host_id, name=name, link=reverse("fabric:host", args=[host_id]))
-    return NOTHING
+        return EventSubject(host_id=host_id, name=name, link=reverse("fabric:host", args=[host_id]))
+    return NO_SUBJECT
 
 
-def _device(device_id: int, port_id: int | None, drawer_id: int | None, host_id: int | None, at: datetime) -> Subject:
-    stay = Stays(Attachment.objects.filter(device=device_id), since=at).of_device(device_id, at)
-    # A stay may be in no slot that the chassis names: what the device is in now tells nothing of then.
+def _device(
+    device_id: int, port_id: int | None, drawer_id: int | None, host_id: int | None, at: datetime
+) -> EventSubject:
+    stay = DeviceStays(Attachment.objects.filter(device=device_id), since=at).of_device(device_id, at)
+    # A stay may be in no slot that the chassis reports: the current slot says nothing about that time.
     here = Slot.objects.filter(pk=stay.slot or 0) if stay is not None else Slot.objects.filter(device=device_id)
     slot: dict[str, Any] = here.values("port", "drawer").first() or {}
     name = Device.objects.filter(pk=device_id).values_list("name", flat=True).first() or ""
-    return Subject(
+    return EventSubject(
         device_id, port_id or slot.get("port"), drawer_id or slot.get("drawer"), host_id,
         name=stay.device_name if stay is not None else name, link=reverse("fabric:device", args=[device_id]),
     )  # fmt: skip
 
 
-def _port(port_id: int, drawer_id: int | None, host_id: int | None, at: datetime) -> Subject:
+def _port(port_id: int, drawer_id: int | None, host_id: int | None, at: datetime) -> EventSubject:
     fields = (
         "name", "switch__drawer", "slot", "slot__drawer", "host_port", "host_port__host", "host_port__host__name",
     )  # fmt: skip
     port: dict[str, Any] = Port.objects.filter(pk=port_id).values(*fields).first() or {}
     slot, host_port, device = port.get("slot"), port.get("host_port"), None
     if slot is not None:
-        stay = Stays(Attachment.objects.filter(slot=slot), since=at).in_slot(slot, at)
+        stay = DeviceStays(Attachment.objects.filter(slot=slot), since=at).in_slot(slot, at)
         device = stay.device if stay is not None else None
     if host_id is None and host_port is not None:
-        stays = Stays(Attachment.objects.filter(host_port=host_port), since=at)
-        is_same = stays.host_was(port["host_port__host__name"] or "", host_port, at)
+        stays = DeviceStays(Attachment.objects.filter(host_port=host_port), since=at)
+        is_same = stays.host_was_there(port["host_port__host__name"] or "", host_port, at)
         host_id = port["host_port__host"] if is_same else None
-    return Subject(
+    return EventSubject(
         device, port_id, drawer_id or port.get("slot__drawer") or port.get("switch__drawer"), host_id, host_port,
         port.get("name", ""), reverse("fabric:port", args=[port_id]),
     )  # fmt: skip

@@ -1,20 +1,20 @@
-"""Celery's faces of events."""
+"""Celery tasks of events."""
 
 from __future__ import annotations
 
 from celery import shared_task
 
-from telemetry.events.keeping import events_forget
-from telemetry.events.sources import events_catch_up
+from telemetry.events.receivers import events_catch_up
+from telemetry.events.services import events_delete_old
 
 
 @shared_task(name="events.catch_up")
 def catch_up() -> None:
-    """Keep what changed lately and whose signal was lost."""
+    """Record recent changes whose signals were lost."""
     events_catch_up()
 
 
 @shared_task(name="events.forget")
-def forget() -> None:
-    """Delete events of long ago."""
-    events_forget()
+def delete_old() -> None:
+    """Delete events past their retention."""
+    events_delete_old()

@@ -13,9 +13,9 @@ urlpatterns = [
     path("catalogue/", views.catalogue, name="catalogue"),
     path("catalogue/messages.csv", views.catalogue_csv, name="catalogue_csv"),
     path("newest/", views.newest, name="newest"),
-    path("news/", views.news, name="news"),
-    path("views/", views.saved, name="saved"),
-    path("views/<int:pk>/", views.saved_change, name="saved_change"),
-    path("views/<int:pk>/removal/", views.saved_remove, name="saved_remove"),
+    path("news/", views.new_event_count, name="news"),
+    path("views/", views.add_view, name="saved"),
+    path("views/<int:pk>/", views.change_view, name="saved_change"),
+    path("views/<int:pk>/removal/", views.remove_view, name="saved_remove"),
     path("<int:pk>/", views.event, name="event"),
 ]

@@ -1,4 +1,4 @@
-"""Pages of events: thin faces over selectors and the services that keep views."""
+"""Pages of events: thin layers over selectors and the services of saved views."""
 
 from __future__ import annotations
 
@@ -14,42 +14,49 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import Tenant, User
-from accounts.sheets import lines
-from fabric.models import Chassis, Device, Drawer, Host, Port
-from falconweb.errors import Conflict, Invalid
-from telemetry.events import saving, selectors
-from telemetry.events.catalogue import COLUMNS as MESSAGE_COLUMNS
-from telemetry.events.catalogue import REGISTRIES, SORTS, MessageFilter, message_rows
-from telemetry.events.cursor import horizon
-from telemetry.events.filters import Filter
-from telemetry.events.messages import CATALOGUE, message_known
-from telemetry.events.models import Event, EventQuerySet, SavedView, Severity, Source
+from core.downloads import Download, csv_table
+from core.errors import Conflict, Invalid
+from fabric.inventory.models import Chassis, Device, Drawer, Host, Port
+from telemetry.events import selectors, services
+from telemetry.events.filters import (
+    MESSAGE_COLUMNS,
+    MESSAGE_SORTS,
+    REGISTRY_NAMES,
+    EventFilter,
+    MessageFilter,
+    message_rows,
+)
+from telemetry.events.models import Event, EventQuerySet, EventSeverity, EventSource, SavedView
+from telemetry.events.rules import MESSAGE_CATALOGUE, find_message
+from telemetry.events.selectors import horizon
 
-NEWEST = 6
-ROWS_A_PAGE = 50
-MOST_NEWS = 999
+NEWEST_SHOWN = 6
+ROWS_PER_PAGE = 50
+MAX_NEW_COUNTED = 999
 RANGES = (("1h", "the last hour"), ("24h", "the last day"), ("7d", "the last week"), ("30d", "the last 30 days"))
-# Things that come by a link from their page: shown, and kept in the address, without a list to choose from.
-THINGS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Port, "host": Host}
+# Parts that come from a link on their page: shown and kept in the URL, without a list to choose from.
+SUBJECT_MODELS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Port, "host": Host}
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Events"))
 def events(request: HttpRequest) -> HttpResponse:
-    """List events, newest first; filter and place are in the address. Without any, one's default view is shown."""
+    """List events, newest first; filter and position are in the URL. Without any, the default view is shown."""
     person = person_of(request)
-    views = list(selectors.views_of(person))
+    views = list(selectors.saved_views(person))
     if not request.GET and (default := next((one for one in views if one.is_default), None)) is not None:
         return redirect(f"{reverse('events:events')}?{default.query}&view={default.pk}")
     errors: dict[str, str] = {}
-    view = _view_of(request.GET, views)
-    wanted, page = Filter(), selectors.EventPage([], "", "")
+    view = _selected_view(request.GET, views)
+    wanted, page = EventFilter(), selectors.EventPage([], "", "")
     rows = Event.objects.visible_to(person)
-    # Before the rows are read: what comes meanwhile is told of as new.
+    # Before the rows are read, so that events that arrive meanwhile are counted as new.
     newest = horizon()
     try:
-        wanted = Filter.of(request.GET, is_kept=view is not None)
+        wanted = EventFilter.of(request.GET, is_kept=view is not None)
         rows = wanted.apply(rows)
         before, after = request.GET.get("before", ""), request.GET.get("after", "")
         page = selectors.events_page(rows, before=before, after=after)
@@ -63,15 +70,15 @@ def events(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "wanted": wanted,
         "words": " ".join(wanted.words),
-        "given": _given(request.GET, wanted),
+        "given": _form_values(request.GET, wanted),
         "query": query,
         "count": None if errors or wanted.words else selectors.events_count(rows),
-        "things": _things(person, wanted),
+        "things": _filter_subjects(person, wanted),
         "ranges": RANGES,
         "range": dict(wanted.parameters()).get("last", ""),
-        "severities": Severity.choices,
-        "sources": Source.choices,
-        "messages_known": selectors.messages_known(Event.objects.visible_to(person)),
+        "severities": EventSeverity.choices,
+        "sources": EventSource.choices,
+        "messages_known": selectors.recent_messages(Event.objects.visible_to(person)),
         "chassis": Chassis.objects.visible_to(person),
         "tenants": Tenant.objects.all() if person.is_administrator else [],
         "views": views,
@@ -83,37 +90,40 @@ def events(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT)
 def event(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one event: what it means, what else happened around it, and where its moment is in charts."""
+    """Show one event: its meaning, the events around it, and links to charts at its time."""
     person = person_of(request)
     row = selectors.event_get(person, pk)
     context = {
         "event": row,
-        "known": message_known(row.message_id),
-        "neighbours": selectors.neighbours_of(person, row),
+        "known": find_message(row.message_id),
+        "neighbours": selectors.nearby_events(person, row),
         "around": int(selectors.AROUND.total_seconds() // 60),
-        "place": "" if selectors.is_first(person, row) else selectors.place_of(row),
-        "charts": selectors.charts_of(row),
-        "told": selectors.sources_of(row),
+        "place": "" if selectors.is_first_event(person, row) else selectors.list_position(row),
+        "charts": selectors.charts_url(row),
+        "told": selectors.report_sources(row),
         "arguments": " | ".join(map(str, row.arguments)),
     }
     return render(request, "events/event.html", context)
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def events_csv(request: HttpRequest) -> HttpResponse:
-    """Download all events that fit the filter, newest first."""
+    """Download all matching events, newest first."""
     person = person_of(request)
-    view = _view_of(request.GET, selectors.views_of(person))
-    rows = Filter.of(request.GET, is_kept=view is not None).apply(Event.objects.visible_to(person))
-    answer = Download(_sheet(rows), content_type="text/csv; charset=utf-8")
+    view = _selected_view(request.GET, selectors.saved_views(person))
+    rows = EventFilter.of(request.GET, is_kept=view is not None).apply(Event.objects.visible_to(person))
+    answer = Download(_event_lines(rows), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="events.csv"'
     return answer  # type: ignore[return-value]  # streams
 
 
 @require_GET
+@declare(Audience.EVERYBODY)
 def catalogue(request: HttpRequest) -> HttpResponse:
-    """Show what messages mean; `q`, `registry`, `severity`, `sort` and `page` are in the address."""
+    """List message definitions; `q`, `registry`, `severity`, `sort` and `page` are in the URL."""
     person_of(request)
     errors: dict[str, str] = {}
     wanted, found = MessageFilter(), []
@@ -123,53 +133,57 @@ def catalogue(request: HttpRequest) -> HttpResponse:
     except Invalid as error:
         errors = error.details["errors"]
     context = {
-        "page": Paginator(found, ROWS_A_PAGE).get_page(request.GET.get("page")),
+        "page": Paginator(found, ROWS_PER_PAGE).get_page(request.GET.get("page")),
         "wanted": wanted,
         "words": request.GET.get("q", ""),
         "errors": errors,
-        "all": len(CATALOGUE),
-        "registries": REGISTRIES,
-        "severities": Severity.choices,
-        "sorts": [(code, words) for code, (words, _) in SORTS.items()],
+        "all": len(MESSAGE_CATALOGUE),
+        "registries": REGISTRY_NAMES,
+        "severities": EventSeverity.choices,
+        "sorts": [(code, words) for code, (words, _) in MESSAGE_SORTS.items()],
     }
     return render(request, "events/catalogue.html", context, status=400 if errors else 200)
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def catalogue_csv(request: HttpRequest) -> HttpResponse:
-    """Download the messages that fit."""
+    """Download the matching messages."""
     person_of(request)
     rows = message_rows(MessageFilter.of(request.GET).found())
-    answer = Download(lines(MESSAGE_COLUMNS, rows), content_type="text/csv; charset=utf-8")
+    answer = Download(csv_table(MESSAGE_COLUMNS, rows), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="messages.csv"'
     return answer  # type: ignore[return-value]  # streams
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def newest(request: HttpRequest) -> HttpResponse:
-    """Show the newest events of a thing, or of all, as a part of another page."""
-    wanted = Filter.of(request.GET)
+    """Show the newest events of a part, or of all, as a section of another page."""
+    wanted = EventFilter.of(request.GET)
     rows = wanted.apply(Event.objects.visible_to(person_of(request)))
-    page = selectors.events_page(rows, limit=NEWEST)
+    page = selectors.events_page(rows, limit=NEWEST_SHOWN)
     return render(request, "events/newest.html", {"page": page, "query": urlencode(wanted.parameters())})
 
 
 @require_GET
-def news(request: HttpRequest) -> HttpResponse:
-    """Tell how many events that fit came after the number `known`."""
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+def new_event_count(request: HttpRequest) -> HttpResponse:
+    """Return how many matching events arrived after the number `known`."""
     text = request.GET.get("known", "0")
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Invalid("Tell after which event.", errors={"known": "Give the number of an event."})
-    rows = Filter.of(request.GET).apply(Event.objects.visible_to(person_of(request))).filter(pk__gt=int(text))
-    return JsonResponse({"count": rows.order_by()[: MOST_NEWS + 1].count()})
+        raise Invalid("Give the event to count from.", errors={"known": "Give the number of an event."})
+    rows = EventFilter.of(request.GET).apply(Event.objects.visible_to(person_of(request))).filter(pk__gt=int(text))
+    return JsonResponse({"count": rows.order_by()[: MAX_NEW_COUNTED + 1].count()})
 
 
 @require_POST
-def saved(request: HttpRequest) -> HttpResponse:
-    """Keep a search (`query`) under a `name`, as the `default` or not."""
+@declare(Audience.EVERYBODY, audited_as=Action.EVENT_VIEW_ADD)
+def add_view(request: HttpRequest) -> HttpResponse:
+    """Save a search (`query`) under a `name`, as the `default` or not."""
     query = request.POST.get("query", "")
     try:
-        made = saving.view_add(
+        made = services.saved_view_add(
             person=person_of(request),
             name=request.POST.get("name", ""),
             query=query,
@@ -178,16 +192,17 @@ def saved(request: HttpRequest) -> HttpResponse:
     except (Invalid, Conflict) as error:
         messages.error(request, error.sentence)
         return redirect(f"{reverse('events:events')}?{query}" if _is_query(query) else "events:events")
-    messages.success(request, f"The view ‘{made.name}’ is kept.")
+    messages.success(request, f"The view ‘{made.name}’ was saved.")
     return redirect(f"{reverse('events:events')}?{made.query}&view={made.pk}")
 
 
 @require_POST
-def saved_change(request: HttpRequest, pk: int) -> HttpResponse:
-    """Give a view another `name`, or make it the default (`default` 1) or not (0)."""
+@declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_CHANGE)
+def change_view(request: HttpRequest, pk: int) -> HttpResponse:
+    """Rename a view to `name`, or make it the default (`default` 1) or not (0)."""
     default = request.POST.get("default")
     try:
-        row = saving.view_change(
+        row = services.saved_view_change(
             person=person_of(request),
             pk=pk,
             name=request.POST.get("name"),
@@ -200,42 +215,43 @@ def saved_change(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def saved_remove(request: HttpRequest, pk: int) -> HttpResponse:
-    """Forget a view."""
-    saving.view_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The view is removed. No event is touched.")
+@declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_REMOVE)
+def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
+    """Remove a view."""
+    services.saved_view_remove(person=person_of(request), pk=pk)
+    messages.success(request, "The view was removed. No events were deleted.")
     return redirect(f"{reverse('events:events')}?view=0")
 
 
-def _sheet(rows: EventQuerySet) -> Iterator[str]:
-    return lines(selectors.COLUMNS, selectors.event_rows(rows))
+def _event_lines(rows: EventQuerySet) -> Iterator[str]:
+    return csv_table(selectors.EVENT_COLUMNS, selectors.event_rows(rows))
 
 
-def _given(given: QueryDict, wanted: Filter) -> dict[str, str]:
-    """Return what was typed, as the form shows it again; a moment that can be read as its field writes it."""
+def _form_values(given: QueryDict, wanted: EventFilter) -> dict[str, str]:
+    """Return the submitted values for the form; valid times in the format of their field."""
     told = {name: given.get(name, "") for name in ("since", "until", "message", "person")}
     for name, at in (("since", wanted.since), ("until", wanted.until)):
         if at is not None:
-            # To the second where it is one: fields leave out what comes after the milliseconds.
+            # To the second where possible; fields show milliseconds at most.
             told[name] = f"{at:%Y-%m-%dT%H:%M:%S}" + (f".{at.microsecond // 1000:03d}" if at.microsecond else "")
     return told
 
 
-def _view_of(given: QueryDict, views: Iterable[SavedView]) -> SavedView | None:
-    """Return the view that an address asks for just as it is kept, at whatever place in the list."""
+def _selected_view(given: QueryDict, views: Iterable[SavedView]) -> SavedView | None:
+    """Return the saved view whose query is that of the URL, at any position in the list."""
     asked = {name: given.getlist(name) for name in given if name not in {"view", "before", "after"}}
     return next((one for one in views if dict(QueryDict(one.query).lists()) == asked), None)
 
 
 def _is_query(text: str) -> bool:
-    """Tell whether a text can stand in an address of this page."""
-    return bool(text) and len(text) <= saving.LONGEST_QUERY and text.isascii() and text.isprintable()
+    """Return whether a text is a valid query of this page."""
+    return bool(text) and len(text) <= services.MAX_QUERY_LENGTH and text.isascii() and text.isprintable()
 
 
-def _things(person: User, wanted: Filter) -> list[tuple[str, int, str, str]]:
-    """Return the things that are asked for: kind, number, name, and the address without it."""
+def _filter_subjects(person: User, wanted: EventFilter) -> list[tuple[str, int, str, str]]:
+    """Return the selected parts: kind, number, name, and the URL without it."""
     found = []
-    for kind, model in THINGS.items():
+    for kind, model in SUBJECT_MODELS.items():
         names = dict(model.objects.visible_to(person).filter(pk__in=getattr(wanted, kind)).values_list("pk", "name"))
         for pk in getattr(wanted, kind):
             without = [pair for pair in wanted.parameters() if pair != (kind, str(pk))]

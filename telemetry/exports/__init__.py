@@ -1,1 +1,1 @@
-"""Events that leave the site: definitions, runs, formats, targets."""
+"""Exports of events: definitions, runs, formats, targets."""

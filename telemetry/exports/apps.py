@@ -1,10 +1,10 @@
-"""The room's Django application."""
+"""The Django application of exports."""
 
 from django.apps import AppConfig
 
 
 class ExportsConfig(AppConfig):
-    """Events that leave the site: definitions, runs, formats, targets."""
+    """Exports of events: definitions, runs, formats, targets."""
 
     name = "telemetry.exports"
     label = "exports"

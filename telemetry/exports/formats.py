@@ -1,4 +1,4 @@
-"""Events as bytes: the four formats, by the columns that are wanted."""
+"""Formats events as bytes: four formats, with selected columns."""
 
 from __future__ import annotations
 
@@ -6,45 +6,42 @@ import json
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from telemetry.delivery.cef import cef
-from telemetry.delivery.rows import csv_rows, json_line
-from telemetry.delivery.syslog import FACILITIES, rfc5424
+from telemetry.delivery.formats import FACILITIES, cef_line, csv_rows, json_line, rfc5424_message
 from telemetry.events.models import Event
-from telemetry.exports.columns import COLUMNS, fields_of
-from telemetry.exports.models import Format
+from telemetry.exports.models import ExportFormat
 
 CONTENT_TYPES = {
-    Format.CSV: "text/csv; charset=utf-8",
-    Format.JSONL: "application/jsonl; charset=utf-8",
-    Format.SYSLOG: "text/plain; charset=utf-8",
-    Format.CEF: "text/plain; charset=utf-8",
+    ExportFormat.CSV: "text/csv; charset=utf-8",
+    ExportFormat.JSONL: "application/jsonl; charset=utf-8",
+    ExportFormat.SYSLOG: "text/plain; charset=utf-8",
+    ExportFormat.CEF: "text/plain; charset=utf-8",
 }
-SUFFIXES = {Format.CSV: "csv", Format.JSONL: "jsonl", Format.SYSLOG: "log", Format.CEF: "cef"}
-# 32473 is the enterprise number for examples and the like (RFC 5612): the site's maker has none of its own.
-ELEMENT = "falconweb@32473"
+SUFFIXES = {ExportFormat.CSV: "csv", ExportFormat.JSONL: "jsonl", ExportFormat.SYSLOG: "log", ExportFormat.CEF: "cef"}
+# 32473 is the enterprise number for documentation (RFC 5612): FalconWeb has none of its own.
+SD_ID = "falconweb@32473"
 VENDOR, PRODUCT, VERSION = "FalconWeb", "FalconWeb", "1"
-# Columns that need a label beside the value in CEF, by the field that is free for them there.
-LABELLED = {
+# Columns without a field of their own in CEF, with the custom field that has value and label.
+CEF_LABELLED = {
     "chassis_id": ("cn1", "chassis_id"), "tenant_id": ("cn2", "tenant_id"), "port_id": ("cn3", "port_id"),
     "subject": ("cs1", "subject"), "tenant": ("cs2", "tenant"), "origin": ("cs3", "origin"),
     "drawer_id": ("cs4", "drawer_id"), "host_id": ("cs5", "host_id"), "arguments": ("cs6", "arguments"),
 }  # fmt: skip
-NAMED = {
+CEF_KEYS = {
     "id": "externalId", "source": "cat", "text": "msg", "chassis": "dvchost", "person": "suser", "link": "request",
     "device_id": "deviceExternalId", "originator": "suid", "address": "shost",
 }  # fmt: skip
-TIMES = {"at": "rt", "received_at": "end", "told_at": "start"}
+CEF_TIMES = {"at": "rt", "received_at": "end", "told_at": "start"}
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How events are written: one line, or one message, for each."""
+class EventFormatter:
+    """Formats events as one line, or one message, each."""
 
     format: str
     columns: tuple[str, ...]
@@ -53,32 +50,32 @@ class Shape:
 
     @property
     def heading(self) -> bytes:
-        """What comes before the first event of a file, or of a batch."""
-        return csv_rows([self.columns])[0] if self.format == Format.CSV else b""
+        """Header before the first event of a file, or of a batch."""
+        return csv_rows([self.columns])[0] if self.format == ExportFormat.CSV else b""
 
     @property
     def content_type(self) -> str:
         """The content type of lines in this format."""
-        return CONTENT_TYPES[Format(self.format)]
+        return CONTENT_TYPES[ExportFormat(self.format)]
 
     def fields(self) -> list[str]:
-        """Return the fields of an event that are needed."""
-        if self.format in {Format.SYSLOG, Format.CEF}:
-            return fields_of(self.columns, "at", "severity", "message", "message_id", "text")
-        return fields_of(self.columns)
+        """Return the model fields of an event that the format needs."""
+        if self.format in {ExportFormat.SYSLOG, ExportFormat.CEF}:
+            return fields_needed(self.columns, "at", "severity", "message", "message_id", "text")
+        return fields_needed(self.columns)
 
     def lines(self, events: Sequence[Event]) -> list[bytes]:
-        """Return a line for each event, with its end."""
-        if self.format == Format.CSV:
+        """Return a line for each event, with its line end."""
+        if self.format == ExportFormat.CSV:
             return csv_rows([[_cell(value) for value in row] for row in self._rows(events)])
-        if self.format == Format.JSONL:
+        if self.format == ExportFormat.JSONL:
             return [json_line(dict(zip(self.columns, row, strict=True))) for row in self._rows(events)]
-        made = self._syslog if self.format == Format.SYSLOG else self._cef
-        return [made(event) + b"\n" for event in events]
+        line = self._syslog if self.format == ExportFormat.SYSLOG else self._cef
+        return [line(event) + b"\n" for event in events]
 
     def messages(self, events: Sequence[Event], lines: Sequence[bytes]) -> list[bytes]:
-        """Return a message of RFC 5424 for each event and its line, which is the text where the format is another."""
-        if self.format == Format.SYSLOG:
+        """Return an RFC 5424 message for each event; its text is the line, unless the format is syslog itself."""
+        if self.format == ExportFormat.SYSLOG:
             return [line.rstrip(b"\n") for line in lines]
         return [self._wrapped(event, line.decode().rstrip("\n")) for event, line in zip(events, lines, strict=True)]
 
@@ -87,17 +84,17 @@ class Shape:
         return [[value(event) for value in values] for event in events]
 
     def _syslog(self, event: Event) -> bytes:
-        said = {name: _text(COLUMNS[name].value(event)) for name in self.columns if name != "text"}
-        data = {ELEMENT: {name: value for name, value in said.items() if value}}
+        texts = {name: _text(COLUMNS[name].value(event)) for name in self.columns if name != "text"}
+        data = {SD_ID: {name: value for name, value in texts.items() if value}}
         return self._message(event, event.text, data=data)
 
     def _wrapped(self, event: Event, line: str) -> bytes:
-        # Receivers look for 'CEF:' or '{' at the very beginning of the text: no mark before it.
+        # Receivers expect 'CEF:' or '{' at the start of the text: no byte order mark.
         return self._message(event, line, mark=False, longest=65_000)
 
     def _message(self, event: Event, text: str, **more: Any) -> bytes:
-        """Return a message of RFC 5424 about an event."""
-        return rfc5424(
+        """Return an RFC 5424 message about an event."""
+        return rfc5424_message(
             at=event.at,
             severity=event.severity,
             facility=FACILITIES[self.facility],
@@ -111,17 +108,17 @@ class Shape:
     def _cef(self, event: Event) -> bytes:
         extension: dict[str, object] = {}
         for name in self.columns:
-            if name in TIMES:
+            if name in CEF_TIMES:
                 instant: datetime | None = getattr(event, name)
-                extension[TIMES[name]] = None if instant is None else round(instant.timestamp() * 1000)
+                extension[CEF_TIMES[name]] = None if instant is None else round(instant.timestamp() * 1000)
                 continue
             value = _text(COLUMNS[name].value(event))
-            if name in NAMED:
-                extension[NAMED[name]] = value
-            elif name in LABELLED and value:
-                key, label = LABELLED[name]
+            if name in CEF_KEYS:
+                extension[CEF_KEYS[name]] = value
+            elif name in CEF_LABELLED and value:
+                key, label = CEF_LABELLED[name]
                 extension |= {key: value, f"{key}Label": label}
-        return cef(
+        return cef_line(
             vendor=VENDOR,
             product=PRODUCT,
             version=VERSION,
@@ -134,7 +131,7 @@ class Shape:
 
 
 def site_name() -> str:
-    """Return what the site is called in messages: the host of its address, else of this machine."""
+    """Return the host name of the site in messages: that of its address, else of this machine."""
     return urlsplit(settings.CONFIG.address).hostname or socket.gethostname()
 
 
@@ -144,3 +141,61 @@ def _cell(value: object) -> object:
 
 def _text(value: object) -> str:
     return "" if value is None else str(_cell(value))
+
+
+@dataclass(frozen=True)
+class ExportColumn:
+    """A column: its label on pages, the model fields that it needs, and its value."""
+
+    words: str
+    fields: tuple[str, ...]
+    value: Callable[[Event], Any]
+
+
+def rfc3339(at: datetime | None) -> str | None:
+    """Return a time in UTC as RFC 3339, to the microsecond; None for None."""
+    return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _field_column(words: str, field: str) -> ExportColumn:
+    return ExportColumn(words, (field,), lambda event: getattr(event, field))
+
+
+def _page_url(event: Event) -> str:
+    """Return the address of the subject's page, absolute where the site's address is configured."""
+    return f"{settings.CONFIG.address}{event.link}" if event.link else ""
+
+
+COLUMNS: dict[str, ExportColumn] = {
+    "id": _field_column("Number", "id"),
+    "at": ExportColumn("Time", ("at",), lambda event: rfc3339(event.at)),
+    "received_at": ExportColumn("Received", ("received_at",), lambda event: rfc3339(event.received_at)),
+    "told_at": ExportColumn("Time, by the BMC’s clock", ("told_at",), lambda event: rfc3339(event.told_at)),
+    "source": _field_column("Source", "source"),
+    "severity": _field_column("Severity", "severity"),
+    "message_id": _field_column("Message", "message_id"),
+    "text": _field_column("Text", "text"),
+    "arguments": _field_column("Arguments of the message", "arguments"),
+    "chassis": _field_column("Chassis", "chassis_name"),
+    "subject": _field_column("Subject", "subject_name"),
+    "tenant": _field_column("Tenant", "tenant_name"),
+    "person": _field_column("Person", "person_name"),
+    "link": ExportColumn("Page of the subject", ("link",), _page_url),
+    "chassis_id": _field_column("Chassis, number", "chassis_id"),
+    "drawer_id": _field_column("Drawer, number", "drawer_id"),
+    "device_id": _field_column("Device, number", "device_id"),
+    "port_id": _field_column("Port, number", "port_id"),
+    "host_id": _field_column("Host, number", "host_id"),
+    "tenant_id": _field_column("Tenant, number", "tenant_id"),
+    "origin": _field_column("Resource of the BMC", "origin_uri"),
+    "originator": _field_column("Account on the BMC", "originator"),
+    "address": _field_column("Address on the BMC", "origin_address"),
+}
+DEFAULT_COLUMNS = (
+    "id", "at", "source", "severity", "message_id", "text", "chassis", "subject", "tenant", "person", "link",
+)  # fmt: skip
+
+
+def fields_needed(columns: Sequence[str], *more: str) -> list[str]:
+    """Return the model fields of an event that these columns need."""
+    return sorted({"id", *more, *(field for name in columns for field in COLUMNS[name].fields)})

@@ -1,4 +1,4 @@
-"""What is exported, how, whereto and when; and the record of each time that it was."""
+"""Export definitions, and their runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
-from fabric import credentials
+from core import credentials
+from core.claims import unclaimed
 
 
-class Format(models.TextChoices):
-    """What an event becomes."""
+class ExportFormat(models.TextChoices):
+    """Format of exported events."""
 
     CSV = "csv", "CSV"
     JSONL = "jsonl", "JSON Lines"
@@ -22,8 +23,8 @@ class Format(models.TextChoices):
     CEF = "cef", "CEF"
 
 
-class Kind(models.TextChoices):
-    """Where events go."""
+class ExportTarget(models.TextChoices):
+    """Kind of receiver."""
 
     DOWNLOAD = "download", "Download"
     DIRECTORY = "directory", "Directory"
@@ -31,61 +32,61 @@ class Kind(models.TextChoices):
     SYSLOG = "syslog", "Syslog server"
 
 
-class Schedule(models.TextChoices):
-    """When events go."""
+class ExportSchedule(models.TextChoices):
+    """When a definition runs."""
 
-    NONE = "none", "When somebody asks"
-    CRON = "cron", "By a schedule"
-    STREAM = "stream", "All the time"
+    NONE = "none", "On request"
+    CRON = "cron", "On a schedule"
+    STREAM = "stream", "Continuously"
 
 
-class Span(models.TextChoices):
-    """Which of the events that fit a run takes."""
+class ExportSpan(models.TextChoices):
+    """Which of the matching events a run takes."""
 
-    ALL = "all", "All that fit, each time"
-    NEW = "new", "What is new since the last time"
+    ALL = "all", "All matching, each time"
+    NEW = "new", "New since the last run"
 
 
 Row = TypeVar("Row", bound=models.Model)
 
 
-class ForAdministrators(models.QuerySet[Row]):
-    """Rows that nobody else sees."""
+class AdministratorOnlyQuerySet(models.QuerySet[Row]):
+    """Rows that administrators alone may see."""
 
     def visible_to(self, person: User) -> Self:
         """Return everything to administrators, nothing to others."""
         return self.all() if person.is_active and person.is_administrator else self.none()
 
 
-class Definitions(ForAdministrators["ExportDefinition"]):
-    """Definitions to read."""
+class ExportDefinitionQuerySet(AdministratorOnlyQuerySet["ExportDefinition"]):
+    """Queries of definitions."""
 
 
 class ExportDefinition(models.Model):
-    """An export that administrators have defined. It is the site's: it goes on when who made it leaves."""
+    """An export defined by administrators. It belongs to the site and stays when its owner is removed."""
 
     name = models.CharField(max_length=100, unique=True)
     filter = models.JSONField(default=dict)  # as telemetry.events.filters reads it: names to lists of texts
     columns = models.JSONField(default=list)
-    format = models.CharField(max_length=10, choices=Format)
-    target = models.CharField(max_length=10, choices=Kind)
+    format = models.CharField(max_length=10, choices=ExportFormat)
+    target = models.CharField(max_length=10, choices=ExportTarget)
     options = models.JSONField(default=dict)  # as telemetry.exports.options reads it
     secret_encrypted = models.TextField(blank=True, editable=False)
-    schedule = models.CharField(max_length=10, choices=Schedule, default=Schedule.NONE)
+    schedule = models.CharField(max_length=10, choices=ExportSchedule, default=ExportSchedule.NONE)
     cron = models.CharField(max_length=100, blank=True)
-    span = models.CharField(max_length=10, choices=Span, default=Span.ALL)
+    span = models.CharField(max_length=10, choices=ExportSpan, default=ExportSpan.ALL)
     enabled = models.BooleanField(default=True)
-    # Up to which event everything was delivered or lies in a whole file; moves for Span.NEW alone.
+    # All events up to it were delivered or are in a complete file; advances only for ExportSpan.NEW.
     cursor = models.BigIntegerField(default=0)
     next_at = models.DateTimeField(null=True, db_index=True)
-    note = models.CharField(max_length=500, blank=True)  # what the schedule could not do
-    version = models.PositiveIntegerField(default=1)  # grows where a stream sends otherwise: it begins a new run
+    note = models.CharField(max_length=500, blank=True)  # why the schedule could not start a run
+    version = models.PositiveIntegerField(default=1)  # incremented when delivery changes: a stream starts a new run
     owner = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     owner_name = models.CharField(max_length=150)
     created_at = models.DateTimeField(default=timezone.now)
     changed_at = models.DateTimeField(default=timezone.now)
 
-    objects = Definitions.as_manager()
+    objects = ExportDefinitionQuerySet.as_manager()
 
     class Meta:
         verbose_name = "export"
@@ -95,41 +96,41 @@ class ExportDefinition(models.Model):
         return self.name
 
     def set_secret(self, secret: str) -> None:
-        """Keep what webhooks are signed with, encrypted."""
+        """Set the secret that signs webhooks, encrypted."""
         self.secret_encrypted = credentials.encrypt(secret) if secret else ""
 
     @property
     def secret(self) -> str:
-        """What webhooks are signed with; raises Unavailable when the site's key does not fit."""
+        """The secret that signs webhooks; raises Unavailable when the site's key does not fit."""
         return credentials.decrypt(self.secret_encrypted) if self.secret_encrypted else ""
 
     @property
     def is_stream(self) -> bool:
         """Whether its run never ends."""
-        return self.schedule == Schedule.STREAM
+        return self.schedule == ExportSchedule.STREAM
 
 
-class Runs(ForAdministrators["ExportRun"]):
-    """Runs to read."""
+class ExportRunQuerySet(AdministratorOnlyQuerySet["ExportRun"]):
+    """Queries of runs."""
 
     def open(self) -> Self:
         """Return those that have not ended."""
         return self.filter(state__in=ExportRun.OPEN)
 
-    def unheld(self, now: datetime) -> Self:
-        """Return those that no living worker is at."""
-        return self.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+    def unclaimed(self, now: datetime) -> Self:
+        """Return those without a valid claim."""
+        return self.filter(unclaimed(now))
 
     def due(self, now: datetime) -> Self:
-        """Return those that a worker may go on with at once."""
-        return self.open().unheld(now).filter(Q(retry_at=None) | Q(retry_at__lte=now))
+        """Return those that a worker may continue now."""
+        return self.open().unclaimed(now).filter(Q(retry_at=None) | Q(retry_at__lte=now))
 
 
 class ExportRun(models.Model):
-    """One time that a definition was carried out; kept when the definition goes."""
+    """One execution of a definition; kept when the definition is removed."""
 
     class State(models.TextChoices):
-        """How far it is."""
+        """State of a run."""
 
         QUEUED = "queued", "Queued"
         RUNNING = "running", "Running"
@@ -140,26 +141,26 @@ class ExportRun(models.Model):
     OPEN = (State.QUEUED, State.RUNNING)
 
     definition = models.ForeignKey(ExportDefinition, null=True, on_delete=models.SET_NULL, related_name="runs")
-    name = models.CharField(max_length=100)  # of the definition, then
+    name = models.CharField(max_length=100)  # of the definition at the time
     snapshot = models.JSONField()  # of the definition, without its secret
     version = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     trigger = models.CharField(
-        max_length=10, choices=[("person", "Somebody"), ("schedule", "Its schedule"), ("stream", "All the time")]
+        max_length=10, choices=[("person", "A person"), ("schedule", "Its schedule"), ("stream", "Continuous export")]
     )
     requested_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     requested_by_name = models.CharField(max_length=150, blank=True)
     begun_after = models.BigIntegerField()  # number of the last event before it
-    cursor = models.BigIntegerField()  # up to which event everything is delivered, or in the file
+    cursor = models.BigIntegerField()  # all events up to it are delivered, or in the file
     pending = models.BigIntegerField(null=True)  # last event of the batch that is being sent
-    until = models.BigIntegerField(null=True)  # the last event that it takes; None: not begun, or never ends
+    until = models.BigIntegerField(null=True)  # number of its last event; None: not started, or a stream
     counted = models.BigIntegerField(default=0)
     total = models.BigIntegerField(null=True)
     bytes = models.BigIntegerField(default=0)
     file = models.CharField(max_length=300, blank=True)  # below the folder of exports
     file_removed_at = models.DateTimeField(null=True)
-    checksum = models.CharField(max_length=64, blank=True)  # SHA-256 of the whole file
-    attempts = models.PositiveIntegerField(default=0)  # that failed since the last success
+    checksum = models.CharField(max_length=64, blank=True)  # SHA-256 of the complete file
+    attempts = models.PositiveIntegerField(default=0)  # failures since the last success
     failing_since = models.DateTimeField(null=True)
     retry_at = models.DateTimeField(null=True)
     error = models.CharField(max_length=500, blank=True)
@@ -171,7 +172,7 @@ class ExportRun(models.Model):
     resumed_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
-    objects = Runs.as_manager()
+    objects = ExportRunQuerySet.as_manager()
 
     class Meta:
         verbose_name = "export run"
@@ -197,21 +198,21 @@ class ExportRun(models.Model):
     @property
     def is_stream(self) -> bool:
         """Whether it never ends by itself."""
-        return bool(self.snapshot["schedule"] == Schedule.STREAM)
+        return bool(self.snapshot["schedule"] == ExportSchedule.STREAM)
 
     @property
     def makes_file(self) -> bool:
-        """Whether what it gives is a file of this site."""
-        return self.snapshot["target"] in {Kind.DOWNLOAD, Kind.DIRECTORY}
+        """Whether it writes a file of this site."""
+        return self.snapshot["target"] in {ExportTarget.DOWNLOAD, ExportTarget.DIRECTORY}
 
     @property
     def has_file(self) -> bool:
-        """Whether there is a whole file to download."""
+        """Whether there is a complete file to download."""
         return self.state == self.State.DONE and bool(self.file) and self.file_removed_at is None
 
     @property
     def percent(self) -> int | None:
-        """How much of it is done; None where nobody can know."""
+        """Progress in percent; None where it is not known."""
         if self.state == self.State.DONE:
             return 100
         if self.total is None or self.is_stream:
@@ -220,5 +221,5 @@ class ExportRun(models.Model):
 
     @property
     def took(self) -> timedelta | None:
-        """How long it took, or takes."""
+        """Duration until its end, or until now."""
         return (self.ended_at or timezone.now()) - self.started_at if self.started_at else None

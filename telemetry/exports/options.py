@@ -1,4 +1,4 @@
-"""What an export may be told: read from a form or a body, checked as a whole, kept as plain JSON."""
+"""The specification of an export: parsed from a form or a body, validated as a whole, stored as plain JSON."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from typing import Any
 
 from cronsim import CronSim, CronSimError
 
-from falconweb.errors import Invalid
-from telemetry.delivery.senders import trust_of
-from telemetry.delivery.syslog import FACILITIES
-from telemetry.delivery.targets import syslog_endpoint, webhook_endpoint
-from telemetry.events.filters import FILTERS, Filter
-from telemetry.exports.columns import COLUMNS, USUAL
-from telemetry.exports.formats import Shape
-from telemetry.exports.models import ExportDefinition, Format, Kind, Schedule, Span
+from core.errors import Invalid
+from telemetry.delivery.endpoints import syslog_endpoint, webhook_endpoint
+from telemetry.delivery.formats import FACILITIES
+from telemetry.delivery.senders import tls_context
+from telemetry.events.filters import FILTERS, EventFilter
+from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS, EventFormatter
+from telemetry.exports.models import ExportDefinition, ExportFormat, ExportSchedule, ExportSpan, ExportTarget
 
-LONGEST_NAME, LONGEST_SECRET, LONGEST_CA = 100, 200, 100_000
-FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}(/[A-Za-z0-9][A-Za-z0-9._-]{0,59}){0,3}")
-MOST_FILES, MOST_DAYS, MOST_MINUTES, MOST_BATCH = 10_000, 3650, 10_080, 1000
-# Options of files and of runs with an end: no stream heeds them.
+MAX_NAME_LENGTH, MAX_SECRET_LENGTH, MAX_CA_LENGTH = 100, 200, 100_000
+FOLDER_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}(/[A-Za-z0-9][A-Za-z0-9._-]{0,59}){0,3}")
+MAX_FILES, MAX_DAYS, MAX_MINUTES, MAX_BATCH = 10_000, 3650, 10_080, 1000
+# Options of files and of runs with an end: streams ignore them.
 NOT_OF_STREAMS = frozenset({"folder", "keep_files", "keep_days", "minutes"})
 
 
 @dataclass(frozen=True)
-class Options:
-    """What depends on target and format.
+class ExportOptions:
+    """Options that depend on target and format.
 
     `address` is a webhook's URL or a syslog server's udp://, tcp:// or tls://; `ca` (PEM) replaces the system's trust.
-    `folder` is below the folder of exports. `gzip` is for files and webhooks. `keep_files` and `keep_days` are how many
-    files stay, and how long (0: without limit); `minutes` is how long a run may go on, `batch` how many events go in
-    one request.
+    `folder` is below the folder of exports. `gzip` is for files and webhooks. `keep_files` and `keep_days` limit number
+    and age of files (0: without limit); `minutes` is the maximum duration of a run, `batch` the maximum number of
+    events in one request.
     """
 
     address: str = ""
@@ -48,54 +47,54 @@ class Options:
     cef_version: int = 0
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
-        """Return options that were kept."""
+    def of(cls, given: Mapping[str, Any]) -> ExportOptions:
+        """Return stored options."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in known})
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A definition as somebody wants it; `secret` None keeps the one that there is."""
+class ExportSpec:
+    """The requested values of a definition; `secret` None keeps the stored one."""
 
     name: str
     format: str
     target: str
     filter: Mapping[str, Any] = field(default_factory=dict)
-    columns: Sequence[str] = USUAL
-    options: Options = field(default_factory=Options)
-    schedule: str = Schedule.NONE
+    columns: Sequence[str] = DEFAULT_COLUMNS
+    options: ExportOptions = field(default_factory=ExportOptions)
+    schedule: str = ExportSchedule.NONE
     cron: str = ""
-    span: str = Span.ALL
+    span: str = ExportSpan.ALL
     enabled: bool = True
     secret: str | None = None
 
-    def checked(self) -> Wanted:
-        """Return it as it is kept; raises Invalid with a sentence for each field that is wrong."""
+    def checked(self) -> ExportSpec:
+        """Return it normalized; raises Invalid with a sentence for each field that is wrong."""
         errors: dict[str, str] = {}
         name = " ".join(self.name.split())
-        if not name or len(name) > LONGEST_NAME or not name.isprintable():
-            errors["name"] = f"Give a name of at most {LONGEST_NAME} characters."
+        if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+            errors["name"] = f"Give a name of at most {MAX_NAME_LENGTH} characters."
         for value, choices, which in (
-            (self.format, Format.values, "format"), (self.target, Kind.values, "target"),
-            (self.schedule, Schedule.values, "schedule"), (self.span, Span.values, "span"),
+            (self.format, ExportFormat.values, "format"), (self.target, ExportTarget.values, "target"),
+            (self.schedule, ExportSchedule.values, "schedule"), (self.span, ExportSpan.values, "span"),
         ):  # fmt: skip
             if value not in choices:
                 errors[which] = f"One of {', '.join(choices)}."
         columns = tuple(dict.fromkeys(self.columns))
         if not columns or not set(columns) <= set(COLUMNS):
             errors["columns"] = f"At least one of {', '.join(COLUMNS)}."
-        if self.secret and (len(self.secret) > LONGEST_SECRET or not self.secret.isprintable()):
-            errors["secret"] = f"Give at most {LONGEST_SECRET} printable characters."
+        if self.secret and (len(self.secret) > MAX_SECRET_LENGTH or not self.secret.isprintable()):
+            errors["secret"] = f"Give at most {MAX_SECRET_LENGTH} printable characters."
         kept = self._filter(errors)
         if not errors:
             self._check_together(errors)
             self._check_options(errors)
         if errors:
             raise Invalid("The export cannot be defined so.", errors=errors)
-        cron = " ".join(self.cron.split()) if self.schedule == Schedule.CRON else ""
-        span = Span.NEW if self.schedule == Schedule.STREAM else self.span
-        return Wanted(
+        cron = " ".join(self.cron.split()) if self.schedule == ExportSchedule.CRON else ""
+        span = ExportSpan.NEW if self.schedule == ExportSchedule.STREAM else self.span
+        return ExportSpec(
             name, self.format, self.target, kept, columns, self.options, self.schedule, cron, span, self.enabled,
             self.secret,
         )  # fmt: skip
@@ -105,62 +104,62 @@ class Wanted:
             errors["filter"] = f"'{unknown[0][:40]}' is no member of a filter: {', '.join(FILTERS)}."
             return {}
         try:
-            return filter_kept(Filter.of(self.filter))
+            return filter_to_json(EventFilter.of(self.filter))
         except Invalid as error:
             errors.update(error.details.get("errors", {"filter": error.sentence}))
             return {}
 
     def _check_together(self, errors: dict[str, str]) -> None:
-        if self.target == Kind.SYSLOG and self.format == Format.CSV:
+        if self.target == ExportTarget.SYSLOG and self.format == ExportFormat.CSV:
             errors["format"] = "A syslog server takes messages: choose syslog, CEF or JSON Lines."
-        if self.schedule == Schedule.STREAM and self.target in {Kind.DOWNLOAD, Kind.DIRECTORY}:
-            errors["schedule"] = "A file has an end: all the time is for webhooks and syslog servers."
-        if self.schedule == Schedule.CRON:
+        if self.schedule == ExportSchedule.STREAM and self.target in {ExportTarget.DOWNLOAD, ExportTarget.DIRECTORY}:
+            errors["schedule"] = "A file has an end: continuous export is for webhooks and syslog servers."
+        if self.schedule == ExportSchedule.CRON:
             try:
-                next_time(self.cron, datetime.now(UTC))
+                next_cron_time(self.cron, datetime.now(UTC))
             except Invalid as error:
                 errors["cron"] = error.sentence
 
     def _check_options(self, errors: dict[str, str]) -> None:
         one = self.options
-        if self.target in {Kind.WEBHOOK, Kind.SYSLOG}:
+        if self.target in {ExportTarget.WEBHOOK, ExportTarget.SYSLOG}:
             try:
-                (webhook_endpoint if self.target == Kind.WEBHOOK else syslog_endpoint)(one.address)
+                (webhook_endpoint if self.target == ExportTarget.WEBHOOK else syslog_endpoint)(one.address)
             except Invalid as error:
                 errors["address"] = error.sentence
             try:
-                trust_of(one.ca)
+                tls_context(one.ca)
             except Invalid as error:
                 errors["ca"] = error.sentence
-        if self.target == Kind.DIRECTORY and not FOLDER.fullmatch(one.folder):
+        if self.target == ExportTarget.DIRECTORY and not FOLDER_PATTERN.fullmatch(one.folder):
             errors["folder"] = "Letters, digits, '.', '_' and '-', up to four parts apart by '/', such as audit/siem."
         if one.facility not in FACILITIES:
             errors["facility"] = f"One of {', '.join(FACILITIES)}."
         if one.cef_version not in {0, 1}:
             errors["cef_version"] = "0 or 1."
         for name, least, most in (
-            ("keep_files", 0, MOST_FILES), ("keep_days", 0, MOST_DAYS), ("minutes", 1, MOST_MINUTES),
-            ("batch", 1, MOST_BATCH),
+            ("keep_files", 0, MAX_FILES), ("keep_days", 0, MAX_DAYS), ("minutes", 1, MAX_MINUTES),
+            ("batch", 1, MAX_BATCH),
         ):  # fmt: skip
             if not least <= getattr(one, name) <= most:
                 errors[name] = f"Give a number from {least} to {most}."
-        if len(one.ca) > LONGEST_CA:
-            errors["ca"] = "That is more than a chain of certificates."
+        if len(one.ca) > MAX_CA_LENGTH:
+            errors["ca"] = "That is too long for a chain of certificates."
 
-    def shape(self) -> Shape:
-        """Return how events are written."""
-        return shape_of(self.format, self.columns, self.options)
+    def shape(self) -> EventFormatter:
+        """Return the formatter of its events."""
+        return formatter_for(self.format, self.columns, self.options)
 
 
-def wanted_of(row: ExportDefinition) -> Wanted:
-    """Return a definition as somebody wanted it; its secret is not told."""
-    return Wanted(
+def spec_of(row: ExportDefinition) -> ExportSpec:
+    """Return the values of a definition, without its secret."""
+    return ExportSpec(
         name=row.name,
         format=row.format,
         target=row.target,
         filter=row.filter,
         columns=tuple(row.columns),
-        options=Options.of(row.options),
+        options=ExportOptions.of(row.options),
         schedule=row.schedule,
         cron=row.cron,
         span=row.span,
@@ -168,34 +167,34 @@ def wanted_of(row: ExportDefinition) -> Wanted:
     )
 
 
-def sends_the_same(one: Wanted, other: Wanted) -> bool:
-    """Tell whether a stream sends the same to the same receiver by both, but for the secret."""
-    return _sent(one) == _sent(other)
+def delivers_same(one: ExportSpec, other: ExportSpec) -> bool:
+    """Return whether a stream sends the same to the same receiver by both, apart from the secret."""
+    return _delivery_parts(one) == _delivery_parts(other)
 
 
-def _sent(wanted: Wanted) -> tuple[object, ...]:
-    options = {name: value for name, value in asdict(wanted.options).items() if name not in NOT_OF_STREAMS}
-    # A form ends lines otherwise than a body of the API.
-    options["ca"] = wanted.options.ca.split()
-    kept = {name: list(values) for name, values in wanted.filter.items()}
-    return wanted.format, wanted.target, kept, tuple(wanted.columns), options, wanted.schedule, wanted.span
+def _delivery_parts(spec: ExportSpec) -> tuple[object, ...]:
+    options = {name: value for name, value in asdict(spec.options).items() if name not in NOT_OF_STREAMS}
+    # Forms and bodies of the API have different line ends.
+    options["ca"] = spec.options.ca.split()
+    kept = {name: list(values) for name, values in spec.filter.items()}
+    return spec.format, spec.target, kept, tuple(spec.columns), options, spec.schedule, spec.span
 
 
-def shape_of(format_: str, columns: Sequence[str], options: Options) -> Shape:
-    """Return how events are written."""
-    return Shape(format_, tuple(columns), facility=options.facility, cef_version=options.cef_version)
+def formatter_for(format_: str, columns: Sequence[str], options: ExportOptions) -> EventFormatter:
+    """Return a formatter of events."""
+    return EventFormatter(format_, tuple(columns), facility=options.facility, cef_version=options.cef_version)
 
 
-def filter_kept(wanted: Filter) -> dict[str, list[str]]:
-    """Return a filter as plain JSON; `Filter.of` reads the same one."""
+def filter_to_json(wanted: EventFilter) -> dict[str, list[str]]:
+    """Return a filter as plain JSON; `EventFilter.of` restores it."""
     kept: dict[str, list[str]] = {}
     for name, value in wanted.parameters():
         kept.setdefault(name, []).append(value)
     return kept
 
 
-def next_time(cron: str, after: datetime) -> datetime:
-    """Return when a cron expression (five fields, UTC) is due next; raises Invalid for one that never is."""
+def next_cron_time(cron: str, after: datetime) -> datetime:
+    """Return the next time of a cron expression (five fields, UTC); raises Invalid where there is none."""
     if len(cron.split()) != 5 or len(cron) > 100:
         raise Invalid("Give the five fields of cron: minute, hour, day, month, day of the week, such as 15 3 * * *.")
     try:

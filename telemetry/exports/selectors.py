@@ -1,4 +1,4 @@
-"""Reading definitions and runs, for administrators alone."""
+"""Reads definitions and runs, for administrators alone."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from django.core.paginator import Paginator
 from django.db.models import Prefetch, Q
 
 from accounts.models import User
-from falconweb.errors import Invalid, NotFound
-from telemetry.events.filters import Filter
+from accounts.visibility import visible_or_404
+from core.errors import Invalid
+from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event
-from telemetry.exports.columns import stamp
-from telemetry.exports.models import Definitions, ExportDefinition, ExportRun, Format, Kind, Runs
-from telemetry.exports.options import Wanted
+from telemetry.exports.formats import rfc3339
+from telemetry.exports.models import (
+    ExportDefinition,
+    ExportDefinitionQuerySet,
+    ExportFormat,
+    ExportRun,
+    ExportRunQuerySet,
+    ExportTarget,
+)
+from telemetry.exports.options import ExportSpec
 
-LARGEST_ID = 2**63 - 1
-PREVIEWED = 20
-LINES_AT_ONCE = 500
+SAMPLE_ROWS = 20
+CSV_ROWS_PER_QUERY = 500
 EXPORT_SORTS = {"name": "name", "format": "format", "target": "target", "next": "next_at", "changed": "changed_at"}
 RUN_SORTS = {
     "number": "pk", "name": "name", "state": "state", "events": "counted", "bytes": "bytes", "begun": "started_at",
@@ -32,27 +39,27 @@ EXPORT_COLUMNS = ("number", "name", "format", "target", "to", "schedule", "cron"
 
 
 @dataclass(frozen=True)
-class Preview:
-    """The first lines that an export would give, and how many events fit by now."""
+class ExportSample:
+    """The first lines of an export, and the current number of matching events."""
 
     lines: tuple[str, ...]
     count: int
 
     @property
     def text(self) -> str:
-        """All of them."""
+        """The lines as one text."""
         return "\n".join(self.lines)
 
 
-def definitions_found(
+def find_definitions(
     person: User, *, search: str = "", sort: str = "name", format_: str = "", target: str = ""
-) -> Definitions:
-    """Return definitions with their newest run as `newest`; a sort begins with '-' for the other way round.
+) -> ExportDefinitionQuerySet:
+    """Return definitions with their runs as `newest_first`; a sort with '-' in front is descending.
 
-    Raises Invalid for a format, target or sort that is none.
+    Raises Invalid for an unknown format, target or sort.
     """
-    _one_of(format_, Format.values, "format")
-    _one_of(target, Kind.values, "target")
+    _one_of(format_, ExportFormat.values, "format")
+    _one_of(target, ExportTarget.values, "target")
     rows = ExportDefinition.objects.visible_to(person)
     for word in _words(search):
         rows = rows.filter(Q(name__icontains=word) | Q(owner_name__icontains=word))
@@ -64,10 +71,10 @@ def definitions_found(
     return rows.order_by(*_order(sort, EXPORT_SORTS)).prefetch_related(Prefetch("runs", newest, to_attr="newest_first"))
 
 
-def runs_found(
+def find_runs(
     person: User, *, search: str = "", sort: str = "-number", state: str = "", definition: int | None = None
-) -> Runs:
-    """Return runs, the newest first unless sorted; raises Invalid for a state or sort that is none."""
+) -> ExportRunQuerySet:
+    """Return runs, the newest first unless sorted; raises Invalid for an unknown state or sort."""
     _one_of(state, ExportRun.State.values, "state")
     rows = ExportRun.objects.visible_to(person).select_related("definition")
     for word in _words(search):
@@ -79,51 +86,56 @@ def runs_found(
     return rows.order_by(*_order(sort, RUN_SORTS))
 
 
-def definition_of(person: User, pk: int) -> ExportDefinition:
+def definition_get(person: User, pk: int) -> ExportDefinition:
     """Return a definition; raises NotFound."""
-    row = ExportDefinition.objects.visible_to(person).filter(pk=pk).first() if pk <= LARGEST_ID else None
-    if row is None:
-        raise NotFound("There is no such export.")
+    row: ExportDefinition = visible_or_404(ExportDefinition.objects, person, pk, "export")
     return row
 
 
-def run_of(person: User, pk: int) -> ExportRun:
+def run_get(person: User, pk: int) -> ExportRun:
     """Return a run; raises NotFound."""
-    rows = ExportRun.objects.visible_to(person).select_related("definition")
-    row = rows.filter(pk=pk).first() if pk <= LARGEST_ID else None
-    if row is None:
-        raise NotFound("There is no such run.")
+    row: ExportRun = visible_or_404(ExportRun.objects.select_related("definition"), person, pk, "run")
     return row
 
 
-def preview_of(person: User, wanted: Wanted) -> Preview:
-    """Return what a definition would give, by its first events; raises Invalid."""
+def build_preview(person: User, wanted: ExportSpec) -> ExportSample:
+    """Return a sample of a definition's output, from its first events; raises Invalid."""
     shape = wanted.shape()
-    rows = Filter.of(wanted.filter).apply(Event.objects.visible_to(person))
-    events = list(rows.only(*shape.fields()).order_by("pk")[:PREVIEWED])
+    rows = EventFilter.of(wanted.filter).apply(Event.objects.visible_to(person))
+    events = list(rows.only(*shape.fields()).order_by("pk")[:SAMPLE_ROWS])
     lines = [shape.heading, *shape.lines(events)] if shape.heading else shape.lines(events)
     texts = tuple(line.decode().removeprefix("\ufeff").rstrip("\r\n") for line in lines)
-    return Preview(texts, rows.order_by().count())
+    return ExportSample(texts, rows.order_by().count())
 
 
-def run_lines(rows: Runs) -> Iterator[tuple[object, ...]]:
-    """Yield runs as a table has them."""
-    # Page by page: each part of a download may come from another thread, where no cursor goes along.
-    for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+def run_lines(rows: ExportRunQuerySet) -> Iterator[tuple[object, ...]]:
+    """Yield runs as rows of RUN_COLUMNS."""
+    # Page by page: each part of a download may be produced in another thread, which cannot use the same cursor.
+    for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
         for run in pages.page(number).object_list:
             yield (
-                run.pk, run.name, run.state, run.requested_by_name or run.get_trigger_display(), stamp(run.created_at),
-                stamp(run.started_at), stamp(run.ended_at), run.counted, run.total, run.bytes, run.checksum, run.file,
+                run.pk,
+                run.name,
+                run.state,
+                run.requested_by_name or run.get_trigger_display(),
+                rfc3339(run.created_at),
+                rfc3339(run.started_at),
+                rfc3339(run.ended_at),
+                run.counted,
+                run.total,
+                run.bytes,
+                run.checksum,
+                run.file,
                 run.error,
-            )  # fmt: skip
+            )
 
 
-def definition_lines(rows: Definitions) -> Iterator[tuple[object, ...]]:
-    """Yield definitions as a table has them."""
+def definition_lines(rows: ExportDefinitionQuerySet) -> Iterator[tuple[object, ...]]:
+    """Yield definitions as rows of EXPORT_COLUMNS."""
     for row in rows:
         yield (
             row.pk, row.name, row.format, row.target, row.options.get("address") or row.options.get("folder") or "",
-            row.schedule, row.cron, row.enabled, row.owner_name, stamp(row.next_at),
+            row.schedule, row.cron, row.enabled, row.owner_name, rfc3339(row.next_at),
         )  # fmt: skip
 
 

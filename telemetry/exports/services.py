@@ -1,95 +1,99 @@
-"""Definitions of exports: added, changed, switched, removed and tried by administrators."""
+"""Export definitions and runs: added, changed, requested, cancelled, resumed; a worker's claim on a run."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet, Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from accounts.access import administrator_required
+from accounts.access import require_administrator
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
-from fabric import credentials
-from falconweb.errors import Conflict, Invalid, Unavailable
+from core import credentials
+from core.claims import ClaimLost, RowClaim
+from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from telemetry.delivery.senders import send_syslog, send_webhook
-from telemetry.events.cursor import horizon
-from telemetry.events.models import Event, Severity, Source
+from telemetry.events.models import Event, EventSeverity, EventSource
+from telemetry.events.selectors import horizon
 from telemetry.exports import files
-from telemetry.exports.models import ExportDefinition, ExportRun, Kind, Schedule, Span
-from telemetry.exports.options import Options, Wanted, next_time, sends_the_same, wanted_of
+from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule, ExportSpan, ExportTarget
+from telemetry.exports.options import ExportOptions, ExportSpec, delivers_same, next_cron_time, spec_of
 
 FIELDS = ("name", "filter", "columns", "format", "target", "options", "schedule", "cron", "span", "enabled")
 
 
-def export_add(*, by: User, wanted: Wanted, from_now: bool = False) -> ExportDefinition:
+def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> ExportDefinition:
     """Define an export; administrators only.
 
-    One that takes what is new begins with all that there is, or with what comes `from_now` on. Raises Forbidden, and
+    One of new events starts with the oldest event, or with the next one where `from_now` is set. Raises Forbidden, and
     Invalid with a sentence for each wrong field.
     """
     with attempt(Action.EXPORT_ADD, actor=by, target=Target("export", name=wanted.name[:100])) as act:
-        administrator_required(by)
+        require_administrator(by)
         kept = wanted.checked()
-        cursor = horizon() if from_now and kept.span == Span.NEW else 0
+        cursor = horizon() if from_now and kept.span == ExportSpan.NEW else 0
         row = ExportDefinition(owner=by, owner_name=by.username, cursor=cursor)
-        _put(row, kept)
-        row.next_at = _next(row)
+        _apply_spec(row, kept)
+        row.next_at = _next_time(row)
         with act.change():
-            _saved(row, insert=True)
+            _save(row, insert=True)
             act.target = target_of(row)
-            act.after = told(row)
+            act.after = definition_snapshot(row)
     return row
 
 
-def export_edit(*, by: User, definition: ExportDefinition, wanted: Wanted) -> ExportDefinition:
-    """Change a definition; a run that goes on ends as it began, a stream goes on as it is now.
+def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -> ExportDefinition:
+    """Change a definition; an open run ends unchanged, a stream continues with the new definition.
 
-    A stream begins a new run only where what it sends, or where to, is another. Without another `secret` the kept one
-    stays, except where the address changes: it signs for nobody else unasked. Administrators only. Raises as
+    A stream starts a new run only where its content or receiver changes. Without a new `secret` the stored one is kept,
+    except where the address changes: it must not sign for another receiver. Administrators only. Raises as
     `export_add` does.
     """
     with attempt(Action.EXPORT_EDIT, actor=by, target=target_of(definition)) as act:
-        administrator_required(by)
+        require_administrator(by)
         kept = wanted.checked()
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
-            act.before, before = told(row), wanted_of(row)
-            sends_otherwise = not sends_the_same(before, kept) or _signs_otherwise(row, kept)
+            act.before, before = definition_snapshot(row), spec_of(row)
+            delivery_changes = not delivers_same(before, kept) or _signature_changes(row, kept)
             if kept.secret is None and before.options.address != kept.options.address:
                 row.secret_encrypted = ""
-            # Saving is how a secret gets under the newest key.
-            row.secret_encrypted = row.secret_encrypted and credentials.renew(row.secret_encrypted)
-            if kept.span == Span.NEW and row.span != Span.NEW:
-                row.cursor = _last_taken(row)
-            _put(row, kept)
+            # Saving re-encrypts the secret with the newest key.
+            row.secret_encrypted = row.secret_encrypted and credentials.reencrypt(row.secret_encrypted)
+            if kept.span == ExportSpan.NEW and row.span != ExportSpan.NEW:
+                row.cursor = _last_exported(row)
+            _apply_spec(row, kept)
             if (kept.schedule, kept.cron, kept.enabled) != (before.schedule, before.cron, before.enabled):
-                # Never otherwise: what is due just now would be left out.
-                row.next_at = _next(row)
-            act.after = told(row)
-            if sends_otherwise:
+                # Not without such a change: a run that is due now would be skipped.
+                row.next_at = _next_time(row)
+            act.after = definition_snapshot(row)
+            if delivery_changes:
                 row.version = row.version + 1
-            if sends_otherwise or act.after != act.before:
+            if delivery_changes or act.after != act.before:
                 row.changed_at = timezone.now()
-            _saved(row)
-            if sends_otherwise or kept.enabled != before.enabled:
-                # A stream that waits for its next try is to notice at once.
+            _save(row)
+            if delivery_changes or kept.enabled != before.enabled:
+                # A stream that waits for its next attempt has to apply the change immediately.
                 row.runs.open().update(retry_at=None)
     return row
 
 
 def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> ExportDefinition:
-    """Switch a definition on or off: off, neither its schedule nor its stream does anything. Raises Forbidden."""
+    """Switch a definition on or off; off, neither its schedule nor its stream runs. Raises Forbidden."""
     with audited(Action.EXPORT_SWITCH, actor=by, target=target_of(definition)) as act:
-        administrator_required(by)
+        require_administrator(by)
         row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
         act.before = {"enabled": row.enabled}
         if row.enabled != enabled:
             row.enabled = enabled
-            row.next_at = _next(row)
+            row.next_at = _next_time(row)
         row.note = ""
         row.save(update_fields=["enabled", "next_at", "note"])
         row.runs.open().update(retry_at=None)
@@ -98,77 +102,77 @@ def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> E
 
 
 def export_remove(*, by: User, definition: ExportDefinition) -> None:
-    """Remove a definition and its files; the record of its runs stays. Raises Forbidden, Conflict while one goes on."""
+    """Remove a definition and its files; its runs stay as records. Raises Forbidden, Conflict during a run."""
     with attempt(Action.EXPORT_REMOVE, actor=by, target=target_of(definition)) as act:
-        administrator_required(by)
+        require_administrator(by)
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
-            act.before = told(row)
-            going = row.runs.open().unheld(timezone.now())
-            going.update(state=ExportRun.State.CANCELLED, ended_at=timezone.now(), error="The export was removed.")
+            act.before = definition_snapshot(row)
+            unclaimed = row.runs.open().unclaimed(timezone.now())
+            unclaimed.update(state=ExportRun.State.CANCELLED, ended_at=timezone.now(), error="The export was removed.")
             if row.runs.open().exists():
-                raise Conflict("A run of this export goes on. Cancel it first; the export is removed after that.")
+                raise Conflict("A run of this export is in progress. Cancel it first, then remove the export.")
             runs = [run.pk for run in row.runs.all()]
             row.delete()
-            transaction.on_commit(lambda: files.files_remove(runs))
+            transaction.on_commit(lambda: files.files_delete(runs))
 
 
-def target_try(*, by: User, wanted: Wanted, definition: ExportDefinition | None = None) -> str:
-    """Send one made-up event to a target, or see that its folder can be written; returns what to tell of it.
+def target_check(*, by: User, wanted: ExportSpec, definition: ExportDefinition | None = None) -> str:
+    """Send a test event to a target, or check that its folder is writable; returns a sentence with the result.
 
     Without a `secret` in `wanted` that of `definition` signs, where the address is the same. Administrators only.
-    Raises Forbidden, Invalid, and DeliveryFailed where it does not arrive.
+    Raises Forbidden, Invalid, and DeliveryFailed.
     """
     target = target_of(definition) if definition else Target("export", name=wanted.name[:100])
     with attempt(Action.EXPORT_TEST, actor=by, target=target) as act:
-        administrator_required(by)
+        require_administrator(by)
         kept = wanted.checked()
         secret = kept.secret
         if secret is None:
-            same = definition is not None and Options.of(definition.options).address == kept.options.address
+            same = definition is not None and ExportOptions.of(definition.options).address == kept.options.address
             secret = definition.secret if definition is not None and same else ""
-        sentence = _try(kept, secret)
+        sentence = _check_target(kept, secret)
         with act.change():
             act.after = {"target": kept.target, "address": kept.options.address, "folder": kept.options.folder}
     return sentence
 
 
-def _try(kept: Wanted, secret: str) -> str:
+def _check_target(kept: ExportSpec, secret: str) -> str:
     options, shape = kept.options, kept.shape()
-    if kept.target in {Kind.DOWNLOAD, Kind.DIRECTORY}:
-        return f"Files can be written to {files.folder_try(options.folder)}."
-    event = made_up_event()
-    if kept.target == Kind.WEBHOOK:
+    if kept.target in {ExportTarget.DOWNLOAD, ExportTarget.DIRECTORY}:
+        return f"Files can be written to {files.folder_check(options.folder)}."
+    event = sample_event()
+    if kept.target == ExportTarget.WEBHOOK:
         body = shape.heading + b"".join(shape.lines([event]))
         send_webhook(url=options.address, body=body, content_type=shape.content_type, secret=secret, ca=options.ca)
-        return "The webhook took a test event."
+        return "The webhook accepted a test event."
     send_syslog(address=options.address, messages=shape.messages([event], shape.lines([event])), ca=options.ca)
     if options.address.startswith("udp:"):
-        return "A test event was sent. Nobody confirms a datagram: look whether the server has it."
-    return "The syslog server took a test event."
+        return "A test event was sent. Datagrams are not confirmed: check whether the server has it."
+    return "The syslog server accepted a test event."
 
 
-def made_up_event() -> Event:
-    """Return an event that tries a target; it is in no log."""
+def sample_event() -> Event:
+    """Return an unsaved event for the test of a target."""
     now = timezone.now()
     return Event(
         id=0,
         at=now,
         received_at=now,
-        source=Source.SITE,
-        severity=Severity.OK,
+        source=EventSource.SITE,
+        severity=EventSeverity.OK,
         message_id="FalconWeb.1.0.ExportTest",
         message="FalconWeb.ExportTest",
         text="This is a test of an export: nothing happened.",
     )
 
 
-def told(row: ExportDefinition) -> dict[str, Any]:
-    """Return a definition as the audit log and runs keep it: whether there is a secret, and never which."""
+def definition_snapshot(row: ExportDefinition) -> dict[str, Any]:
+    """Return a definition for the audit log and for runs: with whether it has a secret, never the secret itself."""
     return {name: getattr(row, name) for name in FIELDS} | {"signed": bool(row.secret_encrypted)}
 
 
-def _put(row: ExportDefinition, kept: Wanted) -> None:
+def _apply_spec(row: ExportDefinition, kept: ExportSpec) -> None:
     for name in FIELDS:
         if name != "options":
             setattr(row, name, getattr(kept, name))
@@ -178,27 +182,27 @@ def _put(row: ExportDefinition, kept: Wanted) -> None:
     row.note = ""
 
 
-def _signs_otherwise(row: ExportDefinition, kept: Wanted) -> bool:
-    """Tell whether requests are signed otherwise from now on; the same secret once more changes nothing."""
+def _signature_changes(row: ExportDefinition, kept: ExportSpec) -> bool:
+    """Return whether the secret changes."""
     if kept.secret is None:
         return False
     try:
         return kept.secret != row.secret
-    except Unavailable:  # the site's key is another one now
+    except Unavailable:  # the site's key has changed
         return True
 
 
-def _next(row: ExportDefinition) -> datetime | None:
-    return next_time(row.cron, datetime.now(UTC)) if row.enabled and row.schedule == Schedule.CRON else None
+def _next_time(row: ExportDefinition) -> datetime | None:
+    return next_cron_time(row.cron, datetime.now(UTC)) if row.enabled and row.schedule == ExportSchedule.CRON else None
 
 
-def _last_taken(row: ExportDefinition) -> int:
-    """Return up to which event a definition that took all has given everything once."""
+def _last_exported(row: ExportDefinition) -> int:
+    """Return the cursor of the last complete run of a definition."""
     last = row.runs.filter(state=ExportRun.State.DONE).order_by("-pk").first()
     return last.cursor if last is not None else 0
 
 
-def _saved(row: ExportDefinition, *, insert: bool = False) -> None:
+def _save(row: ExportDefinition, *, insert: bool = False) -> None:
     try:
         with transaction.atomic():
             row.save(force_insert=insert)
@@ -208,7 +212,175 @@ def _saved(row: ExportDefinition, *, insert: bool = False) -> None:
 
 
 def cursor_move(run: ExportRun, cursor: int) -> None:
-    """Note up to which event everything of a run's definition is delivered; never backwards."""
-    if run.snapshot["span"] == Span.NEW and run.definition is not None:
-        rows = ExportDefinition.objects.filter(pk=run.definition.pk, span=Span.NEW, cursor__lt=cursor)
+    """Advance the cursor of a run's definition, never backwards."""
+    if run.snapshot["span"] == ExportSpan.NEW and run.definition is not None:
+        rows = ExportDefinition.objects.filter(pk=run.definition.pk, span=ExportSpan.NEW, cursor__lt=cursor)
         rows.update(cursor=cursor)
+
+
+CHECK_SECONDS = 1.0
+State = ExportRun.State
+
+
+class ExportRunEnded(FalconWebError):
+    """A run ends now, in `state`, with this sentence."""
+
+    def __init__(self, state: State, sentence: str) -> None:
+        super().__init__(sentence)
+        self.state = state
+
+
+def run_request(*, by: User | None, definition: ExportDefinition, trigger: str = "person") -> ExportRun:
+    """Queue a run of a definition, which never ends for a stream.
+
+    `by` None is the site itself. Raises Forbidden, and Conflict during another run, or where a stream is off.
+    """
+    with attempt(Action.EXPORT_RUN, actor=by, target=target_of(definition)) as act:
+        if by is not None:
+            require_administrator(by)
+        with act.change():
+            run = _create_run(by, definition, trigger)
+            act.after = {"run": run.pk}
+    return run
+
+
+def _create_run(by: User | None, definition: ExportDefinition, trigger: str) -> ExportRun:
+    if definition.is_stream and not definition.enabled:
+        raise Conflict("This export is switched off. Switch it on: it continues by itself.")
+    with transaction.atomic():
+        row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
+        cursor = row.cursor if row.span == ExportSpan.NEW else 0
+        try:
+            with transaction.atomic():
+                return ExportRun.objects.create(
+                    definition=row,
+                    name=row.name,
+                    snapshot=definition_snapshot(row),
+                    version=row.version,
+                    trigger=trigger,
+                    requested_by=by,
+                    requested_by_name=by.username if by else "",
+                    begun_after=cursor,
+                    cursor=cursor,
+                )
+        except IntegrityError as error:
+            raise Conflict("A run of this export is in progress. Wait for its end, or cancel it.") from error
+
+
+def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
+    """Cancel a run: immediately where no worker has claimed it, else within a second or two; it can be resumed.
+
+    Raises Forbidden, and Conflict where it has ended.
+    """
+    with audited(Action.EXPORT_CANCEL, actor=by, target=_run_target(run)):
+        require_administrator(by)
+        now = timezone.now()
+        open_ = ExportRun.objects.open().filter(pk=run.pk)
+        ended = {"state": State.CANCELLED, "ended_at": now, "error": f"{by.username} cancelled it.", "retry_at": None}
+        if not open_.unclaimed(now).update(**ended, worker="", lease_until=None) and not open_.update(
+            cancel_requested_at=now
+        ):
+            raise Conflict("The run has ended: there is nothing to cancel.")
+    run.refresh_from_db()
+    return run
+
+
+def run_resume(*, by: User, run: ExportRun) -> ExportRun:
+    """Queue a failed or cancelled run to continue where it stopped.
+
+    Raises Forbidden, and Conflict where it is in another state, its definition was removed, or another run is open or
+    has continued from there.
+    """
+    with attempt(Action.EXPORT_RESUME, actor=by, target=_run_target(run)) as act:
+        require_administrator(by)
+        with act.change():
+            definition = ExportDefinition.objects.select_for_update().filter(runs=run.pk).first()
+            if definition is None:
+                raise Conflict("The export was removed: the run cannot be resumed.")
+            if run.snapshot["span"] == ExportSpan.NEW and definition.runs.filter(pk__gt=run.pk).exists():
+                raise Conflict("A later run has continued from there.")
+            if definition.is_stream and not definition.enabled:
+                raise Conflict("This export is switched off. Switch it on first.")
+            ended = ExportRun.objects.filter(pk=run.pk, state__in=[State.FAILED, State.CANCELLED], file_removed_at=None)
+            try:
+                with transaction.atomic():
+                    changed = ended.update(
+                        state=State.QUEUED, error="", attempts=0, failing_since=None, retry_at=None, ended_at=None,
+                        cancel_requested_at=None, worker="", lease_until=None, resumed_at=timezone.now(),
+                    )  # fmt: skip
+            except IntegrityError as error:
+                raise Conflict("Another run of this export is in progress. Wait for its end, or cancel it.") from error
+            if not changed:
+                raise Conflict("Only a failed or cancelled run whose file still exists can be resumed.")
+    run.refresh_from_db()
+    return run
+
+
+def _run_target(run: ExportRun) -> Target:
+    return Target("export run", str(run.pk), run.name)
+
+
+class ExportRunClaim(RowClaim[ExportRun]):
+    """A worker's claim on a run of an export."""
+
+    # Longer than one delivery may take, so that the claim does not expire while a response is awaited.
+    duration = timedelta(seconds=30)
+    related = ("definition",)
+
+    def __init__(self, row: ExportRun, worker: str) -> None:
+        super().__init__(row, worker)
+        self._kept_at = time.monotonic()
+
+    @classmethod
+    def claim(cls, run_id: int, worker: str) -> ExportRunClaim | None:
+        """Claim a run that is due; None where it is not, or another worker was faster."""
+        now = timezone.now()
+        started = {"started_at": Coalesce("started_at", Value(now))}
+        return cls.take(ExportRun.objects.due(now), run_id, worker, state=State.RUNNING, retry_at=None, **started)
+
+    @property
+    def run(self) -> ExportRun:
+        """The run, as last read or written by this worker."""
+        return self.row
+
+    def held(self) -> QuerySet[ExportRun]:
+        """Return the run while it is claimed by this worker and running."""
+        return super().held().filter(state=State.RUNNING)
+
+    @property
+    def due(self) -> bool:
+        """Whether the progress is due to be stored."""
+        return time.monotonic() - self._kept_at >= CHECK_SECONDS
+
+    def keep(self, **values: Any) -> None:
+        """Store the progress, and extend the claim; raises ClaimLost."""
+        self.write(**values)
+        self._kept_at = time.monotonic()
+
+    def heed(self) -> None:
+        """Extend the claim during long work, at most once a second; raises as `look` does."""
+        if self.due:
+            self.keep()
+            self.look()
+
+    def look(self) -> None:
+        """Raise ExportRunEnded where the run was cancelled, or has exceeded its time."""
+        cancel_requested_at = (
+            ExportRun.objects.filter(pk=self.run.pk).values_list("cancel_requested_at", flat=True).first()
+        )
+        if cancel_requested_at is not None:
+            raise ExportRunEnded(State.CANCELLED, "It was cancelled.")
+        begun = self.run.resumed_at or self.run.started_at or timezone.now()
+        minutes = int(self.run.snapshot["options"].get("minutes", 0))
+        if minutes and not self.run.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
+            raise ExportRunEnded(State.FAILED, f"It took longer than its {minutes} minutes. Resume it to continue.")
+
+    def release(self, **values: Any) -> bool:
+        """Release the run for any worker to continue; raises ClaimLost."""
+        if not super().release(**values):
+            raise ClaimLost("Another worker has claimed the run.")
+        return True
+
+    def end(self, state: State, sentence: str = "", **values: Any) -> None:
+        """End the run; raises ClaimLost."""
+        self.release(state=state, error=sentence[:500], ended_at=timezone.now(), pending=None, retry_at=None, **values)

@@ -1,35 +1,31 @@
-"""Celery's faces of exports."""
+"""Celery tasks of exports."""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-
 from celery import shared_task
 
-from telemetry.exports.running import run_go_on
-from telemetry.exports.tending import exports_tend, exports_tidy
+from core.enqueue import enqueue, worker_name
+from telemetry.exports.execution import exports_begin_due, exports_delete_expired, run_continue
 
-# How often beat asks: whatever was not taken until then is asked for again.
+# Period of `exports.tend`: a task that was not started until then expires, and is queued again.
 TEND_SECONDS = 2.0
 
 
 @shared_task(name="exports.run")
 def run(run_id: int) -> None:
-    """Take a run of an export further, unless somebody else does."""
-    if run_go_on(run_id, worker=f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"):
-        run.apply_async(args=(run_id,), ignore_result=True)
+    """Continue a run of an export, unless another worker does."""
+    if run_continue(run_id, worker=worker_name()):
+        enqueue("exports.run", run_id)
 
 
 @shared_task(name="exports.tend")
-def tend() -> None:
-    """Begin exports that are due, and have those go on that no worker is at."""
-    for run_id in exports_tend():
-        run.apply_async(args=(run_id,), ignore_result=True, expires=TEND_SECONDS)
+def begin_due() -> None:
+    """Start due exports, and continue runs without a worker."""
+    for run_id in exports_begin_due():
+        enqueue("exports.run", run_id, expires=TEND_SECONDS)
 
 
 @shared_task(name="exports.tidy")
-def tidy() -> None:
-    """Delete exported files that are over their time."""
-    exports_tidy()
+def delete_expired() -> None:
+    """Delete exported files past their retention."""
+    exports_delete_expired()

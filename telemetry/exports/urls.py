@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from django.urls import path
 
-from telemetry.exports import run_views, views
+from telemetry.exports import views
+from telemetry.exports import views as exports_views
 
 app_name = "exports"
 urlpatterns = [
     path("", views.exports, name="exports"),
     path("csv/", views.exports_csv, name="exports_csv"),
-    path("add/", views.export_new, name="export_add"),
+    path("add/", views.add_export, name="export_add"),
     path("preview/", views.export_preview, name="export_preview"),
-    path("test/", views.export_test, name="export_test"),
-    path("runs/", run_views.runs, name="export_runs"),
-    path("runs/csv/", run_views.runs_csv, name="export_runs_csv"),
-    path("runs/<int:pk>/", run_views.run, name="export_run"),
-    path("runs/<int:pk>/cancel/", run_views.cancel, name="export_run_cancel"),
-    path("runs/<int:pk>/resume/", run_views.resume, name="export_run_resume"),
-    path("runs/<int:pk>/file/", run_views.file, name="export_run_file"),
+    path("test/", views.check_export_target, name="export_test"),
+    path("runs/", exports_views.runs, name="export_runs"),
+    path("runs/csv/", exports_views.runs_csv, name="export_runs_csv"),
+    path("runs/<int:pk>/", exports_views.run, name="export_run"),
+    path("runs/<int:pk>/cancel/", exports_views.cancel_run, name="export_run_cancel"),
+    path("runs/<int:pk>/resume/", exports_views.resume_run, name="export_run_resume"),
+    path("runs/<int:pk>/file/", exports_views.download_file, name="export_run_file"),
     path("<int:pk>/", views.export, name="export"),
-    path("<int:pk>/edit/", views.export_change, name="export_edit"),
-    path("<int:pk>/switch/", views.export_turn, name="export_switch"),
-    path("<int:pk>/run/", views.export_run, name="export_start"),
-    path("<int:pk>/remove/", views.export_gone, name="export_remove"),
+    path("<int:pk>/edit/", views.edit_export, name="export_edit"),
+    path("<int:pk>/switch/", views.switch_export, name="export_switch"),
+    path("<int:pk>/run/", views.start_run, name="export_start"),
+    path("<int:pk>/remove/", views.remove_export, name="export_remove"),
 ]

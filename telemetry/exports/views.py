@@ -1,4 +1,4 @@
-"""Pages of exports, for administrators: thin faces over services and selectors."""
+"""Pages of exports, for administrators: thin layers over services and selectors."""
 
 from __future__ import annotations
 
@@ -12,78 +12,101 @@ from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import administrator_of
+from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.audit.exports import Download
 from accounts.audit.services import audit_record
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
-from accounts.sheets import lines
-from fabric.numbers import whole_number
-from falconweb.errors import FalconWebError, Invalid
-from telemetry.exports.forms import ExportForm, of_address
-from telemetry.exports.models import Definitions, ExportDefinition, ExportRun, Format, Kind
-from telemetry.exports.options import wanted_of
-from telemetry.exports.runs import run_request
+from core.downloads import Download, csv_table
+from core.errors import FalconWebError, Invalid
+from core.text import parse_id
+from telemetry.exports.files import run_download
+from telemetry.exports.forms import ExportForm, initial_from_query
+from telemetry.exports.models import (
+    ExportDefinition,
+    ExportDefinitionQuerySet,
+    ExportFormat,
+    ExportRun,
+    ExportRunQuerySet,
+    ExportTarget,
+)
+from telemetry.exports.options import spec_of
 from telemetry.exports.selectors import (
     EXPORT_COLUMNS,
     EXPORT_SORTS,
+    RUN_COLUMNS,
+    RUN_SORTS,
+    build_preview,
+    definition_get,
     definition_lines,
-    definition_of,
-    definitions_found,
-    preview_of,
-    runs_found,
+    find_definitions,
+    find_runs,
+    run_get,
+    run_lines,
 )
-from telemetry.exports.services import export_add, export_edit, export_remove, export_switch, target_try
+from telemetry.exports.services import (
+    export_add,
+    export_edit,
+    export_remove,
+    export_switch,
+    run_cancel,
+    run_request,
+    run_resume,
+    target_check,
+)
 
-ROWS_A_PAGE = 25
+ROWS_PER_PAGE = 25
 RUNS_SHOWN = 10
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Event exports", "Administration", 4))
 def exports(request: HttpRequest) -> HttpResponse:
-    """List definitions and what goes on; `q`, `format`, `target`, `sort` and `page` are in the URL."""
-    person = administrator_of(request)
-    asked, error = _asked(request), ""
+    """List definitions and current runs; `q`, `format`, `target`, `sort` and `page` are in the URL."""
+    person = person_of(request)
+    asked, error = _query_parameters(request), ""
     try:
-        rows = _found(person, asked)
+        rows = _found_definitions(person, asked)
     except Invalid as refused:
         error, rows = refused.sentence, ExportDefinition.objects.none()
     context = {
-        "page": Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page")),
+        "page": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
         "asked": asked,
         "filtered": any(asked[name] for name in ("q", "format", "target")),
         "error": error,
         "sorts": EXPORT_SORTS,
-        "formats": Format.choices,
-        "targets": Kind.choices,
-        "runs": runs_found(person)[:RUNS_SHOWN],
+        "formats": ExportFormat.choices,
+        "targets": ExportTarget.choices,
+        "runs": find_runs(person)[:RUNS_SHOWN],
         "going_on": ExportRun.objects.visible_to(person).open().exists(),
     }
     return render(request, "exports/exports.html", context, status=400 if error else 200)
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def exports_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the definitions that fit as CSV."""
-    rows = _found(administrator_of(request), _asked(request))
-    answer = Download(lines(EXPORT_COLUMNS, definition_lines(rows)), content_type="text/csv; charset=utf-8")
+    """Stream the matching definitions as CSV."""
+    rows = _found_definitions(person_of(request), _query_parameters(request))
+    answer = Download(csv_table(EXPORT_COLUMNS, definition_lines(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="exports.csv"'
     return answer
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
 def export(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show a definition: what it gives, where it goes, and its runs; `page` is in the URL."""
-    person = administrator_of(request)
-    row = definition_of(person, pk)
-    runs = runs_found(person, definition=row.pk)
-    # A page that brings its runs up to date each second does not have the events counted anew.
+    """Show a definition: its content, target and runs; `page` is in the URL."""
+    person = person_of(request)
+    row = definition_get(person, pk)
+    runs = find_runs(person, definition=row.pk)
+    # A page that refreshes its runs each second does not count the events again.
     anew = request.headers.get("X-Requested-With") != "refresh"
     context = {
         "definition": row,
         "going_on": runs.open().exists(),
-        "page": Paginator(runs, ROWS_A_PAGE).get_page(request.GET.get("page")),
-        "preview": preview_of(person, wanted_of(row)) if anew else None,
+        "page": Paginator(runs, ROWS_PER_PAGE).get_page(request.GET.get("page")),
+        "preview": build_preview(person, spec_of(row)) if anew else None,
         "columns": len(row.columns),
     }
     return render(request, "exports/export.html", context)
@@ -91,11 +114,12 @@ def export(request: HttpRequest, pk: int) -> HttpResponse:
 
 @sensitive_post_parameters("secret")
 @require_http_methods(["GET", "POST"])
-def export_new(request: HttpRequest) -> HttpResponse:
-    """Define an export; a search for events in the URL is what the form begins with."""
-    person = administrator_of(request)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_ADD)
+def add_export(request: HttpRequest) -> HttpResponse:
+    """Define an export; the form is prefilled with a search for events in the URL."""
+    person = person_of(request)
     if request.method != "POST":
-        return _form(request, ExportForm(person=person, initial=of_address(request.GET)), None)
+        return _render_form(request, ExportForm(person=person, initial=initial_from_query(request.GET)), None)
     form = ExportForm(request.POST, person=person)
     if form.is_valid():
         try:
@@ -103,19 +127,20 @@ def export_new(request: HttpRequest) -> HttpResponse:
         except Invalid as error:
             form.tell(error)
         else:
-            messages.success(request, _now_what(row))
+            messages.success(request, _added_sentence(row))
             return redirect("exports:export", pk=row.pk)
-    return _form(request, form, None)
+    return _render_form(request, form, None)
 
 
 @sensitive_post_parameters("secret")
 @require_http_methods(["GET", "POST"])
-def export_change(request: HttpRequest, pk: int) -> HttpResponse:
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_EDIT, not_judged=NONE_YET)
+def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
     """Change a definition."""
-    person = administrator_of(request)
-    row = definition_of(person, pk)
+    person = person_of(request)
+    row = definition_get(person, pk)
     if request.method != "POST":
-        return _form(request, ExportForm(person=person, definition=row), row)
+        return _render_form(request, ExportForm(person=person, definition=row), row)
     form = ExportForm(request.POST, person=person, definition=row)
     if form.is_valid():
         try:
@@ -123,64 +148,68 @@ def export_change(request: HttpRequest, pk: int) -> HttpResponse:
         except Invalid as error:
             form.tell(error)
         else:
-            messages.success(request, "Changed.")
+            messages.success(request, f"{row.name} was saved.")
             return redirect("exports:export", pk=row.pk)
-    return _form(request, form, row)
+    return _render_form(request, form, row)
 
 
 @sensitive_post_parameters("secret")
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_PREVIEW)
 def export_preview(request: HttpRequest) -> HttpResponse:
-    """Show what a form that is not saved would give; `definition` is the one that it changes."""
-    person = administrator_of(request)
-    row, form = _typed(request)
+    """Preview an unsaved form; `definition` is the one that it changes."""
+    person = person_of(request)
+    row, form = _posted_form(request)
     context: dict[str, Any] = {}
     if form.is_valid():
         try:
-            context["preview"] = preview_of(person, form.wanted().checked())
+            context["preview"] = build_preview(person, form.wanted().checked())
             audit_record(action=Action.EXPORT_PREVIEW, actor=person, after={"name": form.cleaned_data["name"]})
         except Invalid as error:
             form.tell(error)
-    return _form(request, form, row, **context)
+    return _render_form(request, form, row, **context)
 
 
 @sensitive_post_parameters("secret")
 @require_POST
-def export_test(request: HttpRequest) -> HttpResponse:
-    """Try the target of a form that is not saved, or, without a form, of `definition`."""
-    person = administrator_of(request)
-    row, form = _typed(request)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_TEST)
+def check_export_target(request: HttpRequest) -> HttpResponse:
+    """Test the target of an unsaved form, or, without a form, of `definition`."""
+    person = person_of(request)
+    row, form = _posted_form(request)
     if row is not None and "name" not in request.POST:
         try:
-            messages.success(request, target_try(by=person, wanted=wanted_of(row), definition=row))
+            messages.success(request, target_check(by=person, wanted=spec_of(row), definition=row))
         except FalconWebError as error:
             messages.error(request, error.sentence)
         return redirect("exports:export", pk=row.pk)
     context: dict[str, Any] = {}
     if form.is_valid():
         try:
-            context["tried"] = target_try(by=person, wanted=form.wanted(), definition=row)
+            context["tried"] = target_check(by=person, wanted=form.wanted(), definition=row)
         except FalconWebError as error:
             form.tell(error)
-    return _form(request, form, row, **context)
+    return _render_form(request, form, row, **context)
 
 
 @require_POST
-def export_turn(request: HttpRequest, pk: int) -> HttpResponse:
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_SWITCH)
+def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch a definition on (`on`) or off."""
-    person = administrator_of(request)
+    person = person_of(request)
     enabled = "on" in request.POST
-    export_switch(by=person, definition=definition_of(person, pk), enabled=enabled)
-    messages.success(request, "Switched on." if enabled else "Switched off: nothing of it begins by itself.")
+    export_switch(by=person, definition=definition_get(person, pk), enabled=enabled)
+    messages.success(request, "Switched on." if enabled else "Switched off: it no longer runs by itself.")
     return redirect("exports:export", pk=pk)
 
 
 @require_POST
-def export_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Begin a run now; its page comes next."""
-    person = administrator_of(request)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RUN)
+def start_run(request: HttpRequest, pk: int) -> HttpResponse:
+    """Start a run now and redirect to it."""
+    person = person_of(request)
     try:
-        run = run_request(by=person, definition=definition_of(person, pk))
+        run = run_request(by=person, definition=definition_get(person, pk))
     except FalconWebError as error:
         messages.error(request, error.sentence)
         return redirect("exports:export", pk=pk)
@@ -188,10 +217,11 @@ def export_run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-def export_gone(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a definition, once somebody has said so."""
-    person = administrator_of(request)
-    row = definition_of(person, pk)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_REMOVE, not_judged=NONE_YET)
+def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
+    """Remove a definition after a confirmation."""
+    person = person_of(request)
+    row = definition_get(person, pk)
     if request.method != "POST":
         files = row.runs.filter(state=ExportRun.State.DONE, file_removed_at=None).exclude(file="").count()
         return render(request, "exports/export_remove.html", {"definition": row, "files": files})
@@ -200,37 +230,136 @@ def export_gone(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
         return redirect("exports:export", pk=pk)
-    messages.success(request, f"Removed: {row.name}. The record of its runs stays.")
+    messages.success(request, f"{row.name} was removed. Its runs stay in the list.")
     return redirect("exports:exports")
 
 
-def _asked(request: HttpRequest) -> dict[str, str]:
-    """Return what an address asks of the list of definitions."""
+def _query_parameters(request: HttpRequest) -> dict[str, str]:
+    """Return the query parameters of the list of definitions."""
     return {name: request.GET.get(name, "") for name in ("q", "format", "target", "sort")}
 
 
-def _found(person: User, asked: dict[str, str]) -> Definitions:
-    return definitions_found(
+def _found_definitions(person: User, asked: dict[str, str]) -> ExportDefinitionQuerySet:
+    return find_definitions(
         person, search=asked["q"], sort=asked["sort"] or "name", format_=asked["format"], target=asked["target"]
     )
 
 
-def _typed(request: HttpRequest) -> tuple[ExportDefinition | None, ExportForm]:
-    person = administrator_of(request)
-    pk = whole_number(request.POST.get("definition", ""))
-    row = definition_of(person, pk) if pk else None
+def _posted_form(request: HttpRequest) -> tuple[ExportDefinition | None, ExportForm]:
+    person = person_of(request)
+    pk = parse_id(request.POST.get("definition", ""))
+    row = definition_get(person, pk) if pk else None
     return row, ExportForm(request.POST, person=person, definition=row)
 
 
-def _form(request: HttpRequest, form: ExportForm, row: ExportDefinition | None, **more: Any) -> HttpResponse:
+def _render_form(request: HttpRequest, form: ExportForm, row: ExportDefinition | None, **more: Any) -> HttpResponse:
     form.focus_wrong()
     context = {"form": form, "definition": row, **more}
     return render(request, "exports/export_form.html", context, status=400 if form.errors else 200)
 
 
-def _now_what(row: ExportDefinition) -> str:
+def _added_sentence(row: ExportDefinition) -> str:
     if row.is_stream:
-        return "Kept. It begins within seconds and goes on by itself."
-    return (
-        "Kept." if row.schedule == "none" else f"Kept. It runs for the first time at {row.next_at:%Y-%m-%d %H:%M} UTC."
+        return "Saved. It starts within seconds and runs continuously."
+    return "Saved." if row.schedule == "none" else f"Saved. The first run is at {row.next_at:%Y-%m-%d %H:%M} UTC."
+
+
+RUN_ROWS_PER_PAGE = 50
+
+
+@require_GET
+@declare(Audience.ADMINISTRATORS)
+def runs(request: HttpRequest) -> HttpResponse:
+    """List runs; `q`, `state`, `export`, `sort` and `page` are in the URL."""
+    person = person_of(request)
+    asked, error = _run_parameters(request), ""
+    try:
+        rows = _found_runs(person, asked)
+    except Invalid as refused:
+        error, rows = refused.sentence, ExportRun.objects.none()
+    context = {
+        "page": Paginator(rows, RUN_ROWS_PER_PAGE).get_page(request.GET.get("page")),
+        "asked": asked,
+        "filtered": any(asked[name] for name in ("q", "state", "export")),
+        "error": error,
+        "states": ExportRun.State.choices,
+        "sorts": RUN_SORTS,
+        "going_on": ExportRun.objects.visible_to(person).open().exists(),
+    }
+    return render(request, "exports/runs.html", context, status=400 if error else 200)
+
+
+@require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+def runs_csv(request: HttpRequest) -> HttpResponseBase:
+    """Stream the matching runs as CSV."""
+    rows = _found_runs(person_of(request), _run_parameters(request))
+    answer = Download(csv_table(RUN_COLUMNS, run_lines(rows)), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = 'attachment; filename="export-runs.csv"'
+    return answer
+
+
+@require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
+def run(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show a run: its progress, result and actions."""
+    row = run_get(person_of(request), pk)
+    ended = row.state in {ExportRun.State.FAILED, ExportRun.State.CANCELLED}
+    context = {
+        "run": row,
+        "may_resume": ended and row.definition is not None and row.file_removed_at is None,
+        "options": row.snapshot["options"],
+        "rate": round(row.counted / row.took.total_seconds()) if row.took and row.took.total_seconds() >= 1 else None,
+    }
+    return render(request, "exports/run.html", context)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_CANCEL, target_kind="export run")
+def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
+    """Cancel a run."""
+    person = person_of(request)
+    try:
+        row = run_cancel(by=person, run=run_get(person, pk))
+    except FalconWebError as error:
+        messages.error(request, error.sentence)
+    else:
+        messages.success(request, "The run stops within seconds." if row.is_open else "The run was cancelled.")
+    return redirect("exports:export_run", pk=pk)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RESUME, target_kind="export run")
+def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
+    """Resume a run."""
+    person = person_of(request)
+    try:
+        run_resume(by=person, run=run_get(person, pk))
+    except FalconWebError as error:
+        messages.error(request, error.sentence)
+    else:
+        messages.success(request, "The run continues from where it stopped.")
+    return redirect("exports:export_run", pk=pk)
+
+
+@require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+def download_file(request: HttpRequest, pk: int) -> HttpResponseBase:
+    """Download the file of a run."""
+    person = person_of(request)
+    return run_download(by=person, run=run_get(person, pk))
+
+
+def _run_parameters(request: HttpRequest) -> dict[str, str]:
+    """Return the query parameters of the list of runs."""
+    return {name: request.GET.get(name, "") for name in ("q", "state", "export", "sort")}
+
+
+def _found_runs(person: User, asked: dict[str, str]) -> ExportRunQuerySet:
+    return find_runs(
+        person,
+        search=asked["q"],
+        state=asked["state"],
+        sort=asked["sort"] or "-number",
+        definition=parse_id(asked["export"]) or None,
     )

@@ -1,1 +1,1 @@
-"""What was measured, over any range, and the pages and charts that show it."""
+"""History of readings over any range, and its pages and charts."""

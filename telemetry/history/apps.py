@@ -1,10 +1,10 @@
-"""The room's Django application."""
+"""The Django application of the history."""
 
 from django.apps import AppConfig
 
 
 class HistoryConfig(AppConfig):
-    """What was measured, over any range, and the pages and charts that show it."""
+    """History of readings over any range, and its pages and charts."""
 
     name = "telemetry.history"
     label = "history"

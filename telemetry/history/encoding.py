@@ -1,59 +1,68 @@
-"""Histories as JSON and as CSV, from numpy without a detour: a day of 32 series is 16,000 numbers."""
+"""Encodes histories as JSON and CSV, and raw readings as CSV."""
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from threading import Lock
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from accounts.sheets import lines, safe
-from telemetry.history.heat import HeatMap
-from telemetry.history.ranges import iso
-from telemetry.history.selectors import History, Line, Missing
+from accounts.models import User
+from core import downloads
+from core.downloads import csv_cell, csv_table
+from core.errors import Unavailable
+from telemetry.history.rules import Metric, TimeRange, iso_utc
+from telemetry.history.selectors import HistoryGap, HistoryLine, MetricHistory, SeriesPart, plan_lines
+from telemetry.history.subjects import visible_subjects
+from telemetry.store.selectors import RawReadings, read_raw
 
-DIGITS: Final = 7  # significant ones: readings come in single precision, which is good for no more
-WHOLE: Final = 2.0**53  # up to here every whole number is one of its own
+DIGITS: Final = 7  # significant digits: the precision of f32 readings
+EXACT_INTEGER_LIMIT: Final = 2.0**53  # up to here, a float represents every integer
 STATS: Final = {"mean": ("mean",), "band": ("mean", "low", "high")}
 
 
-def rounded(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return values with seven significant digits: short where they are written.
+def round_significant(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return values rounded to seven significant digits, for a short text form.
 
-    What is whole (a total) stays exact; so do NaN and infinities.
+    Integers (totals) stay exact; so do NaN and infinities.
     """
     exact = values.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         size = np.floor(np.log10(np.abs(exact)))
         places = np.where(np.isfinite(size), DIGITS - 1 - size, 0.0).clip(-300, 300)
-        # By whole powers of ten only, never by 0.001: so the result is the nearest number to its decimals.
+        # By integer powers of ten only, never by 0.001: so the result is the nearest float to its decimal form.
         up, down = 10.0 ** places.clip(0), 10.0 ** (-places).clip(0)
         found = np.where(places >= 0, np.rint(exact * up) / up, np.rint(exact / down) * down)
-        as_is = ~np.isfinite(found) | ((exact == np.rint(exact)) & (np.abs(exact) <= WHOLE))
+        as_is = ~np.isfinite(found) | ((exact == np.rint(exact)) & (np.abs(exact) <= EXACT_INTEGER_LIMIT))
     return np.where(as_is, exact, found)
 
 
-def as_json(history: History, stats: Sequence[str]) -> bytes:
-    """Return a history as JSON; NaN is null. The shape is declared in falconweb.api.telemetry."""
+def history_json(history: MetricHistory, stats: Sequence[str]) -> bytes:
+    """Return a history as JSON; NaN is null. The shape is declared in telemetry.history.api."""
     return msgspec.json.encode(
         {
             "since": history.span.since,
             "until": history.span.until,
             "step": history.step,
             "at": history.at.tolist(),
-            "series": _lines(history.lines, stats),
-            "gaps": _gaps(history.gaps),
+            "series": _lines_json(history.lines, stats),
+            "gaps": gaps_json(history.gaps),
             "left_out": [{"subject": one.subject, "metric": one.metric, "why": one.why} for one in history.left_out],
         }
     )
 
 
-def _lines(made: Sequence[Line], stats: Sequence[str]) -> list[dict[str, Any]]:
-    # All at once: to round line by line would take longer than to read them.
-    numbers = {name: rounded(np.array([getattr(line, name) for line in made])).tolist() for name in stats}
+def _lines_json(made: Sequence[HistoryLine], stats: Sequence[str]) -> list[dict[str, Any]]:
+    # Round all lines together: line by line would take longer than reading them.
+    numbers = {name: round_significant(np.array([getattr(line, name) for line in made])).tolist() for name in stats}
     return [
         {
             "subject": line.subject.ref,
@@ -64,61 +73,114 @@ def _lines(made: Sequence[Line], stats: Sequence[str]) -> list[dict[str, Any]]:
             "unit": line.unit,
             "made_of": line.made_of,
             "combine": line.combine,
-            "parts": [{"chassis_id": one.chassis, "key": one.key} for one in line.parts if one.counts_now],
+            "parts": [{"chassis_id": one.chassis, "key": one.key} for one in line.parts if one.is_still_member],
             **{name: numbers[name][place] for name in stats},
         }
         for place, line in enumerate(made)
     ]
 
 
-def column_names(line: Line, stats: Sequence[str]) -> list[str]:
-    """Return what the columns of a line are called: 'GPU 3, falcon-1: Temperature (°C), mean'."""
+def column_names(line: HistoryLine, stats: Sequence[str]) -> list[str]:
+    """Return the column names of a line: 'GPU 3, falcon-1: Temperature (°C), mean'."""
     unit = f" ({line.unit})" if line.unit else ""
     name = f"{line.subject.full_name}: {line.label}{unit}"
     return [f"{name}, {stat}" for stat in stats]
 
 
-def csv_lines(history: History, stats: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table: a row a bucket, its begin first; empty where there is nothing."""
+def history_csv(history: MetricHistory, stats: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a table: a row for each bucket, its start first; missing values are empty."""
     head = ["time", *(name for line in history.lines for name in column_names(line, stats))]
-    yield from lines([safe(name) for name in head], ())
-    columns = [rounded(getattr(line, name)) for line in history.lines for name in stats]
+    yield from csv_table([csv_cell(name) for name in head], ())
+    columns = [round_significant(getattr(line, name)) for line in history.lines for name in stats]
     for place, at in enumerate(history.at.tolist()):
-        # Numbers and times alone: nothing here could be a formula.
-        yield ",".join([iso(at), *(shown(column[place]) for column in columns)]) + "\r\n"
+        # Only numbers and times, which need no escaping against formulas.
+        yield ",".join([iso_utc(at), *(number_text(column[place]) for column in columns)]) + "\r\n"
 
 
-def shown(value: float) -> str:
-    """Return a number as a table has it: whole ones without a fraction, nothing for NaN."""
+def number_text(value: float) -> str:
+    """Return a number for a table: integers without a fraction, '' for NaN."""
     number = float(value)
     if math.isnan(number):
         return ""
-    return str(int(number)) if number.is_integer() and abs(number) <= WHOLE else repr(number)
+    return str(int(number)) if number.is_integer() and abs(number) <= EXACT_INTEGER_LIMIT else repr(number)
 
 
-def heat_json(found: HeatMap) -> bytes:
-    """Return a heat map as JSON; NaN is null."""
-    return msgspec.json.encode(
-        {
-            "drawer_id": found.drawer.pk,
-            "since": found.span.since,
-            "until": found.span.until,
-            "step": found.step,
-            "at": found.at.tolist(),
-            "slots": [
-                {
-                    "slot_id": row.slot.pk,
-                    "number": row.slot.number,
-                    "name": row.slot.name,
-                    "mean": rounded(row.mean).tolist(),
-                    "high": rounded(row.high).tolist(),
-                }
-                for row in found.rows
-            ],
-            "gaps": _gaps(found.gaps),
-        }
-    )
-
-
-def _gaps(gaps: Sequence[Missing]) -> list[dict[str, Any]]:
+def gaps_json(gaps: Sequence[HistoryGap]) -> list[dict[str, Any]]:
     return [{"chassis_id": one.chassis, "since": one.since, "until": one.until, "reason": one.reason} for one in gaps]
+
+
+TimedLine = tuple[float, str]
+
+# Limit of one person in one process: each takes minutes of CPU time that live pages need, too.
+MAX_DOWNLOADS = 4
+_downloads: Counter[int] = Counter()
+_downloads_lock = Lock()
+
+
+def raw_csv(person: User, refs: Sequence[str], metrics: Sequence[Metric], span: TimeRange) -> Iterator[str]:
+    """Return the lines of a table with a row for each reading, and a column for each series of the metrics.
+
+    Readings of several chassis are separate rows, in order of time. Errors are raised before the first line:
+    Unavailable where the person has MAX_DOWNLOADS such downloads in progress.
+    """
+    if _downloads[person.pk] >= MAX_DOWNLOADS:
+        raise Unavailable(f"You have {MAX_DOWNLOADS} downloads of readings in progress. Wait until one is complete.")
+    lines, _ = plan_lines(visible_subjects(person, refs, span), metrics, span)
+    columns = [(line, part) for line in lines for part in line.parts]
+    head = ["time", *(_column_name(line, part) for line, part in columns)]
+    by_chassis: dict[int, list[tuple[int, SeriesPart]]] = defaultdict(list)
+    for place, (_, part) in enumerate(columns):
+        by_chassis[part.chassis].append((place, part))
+    rows = [_rows(chassis, parts, len(columns), span) for chassis, parts in by_chassis.items()]
+    heading = downloads.csv_table([downloads.csv_cell(name) for name in head], ())
+    return _track_download(person.pk, chain(heading, (text for _, text in heapq.merge(*rows))))
+
+
+def _track_download(person: int, lines: Iterator[str]) -> Iterator[str]:
+    """Yield lines, counting the download as in progress until its end or its cancellation."""
+    with _downloads_lock:
+        _downloads[person] += 1
+    try:
+        yield from lines
+    finally:
+        with _downloads_lock:
+            _downloads[person] -= 1
+            if not _downloads[person]:
+                del _downloads[person]
+
+
+def _column_name(line: HistoryLine, part: SeriesPart) -> str:
+    unit = f" ({line.unit})" if line.unit else ""
+    which = f", {part.key}" if len(line.parts) > 1 else ""
+    return f"{line.subject.full_name}: {line.label}{unit}{which}"
+
+
+def _rows(chassis: int, parts: list[tuple[int, SeriesPart]], width: int, span: TimeRange) -> Iterator[TimedLine]:
+    keys = list(dict.fromkeys(part.key for _, part in parts))
+    for readings in read_raw(chassis, keys, since=span.since, until=span.until):
+        columns = _columns(readings, parts)
+        present = ~np.all(np.isnan([values for _, values in columns]), axis=0) if columns else np.zeros(0, dtype=bool)
+        for row in np.flatnonzero(present).tolist():
+            cells = [""] * width
+            for place, values in columns:
+                cells[place] = number_text(values[row])
+            at = float(readings.at[row])
+            yield at, ",".join([_iso_ms(at), *cells]) + "\r\n"
+
+
+def _columns(readings: RawReadings, parts: list[tuple[int, SeriesPart]]) -> list[tuple[int, NDArray[np.float64]]]:
+    found = {entry["key"]: readings.values[row] for row, entry in enumerate(readings.series)}
+    columns = []
+    for place, part in parts:
+        if part.key not in found:
+            continue
+        values = np.asarray(part.own(found[part.key], readings.at), dtype=np.float64)
+        counts = part.counts_in(readings.at, 0.0)
+        if counts is not None:
+            values = np.where(counts, values, np.nan)
+        columns.append((place, values))
+    return columns
+
+
+def _iso_ms(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What people keep of this room: pinned dashboards, each person's own."""
+"""Pinned dashboards of persons."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from accounts.models import User
 
 
 class Dashboard(models.Model):
-    """A view of the telemetry page that a person keeps under a name; `query` is the page's address after the '?'."""
+    """A named view of the telemetry page; `query` is the page's query string."""
 
     class DashboardQuerySet(models.QuerySet["Dashboard"]):
-        """A dashboard is its person's, and nobody else's: an administrator sees their own alone."""
+        """A dashboard is visible to its person only, also among administrators."""
 
         def visible_to(self, person: User) -> Dashboard.DashboardQuerySet:
             """Return those of a person."""

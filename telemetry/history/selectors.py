@@ -1,4 +1,4 @@
-"""Any metric of any subject over any range, on somebody's behalf."""
+"""Reads any metric of any subject over any range for a person."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from fabric.counted import Before
-from falconweb.errors import Invalid
-from telemetry.catalogue import Entry
-from telemetry.history.metrics import METRICS, RATE, Metric, combined, is_offered, made_of
-from telemetry.history.ranges import Span
-from telemetry.history.subjects import ALWAYS, Member, Spans, Subject, subjects_seen
-from telemetry.store.reading import Extract, known_series, read
+from core.errors import Invalid
+from fabric.inventory.rules import CounterBaseline
+from telemetry.history.rules import METRICS, RATE, Metric, TimeRange, combination_words, combine_rows, metric_applies
+from telemetry.history.subjects import ALWAYS, HistorySubject, Spans, SubjectMember, visible_subjects
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.store.selectors import Extract, known_series, read_series
 
-MOST_LINES: Final = 128
-MOST_POINTS: Final = 2000
-USUAL_POINTS: Final = 500
-MOST_READ: Final = 4096  # series of the store for one answer
-KEPT_SECONDS: Final = 10.0
-NOT_ANSWERING: Final = "Nothing was read from the chassis."
-NOT_MEASURED: Final = "Nothing of the kind was measured in this range."
+MAX_LINES: Final = 128
+MAX_POINTS: Final = 2000
+DEFAULT_POINTS: Final = 500
+MAX_SERIES_READ: Final = 4096  # series of the store for one history
+CACHE_SECONDS: Final = 10.0
+NOT_ANSWERING: Final = "The chassis was not read."
+NOT_MEASURED: Final = "There are no such readings in this range."
 
 Floats = NDArray[np.float64]
 Values = NDArray[np.floating[Any]]
@@ -36,10 +35,10 @@ Columns = tuple[Floats, Floats, Floats]  # mean, low, high
 
 
 @dataclass(frozen=True)
-class Part:
-    """One series of the store that a line is made of, and when it counts: see telemetry.history.subjects.Member.
+class SeriesPart:
+    """One series of the store that is part of a line, and when it counts: see telemetry.history.subjects.SubjectMember.
 
-    `before` is what a counter had that is not the person's, until it began anew at `anew` (Unix s).
+    `before` is the baseline of a counter, which applies until its reset at `anew` (Unix s).
     """
 
     chassis: int
@@ -50,30 +49,30 @@ class Part:
     anew: float = math.inf
 
     @classmethod
-    def of(cls, member: Member, key: str) -> Part:
-        """Return a series of a member."""
+    def of(cls, member: SubjectMember, key: str) -> SeriesPart:
+        """Return the part of a member's series."""
         name = key.partition("/errors/")[2]
-        before = member.before if member.before is not None else Before()
-        # A reset that left this counter alone is none to it.
+        before = member.before if member.before is not None else CounterBaseline()
+        # A reset that did not clear this counter does not end its baseline.
         anew = math.inf if before.now.get(name, 0) else before.until
         return cls(member.chassis, key, member.spans, member.since, float(before.counts.get(name, 0)), anew)
 
     def own(self, values: Values, at: Floats) -> Values:
-        """Return values without what the counter had before."""
+        """Return values less the baseline of the counter."""
         if not self.before:
             return values
         return np.where(at < self.anew, np.maximum(values - self.before, 0.0), values)
 
     @property
-    def counts_now(self) -> bool:
-        """Whether it has not left the subject."""
+    def is_still_member(self) -> bool:
+        """Whether it still belongs to the subject."""
         return self.spans[-1][1] == math.inf
 
     def counts_in(self, at: Floats, step: float) -> NDArray[np.bool_] | None:
-        """Tell in which buckets (of `step` s; 0: in which readings) it counts; None: in all.
+        """Return in which buckets (of `step` s; 0: in which readings) it counts; None: in all.
 
-        What came or went within a bucket counts as it was at its end, so that nothing is counted twice. But a bucket
-        that began before the person might see it has what is somebody else's.
+        A member that joined or left within a bucket counts as at its end, so that no member counts twice. A bucket that
+        started before the person's lease does not count: it has readings of another tenant.
         """
         if self.spans == ALWAYS and self.since == -math.inf:
             return None
@@ -84,19 +83,19 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a chart: `mean`, `low` and `high` are f8[rows], NaN where there is nothing to tell.
+class HistoryLine:
+    """One line of a chart: `mean`, `low` and `high` are f8[rows], NaN where there is no value.
 
-    `parts` are the series that it is made of by the rule `combine`; `made_of` says so in words, '' for one alone.
+    `parts` are the series that are combined by the rule `combine`; `made_of` is that rule in words, '' for one series.
     """
 
-    subject: Subject
+    subject: HistorySubject
     metric: str
     label: str
     unit: str
     panel: str
     combine: str
-    parts: tuple[Part, ...]
+    parts: tuple[SeriesPart, ...]
     made_of: str
     mean: Floats = field(default_factory=lambda: np.zeros(0))
     low: Floats = field(default_factory=lambda: np.zeros(0))
@@ -104,8 +103,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """What was asked for and cannot be answered, and why."""
+class OmittedLine:
+    """A requested line without readings, and why."""
 
     subject: str
     metric: str
@@ -113,8 +112,8 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Missing:
-    """A span of time (Unix s) of which a chassis' readings are missing, and why."""
+class HistoryGap:
+    """A span (Unix s) without readings of a chassis, and why."""
 
     chassis: int
     since: float
@@ -123,19 +122,19 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class History:
-    """Lines on one grid: `at` (Unix s) is where each bucket of `step` seconds begins."""
+class MetricHistory:
+    """Lines on one grid: `at` (Unix s) is the start of each bucket of `step` seconds."""
 
-    span: Span
+    span: TimeRange
     step: float
     at: Floats
-    lines: list[Line]
-    gaps: list[Missing]
-    left_out: list[LeftOut]
+    lines: list[HistoryLine]
+    gaps: list[HistoryGap]
+    left_out: list[OmittedLine]
 
 
-def metrics_named(texts: Iterable[str]) -> list[Metric]:
-    """Return the metrics of these names, each once; raises Invalid for one that there is not."""
+def parse_metrics(texts: Iterable[str]) -> list[Metric]:
+    """Return the metrics of these names, each once; raises Invalid for an unknown one."""
     found = []
     for name in dict.fromkeys(text.strip() for text in texts if text.strip()):
         if name not in METRICS:
@@ -145,106 +144,108 @@ def metrics_named(texts: Iterable[str]) -> list[Metric]:
     return found
 
 
-def history_of(
-    person: User, refs: Sequence[str], metrics: Sequence[Metric], span: Span, *, points: int = USUAL_POINTS
-) -> History:
+def read_history(
+    person: User, refs: Sequence[str], metrics: Sequence[Metric], span: TimeRange, *, points: int = DEFAULT_POINTS
+) -> MetricHistory:
     """Return each metric of each subject (see telemetry.history.subjects) in at most `points` buckets.
 
-    Raises NotFound for a subject that the person may not see, Invalid for more than can be answered at a time.
+    Raises NotFound for a subject that the person may not see, Invalid for too many lines or series.
     """
-    subjects = subjects_seen(person, refs, span)
-    lines, left_out = lines_of(subjects, metrics, span)
-    step, at, gaps, filled = _filled(lines, span, points)
+    subjects = visible_subjects(person, refs, span)
+    lines, left_out = plan_lines(subjects, metrics, span)
+    step, at, gaps, filled = _fill_lines(lines, span, points)
     if not person.is_administrator:
-        gaps = _theirs(gaps, lines)
-    return History(span, step, at, filled, gaps, left_out)
+        gaps = _visible_gaps(gaps, lines)
+    return MetricHistory(span, step, at, filled, gaps, left_out)
 
 
-def metrics_measured(subjects: Sequence[Subject], span: Span) -> set[str]:
-    """Return the names of the metrics of which something of these subjects was measured in a span."""
-    known = _Known(span)
+def measured_metrics(subjects: Sequence[HistorySubject], span: TimeRange) -> set[str]:
+    """Return the names of the metrics with readings of these subjects in a span."""
+    known = _SeriesIndex(span)
     return {
         metric.name
         for metric in METRICS.values()
-        if any(is_offered(metric, subject.kind) and _line(subject, metric, known) for subject in subjects)
+        if any(metric_applies(metric, subject.kind) and _line(subject, metric, known) for subject in subjects)
     }
 
 
-def lines_of(subjects: Sequence[Subject], metrics: Sequence[Metric], span: Span) -> tuple[list[Line], list[LeftOut]]:
-    """Return the lines that are made of subjects and metrics, without values, and what there is none of."""
-    known = _Known(span)
-    lines: list[Line] = []
-    left_out: list[LeftOut] = []
+def plan_lines(
+    subjects: Sequence[HistorySubject], metrics: Sequence[Metric], span: TimeRange
+) -> tuple[list[HistoryLine], list[OmittedLine]]:
+    """Return the lines of subjects and metrics, without values, and the omitted ones."""
+    known = _SeriesIndex(span)
+    lines: list[HistoryLine] = []
+    left_out: list[OmittedLine] = []
     for subject in subjects:
         if subject.key:
             one = _series_line(subject, known)
             lines += [one] if one else []
-            left_out += [] if one else [LeftOut(subject.ref, "", NOT_MEASURED)]
+            left_out += [] if one else [OmittedLine(subject.ref, "", NOT_MEASURED)]
             continue
         for metric in metrics:
-            if not is_offered(metric, subject.kind):
-                left_out.append(LeftOut(subject.ref, metric.name, f"A {subject.kind} has no such metric."))
+            if not metric_applies(metric, subject.kind):
+                left_out.append(OmittedLine(subject.ref, metric.name, f"A {subject.kind} has no such metric."))
             elif line := _line(subject, metric, known):
                 lines.append(line)
             else:
-                left_out.append(LeftOut(subject.ref, metric.name, NOT_MEASURED))
-    if len(lines) > MOST_LINES:
+                left_out.append(OmittedLine(subject.ref, metric.name, NOT_MEASURED))
+    if len(lines) > MAX_LINES:
         raise Invalid(
-            f"These are {len(lines)} lines, more than {MOST_LINES}.",
-            errors={"subjects": "Ask for fewer subjects or metrics at a time."},
+            f"These are {len(lines)} lines, more than {MAX_LINES}.",
+            errors={"subjects": "Request fewer subjects or metrics at a time."},
         )
-    if (count := sum(len(line.parts) for line in lines)) > MOST_READ:
+    if (count := sum(len(line.parts) for line in lines)) > MAX_SERIES_READ:
         raise Invalid(
-            f"These are made of {count:,} series, more than {MOST_READ:,}.",
-            errors={"subjects": "Ask for fewer, or smaller ones, at a time."},
+            f"These need {count:,} series, more than {MAX_SERIES_READ:,}.",
+            errors={"subjects": "Request fewer, or smaller ones, at a time."},
         )
     return lines, left_out
 
 
 @dataclass(frozen=True)
-class _Series:
-    """What was measured of a chassis, by owner and quantity, and by key."""
+class _KnownSeries:
+    """The series of a chassis, by owner and quantity, and by key."""
 
-    by_owner: dict[tuple[str, int, str], list[Entry]]
-    by_key: dict[str, Entry]
+    by_owner: dict[tuple[str, int, str], list[SeriesEntry]]
+    by_key: dict[str, SeriesEntry]
 
 
-class _Known:
-    """What was measured of each chassis over a span; asked once a chassis.
+class _SeriesIndex:
+    """The series of each chassis over a span, cached for CACHE_SECONDS.
 
-    The charts of a page ask for the same within a moment: so long it is kept. A new sensor shows up that much later.
+    The charts of a page request the same series at nearly the same time. A new sensor appears that much later.
     """
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: TimeRange) -> None:
         self._minutes = math.floor(span.since / 60), math.ceil(span.until / 60)
 
-    def of(self, chassis: int, kind: str, pk: int, quantity: str) -> list[Entry]:
+    def of(self, chassis: int, kind: str, pk: int, quantity: str) -> list[SeriesEntry]:
         """Return the series of a quantity of a device or port."""
         return self._series(chassis).by_owner.get((kind, pk, quantity), [])
 
-    def one(self, chassis: int, key: str) -> Entry | None:
+    def one(self, chassis: int, key: str) -> SeriesEntry | None:
         """Return a series by its key; a rate by that of its counter."""
         known = self._series(chassis).by_key
         return known.get(key) or known.get(key.removesuffix(RATE))
 
-    def _series(self, chassis: int) -> _Series:
-        return _series_of(chassis, *self._minutes, int(time.monotonic() // KEPT_SECONDS))
+    def _series(self, chassis: int) -> _KnownSeries:
+        return _index_series(chassis, *self._minutes, int(time.monotonic() // CACHE_SECONDS))
 
 
 @lru_cache(maxsize=64)
-def _series_of(chassis: int, since: int, until: int, _: int) -> _Series:
-    """Return what was measured between two minutes (since 1970); the last argument lets it be asked for anew."""
-    by_owner: dict[tuple[str, int, str], list[Entry]] = defaultdict(list)
+def _index_series(chassis: int, since: int, until: int, _: int) -> _KnownSeries:
+    """Return the series between two minutes (since 1970); the last argument expires the cache."""
+    by_owner: dict[tuple[str, int, str], list[SeriesEntry]] = defaultdict(list)
     entries = known_series(chassis, since=since * 60.0, until=until * 60.0)
     for entry in entries:
         if not entry["key"].endswith(RATE):
             by_owner[entry["object"], entry["id"], entry["quantity"]].append(entry)
-    return _Series(dict(by_owner), {entry["key"]: entry for entry in entries})
+    return _KnownSeries(dict(by_owner), {entry["key"]: entry for entry in entries})
 
 
-def _line(subject: Subject, metric: Metric, known: _Known) -> Line | None:
+def _line(subject: HistorySubject, metric: Metric, known: _SeriesIndex) -> HistoryLine | None:
     parts = tuple(
-        Part.of(member, entry["key"] + metric.suffix)
+        SeriesPart.of(member, entry["key"] + metric.suffix)
         for member in subject.members
         if member.object == metric.per
         for entry in known.of(member.chassis, member.object, member.id, metric.quantity or metric.name)
@@ -252,13 +253,13 @@ def _line(subject: Subject, metric: Metric, known: _Known) -> Line | None:
     if not parts:
         return None
     owners = len({(part.chassis, *part.key.split("/", 2)[:2]) for part in parts})
-    return Line(
+    return HistoryLine(
         subject, metric.name, metric.label, metric.unit, metric.panel, metric.combine, parts,
-        made_of(metric, len(parts) if metric.name.startswith("error") else owners),
+        combination_words(metric, len(parts) if metric.name.startswith("error") else owners),
     )  # fmt: skip
 
 
-def _series_line(subject: Subject, known: _Known) -> Line | None:
+def _series_line(subject: HistorySubject, known: _SeriesIndex) -> HistoryLine | None:
     entry = known.one(subject.chassis or 0, subject.key)
     if entry is None:
         return None
@@ -267,21 +268,23 @@ def _series_line(subject: Subject, known: _Known) -> Line | None:
     unit = "1/s" if rate else entry["unit"]
     panel = metric.panel if metric is not None and not rate else entry["label"]
     named = replace(subject, name=entry["label"])
-    parts = (replace(Part.of(subject.members[0], subject.key), spans=ALWAYS),)
-    return Line(named, entry["quantity"], entry["label"], unit, panel, "sum", parts, "")
+    parts = (replace(SeriesPart.of(subject.members[0], subject.key), spans=ALWAYS),)
+    return HistoryLine(named, entry["quantity"], entry["label"], unit, panel, "sum", parts, "")
 
 
-def _filled(lines: Sequence[Line], span: Span, points: int) -> tuple[float, Floats, list[Missing], list[Line]]:
+def _fill_lines(
+    lines: Sequence[HistoryLine], span: TimeRange, points: int
+) -> tuple[float, Floats, list[HistoryGap], list[HistoryLine]]:
     keys: dict[int, dict[str, None]] = defaultdict(dict)
     for line in lines:
         for part in line.parts:
             keys[part.chassis][part.key] = None
     extracts = _extracts(keys, span, points)
     if len({(one.step, len(one.at)) for one in extracts.values()}) > 1:
-        # Buckets hang on the range, and on how finely it is still kept: that moved on between two of these answers.
+        # Buckets depend on the range and on the tiers that still have it, which changed between two of these reads.
         extracts = _extracts(keys, span, points)
     gaps = [
-        Missing(chassis, gap.since, gap.until, gap.reason)
+        HistoryGap(chassis, gap.since, gap.until, gap.reason)
         for chassis, extract in extracts.items()
         for gap in extract.gaps
     ]
@@ -296,41 +299,41 @@ def _filled(lines: Sequence[Line], span: Span, points: int) -> tuple[float, Floa
     return grid.step, grid.at, gaps, [_with_values(line, columns, grid.at, grid.step) for line in lines]
 
 
-def _theirs(gaps: Sequence[Missing], lines: Sequence[Line]) -> list[Missing]:
-    """Return what a tenant may know of gaps: as much of each as is of the time that its lines are of.
+def _visible_gaps(gaps: Sequence[HistoryGap], lines: Sequence[HistoryLine]) -> list[HistoryGap]:
+    """Return the parts of gaps within the time of a tenant's lines.
 
-    A reason may name the BMC's address, which is no tenant's business.
+    Their reason is generic, as the original may name the BMC's address, which tenants may not see.
     """
     begins: dict[int, float] = {}
     for part in (part for line in lines for part in line.parts):
         begin = max(part.since, part.spans[0][0])
         begins[part.chassis] = min(begin, begins.get(part.chassis, begin))
     return [
-        Missing(one.chassis, max(one.since, begins[one.chassis]), one.until, NOT_ANSWERING)
+        HistoryGap(one.chassis, max(one.since, begins[one.chassis]), one.until, NOT_ANSWERING)
         for one in gaps
         if one.until > begins[one.chassis]
     ]
 
 
-def _extracts(keys: Mapping[int, Mapping[str, None]], span: Span, points: int) -> dict[int, Extract]:
+def _extracts(keys: Mapping[int, Mapping[str, None]], span: TimeRange, points: int) -> dict[int, Extract]:
     return {
-        chassis: read(chassis, list(those), since=span.since, until=span.until, points=points)
-        for chassis, those in keys.items()
+        chassis: read_series(chassis, list(of_chassis), since=span.since, until=span.until, points=points)
+        for chassis, of_chassis in keys.items()
     }
 
 
-def _with_values(line: Line, columns: Mapping[tuple[int, str], Columns], at: Floats, step: float) -> Line:
+def _with_values(line: HistoryLine, columns: Mapping[tuple[int, str], Columns], at: Floats, step: float) -> HistoryLine:
     rows: tuple[list[Values], list[Values], list[Values]] = ([], [], [])
     for part in line.parts:
         found = columns.get((part.chassis, part.key))
         if found is None:
             continue
         counts = part.counts_in(at, step)
-        for kept, values in zip(rows, found, strict=True):
+        for column, values in zip(rows, found, strict=True):
             own = part.own(values, at)
-            kept.append(own if counts is None else np.where(counts, own, math.nan))
+            column.append(own if counts is None else np.where(counts, own, math.nan))
     if not rows[0]:
         nothing = np.full(len(at), math.nan)
         rows = ([nothing], [nothing], [nothing])
-    mean, low, high = (combined(line.combine, those) for those in rows)
+    mean, low, high = (combine_rows(line.combine, column) for column in rows)
     return replace(line, mean=mean, low=low, high=high)

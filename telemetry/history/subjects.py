@@ -1,45 +1,54 @@
-"""What one can look at, and of which devices and ports it consists at which time: on somebody's behalf.
+"""Subjects of charts (device, slot, drawer, host, tenant), their devices and ports over time, and their search.
 
-A subject is named as its page is: 'device/3', 'slot/3', 'port/5', 'drawer/1', 'chassis/1', 'host/2', 'tenant/4'; one
-series by itself is 'series/<chassis>/<key of the catalogue>'. Who held which slot, when, tells which devices belonged
+A subject is named as its page is: 'device/3', 'slot/3', 'port/5', 'drawer/1', 'chassis/1', 'host/2', 'tenant/4'; a
+single series is 'series/<chassis>/<key of the catalogue>'. The history of attachments determines which devices belonged
 to a slot, drawer, host or tenant at a time; so a host's throughput of last week is that of the devices it had then.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from accounts.models import Tenant, User
-from fabric.counted import Before, counted_before
-from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot
-from fabric.numbers import whole_number
-from fabric.sights import Sight, held_since, sight_of
-from falconweb.errors import Invalid, NotFound
-from telemetry.history.ranges import Span
-
-MOST_SUBJECTS: Final = 64
-LONGEST_KEY: Final = 400
-KINDS: Final = ("device", "slot", "port", "drawer", "chassis", "host", "tenant")
-SERIES: Final = "series"
-HOW: Final = "Name it as in device/3, slot/3, port/5, drawer/1, chassis/1, host/2 or tenant/4."
+from core.errors import NotFound
+from core.text import parse_id
+from fabric.history.models import Attachment
+from fabric.history.selectors import owned_since
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
+from fabric.inventory.rules import CounterBaseline
+from fabric.inventory.selectors import (
+    ReadingScope,
+    counter_baselines,
+    device_rows,
+    drawer_rows,
+    host_rows,
+    port_rows,
+    reading_scope,
+    slot_rows,
+)
+from telemetry.history.rules import DAY, SERIES_KIND, TimeRange
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.store.selectors import known_series
 
 Spans = tuple[tuple[float, float], ...]
 ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 
 
 @dataclass(frozen=True)
-class Member:
-    """A device or port (row id) that belongs to a subject, and from when until when (Unix s).
+class SubjectMember:
+    """A device or port (row id) of a subject, and the spans (Unix s) in which it belongs to it.
 
-    What it did before `since` is not the person's to see, nor what its error counters had counted `before`.
+    The person may not see its readings before `since`, nor the baseline `before` of its error counters.
     """
 
     chassis: int
@@ -47,117 +56,101 @@ class Member:
     id: int
     spans: Spans = ALWAYS
     since: float = -math.inf
-    before: Before | None = None
+    before: CounterBaseline | None = None
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is looked at: its name, where it is, and what it consists of; `key` of one series by itself."""
+class HistorySubject:
+    """A subject: its name, place and members; `key` is that of a single series."""
 
     ref: str
     kind: str
     name: str
     place: str
-    members: tuple[Member, ...] = ()
+    members: tuple[SubjectMember, ...] = ()
     chassis: int | None = None
     key: str = ""
 
     @property
     def url(self) -> str:
-        """Its page; of one series that of its chassis."""
-        if self.chassis is not None and self.kind == SERIES:
+        """The address of its page; of a single series that of its chassis."""
+        if self.chassis is not None and self.kind == SERIES_KIND:
             return reverse("fabric:chassis", args=[self.chassis])
         return reverse(f"fabric:{self.kind}", args=[self.ref.partition("/")[2]])
 
     @property
     def full_name(self) -> str:
-        """Its name with its place, as it stands where things of several places are side by side."""
+        """Its name with its place, for charts with several subjects."""
         return f"{self.name}, {self.place}" if self.place else self.name
 
 
-def subjects_named(texts: Iterable[str]) -> list[str]:
-    """Return the texts that name subjects, each once; raises Invalid for one that names none, and for too many."""
-    refs = list(dict.fromkeys(text.strip() for text in texts if text.strip()))
-    if len(refs) > MOST_SUBJECTS:
-        raise Invalid(
-            "These are too many at a time.", errors={"subjects": f"Ask for at most {MOST_SUBJECTS} at a time."}
-        )
-    for ref in refs:
-        kind, _, rest = ref.partition("/")
-        chassis, _, key = rest.partition("/")
-        fine = whole_number(rest) > 0 if kind in KINDS else kind == SERIES and whole_number(chassis) > 0 and key
-        if not fine or len(ref) > LONGEST_KEY or "\0" in ref:
-            raise Invalid(f"'{ref[:60]}' names nothing that is measured.", errors={"subjects": HOW})
-    return refs
+def visible_subjects(person: User, refs: Sequence[str], span: TimeRange) -> list[HistorySubject]:
+    """Return subjects in order, with the members over a span that the person may see.
 
-
-def subjects_seen(person: User, refs: Sequence[str], span: Span) -> list[Subject]:
-    """Return what the person may see of subjects, in their order, with their members over a span.
-
-    Raises NotFound where the person may not see one, or it is not there: nobody learns which.
+    Raises NotFound for one that does not exist, or is not visible: the two are not distinguished.
     """
-    found, missing = subjects_found(person, refs, span)
+    found, missing = find_subjects(person, refs, span)
     if missing:
         raise NotFound(f"There is no '{missing[0][:60]}', or you may not see it.")
     return found
 
 
-def subjects_found(person: User, refs: Sequence[str], span: Span) -> tuple[list[Subject], list[str]]:
-    """Return what the person may see of subjects, and the names of those of which they may not: see `subjects_seen`."""
+def find_subjects(person: User, refs: Sequence[str], span: TimeRange) -> tuple[list[HistorySubject], list[str]]:
+    """Return those subjects that the person may see, and the names of the others: see `visible_subjects`."""
     ids: dict[str, list[int]] = defaultdict(list)
-    found: dict[str, Subject] = {}
-    sights = Sights(person)
+    found: dict[str, HistorySubject] = {}
+    scopes = SightCache(person)
     for ref in refs:
         kind, _, rest = ref.partition("/")
-        if kind == SERIES:
+        if kind == SERIES_KIND:
             chassis, _, key = rest.partition("/")
-            if one := _series(sights, ref, int(chassis), key):
+            if one := _series(scopes, ref, int(chassis), key):
                 found[ref] = one
         else:
             ids[kind].append(int(rest))
     for kind, pks in ids.items():
         for subject in _OF_KIND[kind](person, pks, span):
             found[subject.ref] = subject
-    return [sights.limited(found[ref]) for ref in refs if ref in found], [ref for ref in refs if ref not in found]
+    return [scopes.restrict(found[ref]) for ref in refs if ref in found], [ref for ref in refs if ref not in found]
 
 
-class Sights:
-    """What a person sees of each chassis, and since when; asked once a chassis, and never for an administrator."""
+class SightCache:
+    """A person's reading scope of each chassis, and since when; loaded once a chassis, never for administrators."""
 
     def __init__(self, person: User) -> None:
         self._person = person
-        self._sights: dict[int, Sight | None] = {}
+        self._scopes: dict[int, ReadingScope | None] = {}
         self._since: dict[int, Mapping[tuple[str, int], datetime]] = {}
-        self._before: dict[int, Mapping[int, Before]] = {}
+        self._before: dict[int, Mapping[int, CounterBaseline]] = {}
 
-    def of(self, chassis: int) -> Sight | None:
-        """Return the sight of a chassis, None where they may not see it at all."""
-        if chassis not in self._sights:
-            self._sights[chassis] = sight_of(self._person, chassis)
-        return self._sights[chassis]
+    def of(self, chassis: int) -> ReadingScope | None:
+        """Return the reading scope of a chassis, None where it is not visible."""
+        if chassis not in self._scopes:
+            self._scopes[chassis] = reading_scope(self._person, chassis)
+        return self._scopes[chassis]
 
     def since(self, chassis: int, kind: str, pk: int) -> float:
-        """Return since when the person may see what a device or port did, Unix s."""
+        """Return since when the person may see readings of a device or port, Unix s."""
         if chassis not in self._since:
-            self._since[chassis] = held_since(chassis)
+            self._since[chassis] = owned_since(chassis)
         at = self._since[chassis].get((kind, pk))
         return at.timestamp() if at is not None else -math.inf
 
-    def before(self, chassis: int, port: int) -> Before | None:
-        """Return what the error counters of a port had before it was the person's."""
+    def before(self, chassis: int, port: int) -> CounterBaseline | None:
+        """Return the baseline of a port's error counters, from before the lease."""
         if chassis not in self._before:
-            self._before[chassis] = counted_before(self._person, [chassis])
+            self._before[chassis] = counter_baselines(self._person, [chassis])
         return self._before[chassis].get(port)
 
-    def limited(self, subject: Subject) -> Subject:
-        """Return a subject without what the person may not see of it."""
+    def restrict(self, subject: HistorySubject) -> HistorySubject:
+        """Return a subject reduced to the members that the person may see."""
         if self._person.is_administrator:
             return subject
-        return replace(subject, members=tuple(filter(None, map(self._limited, subject.members))))
+        return replace(subject, members=tuple(filter(None, map(self._restrict_member, subject.members))))
 
-    def _limited(self, member: Member) -> Member | None:
-        sight = self.of(member.chassis)
-        seen = frozenset() if sight is None else sight.devices if member.object == "device" else sight.ports
+    def _restrict_member(self, member: SubjectMember) -> SubjectMember | None:
+        scope = self.of(member.chassis)
+        seen = frozenset() if scope is None else scope.devices if member.object == "device" else scope.ports
         if member.id not in seen:
             return None
         since = self.since(member.chassis, member.object, member.id)
@@ -167,26 +160,26 @@ class Sights:
         return replace(member, since=since, before=before)
 
 
-def _series(sights: Sights, ref: str, chassis: int, key: str) -> Subject | None:
-    """Return one series by itself; what is the chassis' or a drawer's own is for administrators, as it is live."""
+def _series(scopes: SightCache, ref: str, chassis: int, key: str) -> HistorySubject | None:
+    """Return a single series; those of the chassis or a drawer itself are for administrators only, as live."""
     kind, _, rest = key.partition("/")
-    owner = whole_number(rest.partition("/")[0])
-    sight = sights.of(chassis)
-    seen = sight is not None and (
-        sight.everything or owner in {"device": sight.devices, "port": sight.ports}.get(kind, frozenset())
+    owner = parse_id(rest.partition("/")[0])
+    scope = scopes.of(chassis)
+    seen = scope is not None and (
+        scope.everything or owner in {"device": scope.devices, "port": scope.ports}.get(kind, frozenset())
     )
     if not seen:
         return None
-    member = Member(chassis, kind, owner)
+    member = SubjectMember(chassis, kind, owner)
     name = Chassis.objects.values_list("name", flat=True).get(pk=chassis)
-    return Subject(ref, SERIES, key, name, (member,), chassis=chassis, key=key)
+    return HistorySubject(ref, SERIES_KIND, key, name, (member,), chassis=chassis, key=key)
 
 
 Rows = Iterable[tuple[Any, ...]]
 
 
-class _Times:
-    """Devices and ports of subjects while the one was in the slot of the other, gathered by subject."""
+class _MemberTimes:
+    """Collects the devices and ports of subjects, with their spans."""
 
     def __init__(self) -> None:
         self._spans: dict[int, dict[tuple[int, str, int], list[tuple[float, float]]]] = defaultdict(dict)
@@ -195,135 +188,206 @@ class _Times:
         if pk is not None:
             self._spans[subject].setdefault((chassis, kind, pk), []).append(span)
 
-    def add_held(self, rows: Rows, *, ports: bool) -> None:
-        """Take rows of (subject, chassis, device, port of the slot, since, until)."""
+    def add_attachments(self, rows: Rows, *, ports: bool) -> None:
+        """Add rows of (subject, chassis, device, port of the slot, since, until)."""
         for subject, chassis, device, port, since, until in rows:
             span = (since.timestamp(), until.timestamp() if until else math.inf) if since else ALWAYS[0]
             self.add(subject, chassis, "device", device, span)
             if ports:
                 self.add(subject, chassis, "port", port, span)
 
-    def members(self, subject: int) -> tuple[Member, ...]:
+    def members(self, subject: int) -> tuple[SubjectMember, ...]:
         return tuple(
-            Member(chassis, kind, pk, ALWAYS if ALWAYS[0] in spans else tuple(sorted(spans)))
+            SubjectMember(chassis, kind, pk, ALWAYS if ALWAYS[0] in spans else tuple(sorted(spans)))
             for (chassis, kind, pk), spans in self._spans[subject].items()
         )
 
 
-def _held(person: User, by: str, span: Span, **those: Any) -> list[tuple[Any, ...]]:
-    """Return who held which slot in a span, and, of devices of which no such time is kept, how it is now."""
-    rows = Attachment.objects.visible_to(person).filter(**those, since__lt=datetime.fromtimestamp(span.until, UTC))
+def _attachments_during(person: User, by: str, span: TimeRange, **filters: Any) -> list[tuple[Any, ...]]:
+    """Return (subject, chassis, device, port of the slot, since, until) of the attachments in a span."""
+    rows = Attachment.objects.visible_to(person).filter(**filters, since__lt=datetime.fromtimestamp(span.until, UTC))
     rows = rows.filter(Q(until=None) | Q(until__gt=datetime.fromtimestamp(span.since, UTC)))
     return list(rows.values_list(by, "chassis", "device", "slot__port", "since", "until"))
 
 
-def _now(person: User, by: str, **those: Any) -> list[tuple[Any, ...]]:
-    rows = Device.objects.visible_to(person).filter(**those, attachments=None)
+def _current_devices(person: User, by: str, **filters: Any) -> list[tuple[Any, ...]]:
+    rows = Device.objects.visible_to(person).filter(**filters, attachments=None)
     return [(*row, None, None) for row in rows.values_list(by, "chassis", "pk", "slot__port")]
 
 
-def _devices(person: User, pks: list[int], span: Span) -> Iterable[Subject]:
-    times = _Times()
-    # A device's own readings are its own wherever it is; only the port behind it changes.
-    for subject, chassis, device, port, since, until in _held(person, "device", span, device__in=pks):
-        times.add_held([(subject, chassis, None, port, since, until)], ports=True)
+def _devices(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
+    times = _MemberTimes()
+    # A device keeps its own readings wherever it is; only the port behind it changes.
+    for subject, chassis, device, port, since, until in _attachments_during(person, "device", span, device__in=pks):
+        times.add_attachments([(subject, chassis, None, port, since, until)], ports=True)
         times.add(subject, chassis, "device", device, ALWAYS[0])
-    times.add_held(_now(person, "pk", pk__in=pks), ports=True)
+    times.add_attachments(_current_devices(person, "pk", pk__in=pks), ports=True)
     rows = Device.objects.visible_to(person).filter(pk__in=pks)
     for pk, name, chassis, lab, slot, drawer in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "slot__name", "slot__drawer__name"
     ):
         times.add(pk, chassis, "device", pk, ALWAYS[0])
         place = ", ".join(part for part in (lab, slot_place(slot, drawer)) if part)
-        yield Subject(f"device/{pk}", "device", name, place, times.members(pk), chassis)
+        yield HistorySubject(f"device/{pk}", "device", name, place, times.members(pk), chassis)
 
 
 def slot_place(slot: str | None, drawer: str | None) -> str:
-    """Return where a slot is: some services name the drawer in the name of the slot, others do not."""
+    """Return the place of a slot; some services include the drawer in its name."""
     if not slot or not drawer or drawer in slot:
         return slot or ""
     return f"{drawer}, {slot}"
 
 
-def _slots(person: User, pks: list[int], span: Span) -> Iterable[Subject]:
-    times = _Times()
-    times.add_held(_held(person, "slot", span, slot__in=pks), ports=False)
-    times.add_held(_now(person, "slot", slot__in=pks), ports=False)
+def _slots(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
+    times = _MemberTimes()
+    times.add_attachments(_attachments_during(person, "slot", span, slot__in=pks), ports=False)
+    times.add_attachments(_current_devices(person, "slot", slot__in=pks), ports=False)
     rows = Slot.objects.visible_to(person).filter(pk__in=pks)
     for pk, name, chassis, lab, drawer, port in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "drawer__name", "port"
     ):
         times.add(pk, chassis, "port", port, ALWAYS[0])
-        yield Subject(f"slot/{pk}", "slot", slot_place(name, drawer), lab, times.members(pk), chassis)
+        yield HistorySubject(f"slot/{pk}", "slot", slot_place(name, drawer), lab, times.members(pk), chassis)
 
 
-def _ports(person: User, pks: list[int], _: Span) -> Iterable[Subject]:
+def _ports(person: User, pks: list[int], _: TimeRange) -> Iterable[HistorySubject]:
     rows = Port.objects.visible_to(person).filter(pk__in=pks)
     for pk, name, chassis, lab, behind, facing in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "slot__drawer__name", "host_port__drawer__name"
     ):
         place = port_place(name, lab, behind or facing)
-        yield Subject(f"port/{pk}", "port", name, place, (Member(chassis, "port", pk),), chassis)
+        yield HistorySubject(f"port/{pk}", "port", name, place, (SubjectMember(chassis, "port", pk),), chassis)
 
 
 def port_place(port: str, chassis: str, drawer: str | None) -> str:
-    """Return where a port is: 'Slot 3' is in each drawer, unless the service names the drawer in it."""
+    """Return the place of a port, with the drawer unless the service includes it in the name."""
     return chassis if not drawer or drawer in port else f"{chassis}, {drawer}"
 
 
-def _drawers(person: User, pks: list[int], span: Span) -> Iterable[Subject]:
-    times = _placed(person, "slot__drawer", pks, span)
+def _drawers(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
+    times = _contents_of(person, "slot__drawer", pks, span)
     for row in Drawer.objects.visible_to(person).filter(pk__in=pks).select_related("chassis"):
         members = times.members(row.pk)
-        yield Subject(f"drawer/{row.pk}", "drawer", row.name, row.chassis.name, members, row.chassis_id)
+        yield HistorySubject(f"drawer/{row.pk}", "drawer", row.name, row.chassis.name, members, row.chassis_id)
 
 
-def _chassis(person: User, pks: list[int], span: Span) -> Iterable[Subject]:
-    times = _placed(person, "chassis", pks, span)
+def _chassis(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
+    times = _contents_of(person, "chassis", pks, span)
     for row in Chassis.objects.visible_to(person).filter(pk__in=pks):
-        yield Subject(f"chassis/{row.pk}", "chassis", row.name, "", times.members(row.pk), row.pk)
+        yield HistorySubject(f"chassis/{row.pk}", "chassis", row.name, "", times.members(row.pk), row.pk)
 
 
-def _placed(person: User, by: str, pks: list[int], span: Span) -> _Times:
-    """Return what is in a drawer or chassis: the ports of its slots always, the devices while they were there."""
-    times = _Times()
-    times.add_held(_held(person, by, span, **{f"{by}__in": pks}), ports=False)
-    times.add_held(_now(person, by, **{f"{by}__in": pks}), ports=False)
+def _contents_of(person: User, by: str, pks: list[int], span: TimeRange) -> _MemberTimes:
+    """Return the members of a drawer or chassis: the ports of its slots always, devices while they were there."""
+    times = _MemberTimes()
+    times.add_attachments(_attachments_during(person, by, span, **{f"{by}__in": pks}), ports=False)
+    times.add_attachments(_current_devices(person, by, **{f"{by}__in": pks}), ports=False)
     ports = Port.objects.visible_to(person).filter(slot__isnull=False, **{f"{by}__in": pks})
     for subject, chassis, port in ports.values_list(by, "chassis", "pk"):
         times.add(subject, chassis, "port", port, ALWAYS[0])
     return times
 
 
-def _hosts(person: User, pks: list[int], span: Span) -> Iterable[Subject]:
+def _hosts(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
     seen = HostPort.objects.visible_to(person).values("pk")
     for row in Host.objects.visible_to(person).filter(pk__in=pks):
-        times = _Times()
-        # By the name of the time: a cable may lead elsewhere by now. Names are not unique, so where two hosts share
-        # one, only what is cabled to this one today is certain to be its own.
-        those: dict[str, Any] = {"host_name": row.name}
+        times = _MemberTimes()
+        # By the host's name at the time: the cable may have been moved since. Names are not unique, so where two hosts
+        # share one, only ports that are cabled to this one today count.
+        filters: dict[str, Any] = {"host_name": row.name}
         if Host.objects.filter(name=row.name).exclude(pk=row.pk).exists():
-            those["host_port__host"] = row
+            filters["host_port__host"] = row
         if not person.is_administrator:
-            those["host_port__in"] = seen
-        held = _held(person, "pk", span, **those)
-        now = _now(person, "pk", host_port__host=row, **({} if person.is_administrator else {"host_port__in": seen}))
-        times.add_held([(row.pk, *one[1:]) for one in (*held, *now)], ports=True)
-        yield Subject(f"host/{row.pk}", "host", row.name, "", times.members(row.pk))
+            filters["host_port__in"] = seen
+        held = _attachments_during(person, "pk", span, **filters)
+        now = _current_devices(
+            person, "pk", host_port__host=row, **({} if person.is_administrator else {"host_port__in": seen})
+        )
+        times.add_attachments([(row.pk, *one[1:]) for one in (*held, *now)], ports=True)
+        yield HistorySubject(f"host/{row.pk}", "host", row.name, "", times.members(row.pk))
 
 
-def _tenants(person: User, pks: list[int], span: Span) -> Iterable[Subject]:
+def _tenants(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
     rows: QuerySet[Tenant] = Tenant.objects.filter(pk__in=pks)
     if not person.is_administrator:
         rows = rows.filter(pk=person.tenant_id) if person.tenant_id else rows.none()
-    times = _Times()
-    times.add_held(_held(person, "tenant", span, tenant__in=pks), ports=True)
-    times.add_held(_now(person, "tenant", tenant__in=pks), ports=True)
+    times = _MemberTimes()
+    times.add_attachments(_attachments_during(person, "tenant", span, tenant__in=pks), ports=True)
+    times.add_attachments(_current_devices(person, "tenant", tenant__in=pks), ports=True)
     for row in rows:
-        yield Subject(f"tenant/{row.pk}", "tenant", row.name, "", times.members(row.pk))
+        yield HistorySubject(f"tenant/{row.pk}", "tenant", row.name, "", times.members(row.pk))
 
 
-_OF_KIND: Final[dict[str, Callable[[User, list[int], Span], Iterable[Subject]]]] = {
+_OF_KIND: Final[dict[str, Callable[[User, list[int], TimeRange], Iterable[HistorySubject]]]] = {
     "device": _devices, "slot": _slots, "port": _ports, "drawer": _drawers, "chassis": _chassis, "host": _hosts,
     "tenant": _tenants,
 }  # fmt: skip
+
+SENSOR_CHASSIS = 8  # chassis whose sensors are searched
+
+
+@dataclass(frozen=True)
+class SubjectMatch:
+    """A subject that matches a search: `ref` is its reference in query parameters."""
+
+    ref: str
+    kind: str
+    name: str
+    place: str
+
+
+def search_subjects(person: User, text: str, *, chassis: int | None = None, most: int = 24) -> list[SubjectMatch]:
+    """Return at most `most` subjects whose name or place contains a text, the largest kinds first; '' matches all."""
+    text = " ".join(text.replace("\0", " ").split())[:200]
+    return list(islice(_matches(person, text, chassis), most))
+
+
+def _matches(person: User, text: str, chassis: int | None) -> Iterator[SubjectMatch]:
+    of_chassis = Q() if chassis is None else Q(pk=chassis)
+    all_chassis = Chassis.objects.visible_to(person).filter(of_chassis)
+    for pk, name in all_chassis.filter(name__icontains=text).values_list("pk", "name"):
+        yield SubjectMatch(f"chassis/{pk}", "chassis", name, "")
+    asked: dict[str, Any] = {"search": text, "chassis": chassis}
+    for row in drawer_rows(person, **asked).filter(missing_since=None).iterator(100):
+        yield SubjectMatch(f"drawer/{row.pk}", "drawer", row.name, row.chassis.name)
+    if chassis is None:
+        for row in host_rows(person, search=text).iterator(100):
+            yield SubjectMatch(f"host/{row.pk}", "host", row.name, "")
+        yield from _tenant_matches(person, text)
+    for row in device_rows(person, **asked).iterator(100):
+        place = ", ".join(part for part in (row.chassis.name, _slot_label(row.slot)) if part)
+        yield SubjectMatch(f"device/{row.pk}", "device", row.name, place)
+    for row in slot_rows(person, **asked).filter(missing_since=None).iterator(100):
+        yield SubjectMatch(f"slot/{row.pk}", "slot", _slot_label(row), row.chassis.name)
+    for row in port_rows(person, **asked).filter(missing_since=None).iterator(100):
+        part = getattr(row, "slot", None) or getattr(row, "host_port", None)
+        drawer = part.drawer.name if part is not None and part.drawer is not None else None
+        yield SubjectMatch(f"port/{row.pk}", "port", row.name, port_place(row.name, row.chassis.name, drawer))
+    if person.is_administrator and (text or chassis is not None):
+        for pk, name in all_chassis.values_list("pk", "name")[:SENSOR_CHASSIS]:
+            yield from sensor_matches(pk, name, text)
+
+
+def _slot_label(slot: Slot | None) -> str:
+    return "" if slot is None else slot_place(slot.name, slot.drawer.name if slot.drawer is not None else None)
+
+
+def _tenant_matches(person: User, text: str) -> Iterator[SubjectMatch]:
+    rows = Tenant.objects.filter(name__icontains=text)
+    if not person.is_administrator:
+        rows = rows.filter(pk=person.tenant_id) if person.tenant_id else rows.none()
+    for pk, name in rows.order_by("name").values_list("pk", "name"):
+        yield SubjectMatch(f"tenant/{pk}", "tenant", name, "")
+
+
+def sensor_matches(chassis: int, name: str, text: str = "") -> Iterator[SubjectMatch]:
+    """Yield the sensors of a chassis and its drawers with readings of the last day, each as a single series."""
+    now = time.time()
+    words = text.casefold()
+    for entry in known_series(chassis, since=now - DAY, until=now):
+        if entry["object"] in {"chassis", "drawer"} and words in f"{entry['label']} {name}".casefold():
+            yield SubjectMatch(f"series/{chassis}/{entry['key']}", "sensor", _sensor_name(entry), name)
+
+
+def _sensor_name(entry: SeriesEntry) -> str:
+    return f"{entry['label']} ({entry['unit']})" if entry["unit"] else entry["label"]

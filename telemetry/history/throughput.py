@@ -1,4 +1,4 @@
-"""How much went through a chassis' drawers and slots over a range: by the ports that face the devices."""
+"""Throughput of a chassis' drawers and slots over a range, measured at the device-side ports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from fabric.models import Chassis, Device, Drawer, Slot
-from falconweb.errors import NotFound
-from telemetry.history.encoding import rounded, shown
-from telemetry.history.metrics import METRICS
-from telemetry.history.ranges import Span
-from telemetry.history.selectors import History, Missing, history_of
-from telemetry.history.subjects import MOST_SUBJECTS, slot_place
-from telemetry.store.queries import first_stored
+from core.errors import NotFound
+from fabric.inventory.models import Chassis, Device, Drawer, Slot
+from telemetry.history.encoding import number_text, round_significant
+from telemetry.history.rules import MAX_SUBJECTS, METRICS, TimeRange
+from telemetry.history.selectors import HistoryGap, MetricHistory, read_history
+from telemetry.history.subjects import slot_place
+from telemetry.store.chunks import first_stored_at
 
 BUCKETS: Final = 200
 DIRECTIONS: Final = ("rx_bytes_per_second", "tx_bytes_per_second")
@@ -31,8 +30,9 @@ SORTS: Final = ("place", "rx_mean", "rx_busiest", "rx_bytes", "tx_mean", "tx_bus
 
 @dataclass(frozen=True)
 class Flow:
-    """One direction: the mean rate (B/s), that of the busiest bucket, and the bytes; `measured` is the share of the
-    range of which there are readings: bytes are of that share alone. NaN where there are none.
+    """One direction: the mean rate (B/s), that of the busiest bucket, and the bytes; NaN for none.
+
+    `measured` is the share of the range with readings; bytes are of that share only.
     """
 
     mean: float = math.nan
@@ -42,8 +42,8 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Carried:
-    """What a drawer or a slot carried; `rx` is what its ports received from the devices."""
+class ThroughputRow:
+    """Throughput of a drawer or a slot; `rx` is what its ports received from the devices."""
 
     kind: str  # 'drawer' or 'slot'
     id: int
@@ -57,18 +57,18 @@ class Carried:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What the drawers and slots of a chassis carried; `step` (s) is how long a bucket is that can be the busiest."""
+    """Throughput of the drawers and slots of a chassis; `step` (s) is the width of the busiest bucket."""
 
     chassis: Chassis
-    span: Span
+    span: TimeRange
     step: float
-    drawers: list[Carried]
-    slots: list[Carried]
-    gaps: list[Missing]
+    drawers: list[ThroughputRow]
+    slots: list[ThroughputRow]
+    gaps: list[HistoryGap]
 
 
-def throughput_of(person: User, chassis_id: int, span: Span, *, sort: str = "place") -> Throughput:
-    """Return what the person may see of a chassis' throughput, sorted by one of SORTS, most first; raises NotFound."""
+def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str = "place") -> Throughput:
+    """Return the throughput of a chassis that the person may see, sorted by one of SORTS; raises NotFound."""
     chassis = Chassis.objects.visible_to(person).filter(pk=chassis_id).first()
     if chassis is None:
         raise NotFound("There is no such chassis.")
@@ -82,37 +82,38 @@ def throughput_of(person: User, chassis_id: int, span: Span, *, sort: str = "pla
     refs = [*(f"drawer/{one.pk}" for one in drawers), *(f"slot/{one.pk}" for one in slots)]
     metrics = [METRICS[name] for name in DIRECTIONS]
     parts = [
-        history_of(person, refs[begin : begin + MOST_SUBJECTS], metrics, span, points=BUCKETS)
-        for begin in range(0, len(refs), MOST_SUBJECTS)
+        read_history(person, refs[begin : begin + MAX_SUBJECTS], metrics, span, points=BUCKETS)
+        for begin in range(0, len(refs), MAX_SUBJECTS)
     ]
-    begun = first_stored(chassis.pk) or span.since
+    first_stored = first_stored_at(chassis.pk) or span.since
     flows: dict[tuple[str, str], Flow] = {}
     for part in parts:
-        flows |= _flows(part, begun)
+        flows |= _flows(part, first_stored)
     devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
     of_drawers = [
-        Carried("drawer", one.pk, one.name, "", one.number, None, *_both(flows, f"drawer/{one.pk}")) for one in drawers
+        ThroughputRow("drawer", one.pk, one.name, "", one.number, None, *_both_directions(flows, f"drawer/{one.pk}"))
+        for one in drawers
     ]
-    of_slots = [_carried_by(one, devices.get(one.pk), flows) for one in slots]
+    of_slots = [_slot_row(one, devices.get(one.pk), flows) for one in slots]
     return Throughput(
-        chassis, span, max((part.step for part in parts), default=1.0), _sorted(of_drawers, sort),
-        _sorted(of_slots, sort), parts[0].gaps if parts else [],
+        chassis, span, max((part.step for part in parts), default=1.0), _sort_rows(of_drawers, sort),
+        _sort_rows(of_slots, sort), parts[0].gaps if parts else [],
     )  # fmt: skip
 
 
-def _carried_by(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Flow]) -> Carried:
+def _slot_row(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Flow]) -> ThroughputRow:
     drawer = slot.drawer.name if slot.drawer is not None else ""
-    rx, tx = _both(flows, f"slot/{slot.pk}")
-    return Carried("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
+    rx, tx = _both_directions(flows, f"slot/{slot.pk}")
+    return ThroughputRow("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
 
 
-def _flows(history: History, begun: float) -> dict[tuple[str, str], Flow]:
-    seconds = _read_seconds(history, begun)
+def _flows(history: MetricHistory, first_stored: float) -> dict[tuple[str, str], Flow]:
+    seconds = _read_seconds(history, first_stored)
     found = {}
     for line in history.lines:
-        here = ~np.isnan(line.mean)
-        if here.any():
-            means, lasting = line.mean[here], seconds[here]
+        present = ~np.isnan(line.mean)
+        if present.any():
+            means, lasting = line.mean[present], seconds[present]
             total = float(lasting.sum())
             carried = float((means * lasting).sum())
             mean = carried / total if total else float(means.mean())
@@ -121,11 +122,11 @@ def _flows(history: History, begun: float) -> dict[tuple[str, str], Flow]:
     return found
 
 
-def _read_seconds(history: History, begun: float) -> NDArray[np.float64]:
-    """Return for how long (s) of each bucket the chassis was read, since `begun`: a bucket may be days long."""
+def _read_seconds(history: MetricHistory, first_stored: float) -> NDArray[np.float64]:
+    """Return how long (s) the chassis was read in each bucket, since `first_stored`: a bucket may be days long."""
 
     def inside(since: float, until: float) -> NDArray[np.float64]:
-        since, until = max(since, begun, history.span.since), min(until, history.span.until)
+        since, until = max(since, first_stored, history.span.since), min(until, history.span.until)
         ends, begins = np.minimum(history.at + history.step, until), np.maximum(history.at, since)
         lasting: NDArray[np.float64] = np.maximum(ends - begins, 0.0)
         return lasting
@@ -136,24 +137,24 @@ def _read_seconds(history: History, begun: float) -> NDArray[np.float64]:
     return seconds.clip(0.0)
 
 
-def _both(flows: dict[tuple[str, str], Flow], ref: str) -> tuple[Flow, Flow]:
+def _both_directions(flows: dict[tuple[str, str], Flow], ref: str) -> tuple[Flow, Flow]:
     rx, tx = (flows.get((ref, name), Flow()) for name in DIRECTIONS)
     return rx, tx
 
 
-def _sorted(rows: list[Carried], sort: str) -> list[Carried]:
+def _sort_rows(rows: list[ThroughputRow], sort: str) -> list[ThroughputRow]:
     direction, _, what = sort.partition("_")
     if sort not in SORTS or not what:
         return rows
 
-    def size(row: Carried) -> float:
+    def size(row: ThroughputRow) -> float:
         value = float(getattr(getattr(row, direction), what))
         return -math.inf if math.isnan(value) else value
 
     return sorted(rows, key=size, reverse=True)
 
 
-def throughput_lines(rows: Sequence[Carried]) -> Iterator[tuple[object, ...]]:
+def throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[tuple[object, ...]]:
     """Yield a row of a table for each drawer and slot; its columns are COLUMNS."""
     for row in rows:
         yield (
@@ -164,6 +165,6 @@ def throughput_lines(rows: Sequence[Carried]) -> Iterator[tuple[object, ...]]:
 
 
 def _texts(flow: Flow) -> list[str]:
-    """Return rates as a chart's table has them, and bytes as a whole number."""
-    rates = [shown(one) for one in rounded(np.array([flow.mean, flow.busiest]))]
+    """Return rates rounded as in a chart's table, and bytes as an integer."""
+    rates = [number_text(one) for one in round_significant(np.array([flow.mean, flow.busiest]))]
     return [*rates, "" if math.isnan(flow.bytes) else str(round(flow.bytes))]

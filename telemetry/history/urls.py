@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from telemetry.history import dashboard_views, views
+from telemetry.history import views
+from telemetry.history import views as history_views
 
 app_name = "history"
 urlpatterns = [
@@ -12,7 +13,7 @@ urlpatterns = [
     path("throughput/", views.throughput, name="throughput"),
     path("throughput.csv", views.throughput_csv, name="throughput_csv"),
     path("heat-map/", views.heat, name="heat_map"),
-    path("dashboards/", dashboard_views.dashboards, name="dashboards"),
-    path("dashboards/<int:pk>/", dashboard_views.change, name="dashboard_change"),
-    path("dashboards/<int:pk>/removal/", dashboard_views.remove, name="dashboard_remove"),
+    path("dashboards/", history_views.dashboards, name="dashboards"),
+    path("dashboards/<int:pk>/", history_views.change_dashboard, name="dashboard_change"),
+    path("dashboards/<int:pk>/removal/", history_views.remove_dashboard, name="dashboard_remove"),
 ]

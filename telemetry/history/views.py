@@ -9,95 +9,108 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts import sheets
 from accounts.access import person_of
-from accounts.audit.exports import Download
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
-from fabric.models import Chassis, Drawer
-from fabric.numbers import whole_number
-from falconweb.errors import Invalid, NotFound
-from telemetry.history.heat import STEPS, heat_map
-from telemetry.history.metrics import METRICS
+from core import downloads
+from core.downloads import Download
+from core.errors import Conflict, Invalid, NotFound
+from core.text import parse_id
+from fabric.inventory.models import Chassis, Drawer
+from telemetry.history.heat_map import COLOUR_STEPS, draw_heat_map, heat_map, hourly_highs
 from telemetry.history.models import Dashboard
-from telemetry.history.picture import cells_of, hours_of
-from telemetry.history.ranges import DAY, RANGES, Span, iso, span_between, span_named, step_words
-from telemetry.history.searching import subjects_matching
-from telemetry.history.selectors import metrics_measured
-from telemetry.history.shown import MOST_SHOWN, USUAL_METRICS, Panel, Shown
-from telemetry.history.subjects import Subject, subjects_found
+from telemetry.history.rules import (
+    DAY,
+    DEFAULT_METRICS,
+    MAX_SHOWN,
+    METRICS,
+    RANGES,
+    ChartPanel,
+    TelemetryView,
+    TimeRange,
+    iso_utc,
+    named_range,
+    range_between,
+    step_label,
+)
+from telemetry.history.selectors import measured_metrics
+from telemetry.history.services import dashboard_add, dashboard_change, dashboard_remove
+from telemetry.history.subjects import HistorySubject, find_subjects, search_subjects
 from telemetry.history.throughput import COLUMNS, SORTS, Throughput, throughput_lines, throughput_of
 
-FIRST_CHASSIS = 4  # that are shown where nothing is asked for
-DAYS_SHOWN = 14
-LARGEST_CHOICE = 500
+DEFAULT_CHASSIS_SHOWN = 4  # shown where none is selected
+MAX_CHOICES = 500
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Charts", "Telemetry", 1), judged_with=("of=chassis/1",))
 def telemetry(request: HttpRequest) -> HttpResponse:
     """Show charts: `of` (several), `metric` (several), `range` or `since` and `until`, and `charts` are in the URL."""
     person = person_of(request)
-    shown = Shown.from_parameters(request.GET)
+    shown = TelemetryView.from_parameters(request.GET)
     now = time.time()
     if not shown.subjects:
-        usual = Chassis.objects.visible_to(person).values_list("pk", flat=True)[:FIRST_CHASSIS]
-        shown = shown.showing(tuple(f"chassis/{pk}" for pk in usual))
+        usual = Chassis.objects.visible_to(person).values_list("pk", flat=True)[:DEFAULT_CHASSIS_SHOWN]
+        shown = shown.with_subjects(tuple(f"chassis/{pk}" for pk in usual))
     span = shown.span(now)
-    found, missing = subjects_found(person, shown.subjects, span)
+    found, missing = find_subjects(person, shown.subjects, span)
     if missing and not found:
         raise NotFound(f"There is no '{missing[0][:60]}', or you may not see it.")
     search = request.GET.get("q", "")
-    measured = metrics_measured(found, span)
+    measured = measured_metrics(found, span)
     context = {
         "shown": shown,
         "span": span,
-        "since": iso(span.since),
-        "until": iso(span.until),
-        "subjects": [(one, shown.query(subjects=_without(shown, one.ref))) for one in found],
+        "since": iso_utc(span.since),
+        "until": iso_utc(span.until),
+        "subjects": [(one, shown.query(subjects=_without_subject(shown, one.ref))) for one in found],
         "missing": len(missing),
         "panels": [
             _panel(one, {subject.ref: subject for subject in found}) for one in shown.panels([one.ref for one in found])
         ],
         "ranges": [(name, words, shown.query(range=name, since="", until="")) for name, (words, _) in RANGES.items()],
         "metrics": [
-            (metric, metric.name in (shown.metrics or USUAL_METRICS))
+            (metric, metric.name in (shown.metrics or DEFAULT_METRICS))
             for metric in METRICS.values()
             if metric.name in measured or metric.name in shown.metrics
         ],
-        "moves": _moves(shown, span),
+        "moves": _range_links(shown, span),
         "apart": shown.query(layout="apart"),
         "together": shown.query(layout="together"),
         "query": shown.query(),
         "search": search,
-        "results": _results(person, search, shown) if "q" in request.GET else None,
-        "full": len(shown.subjects) >= MOST_SHOWN,
+        "results": _search_results(person, search, shown) if "q" in request.GET else None,
+        "full": len(shown.subjects) >= MAX_SHOWN,
         "dashboards": Dashboard.objects.visible_to(person),
         "chassis": sorted({member.chassis for one in found for member in one.members}),
     }
     return render(request, "history/telemetry.html", context)
 
 
-def _without(shown: Shown, ref: str) -> tuple[str, ...]:
+def _without_subject(shown: TelemetryView, ref: str) -> tuple[str, ...]:
     return tuple(one for one in shown.subjects if one != ref)
 
 
-def _results(person: User, search: str, shown: Shown) -> list[tuple[Any, str]]:
-    found = [one for one in subjects_matching(person, search) if one.ref not in shown.subjects]
+def _search_results(person: User, search: str, shown: TelemetryView) -> list[tuple[Any, str]]:
+    found = [one for one in search_subjects(person, search) if one.ref not in shown.subjects]
     return [(one, shown.query(subjects=(*shown.subjects, one.ref))) for one in found]
 
 
-def _panel(panel: Panel, subjects: dict[str, Subject]) -> dict[str, Any]:
+def _panel(panel: ChartPanel, subjects: dict[str, HistorySubject]) -> dict[str, Any]:
     names = {ref: subjects[ref].full_name for ref in panel.subjects}
     title = panel.title if not panel.group else f"{panel.title} of {next(iter(names.values()))}"
     return {"panel": panel, "title": title, "names": json.dumps(names), "subjects": ",".join(panel.subjects)}
 
 
-def _moves(shown: Shown, span: Span) -> list[tuple[str, str, str]]:
-    """Return links to the time before, after, half as long and twice as long: names for the page's keys, words."""
+def _range_links(shown: TelemetryView, span: TimeRange) -> list[tuple[str, str, str]]:
+    """Return links to the range before, after, half as long and twice as long, with key names and labels."""
     half, middle = span.seconds / 2, (span.since + span.until) / 2
     spans = {
         "earlier": (span.since - half, span.until - half), "later": (span.since + half, span.until + half),
@@ -105,16 +118,17 @@ def _moves(shown: Shown, span: Span) -> list[tuple[str, str, str]]:
     }  # fmt: skip
     words = {"earlier": "Earlier", "later": "Later", "in": "Zoom in", "out": "Zoom out"}
     return [
-        (name, words[name], shown.query(range="", since=iso(since), until=iso(until)))
+        (name, words[name], shown.query(range="", since=iso_utc(since), until=iso_utc(until)))
         for name, (since, until) in spans.items()
     ]
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Throughput", "Telemetry", 3))
 def throughput(request: HttpRequest) -> HttpResponse:
-    """Show what drawers and slots carried; `chassis`, `range` and `sort` are in the URL."""
+    """Show the throughput of drawers and slots; `chassis`, `range` and `sort` are in the URL."""
     person = person_of(request)
-    all_chassis = list(Chassis.objects.visible_to(person)[:LARGEST_CHOICE])
+    all_chassis = list(Chassis.objects.visible_to(person)[:MAX_CHOICES])
     context: dict[str, Any] = {"all_chassis": all_chassis, "found": None}
     if all_chassis or "chassis" in request.GET:
         found, name, sort = _throughput(request, person, all_chassis)
@@ -125,18 +139,19 @@ def throughput(request: HttpRequest) -> HttpResponse:
             "sort": sort,
             "sorts": {one: _query(found, name, one) for one in SORTS},
             "csv": _query(found, name, sort),
-            "step": step_words(found.step),
-            "most": _most(found),
+            "step": step_label(found.step),
+            "most": _highest_rate(found),
         }
     return render(request, "history/throughput.html", context)
 
 
 @require_GET
+@declare(Audience.EVERYBODY, section="history:throughput", not_judged=NO_PAGE)
 def throughput_csv(request: HttpRequest) -> Download:
-    """Stream the same as CSV."""
+    """Stream the throughput as CSV."""
     person = person_of(request)
     found, _, _ = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
-    lines = sheets.lines(COLUMNS, throughput_lines([*found.drawers, *found.slots]))
+    lines = downloads.csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots]))
     answer = Download(lines, content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="throughput.csv"'
     return answer
@@ -146,12 +161,12 @@ def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tup
     name = request.GET.get("range", "24h")
     sort = request.GET.get("sort", "place")
     if sort not in SORTS:
-        raise Invalid(f"It cannot be sorted by '{sort[:30]}'.")
-    chassis = whole_number(request.GET.get("chassis", "")) or (usual[0].pk if usual else 0)
-    return throughput_of(person, chassis, span_named(name, now=time.time()), sort=sort), name, sort
+        raise Invalid(f"Sorting by '{sort[:30]}' is not supported.")
+    chassis = parse_id(request.GET.get("chassis", "")) or (usual[0].pk if usual else 0)
+    return throughput_of(person, chassis, named_range(name, now=time.time()), sort=sort), name, sort
 
 
-def _most(found: Throughput) -> float:
+def _highest_rate(found: Throughput) -> float:
     rates = [flow.mean for row in (*found.slots, *found.drawers) for flow in (row.rx, row.tx)]
     return max((rate for rate in rates if not math.isnan(rate)), default=0.0)
 
@@ -161,33 +176,39 @@ def _query(found: Throughput, name: str, sort: str) -> str:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Heat map", "Telemetry", 4))
 def heat(request: HttpRequest) -> HttpResponse:
     """Show the temperatures of a drawer's slots over a day (UTC); `drawer` and `day` are in the URL."""
     person = person_of(request)
-    drawers = list(
-        Drawer.objects.visible_to(person).filter(missing_since=None).select_related("chassis")[:LARGEST_CHOICE]
-    )
+    drawers = list(Drawer.objects.visible_to(person).filter(missing_since=None).select_related("chassis")[:MAX_CHOICES])
     today = datetime.now(UTC).date()
     day = _day(request.GET.get("day", ""), today)
-    drawer = whole_number(request.GET.get("drawer", "")) or (drawers[0].pk if drawers else 0)
-    context: dict[str, Any] = {"drawers": drawers, "day": day, "today": today, "found": None, "steps": STEPS}
+    drawer = parse_id(request.GET.get("drawer", "")) or (drawers[0].pk if drawers else 0)
+    context: dict[str, Any] = {"drawers": drawers, "day": day, "today": today, "found": None, "steps": COLOUR_STEPS}
     if drawer:
         begin = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
-        found = heat_map(person, drawer, span_between(str(int(begin)), str(int(begin + DAY)), now=time.time()))
+        found = heat_map(person, drawer, range_between(str(int(begin)), str(int(begin + DAY)), now=time.time()))
         context |= {
             "found": found,
-            "picture": cells_of(found),
-            "hours": hours_of(found),
-            "gaps_shown": [(iso(gap.since)[11:16], iso(gap.until)[11:16], gap.reason) for gap in found.gaps],
+            "picture": draw_heat_map(found),
+            "hours": hourly_highs(found),
+            "gaps_shown": [(iso_utc(gap.since)[11:16], iso_utc(gap.until)[11:16], gap.reason) for gap in found.gaps],
             "before": day - timedelta(days=1),
             "after": day + timedelta(days=1) if day < today else None,
-            "csv": reverse("api:telemetry_table") + "?" + urlencode(
+            "day_query": f"metric=temperature_celsius&since={day}T00:00:00Z&until={day}T23:59:59Z",
+            "csv": reverse("api:telemetry_table")
+            + "?"
+            + urlencode(
                 {
-                    "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows), "metrics": "temperature_celsius",
-                    "since": iso(found.span.since), "until": iso(found.span.until), "points": 96, "stats": "band",
+                    "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows),
+                    "metrics": "temperature_celsius",
+                    "since": iso_utc(found.span.since),
+                    "until": iso_utc(found.span.until),
+                    "points": 96,
+                    "stats": "band",
                 }
             ),
-        }  # fmt: skip
+        }
     return render(request, "history/heat.html", context)
 
 
@@ -197,7 +218,46 @@ def _day(text: str, today: date) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError as error:
-        raise Invalid("This is no day. Give one such as 2026-03-01.") from error
+        raise Invalid("This is not a valid day. Enter one such as 2026-03-01.") from error
     if not date(2000, 1, 1) <= day <= date(2199, 1, 1):
         raise Invalid("The day is not between the years 2000 and 2200.")
     return day
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.DASHBOARD_ADD, menu_entry=MenuEntry("Dashboards", "Telemetry", 2))
+def dashboards(request: HttpRequest) -> HttpResponse:
+    """List one's dashboards; POST `name` and `query` saves another one."""
+    person = person_of(request)
+    if request.method == "POST":
+        query = request.POST.get("query", "")
+        try:
+            made = dashboard_add(person=person, name=request.POST.get("name", ""), query=query)
+        except (Invalid, Conflict) as error:
+            messages.error(request, error.sentence)
+            return redirect("history:dashboards")
+        messages.success(request, f"‘{made.name}’ was pinned.")
+        return redirect("history:dashboards")
+    return render(request, "history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_CHANGE)
+def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
+    """Rename a dashboard (`name`), or move it (`position`, from 1)."""
+    name = request.POST.get("name")
+    place = parse_id(request.POST.get("position", ""))
+    try:
+        dashboard_change(person=person_of(request), pk=pk, name=name, position=place or None)
+    except (Invalid, Conflict) as error:
+        messages.error(request, error.sentence)
+    return redirect("history:dashboards")
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_REMOVE)
+def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
+    """Remove a dashboard."""
+    dashboard_remove(person=person_of(request), pk=pk)
+    messages.success(request, "The dashboard was removed. Its data is kept.")
+    return redirect("history:dashboards")

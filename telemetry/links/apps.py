@@ -1,4 +1,4 @@
-"""The room's Django application."""
+"""The Django application of links."""
 
 from django.apps import AppConfig
 
@@ -10,11 +10,11 @@ class LinksConfig(AppConfig):
     label = "links"
 
     def ready(self) -> None:
-        """Listen to other rooms, and tell others what is wrong with links, and where counters stood."""
+        """Connect the signal receivers, and register the sources of link troubles and counter baselines."""
         import telemetry.links.receivers  # noqa: F401 - imported for its receivers
-        from fabric.counted import tell_counted
-        from fabric.overview import tell_of
-        from telemetry.links.selectors import counted_at_begin, link_troubles
+        from fabric.inventory.selectors import register_counter_baseline
+        from fabric.topology.overview import register_trouble_source
+        from telemetry.links.selectors import link_troubles, tenant_baselines
 
-        tell_of(link_troubles)
-        tell_counted(counted_at_begin)
+        register_trouble_source(link_troubles)
+        register_counter_baseline(tenant_baselines)

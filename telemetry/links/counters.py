@@ -1,32 +1,40 @@
-"""What each error counter of a PCIe port says, and of which direction: pure.
+"""Error counters of a port: meaning, steps between readings (gain, reset, wrap), changes of state, flaps. Pure.
 
 Sources: the descriptions of DMTF's PCIeErrors (PCIeDevice, which PortMetrics uses; schema bundle 2025.4) and the PCI
 Express base specification: data link layer rules (LCRC, sequence numbers, NAK, replay buffer and REPLAY_NUM), link
 training (Recovery), flow control, and Advanced Error Reporting, which names what counts as correctable.
 
-'This end' is the port whose counters these are: of a slot or a host port, the switch's side of the link.
+'This end' is the port of the counters: of a slot or a host port, the switch's side of the link.
+
+A counter that is lower than before was reset, or wrapped, or the report is an older one that arrived late. So a first
+lower value is only doubted, and decided at the next reading: a late report is followed by a value that is not lower. A
+reset lowers several counters of a port, a wrap only one, from just below a power of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol
 
-from fabric.bmc.series import counter_words
+from fabric.bmc.series import counter_label
+from telemetry.links.rules import LINK_UP
 
 
 class Direction(StrEnum):
-    """Which way the packets went of which a counter says something."""
+    """Direction of the packets that a counter is about."""
 
     RECEIVED = "received"  # by this end
     SENT = "sent"  # by this end
-    BOTH = "both"  # the link as a whole, or it does not say
+    BOTH = "both"  # the link as a whole, or not specified
 
 
 @dataclass(frozen=True)
-class Counter:
-    """One of PCIeErrors; `name` is the property."""
+class ErrorCounter:
+    """One counter of PCIeErrors; `name` is the property."""
 
     name: str
     direction: Direction
@@ -34,37 +42,200 @@ class Counter:
 
     @property
     def words(self) -> str:
-        """What people call it."""
-        return counter_words(self.name)
+        """Its label."""
+        return counter_label(self.name)
 
 
 _R, _S, _B = Direction.RECEIVED, Direction.SENT, Direction.BOTH
 COUNTERS = (
-    Counter("FatalErrorCount", _B, "Errors after which the link or the device behind it cannot be relied on."),
-    Counter("NonFatalErrorCount", _B, "Requests that failed for good, while the link itself went on."),
-    Counter("CorrectableErrorCount", _B, "Errors that the hardware mended by itself, in whichever direction."),
-    # A replay is what this end sends again: its packet was not acknowledged.
-    Counter("ReplayCount", _S, "Packets that this end sent again, since no acknowledgement came."),
-    Counter("ReplayRolloverCount", _S, "Packets sent again four times in vain: the link had to retrain."),
-    Counter("NAKReceivedCount", _S, "Refusals by the far end: what this end sent arrived damaged or not at all."),
+    ErrorCounter("FatalErrorCount", _B, "Errors after which the link or the device behind it is not reliable."),
+    ErrorCounter("NonFatalErrorCount", _B, "Requests that failed permanently, while the link itself continued."),
+    ErrorCounter("CorrectableErrorCount", _B, "Errors that the hardware corrected, in either direction."),
+    # A replay is a packet that this end sends again, because it was not acknowledged.
+    ErrorCounter("ReplayCount", _S, "Packets that this end sent again, since no acknowledgement arrived."),
+    ErrorCounter("ReplayRolloverCount", _S, "Packets that four replays did not deliver: the link had to retrain."),
+    ErrorCounter("NAKReceivedCount", _S, "NAKs of the far end: a packet of this end arrived damaged or not at all."),
     # A NAK that this end sends is about a packet that it received.
-    Counter("NAKSentCount", _R, "Refusals by this end: what it received was damaged or missing."),
+    ErrorCounter("NAKSentCount", _R, "NAKs of this end: a received packet was damaged or missing."),
     # The receiver checks LCRC and sequence number. DMTF's 'issued by the receiver' is the far end: it came from there.
-    Counter("BadTLPCount", _R, "Packets of data that came in damaged or out of order."),
-    Counter("BadDLLPCount", _R, "Packets of the link's own, such as acknowledgements, that came in damaged."),
-    Counter("L0ToRecoveryCount", _B, "Times that the link left its working state to retrain."),
-    Counter("FlowControlTimeoutErrors", _B, "Times that no news of free buffers came in time."),
-    Counter("UnsupportedRequestCount", _R, "Requests that this end received and does not know; no sign of a bad link."),
+    ErrorCounter("BadTLPCount", _R, "Received TLPs that were damaged or out of order."),
+    ErrorCounter("BadDLLPCount", _R, "Received DLLPs, such as acknowledgements, that were damaged."),
+    ErrorCounter("L0ToRecoveryCount", _B, "Transitions of the link from L0 to Recovery to retrain."),
+    ErrorCounter("FlowControlTimeoutErrors", _B, "Times that flow control updates did not arrive in time."),
+    ErrorCounter(
+        "UnsupportedRequestCount", _R, "Received requests that this end does not support; no sign of a bad link."
+    ),
 )
-BY_NAME = {one.name: one for one in COUNTERS}
-_PLACES = {one.name: place for place, one in enumerate(COUNTERS)}
+COUNTERS_BY_NAME = {one.name: one for one in COUNTERS}
+_COUNTER_ORDER = {one.name: place for place, one in enumerate(COUNTERS)}
 
 
-def counter_of(name: str) -> Counter:
-    """Return a counter; of one that this version does not know, its name and no direction."""
-    return BY_NAME.get(name) or Counter(name, Direction.BOTH, "A counter of this service's own.")
+def counter_of(name: str) -> ErrorCounter:
+    """Return a counter; an unknown one has its name and no direction."""
+    return COUNTERS_BY_NAME.get(name) or ErrorCounter(name, Direction.BOTH, "A counter that only this service has.")
 
 
-def in_order(names: Iterable[str]) -> list[Counter]:
-    """Return counters, gravest first, those that this version does not know last."""
-    return [counter_of(name) for name in sorted(set(names), key=lambda name: (_PLACES.get(name, len(_PLACES)), name))]
+def sort_counters(names: Iterable[str]) -> list[ErrorCounter]:
+    """Return counters, most severe first, unknown ones last."""
+    return [
+        counter_of(name)
+        for name in sorted(set(names), key=lambda name: (_COUNTER_ORDER.get(name, len(_COUNTER_ORDER)), name))
+    ]
+
+
+RawCounts = dict[str, int]
+BYTE_COUNTERS = ("RXBytes", "TXBytes")  # of a port's metrics: watched because a reset clears them, too
+WRAP_SIZES = (2**16, 2**32)
+MAX_ERROR_COUNT = 2.0**53  # a dead device reads all ones; above this, floats do not represent every integer
+MAX_BYTE_COUNT = 2.0**63
+WRAP_MARGIN = 0.05  # of the counter's range: distance to its end before, and to its start after a wrap
+
+
+@dataclass(frozen=True)
+class CounterStep:
+    """The change of a reading: counts `gained` since the previous one and, after a reset, the values `before` it.
+
+    `last` are the values to compare the next reading with; `doubt` the counters that are lower than these for now.
+    """
+
+    gained: RawCounts = field(default_factory=dict)
+    before: RawCounts | None = None
+    last: RawCounts = field(default_factory=dict)
+    doubt: frozenset[str] = frozenset()
+
+
+def valid_counts(values: Mapping[str, float]) -> RawCounts:
+    """Return the valid counts of a reading: finite, not negative, and below the limit of the counter."""
+    return {
+        name: int(value) for name, value in values.items() if math.isfinite(value) and 0 <= value < counter_limit(name)
+    }
+
+
+def counter_limit(name: str) -> float:
+    """Return the limit below which a counter is valid."""
+    return MAX_BYTE_COUNT if name in BYTE_COUNTERS else MAX_ERROR_COUNT
+
+
+def counter_step(
+    last: Mapping[str, int], values: Mapping[str, int], doubt: frozenset[str] = frozenset()
+) -> CounterStep:
+    """Return the step from one reading's counts to the next; a new counter has gained nothing."""
+    lower = {name for name, value in values.items() if value < last.get(name, 0)}
+    if lower and not lower & doubt:
+        return CounterStep(last=dict(last), doubt=frozenset(lower))
+    known = {**last, **values}
+    if not lower:
+        return CounterStep(gained=_gained(last, values), last=known)
+    wrapped = _wrapped(last, values, lower)
+    if wrapped is not None:
+        name, more = wrapped
+        others = {other: value for other, value in values.items() if other != name}
+        return CounterStep(gained=_gained(last, others) | {name: more}, last=known)
+    # Reset to zero. A counter that is not lower may not have been reset: its minimum gain is counted.
+    gained = {name: value if name in lower else value - last.get(name, value) for name, value in values.items()}
+    return CounterStep(gained=_error_counts(gained), before=_error_counts(last), last=known)
+
+
+def _gained(last: Mapping[str, int], values: Mapping[str, int]) -> RawCounts:
+    return _error_counts({name: value - last[name] for name, value in values.items() if name in last})
+
+
+def _error_counts(counts: Mapping[str, int]) -> RawCounts:
+    return {name: count for name, count in counts.items() if count and name not in BYTE_COUNTERS}
+
+
+def _wrapped(last: Mapping[str, int], values: Mapping[str, int], lower: set[str]) -> tuple[str, int] | None:
+    """Return the counter that wrapped and its gain, None for a reset."""
+    if len(lower) != 1:
+        return None
+    name = next(iter(lower))
+    # Without another counter, a wrap cannot be distinguished from a reset.
+    if not any(values.get(other, 0) >= count > 0 for other, count in last.items() if other != name):
+        return None
+    for size in WRAP_SIZES:
+        if size * (1 - WRAP_MARGIN) <= last[name] < size and values[name] <= size * WRAP_MARGIN:
+            return name, values[name] + size - last[name]
+    return None
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """State of a link; status as in fabric.bmc.series.LINK_STATUSES, '' and None where not reported."""
+
+    status: str
+    width: int | None
+    speed_gbps: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortChange:
+    """Change of a port in a reading at `at` (Unix s); the previous reading was at `seen_until`.
+
+    `state` is the new state, None where unchanged; `reset` are the values of the counters before a reset.
+    """
+
+    port: int
+    at: float
+    seen_until: float = 0.0
+    state: LinkState | None = None
+    gained: dict[str, int] = field(default_factory=dict)
+    reset: dict[str, int] | None = None
+    how: str = ""
+    raw: dict[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class KnownLinks:
+    """Stored state of a chassis' links: when it was last read, and the newest values by port and name."""
+
+    seen_at: float
+    values: dict[tuple[int, str], float]
+
+
+FLAPPING = "Flapping"
+DOWN_STATES = {"LinkDown", "NoLink"}
+# A longer time down is no flap: a host was switched off, or a device removed.
+MAX_FLAP_DURATION = timedelta(seconds=60)
+
+
+class StateSpan(Protocol):
+    """A span in which a link was in one state; `drops` counts the drops within a FLAPPING one."""
+
+    @property
+    def since(self) -> datetime:
+        """Its start."""
+
+    @property
+    def status(self) -> str:
+        """As fabric.bmc.series.LINK_STATUSES, or FLAPPING."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether an operation of this site was changing the link at its start."""
+
+    @property
+    def drops(self) -> int:
+        """How often the link left the up state."""
+
+
+def count_flaps(states: Iterable[StateSpan], *, since: datetime) -> int:
+    """Return how often a link went down after `since` and was up again within a minute, without an operation.
+
+    `states` are in order of time.
+    """
+    flaps, left_at, asked, was_up, was_down = 0, None, False, False, False
+    for state in states:
+        if state.status == FLAPPING:
+            flaps += state.drops
+            left_at, was_up = None, False
+        elif state.status == LINK_UP:
+            if left_at is not None and was_down and not asked and state.since - left_at <= MAX_FLAP_DURATION:
+                flaps += left_at >= since
+            left_at, was_up = None, True
+        else:
+            if was_up:
+                left_at, asked, was_up, was_down = state.since, False, False, False
+            asked |= state.asked
+            # Retraining alone is not down; the port counts it separately.
+            was_down |= state.status in DOWN_STATES
+    return flaps

@@ -1,4 +1,4 @@
-"""What is remembered of links beyond the newest reading: counts that survive resets, states in time, the verdict."""
+"""Stored state of links: counts that survive resets, the history of states, the verdicts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 
 from accounts.models import Tenant
-from fabric.models import Attachment, Chassis, Port, Restricted
-from telemetry.links.verdict import Level
+from accounts.visibility import RestrictedQuerySet
+from fabric.history.models import Attachment
+from fabric.inventory.models import Chassis, Port
+from telemetry.links.rules import LinkLevel
 
 
 class Watched(models.Model):
-    """A chassis whose links are watched: when it was last read, so that a time without sight is told as one.
+    """A chassis whose links are watched: when it was last read, so that gaps without readings are shown.
 
-    `judged_at` is the newest reading up to which its verdicts hold; it stays behind where they cannot be judged.
+    `judged_at` is the newest reading up to which its verdicts are valid; it lags where links cannot be judged.
     """
 
     chassis = models.OneToOneField(Chassis, primary_key=True, on_delete=models.CASCADE, related_name="+")
@@ -25,14 +27,14 @@ class Watched(models.Model):
 
 
 class LinkCount(models.Model):
-    """What a port's counters stand at, what they gained since they are watched, and the state of its link.
+    """A port's counters, their totals since the start of the watch, and the state of its link.
 
-    `totals` go on over resets; `raw` is what the BMC counts, since `reset_at` or for as long as it knows.
+    `totals` continue over resets; `raw` are the BMC's counters, since `reset_at` or their own start.
     """
 
     port = models.OneToOneField(Port, primary_key=True, on_delete=models.CASCADE, related_name="link_count")
     watched_since = models.DateTimeField()
-    raw = models.JSONField(default=dict)  # with the byte counters, which a reset takes back too
+    raw = models.JSONField(default=dict)  # with the byte counters, which a reset clears, too
     totals = models.JSONField(default=dict)
     counted_at = models.DateTimeField(null=True)  # of `raw`
     reset_at = models.DateTimeField(null=True)
@@ -46,7 +48,7 @@ class LinkCount(models.Model):
 
 
 class LinkMinute(models.Model):
-    """What the error counters of a port gained within a minute; no row where they gained nothing."""
+    """Gains of a port's error counters within a minute; no row without a gain."""
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="link_minutes")
     minute = models.DateTimeField()
@@ -59,10 +61,10 @@ class LinkMinute(models.Model):
         return f"{self.port} at {self.minute:%Y-%m-%d %H:%M}"
 
 
-class OfPort(Restricted):
-    """A tenant sees what ended after a port became its own, by way of the device in its slot or of its host port.
+class PortHistoryQuerySet(RestrictedQuerySet):
+    """A tenant sees rows that ended after the start of its lease of the port's device or host port.
 
-    What ended while another device was in the slot is not its own, however long it has held the one that is there now.
+    Rows that ended while another device was in the slot are not visible to it, however old its lease is.
     """
 
     when = "until"
@@ -81,13 +83,13 @@ class OfPort(Restricted):
 
 
 class LinkSpan(models.Model):
-    """A time during which a link was in one state, at one width and speed; the newest of a port has no end.
+    """A span in which a link was in one state, at one width and speed; the newest of a port has no end.
 
-    Where a link changes so often that rows would be without end, one row with the status 'Flapping' counts the `drops`.
+    Where a link changes too often, one row with the status 'Flapping' counts the `drops`.
     """
 
-    class LinkSpanQuerySet(OfPort):
-        """See OfPort; what began earlier begins, for a tenant, when the port became its own (see selectors)."""
+    class LinkSpanQuerySet(PortHistoryQuerySet):
+        """See PortHistoryQuerySet; for a tenant, a span starts no earlier than its lease of the port."""
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="link_spans")
     since = models.DateTimeField()
@@ -95,7 +97,7 @@ class LinkSpan(models.Model):
     status = models.CharField(max_length=30, blank=True)
     width = models.PositiveIntegerField(null=True)
     speed_gbps = models.FloatField(null=True)
-    asked = models.BooleanField(default=False)  # an operation here was at work on the link when it began
+    asked = models.BooleanField(default=False)  # an operation of this site was changing the link at its start
     drops = models.PositiveIntegerField(default=0)
 
     objects = LinkSpanQuerySet.as_manager()
@@ -110,17 +112,17 @@ class LinkSpan(models.Model):
 
 
 class CounterReset(models.Model):
-    """The counters of a port began anew, between `not_before` and `at`."""
+    """A reset of a port's counters, between `not_before` and `at`."""
 
     class How(models.TextChoices):
-        """Why."""
+        """Cause of a reset."""
 
         ASKED = "asked", "asked for here"
         BMC = "bmc", "by the BMC"
         REBOOT = "reboot", "the BMC restarted"
 
-    class CounterResetQuerySet(OfPort):
-        """See OfPort."""
+    class CounterResetQuerySet(PortHistoryQuerySet):
+        """See PortHistoryQuerySet."""
 
         when = "at"
 
@@ -129,8 +131,8 @@ class CounterReset(models.Model):
     not_before = models.DateTimeField(null=True)
     how = models.CharField(max_length=10, choices=How)
     person_name = models.CharField(max_length=150, blank=True)
-    counted = models.JSONField(default=dict)  # where the error counters stood before
-    seen = models.BooleanField(default=False)  # of one that was asked for: the readings show it
+    counted = models.JSONField(default=dict)  # the error counters before the reset
+    seen = models.BooleanField(default=False)  # the readings show it; for ASKED only
 
     objects = CounterResetQuerySet.as_manager()
 
@@ -143,9 +145,9 @@ class CounterReset(models.Model):
 
 
 class LinkVerdict(models.Model):
-    """How a link is, by all that is known (no tenant), or by what its tenant may know: what was since it holds it.
+    """The verdict on a link, on all facts (no tenant), or on those visible to its tenant: since the start of its lease.
 
-    `base` are the totals at which its tenant began, `before` where the counters themselves stood then.
+    `base` are the totals, `before` the counters themselves, at the start of the lease.
     """
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="link_verdicts")
@@ -153,9 +155,9 @@ class LinkVerdict(models.Model):
     held_since = models.DateTimeField(null=True)
     base = models.JSONField(default=dict)
     before = models.JSONField(default=dict)
-    level = models.CharField(max_length=10, choices=[(one.value, one.value) for one in Level])
+    level = models.CharField(max_length=10, choices=[(one.value, one.value) for one in LinkLevel])
     rank = models.PositiveSmallIntegerField()
-    since = models.DateTimeField()  # when the level became this one
+    since = models.DateTimeField()  # start of the current level
     judged_at = models.DateTimeField()
     reasons = models.JSONField(default=list)  # [{"code", "level", "sentence"}], worst first
     sent_rate = models.FloatField(default=0.0)  # 1/s
@@ -163,7 +165,7 @@ class LinkVerdict(models.Model):
     correctable_rate = models.FloatField(default=0.0)
     flaps = models.PositiveIntegerField(default=0)  # of the last hour
     recoveries = models.PositiveIntegerField(default=0)
-    errors = models.PositiveBigIntegerField(default=0)  # of all counters, since the link is watched, or held
+    errors = models.PositiveBigIntegerField(default=0)  # of all counters, since the start of the watch, or of the lease
 
     class Meta:
         indexes = [models.Index(fields=["tenant", "-rank"], name="link_verdict_worst")]

@@ -1,4 +1,4 @@
-"""What other rooms tell that links depend on."""
+"""Signal receivers of links."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import Any
 from django.db import DatabaseError
 from django.dispatch import receiver
 
-from fabric.models import Port
+from fabric.inventory.models import Port
 from fabric.signals import access_changed, inventory_changed, port_counters_reset
-from telemetry.announcements import tell_access
-from telemetry.links.recording import recorder
-from telemetry.links.services import holders_note, reset_noted
+from telemetry.links.recorder import process_recorder
+from telemetry.links.services import counter_reset_record, holders_record
+from telemetry.live.receivers import publish_access_changed
 
 logger = logging.getLogger(__name__)
 
 
 @receiver(port_counters_reset)
-def note_reset(port: Port, at: datetime, person_name: str, counted: Mapping[str, int], **_: Any) -> None:
-    """Keep that somebody reset counters here."""
-    reset_noted(port=port, at=at, person_name=person_name, counted=counted)
+def record_reset(port: Port, at: datetime, person_name: str, counted: Mapping[str, int], **_: Any) -> None:
+    """Record a reset of counters that was requested here."""
+    counter_reset_record(port=port, at=at, person_name=person_name, counted=counted)
 
 
 @receiver(inventory_changed)
-def look_again(chassis_id: int, **_: Any) -> None:
-    """Judge the links of a chassis anew in the worker that follows it, which is the one that walks it."""
-    recorder().disturb(chassis_id)
+def judge_again(chassis_id: int, **_: Any) -> None:
+    """Judge the links of a chassis again, in the worker that polls and walks it."""
+    process_recorder().request_judging(chassis_id)
 
 
 @receiver(access_changed)
-def note_holders(**_: Any) -> None:
-    """Note where the counts stand of what has just changed hands."""
+def record_holders(**_: Any) -> None:
+    """Record the baselines of links that were just leased or released."""
     try:
-        holders_note()
+        holders_record()
     except DatabaseError:
-        # The worker that follows the chassis notes it at its next look.
-        logger.exception("holders of links were not noted")
-    # Whoever looked before this was done counts from another beginning.
-    tell_access(Port)
+        # The worker that polls the chassis records them with its next verdicts.
+        logger.exception("baselines of links were not recorded")
+    # Values that were read before this have another baseline.
+    publish_access_changed(Port)

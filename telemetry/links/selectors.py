@@ -1,7 +1,7 @@
-"""What a person sees of links: how they are, worst first, and one of them with its counters, states and resets.
+"""Reads links for a person: their verdicts, worst first, and the counters, states and resets of one link.
 
-Administrators read the verdict by all that is known. A tenant reads the one by what was since it holds the link, and
-nothing of what was before: what another tenant's work did to a link is not its to see.
+Administrators see the verdict on all facts. A tenant sees the verdict on facts since it has leased the link, and no
+earlier ones: the effects of another tenant's work are not visible to it.
 """
 
 from __future__ import annotations
@@ -31,35 +31,33 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.counted import Before
-from fabric.models import Chassis, Drawer, Port
-from fabric.overview import Trouble
-from falconweb.errors import NotFound
-from telemetry.links.counters import Counter, in_order
-from telemetry.links.facts import holder_of
-from telemetry.links.judging import counted_earlier, errors_of, gained_since
+from accounts.visibility import row_or_404
+from fabric.inventory.models import Chassis, Drawer, Port
+from fabric.inventory.rules import CounterBaseline
+from fabric.topology.overview import Trouble
+from telemetry.links.counters import ErrorCounter, sort_counters
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, Watched
-from telemetry.links.services import judged_ports
-from telemetry.links.shown import HOST, LinkView, link_view, link_views
-from telemetry.links.verdict import RANKS, Level
-from telemetry.store.reading import read
+from telemetry.links.presentation import HOST_KIND, LinkView, link_view, link_views
+from telemetry.links.rules import RANKS, LinkLevel
+from telemetry.links.verdicts import counted_earlier, error_counts, gained_since, port_tenancy, ports_to_judge
+from telemetry.store.selectors import read_series
 
-# What each order is by; the worse, the larger or newer comes first.
+# Label and column of each order; the worst, largest or newest comes first.
 SORTS: Mapping[str, tuple[str, str]] = {
     "verdict": ("Verdict", "shown_rank"), "name": ("Link", "name"), "chassis": ("Chassis", "chassis__name"),
-    "since": ("Since", "since"), "sent": ("Sent again, 1/min", "sent_rate"),
-    "received": ("Came damaged, 1/min", "received_rate"),
+    "since": ("Since", "since"), "sent": ("Replays/min", "sent_rate"),
+    "received": ("Receive errors/min", "received_rate"),
     "flaps": ("Flaps", "flaps"), "recoveries": ("Retrained", "recoveries"), "errors": ("Errors", "errors"),
 }  # fmt: skip
-BY_WORDS = {"name", "chassis"}
-ABOUT_STATE = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
-MOST_TROUBLES = 25
-PARTS = 96  # of a day: quarters of an hour
+TEXT_SORTS = {"name", "chassis"}
+STATE_REASONS = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
+MAX_TROUBLES = 25
+DAY_PARTS = 96  # quarters of an hour in a day
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What to keep of a list of links; None and '' keep all. `sort` is a name of SORTS; '-' before it reverses."""
+class LinkFilter:
+    """Filter and order of links; None and '' match all. `sort` is a name of SORTS; '-' before it reverses."""
 
     chassis: int | None = None
     drawer: int | None = None
@@ -70,28 +68,28 @@ class Wanted:
     sort: str = "verdict"
 
 
-ALL = Wanted()
+NO_FILTER = LinkFilter()
 
 
-def link_rows(person: User, wanted: Wanted = ALL) -> QuerySet[Any]:
-    """Return the ports whose links the person may see, as they want them, with what `link_views` needs."""
-    mine = Q(link_verdicts__tenant__isnull=True)
+def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
+    """Return the ports whose links the person may see, filtered and sorted, with the columns of `link_views`."""
+    own_verdict = Q(link_verdicts__tenant__isnull=True)
     if not person.is_administrator:
-        mine = Q(link_verdicts__tenant=person.tenant_id)
-    rows = judged_ports(Port.objects.visible_to(person)).select_related(
+        own_verdict = Q(link_verdicts__tenant=person.tenant_id)
+    rows = ports_to_judge(Port.objects.visible_to(person)).select_related(
         "slot__device__tenant", "host_port__tenant", "link_count"
     )
     silent = ~Q(chassis__last_error="") | Q(chassis__enabled=False)
     rows = rows.annotate(
-        verdict=FilteredRelation("link_verdicts", condition=mine),
+        verdict=FilteredRelation("link_verdicts", condition=own_verdict),
         shown_level=Case(
-            When(silent, then=Value(Level.UNKNOWN.value)),
-            default=Coalesce(F("verdict__level"), Value(Level.UNKNOWN.value), output_field=TextField()),
+            When(silent, then=Value(LinkLevel.UNKNOWN.value)),
+            default=Coalesce(F("verdict__level"), Value(LinkLevel.UNKNOWN.value), output_field=TextField()),
             output_field=TextField(),
         ),
         shown_rank=Case(
-            When(silent, then=Value(RANKS[Level.UNKNOWN])),
-            default=Coalesce(F("verdict__rank"), Value(RANKS[Level.UNKNOWN]), output_field=IntegerField()),
+            When(silent, then=Value(RANKS[LinkLevel.UNKNOWN])),
+            default=Coalesce(F("verdict__rank"), Value(RANKS[LinkLevel.UNKNOWN]), output_field=IntegerField()),
             output_field=IntegerField(),
         ),
         since=F("verdict__since"), reasons=F("verdict__reasons"), sent_rate=F("verdict__sent_rate"),
@@ -100,25 +98,23 @@ def link_rows(person: User, wanted: Wanted = ALL) -> QuerySet[Any]:
         received_rate=F("verdict__received_rate"), correctable_rate=F("verdict__correctable_rate"),
         flaps=F("verdict__flaps"), recoveries=F("verdict__recoveries"), errors_counted=F("verdict__errors"),
     )  # fmt: skip
-    return _sorted(_kept(rows, wanted), wanted.sort)
+    return _apply_sort(_apply_filter(rows, wanted), wanted.sort)
 
 
-def link_of(person: User, pk: int) -> tuple[Port, LinkView]:
-    """Return one link; raises NotFound where the person sees none."""
-    row = link_rows(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such link.")
+def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
+    """Return one link; raises NotFound where the person may not see it."""
+    row: Port = row_or_404(link_rows(person), pk, "link")
     return row, link_view(row)
 
 
 @dataclass(frozen=True)
 class CounterView:
-    """One counter of a port: `now` is where the BMC's counter stands, `total` what came since FalconWeb watches it.
+    """One counter of a port: `now` is the value of the BMC's counter, `total` the count since FalconWeb watches it.
 
-    For a tenant both are what came since the link is its own: where the counter stood before is not its to see.
+    For a tenant, both count since it has leased the link: earlier values are not visible to it.
     """
 
-    counter: Counter
+    counter: ErrorCounter
     now: int | None
     total: int
     hour: int
@@ -126,32 +122,32 @@ class CounterView:
 
     @property
     def direction(self) -> str:
-        """Which way, in a word."""
+        """The direction in a word."""
         return self.counter.direction.value
 
 
 @dataclass(frozen=True)
 class CountersView:
-    """The counters of a port, and since when `total` and `now` count."""
+    """The counters of a port, the start of `total`, and the last reset."""
 
     counters: tuple[CounterView, ...]
     since: datetime | None
     reset_at: datetime | None
 
 
-def counters_of(person: User, port: Port, *, now: datetime | None = None) -> CountersView:
-    """Return the counters of a port that the person sees, gravest first; a tenant's totals begin with its time."""
+def port_counters(person: User, port: Port, *, now: datetime | None = None) -> CountersView:
+    """Return the counters of a port, most severe first; a tenant's totals start with its lease."""
     now = now or timezone.now()
     count: LinkCount | None = getattr(port, "link_count", None)
     if count is None:
         return CountersView((), None, None)
-    held = held_from(person, port)
+    held = visible_since(person, port)
     base: dict[str, int] = {}
     since = count.watched_since
     if not person.is_administrator:
         verdict = port.link_verdicts.filter(tenant=person.tenant_id).first()
         if verdict is None or verdict.held_since != held:
-            return CountersView((), None, None)  # it has just become theirs
+            return CountersView((), None, None)  # leased just now, the baseline is not recorded yet
         base, since = verdict.base, max(since, held) if held is not None else since
     begin = max(now - timedelta(days=1), since)
     minutes = list(LinkMinute.objects.filter(port=port, minute__gte=begin.replace(second=0, microsecond=0)))
@@ -159,7 +155,7 @@ def counters_of(person: User, port: Port, *, now: datetime | None = None) -> Cou
     hour = now - timedelta(hours=1)
     totals = {name: max(0, total - base.get(name, 0)) for name, total in count.totals.items()}
     if held is not None:
-        # After a reset the counter itself has less than the total.
+        # After a reset, the counter is lower than the total.
         raw = {name: min(value, totals.get(name, 0)) for name, value in raw.items()}
     views = tuple(
         CounterView(
@@ -169,19 +165,19 @@ def counters_of(person: User, port: Port, *, now: datetime | None = None) -> Cou
             hour=sum(row.counts.get(one.name, 0) for row in minutes if row.minute >= hour),
             day=_quarters(one.name, minutes, now),
         )
-        for one in in_order({*raw, *count.totals})
+        for one in sort_counters({*raw, *count.totals})
     )
     reset = count.reset_at if count.reset_at is not None and (held is None or count.reset_at > held) else None
     return CountersView(views, since, reset)
 
 
-def counted_at_begin(tenant_id: int, chassis: Collection[int]) -> dict[int, Before]:
-    """Return where the counters of ports stood when they became a tenant's, and when they first began anew.
+def tenant_baselines(tenant_id: int, chassis: Collection[int]) -> dict[int, CounterBaseline]:
+    """Return the values of ports' counters at the start of a tenant's lease, and the time of the first reset since.
 
-    Where that is not noted yet, or of a time before, all that the counters have so far is taken for another's.
+    Where no baseline of this lease is recorded yet, the current values are the baseline.
     """
-    held = Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
-    rows = judged_ports(Port.objects.filter(held, chassis__in=chassis))
+    leased = Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
+    rows = ports_to_judge(Port.objects.filter(leased, chassis__in=chassis))
     rows = rows.select_related("link_count").annotate(
         verdict=FilteredRelation("link_verdicts", condition=Q(link_verdicts__tenant=tenant_id)),
         held_since=F("verdict__held_since"), base=F("verdict__base"), before=F("verdict__before"),
@@ -190,38 +186,38 @@ def counted_at_begin(tenant_id: int, chassis: Collection[int]) -> dict[int, Befo
         port__chassis__in=chassis, port__link_verdicts__tenant=tenant_id, at__gt=F("port__link_verdicts__held_since")
     )
     first = dict(resets.order_by().values_list("port_id").annotate(first=Min("at")))
-    found: dict[int, Before] = {}
+    found: dict[int, CounterBaseline] = {}
     for port in rows:
-        holding = holder_of(port)
-        if holding == (tenant_id, None):
-            continue  # always its own
+        tenancy = port_tenancy(port)
+        if tenancy == (tenant_id, None):
+            continue  # leased from the start: no baseline
         count: LinkCount | None = getattr(port, "link_count", None)
-        if port.base is None or holding != (tenant_id, port.held_since):
-            found[port.pk] = Before(errors_of(count) if count is not None else {})
+        if port.base is None or tenancy != (tenant_id, port.held_since):
+            found[port.pk] = CounterBaseline(error_counts(count) if count is not None else {})
             continue
         until = first[port.pk].timestamp() if port.pk in first else math.inf
-        found[port.pk] = Before(port.before, until)
+        found[port.pk] = CounterBaseline(port.before, until)
         if count is not None:
             gained = gained_since(count, port.base)
             earlier = counted_earlier(count, gained)
             left = {name: min(had, earlier.get(name, 0)) for name, had in port.before.items()}
-            found[port.pk] = Before(port.before, until, left, gained)
+            found[port.pk] = CounterBaseline(port.before, until, left, gained)
     return found
 
 
-def errors_kept(
+def stored_errors(
     person: User, port: Port, names: Sequence[str], *, since: datetime, until: datetime
 ) -> dict[str, tuple[float, ...]]:
-    """Return how many errors came in each of at most 96 equal parts of a range, by counter, as the readings' store has.
+    """Return the errors in each of at most 96 equal parts of a range, by counter, from the store of readings.
 
-    A counter that was never measured is left out; of a tenant, what was before its time is.
+    Counters without readings are left out; a tenant sees no errors from before its lease.
     """
-    held = held_from(person, port)
+    held = visible_since(person, port)
     begin = max(since, held) if held is not None else since
     if begin >= until:
         return {}
     keys = {f"port/{port.pk}/errors/{name}/rate": name for name in names}
-    found = read(port.chassis_id, list(keys), since=begin.timestamp(), until=until.timestamp(), points=PARTS)
+    found = read_series(port.chassis_id, list(keys), since=begin.timestamp(), until=until.timestamp(), points=DAY_PARTS)
     missing = [0.0] * round((begin - since).total_seconds() / found.step)
     counts = np.nan_to_num(found.mean) * found.step
     return {
@@ -230,74 +226,74 @@ def errors_kept(
     }
 
 
-def spans_of(person: User, port: int) -> QuerySet[LinkSpan]:
-    """Return the states of a link that the person may see, newest first; see `span_begin` for where they begin."""
+def state_spans(person: User, port: int) -> QuerySet[LinkSpan]:
+    """Return the states of a link that the person may see, newest first; `span_begin` returns their visible start."""
     return LinkSpan.objects.visible_to(person).filter(port=port).order_by("-since", "-pk")
 
 
-def resets_of(person: User, port: Port, *, most: int) -> list[CounterReset]:
-    """Return the resets of a port's counters that the person may see, newest first, so many at most."""
+def counter_resets(person: User, port: Port, *, most: int) -> list[CounterReset]:
+    """Return the newest `most` resets of a port's counters that the person may see, newest first."""
     rows: QuerySet[CounterReset] = CounterReset.objects.visible_to(person).filter(port=port)
-    held = held_from(person, port)
+    held = visible_since(person, port)
     found = list(rows[:most])
     for one in found:
         if held is not None and one.not_before is not None:
-            # When it was read before is of another's time.
+            # The previous reading may be from before the lease.
             one.not_before = max(one.not_before, held)
     return found
 
 
-def held_from(person: User, port: Port) -> datetime | None:
-    """Return when what the person may see of a port's history begins; None: with the port."""
-    holder = None if person.is_administrator else holder_of(port)
+def visible_since(person: User, port: Port) -> datetime | None:
+    """Return the start of the history of a port that the person may see; None for all of it."""
+    holder = None if person.is_administrator else port_tenancy(port)
     return holder[1] if holder is not None else None
 
 
 def span_begin(span: LinkSpan, held: datetime | None) -> datetime:
-    """Return when a state begins for somebody who may look back until `held`."""
+    """Return the start of a state as far as it is visible: not before the start of the lease, `held`."""
     return max(span.since, held) if held is not None else span.since
 
 
-def levels_of(person: User, ports: list[int]) -> dict[int, LinkView]:
-    """Return how the links of these ports (ids) are, as far as the person sees them; one query."""
+def links_of_ports(person: User, ports: list[int]) -> dict[int, LinkView]:
+    """Return the links of ports (ids) that the person may see; one query."""
     return {view.id: view for view in link_views(link_rows(person).filter(pk__in=ports))}
 
 
-def links_ill(person: User, chassis: Iterable[int]) -> dict[int, LinkView]:
+def degraded_links(person: User, chassis: Iterable[int]) -> dict[int, LinkView]:
     """Return the links of some chassis (ids) that are degraded or worse, by their ports' ids; one query."""
-    rows = link_rows(person).filter(chassis__in=list(chassis), shown_rank__gte=RANKS[Level.DEGRADED])
+    rows = link_rows(person).filter(chassis__in=list(chassis), shown_rank__gte=RANKS[LinkLevel.DEGRADED])
     return {view.id: view for view in link_views(rows)}
 
 
 def link_troubles(person: User) -> Iterator[Trouble]:
-    """Tell of links with too many errors, flaps or retrainings; what is down or below its capability is told anyway."""
-    ill = link_rows(person).filter(shown_rank__gte=RANKS[Level.DEGRADED])
-    told = 0
-    for view in link_views(ill[: 4 * MOST_TROUBLES]):
-        grave = [one for one in view.reasons if one["code"] not in ABOUT_STATE]
-        if grave and RANKS[Level(grave[0]["level"])] >= RANKS[Level.DEGRADED] and told < MOST_TROUBLES:
-            told += 1
-            stands = f"was {grave[0]['level']} ({view.of_then})" if view.is_stale else f"is {grave[0]['level']}"
+    """Yield links with too many errors, flaps or retrainings; a bad state is reported elsewhere."""
+    degraded = link_rows(person).filter(shown_rank__gte=RANKS[LinkLevel.DEGRADED])
+    reported = 0
+    for view in link_views(degraded[: 4 * MAX_TROUBLES]):
+        grave = [one for one in view.reasons if one["code"] not in STATE_REASONS]
+        if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and reported < MAX_TROUBLES:
+            reported += 1
+            state = f"was {grave[0]['level']} ({view.of_then})" if view.is_stale else f"is {grave[0]['level']}"
             yield Trouble(
-                sentence=f"The link of {view.name} {stands}: {grave[0]['sentence']}",
+                sentence=f"The link of {view.name} {state}: {grave[0]['sentence']}",
                 page="links:link",
                 pk=view.id,
             )
 
 
 @dataclass(frozen=True)
-class Choices:
-    """What a person can narrow the list by."""
+class LinkFilterChoices:
+    """The choices of the filter form."""
 
     chassis: list[tuple[int, str]]
     drawers: list[tuple[int, str]]
     tenants: list[tuple[int, str]]
 
 
-def choices_of(person: User) -> Choices:
-    """Return the chassis, drawers and tenants that a person may choose among."""
+def filter_choices(person: User) -> LinkFilterChoices:
+    """Return the chassis, drawers and tenants that a person may filter by."""
     drawers = Drawer.objects.visible_to(person).order_by("chassis__name", "number")
-    return Choices(
+    return LinkFilterChoices(
         chassis=list(Chassis.objects.visible_to(person).order_by("name").values_list("pk", "name")),
         drawers=[
             (pk, f"{chassis}, {name}") for pk, chassis, name in drawers.values_list("pk", "chassis__name", "name")
@@ -306,7 +302,7 @@ def choices_of(person: User) -> Choices:
     )
 
 
-def _kept(rows: QuerySet[Any], wanted: Wanted) -> QuerySet[Any]:
+def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
     if wanted.chassis is not None:
         rows = rows.filter(chassis=wanted.chassis)
     if wanted.drawer is not None:
@@ -317,11 +313,11 @@ def _kept(rows: QuerySet[Any], wanted: Wanted) -> QuerySet[Any]:
         rows = rows.filter(Q(slot__device__tenant=wanted.tenant) | Q(host_port__tenant=wanted.tenant))
     if wanted.verdict:
         rows = rows.filter(shown_level=wanted.verdict)
-    if wanted.kind == HOST:
+    if wanted.kind == HOST_KIND:
         rows = rows.filter(host_port__isnull=False)
     elif wanted.kind:
         rows = rows.filter(slot__device__kind=wanted.kind, slot__device__missing_since=None)
-    # Every database takes it so.
+    # PostgreSQL accepts no NUL.
     text = wanted.search.replace("\0", " ").strip()
     if text:
         fields = (
@@ -335,19 +331,19 @@ def _kept(rows: QuerySet[Any], wanted: Wanted) -> QuerySet[Any]:
     return rows
 
 
-def _sorted(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
+def _apply_sort(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     name = sort.removeprefix("-")
     field = "errors_counted" if name == "errors" else SORTS.get(name, SORTS["verdict"])[1]
-    # Words begin with A, everything else with the worst.
-    falls = (name in BY_WORDS) == sort.startswith("-")
-    order = F(field).desc(nulls_last=True) if falls else F(field).asc(nulls_first=True)
+    # Texts ascend by default, everything else descends.
+    is_descending = (name in TEXT_SORTS) == sort.startswith("-")
+    order = F(field).desc(nulls_last=True) if is_descending else F(field).asc(nulls_first=True)
     return rows.order_by(order, "-shown_rank", "chassis__name", "uri", "pk")
 
 
 def _quarters(name: str, minutes: list[LinkMinute], now: datetime) -> tuple[int, ...]:
-    found = [0] * PARTS
+    found = [0] * DAY_PARTS
     for row in minutes:
-        place = PARTS - 1 - int((now - row.minute).total_seconds() // 900)
-        if 0 <= place < PARTS:
+        place = DAY_PARTS - 1 - int((now - row.minute).total_seconds() // 900)
+        if 0 <= place < DAY_PARTS:
             found[place] += row.counts.get(name, 0)
     return tuple(found)

@@ -1,51 +1,55 @@
-"""Keeping what the watches saw of links, and judging them.
+"""Stores the changes of links that watches observe, and judges links.
 
-Rows of a chassis are written by the worker that follows it; where two do for a moment, the lock on a port's row lets
-them take turns.
+Rows of a chassis are written by the worker that polls it; should two do so for a moment, the lock on a port's row
+serializes them.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import transaction
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from fabric.bmc.types import LINK_STATUSES
-from fabric.models import Attachment, Chassis, Port
-from fabric.services.locks import locked_rows
-from telemetry.announcements import tell_changed
-from telemetry.links.changes import Known, State
-from telemetry.links.facts import ASKED_WITHIN, Windows, facts_of, holder_of, ports_at_work, windows_of
-from telemetry.links.flaps import DOWN, FLAPPING, UP
-from telemetry.links.judging import Judged, verdict_keep
+from core.database import lock_rows
+from fabric.bmc.series import LINK_STATUSES
+from fabric.inventory.models import Chassis, Port
+from telemetry.instrumentation import metrics
+from telemetry.links.counters import DOWN_STATES, FLAPPING, KnownLinks, LinkState, PortChange
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
-from telemetry.links.verdict import judge
-
-if TYPE_CHECKING:
-    from telemetry.links.recording import Pending
-
-logger = logging.getLogger(__name__)
+from telemetry.links.rules import LINK_UP, judge_link
+from telemetry.links.verdicts import (
+    OPERATION_GRACE,
+    JudgedLink,
+    RecentActivity,
+    link_facts,
+    port_tenancy,
+    ports_to_judge,
+    ports_under_operation,
+    recent_activity,
+    verdict_save,
+)
+from telemetry.live.receivers import publish_chassis_changed
 
 GAP = timedelta(seconds=60)  # see telemetry.links.watch
-MOST_SPANS_AN_HOUR = 60  # of one port; what comes on top is counted in one row
-STEADY = timedelta(minutes=5)  # a link that flapped without end and rests so long is told singly again
+MAX_SPANS_PER_HOUR = 60  # of one port; further changes are counted in one row
+STEADY = timedelta(minutes=5)  # after this time without a change, a flapping link has single states again
 RESET_SEEN_WITHIN = timedelta(seconds=120)
-KEEP_HISTORY = timedelta(days=730)  # as the coarsest readings are kept
+KEEP_HISTORY = timedelta(days=730)  # as the coarsest tier of readings
 KEEP_MINUTES = timedelta(days=1)
-MOST_SPANS = 20_000  # of one port
-ROWS_AT_ONCE = 1000
-UNKEPT = datetime.max.replace(tzinfo=UTC)  # since when nobody holds anything
+MAX_SPANS = 20_000  # of one port
+BATCH_ROWS = 1000
+NEVER_HELD = datetime.max.replace(tzinfo=UTC)  # differs from the start of every lease
 
 
-def links_known(*, chassis_id: int) -> Known:
-    """Return what the rows say of a chassis' links: where the next reading goes on."""
+def links_load(*, chassis_id: int) -> KnownLinks:
+    """Return the stored state of a chassis' links, from which the next reading continues."""
     watched = Watched.objects.filter(pk=chassis_id).first()
     values: dict[tuple[int, str], float] = {}
     for count in LinkCount.objects.filter(port__chassis=chassis_id):
@@ -56,132 +60,134 @@ def links_known(*, chassis_id: int) -> Known:
             values[count.port_id, "width"] = float(count.width)
         if count.speed_gbps is not None:
             values[count.port_id, "speed"] = count.speed_gbps
-    return Known(seen_at=watched.seen_at.timestamp() if watched else 0.0, values=values)
+    return KnownLinks(seen_at=watched.seen_at.timestamp() if watched else 0.0, values=values)
 
 
-def links_seen(seen: Mapping[int, float], judged: Mapping[int, float] = MappingProxyType({})) -> None:
-    """Note when chassis were read last, and up to which reading their links are judged (Unix s, by id)."""
-    there = set(Chassis.objects.filter(pk__in=seen).values_list("pk", flat=True))
+def links_record_seen(seen: Mapping[int, float], judged: Mapping[int, float] = MappingProxyType({})) -> None:
+    """Store when chassis were read last, and the reading up to which their links are judged (Unix s, by id)."""
+    existing = set(Chassis.objects.filter(pk__in=seen).values_list("pk", flat=True))
     rows = [
-        Watched(chassis_id=pk, seen_at=_moment(at), judged_at=_moment(judged[pk]) if pk in judged else None)
+        Watched(chassis_id=pk, seen_at=_to_datetime(at), judged_at=_to_datetime(judged[pk]) if pk in judged else None)
         for pk, at in seen.items()
-        if pk in there
+        if pk in existing
     ]
-    # What was judged before this worker came stays noted until it judges.
-    for fields, those in (
+    # Without a judgement of this worker yet, keep the time of the previous one.
+    for fields, some in (
         (["seen_at"], [row for row in rows if row.judged_at is None]),
         (["seen_at", "judged_at"], [row for row in rows if row.judged_at is not None]),
     ):
         Watched.objects.bulk_create(
-            those, update_conflicts=True, unique_fields=["chassis"], update_fields=fields, batch_size=500
+            some, update_conflicts=True, unique_fields=["chassis"], update_fields=fields, batch_size=500
         )
 
 
-def links_note(*, chassis_id: int, pending: Mapping[int, Pending]) -> None:
-    """Write what waits of a chassis' ports (by id), all of it or nothing; ports that are gone are left out."""
+def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortChanges]) -> None:
+    """Store the pending changes of a chassis' ports (by id) in one transaction; removed ports are left out."""
     with transaction.atomic():
         ports = set(Port.objects.filter(chassis=chassis_id, pk__in=pending).values_list("pk", flat=True))
         LinkCount.objects.bulk_create(
             [
-                LinkCount(port_id=pk, watched_since=_moment(pending[pk].at), state_since=_moment(pending[pk].at))
+                LinkCount(
+                    port_id=pk, watched_since=_to_datetime(pending[pk].at), state_since=_to_datetime(pending[pk].at)
+                )
                 for pk in sorted(ports)
             ],
             ignore_conflicts=True,
         )
-        rows = {row.port_id: row for row in locked_rows(LinkCount.objects.filter(port__in=ports))}
+        rows = {row.port_id: row for row in lock_rows(LinkCount.objects.filter(port__in=ports))}
         open_spans = {span.port_id: span for span in LinkSpan.objects.filter(port__in=rows, until=None)}
         at_work: set[int] | None = None
         for pk, count in rows.items():
-            waiting = pending[pk]
-            if waiting.states and at_work is None:
+            changes = pending[pk]
+            if changes.states and at_work is None:
                 first = min(at for one in pending.values() for at, _, _ in one.states)
-                at_work = ports_at_work([chassis_id], since=_moment(first) - ASKED_WITHIN)
-            _count(count, waiting)
-            for at, seen_until, state in waiting.states:
-                open_spans[pk] = _enter(
-                    count, open_spans.get(pk), state, _moment(at), seen_until, asked=pk in (at_work or ())
+                at_work = ports_under_operation([chassis_id], since=_to_datetime(first) - OPERATION_GRACE)
+            _add_counts(count, changes)
+            for at, seen_until, state in changes.states:
+                open_spans[pk] = _enter_state(
+                    count, open_spans.get(pk), state, _to_datetime(at), seen_until, asked=pk in (at_work or ())
                 )
-            for at, not_before, how, counted in waiting.resets:
-                _note_reset(count, _moment(at), _moment(not_before) if not_before else None, how, counted)
+            for at, not_before, how, counted in changes.resets:
+                _record_reset(count, _to_datetime(at), _to_datetime(not_before) if not_before else None, how, counted)
             count.save()
-        _note_minutes({pk: pending[pk].minutes for pk in rows})
+        _record_minutes({pk: pending[pk].minutes for pk in rows})
         if any(pending[pk].resets for pk in rows):
-            # What somebody gets of the counters depends on it.
-            transaction.on_commit(partial(tell_changed, chassis_id))
+            # Visible counter values depend on it.
+            transaction.on_commit(partial(publish_chassis_changed, chassis_id))
 
 
 def links_judge(*, chassis_id: int, now: datetime | None = None) -> frozenset[int]:
     """Judge all links of a chassis; returns and does what `ports_judge` does."""
-    return _judged(Port.objects.filter(chassis=chassis_id), now)
+    return _judge(Port.objects.filter(chassis=chassis_id), now)
 
 
 def ports_judge(ports: Collection[int], *, now: datetime | None = None) -> frozenset[int]:
-    """Judge the links of these ports (ids), of whichever chassis. A fixed number of queries.
+    """Judge the links of ports (ids) of any chassis, in a fixed number of queries.
 
-    Returns those whose verdict time alone may change. Every change of the verdict by all that is known is an event, and
-    open pages are told. Where nothing changed, nothing is written.
+    Returns those whose verdict may change with time alone. Every change of the verdict on all facts is an event, and
+    open pages are notified. Unchanged verdicts are not written.
     """
-    return _judged(Port.objects.filter(pk__in=ports), now)
+    return _judge(Port.objects.filter(pk__in=ports), now)
 
 
-def _judged(wanted: QuerySet[Any], now: datetime | None) -> frozenset[int]:
+def _judge(rows: QuerySet[Any], now: datetime | None) -> frozenset[int]:
     now = now or timezone.now()
-    ports = {port.pk: port for port in judged_ports(wanted)}
+    ports = {port.pk: port for port in ports_to_judge(rows)}
     counts = {one.port_id: one for one in LinkCount.objects.filter(port__in=ports)}
-    windows = windows_of(counts, now=now)
-    busy = ports_at_work({port.chassis_id for port in ports.values()}, since=now - ASKED_WITHIN)
+    windows = recent_activity(counts, now=now)
+    busy = ports_under_operation({port.chassis_id for port in ports.values()}, since=now - OPERATION_GRACE)
     verdicts = {(one.port_id, one.tenant_id): one for one in LinkVerdict.objects.filter(port__in=ports)}
     restless: set[int] = set()
-    judged: list[Judged] = []
+    judged: list[JudgedLink] = []
     for pk, count in counts.items():
-        port, seen = ports[pk], windows.get(pk, Windows())
-        _calm_down(count, seen, now)
-        verdict = judge(facts_of(port, count, seen, now=now, busy=pk in busy), now=now.timestamp())
-        if verdict.restless or pk in busy or _settling(count, now):
+        port, seen = ports[pk], windows.get(pk, RecentActivity())
+        _end_flapping(count, seen, now)
+        verdict = judge_link(link_facts(port, count, seen, now=now, busy=pk in busy), now=now.timestamp())
+        if verdict.is_time_dependent or pk in busy or _is_settling(count, now):
             restless.add(pk)
-        judged.append(Judged(port, count, verdict, verdicts.pop((pk, None), None)))
-        holding = holder_of(port)
-        if holding is None:
+        judged.append(JudgedLink(port, count, verdict, verdicts.pop((pk, None), None)))
+        tenancy = port_tenancy(port)
+        if tenancy is None:
             continue
-        tenant, since = holding
+        tenant, since = tenancy
         row = verdicts.get((pk, tenant))
         if row is not None and row.held_since == since:
             del verdicts[pk, tenant]
         else:
             row = None
-        base = row.base if row is not None else _base_of(count, since)
-        facts = facts_of(port, count, seen, now=now, busy=pk in busy, since=since, base=base)
-        judged.append(Judged(port, count, judge(facts, now=now.timestamp()), row, tenant, since, base))
-    # Those of who holds them no longer, or anew.
-    over = [one.pk for one in verdicts.values() if one.tenant_id is not None]
-    if over:
-        LinkVerdict.objects.filter(pk__in=over).delete()
-    turned = {one.port.chassis_id for one in judged if verdict_keep(one, now=now)}
-    for chassis in sorted(turned):
-        transaction.on_commit(partial(tell_changed, chassis))
+        base = row.base if row is not None else _tenant_baseline(count, since)
+        facts = link_facts(port, count, seen, now=now, busy=pk in busy, since=since, base=base)
+        judged.append(JudgedLink(port, count, judge_link(facts, now=now.timestamp()), row, tenant, since, base))
+    # Verdicts of former tenants, and of former leases of the same tenant.
+    outdated = [one.pk for one in verdicts.values() if one.tenant_id is not None]
+    if outdated:
+        LinkVerdict.objects.filter(pk__in=outdated).delete()
+    changed = {one.port.chassis_id for one in judged if verdict_save(one, now=now)}
+    for chassis in sorted(changed):
+        transaction.on_commit(partial(publish_chassis_changed, chassis))
     return frozenset(restless)
 
 
-def holders_note() -> None:
-    """Note where the counts of links stand that have just changed hands: a tenant sees what comes from now on."""
-    held = Q()
+def holders_record() -> None:
+    """Record the baselines of links that were just leased or released: a tenant sees only later counts."""
+    leased = Q()
     for holder in ("slot__device", "host_port"):
-        held |= Q((f"{holder}__tenant__isnull", False))
+        leased |= Q((f"{holder}__tenant__isnull", False))
     kept: dict[tuple[int, int | None], datetime | None] = {
         (one.port_id, one.tenant_id): one.held_since for one in LinkVerdict.objects.exclude(tenant=None)
     }
     changed = set()
-    for port in judged_ports(Port.objects.filter(held, link_count__isnull=False)):
-        holding = holder_of(port)
-        if holding is not None and kept.pop((port.pk, holding[0]), UNKEPT) != holding[1]:
+    for port in ports_to_judge(Port.objects.filter(leased, link_count__isnull=False)):
+        tenancy = port_tenancy(port)
+        if tenancy is not None and kept.pop((port.pk, tenancy[0]), NEVER_HELD) != tenancy[1]:
             changed.add(port.pk)
-    several = sorted(changed | {port for port, _ in kept})
-    for start in range(0, len(several), ROWS_AT_ONCE):
-        ports_judge(several[start : start + ROWS_AT_ONCE])
+    ports = sorted(changed | {port for port, _ in kept})
+    for start in range(0, len(ports), BATCH_ROWS):
+        ports_judge(ports[start : start + BATCH_ROWS])
 
 
-def reset_noted(*, port: Port, at: datetime, person_name: str, counted: Mapping[str, int]) -> CounterReset:
-    """Keep that somebody reset the counters of a port here; the readings that show it find it by then."""
+def counter_reset_record(*, port: Port, at: datetime, person_name: str, counted: Mapping[str, int]) -> CounterReset:
+    """Record a reset of a port's counters that was requested here; the readings that show it are matched to it."""
     row = CounterReset.objects.create(
         port=port, at=at, how=CounterReset.How.ASKED, person_name=person_name[:150], counted=dict(counted)
     )
@@ -189,53 +195,45 @@ def reset_noted(*, port: Port, at: datetime, person_name: str, counted: Mapping[
     return row
 
 
-def links_forget(*, now: datetime | None = None) -> int:
-    """Remove what is kept long enough, a part at a time so that writers get their turn; returns how many rows."""
+def links_delete_old(*, now: datetime | None = None) -> int:
+    """Delete rows past their retention, in batches so that writers are not blocked; returns their number."""
     now = now or timezone.now()
-    gone = _remove(LinkMinute.objects.filter(minute__lt=now - KEEP_MINUTES))
-    gone += _remove(LinkSpan.objects.filter(until__lt=now - KEEP_HISTORY))
-    gone += _remove(CounterReset.objects.filter(at__lt=now - KEEP_HISTORY))
+    deleted = _delete_in_batches(LinkMinute.objects.filter(minute__lt=now - KEEP_MINUTES))
+    deleted += _delete_in_batches(LinkSpan.objects.filter(until__lt=now - KEEP_HISTORY))
+    deleted += _delete_in_batches(CounterReset.objects.filter(at__lt=now - KEEP_HISTORY))
     for port in LinkSpan.objects.order_by().values_list("port", flat=True).distinct():
         newest = LinkSpan.objects.filter(port=port).order_by("-since", "-pk")
-        last = newest.values_list("since", flat=True)[MOST_SPANS : MOST_SPANS + 1].first()
+        last = newest.values_list("since", flat=True)[MAX_SPANS : MAX_SPANS + 1].first()
         if last is not None:
-            gone += _remove(LinkSpan.objects.filter(port=port, until__isnull=False, since__lte=last))
-    return gone
+            deleted += _delete_in_batches(LinkSpan.objects.filter(port=port, until__isnull=False, since__lte=last))
+    return deleted
 
 
-def judged_ports(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return ports with all that a verdict looks at; `others_left`: when the last other device left the slot."""
-    others = Attachment.objects.filter(slot=OuterRef("slot"), until__isnull=False)
-    others = others.exclude(device=OuterRef("slot__device")).order_by("-until")
-    rows = rows.annotate(others_left=Subquery(others.values("until")[:1]))
-    return rows.select_related("chassis", "slot__device", "slot__drawer", "host_port__host", "host_port__drawer")
-
-
-def _count(count: LinkCount, waiting: Pending) -> None:
-    for name, gained in waiting.gained.items():
+def _add_counts(count: LinkCount, changes: PendingPortChanges) -> None:
+    for name, gained in changes.gained.items():
         count.totals[name] = count.totals.get(name, 0) + gained
-    if waiting.raw is not None:
-        for name in waiting.raw:
+    if changes.raw is not None:
+        for name in changes.raw:
             if not name.endswith("Bytes"):
                 count.totals.setdefault(name, 0)
-        count.raw, count.counted_at = waiting.raw, _moment(waiting.at)
+        count.raw, count.counted_at = changes.raw, _to_datetime(changes.at)
 
 
-def _enter(
-    count: LinkCount, span: LinkSpan | None, state: State, at: datetime, seen_until: float, *, asked: bool
+def _enter_state(
+    count: LinkCount, span: LinkSpan | None, state: LinkState, at: datetime, seen_until: float, *, asked: bool
 ) -> LinkSpan:
-    """Let a link be in a new state; returns the span that is open by then."""
-    dropped = count.status == UP and state.status in DOWN
+    """Set the new state of a link; returns the open span."""
+    dropped = count.status == LINK_UP and state.status in DOWN_STATES
     count.status, count.width, count.speed_gbps, count.state_since = state.status, state.width, state.speed_gbps, at
     if span is not None:
-        seen = _moment(seen_until) if seen_until else at
+        seen = _to_datetime(seen_until) if seen_until else at
         unseen = at - seen > GAP
         if not unseen and _is_flapping(count, span, at):
             span.status, span.width, span.speed_gbps = FLAPPING, None, None
             span.drops += dropped
             span.save(update_fields=["status", "width", "speed_gbps", "drops"])
             return span
-        # Where nobody looked meanwhile, the history has a gap.
+        # Times without readings are a gap of the history.
         span.until = max(seen if unseen else at, span.since)
         span.save(update_fields=["until"])
     return LinkSpan.objects.create(
@@ -252,11 +250,11 @@ def _is_flapping(count: LinkCount, span: LinkSpan, at: datetime) -> bool:
     if span.status == FLAPPING:
         return True
     lately = LinkSpan.objects.filter(port=count.port_id, since__gt=at - timedelta(hours=1))
-    return lately.count() >= MOST_SPANS_AN_HOUR
+    return lately.count() >= MAX_SPANS_PER_HOUR
 
 
-def _calm_down(count: LinkCount, windows: Windows, now: datetime) -> None:
-    """Tell the states of a link singly again that flapped without end and rests now."""
+def _end_flapping(count: LinkCount, windows: RecentActivity, now: datetime) -> None:
+    """End the flapping span of a link that has been steady, so that its states are recorded singly again."""
     span = windows.spans[-1] if windows.spans else None
     if span is None or span.status != FLAPPING or span.until is not None or now - count.state_since < STEADY:
         return
@@ -269,7 +267,7 @@ def _calm_down(count: LinkCount, windows: Windows, now: datetime) -> None:
         )  # fmt: skip
 
 
-def _note_reset(
+def _record_reset(
     count: LinkCount, at: datetime, not_before: datetime | None, how: str, counted: Mapping[str, int]
 ) -> None:
     count.reset_at = at
@@ -280,17 +278,19 @@ def _note_reset(
     CounterReset.objects.create(port_id=count.port_id, at=at, not_before=not_before, how=how, counted=dict(counted))
 
 
-def _note_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> None:
-    wanted = {
-        (pk, _moment(60.0 * minute)): counts for pk, minutes in gained.items() for minute, counts in minutes.items()
+def _record_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> None:
+    pending = {
+        (pk, _to_datetime(60.0 * minute)): counts
+        for pk, minutes in gained.items()
+        for minute, counts in minutes.items()
     }
-    if not wanted:
+    if not pending:
         return
-    minutes = {minute for _, minute in wanted}
-    known = LinkMinute.objects.filter(port__in={pk for pk, _ in wanted}, minute__in=minutes)
+    minutes = {minute for _, minute in pending}
+    known = LinkMinute.objects.filter(port__in={pk for pk, _ in pending}, minute__in=minutes)
     rows = {(one.port_id, one.minute): one for one in known}
     old, new = [], []
-    for (pk, minute), counts in wanted.items():
+    for (pk, minute), counts in pending.items():
         row = rows.get((pk, minute))
         if row is None:
             new.append(LinkMinute(port_id=pk, minute=minute, counts=dict(counts)))
@@ -301,22 +301,78 @@ def _note_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> None
     LinkMinute.objects.bulk_update(old, ["counts"], batch_size=200)
 
 
-def _base_of(count: LinkCount, since: datetime | None) -> dict[str, int]:
-    """Return the totals at which a holder begins whom nobody noted yet: none where the watch is younger."""
+def _tenant_baseline(count: LinkCount, since: datetime | None) -> dict[str, int]:
+    """Return the totals at the start of a lease without a recorded baseline: none where the watch is younger."""
     return {} if since is None or since <= count.watched_since else dict(count.totals)
 
 
-def _settling(count: LinkCount, now: datetime) -> bool:
-    return count.status != UP and now - count.state_since < timedelta(minutes=2)
+def _is_settling(count: LinkCount, now: datetime) -> bool:
+    return count.status != LINK_UP and now - count.state_since < timedelta(minutes=2)
 
 
-def _remove(rows: QuerySet[Any]) -> int:
-    gone = 0
-    while pks := list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE]):
-        gone += len(pks)
+def _delete_in_batches(rows: QuerySet[Any]) -> int:
+    deleted = 0
+    while pks := list(rows.order_by().values_list("pk", flat=True)[:BATCH_ROWS]):
+        deleted += len(pks)
         rows.model._default_manager.filter(pk__in=pks).delete()  # noqa: SLF001 - Django's documented name
-    return gone
+    return deleted
 
 
-def _moment(at: float) -> datetime:
+def _to_datetime(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
+
+
+MAX_PENDING_MINUTES = 90  # of a port: the time that a verdict covers, and a margin
+MAX_PENDING_STATES = 200
+MAX_PENDING_RESETS = 50
+
+
+@dataclass
+class PendingPortChanges:
+    """The pending changes of one port, merged."""
+
+    gained: dict[str, int] = field(default_factory=dict)
+    minutes: dict[int, dict[str, int]] = field(default_factory=dict)  # Unix minutes
+    states: list[tuple[float, float, LinkState]] = field(default_factory=list)  # (at, seen until, state)
+    resets: list[tuple[float, float, str, dict[str, int]]] = field(
+        default_factory=list
+    )  # (at, not before, how, counted)
+    raw: dict[str, int] | None = None
+    at: float = 0.0
+
+    def add(self, change: PortChange) -> None:
+        """Merge a change."""
+        if change.gained:
+            _add_to(self.gained, change.gained)
+            # A gain across a pause in the readings belongs to no certain minute.
+            if change.at - change.seen_until < 120.0:
+                _add_to(self.minutes.setdefault(int(change.at // 60), {}), change.gained)
+                while len(self.minutes) > MAX_PENDING_MINUTES:
+                    del self.minutes[min(self.minutes)]
+        if change.state is not None:
+            self.states.append((change.at, change.seen_until, change.state))
+            if len(self.states) > MAX_PENDING_STATES:
+                del self.states[0]
+                metrics.increment("link_states_dropped")
+        if change.reset is not None and len(self.resets) < MAX_PENDING_RESETS:
+            self.resets.append((change.at, change.seen_until, change.how or CounterReset.How.BMC, change.reset))
+        if change.raw is not None:
+            self.raw = change.raw
+        self.at = max(self.at, change.at)
+
+    def merged_with(self, newer: PendingPortChanges) -> PendingPortChanges:
+        """Return both merged; this one is the earlier."""
+        _add_to(self.gained, newer.gained)
+        for minute, counts in newer.minutes.items():
+            _add_to(self.minutes.setdefault(minute, {}), counts)
+        while len(self.minutes) > MAX_PENDING_MINUTES:
+            del self.minutes[min(self.minutes)]
+        self.states = [*self.states, *newer.states][-MAX_PENDING_STATES:]
+        self.resets = [*self.resets, *newer.resets][:MAX_PENDING_RESETS]
+        self.raw, self.at = newer.raw or self.raw, max(self.at, newer.at)
+        return self
+
+
+def _add_to(into: dict[str, int], counts: dict[str, int]) -> None:
+    for name, count in counts.items():
+        into[name] = into.get(name, 0) + count

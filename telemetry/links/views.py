@@ -1,4 +1,4 @@
-"""Pages of links: thin faces over selectors and the service that resets counters."""
+"""Pages of links: thin layers over selectors and the service that resets counters."""
 
 from __future__ import annotations
 
@@ -14,34 +14,42 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
-from accounts.sheets import lines
-from fabric.models import Device, HostPort, Port
-from fabric.numbers import whole_number
-from fabric.permissions import may_configure
-from fabric.services.port_counters import port_counters_set_to_zero
-from falconweb.errors import Conflict, NotFound, Unavailable
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
+from core.downloads import Download, csv_table
+from core.errors import Conflict, NotFound, Unavailable
+from core.text import parse_id
+from fabric.inventory.models import Device, HostPort, Port
+from fabric.inventory.port_counters import port_reset_counters
+from fabric.inventory.selectors import may_configure
+from telemetry.links.presentation import (
+    KIND_LABELS,
+    LEVEL_LABELS,
+    LinkView,
+    bar_path,
+    draw_timeline,
+    link_views,
+    state_labels,
+)
+from telemetry.links.rules import LinkLevel
 from telemetry.links.selectors import (
     SORTS,
-    Wanted,
-    choices_of,
-    counters_of,
-    errors_kept,
-    held_from,
-    link_of,
+    LinkFilter,
+    counter_resets,
+    filter_choices,
+    link_get,
     link_rows,
-    resets_of,
+    port_counters,
     span_begin,
-    spans_of,
+    state_spans,
+    stored_errors,
+    visible_since,
 )
-from telemetry.links.shown import KINDS, LEVELS, LinkView, link_views
-from telemetry.links.timeline import bars, drawn, state_words
-from telemetry.links.verdict import Level
 
-ROWS_A_PAGE = 50
-LINES_AT_ONCE = 500
+ROWS_PER_PAGE = 50
+CSV_ROWS_PER_QUERY = 500
 RESETS_SHOWN = 20
-MOST_DRAWN = 2000
+MAX_DRAWN = 2000
 RANGES = {
     "hour": ("1 hour", timedelta(hours=1)), "day": ("24 hours", timedelta(days=1)),
     "week": ("7 days", timedelta(days=7)), "month": ("30 days", timedelta(days=30)),
@@ -57,31 +65,32 @@ COLUMNS = (
 STATE_COLUMNS = ("since", "until", "status", "width", "speed_gbps", "asked_for_here", "drops")
 
 
-def wanted_of(given: Any) -> Wanted:
-    """Return what the parameters of an address ask for; what makes no sense is left out."""
+def filter_from_query(given: Any) -> LinkFilter:
+    """Return the query parameters of a URL; invalid ones are ignored."""
 
     def number(name: str) -> int | None:
         text = given.get(name, "")
-        return whole_number(text) if text else None
+        return parse_id(text) if text else None
 
     verdict, kind, sort = (given.get(name, "") for name in ("verdict", "kind", "sort"))
-    return Wanted(
+    return LinkFilter(
         chassis=number("chassis"),
         drawer=number("drawer"),
         tenant=number("tenant"),
-        verdict=verdict if verdict in LEVELS else "",
-        kind=kind if kind in KINDS else "",
+        verdict=verdict if verdict in LEVEL_LABELS else "",
+        kind=kind if kind in KIND_LABELS else "",
         search=given.get("q", "")[:200],
         sort=sort if sort.removeprefix("-") in SORTS else "verdict",
     )
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Link health", "Telemetry", 5))
 def links(request: HttpRequest) -> HttpResponse:
     """List links, worst first; filter, order and page are in the URL."""
     person = person_of(request)
-    wanted = wanted_of(request.GET)
-    page = Paginator(link_rows(person, wanted), ROWS_A_PAGE).get_page(request.GET.get("page"))
+    wanted = filter_from_query(request.GET)
+    page = Paginator(link_rows(person, wanted), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     given = request.GET.copy()
     given.pop("page", None)
     filters = any(given.get(name) for name in ("chassis", "drawer", "tenant", "verdict", "kind", "q"))
@@ -91,62 +100,64 @@ def links(request: HttpRequest) -> HttpResponse:
         "wanted": wanted,
         "query": given.urlencode(),
         "filtered": filters,
-        "choices": choices_of(person),
-        "levels": [(level.value, words) for level, (_, words) in LEVELS.items()],
-        "kinds": list(KINDS.items()),
+        "choices": filter_choices(person),
+        "levels": [(level.value, words) for level, (_, words) in LEVEL_LABELS.items()],
+        "kinds": list(KIND_LABELS.items()),
         "columns": [_column(name, wanted.sort) for name in SORTS],
     }
     return render(request, "links/links.html", context)
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def links_csv(request: HttpRequest) -> Download:
     """Stream the list as CSV, with the same filter and order."""
-    rows = link_rows(person_of(request), wanted_of(request.GET))
+    rows = link_rows(person_of(request), filter_from_query(request.GET))
 
     def each() -> Iterator[tuple[object, ...]]:
-        for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+        for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
             for view in link_views(pages.page(number).object_list):
-                yield _line(view)
+                yield _csv_row(view)
 
-    answer = Download(lines(COLUMNS, each()), content_type="text/csv; charset=utf-8")
+    answer = Download(csv_table(COLUMNS, each()), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="links.csv"'
     return answer
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT)
 def link(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one link: why it is judged so, its counters, its states; `range` and `page` are in the URL."""
+    """Show one link: the reasons for its state, its counters, its history; `range` and `page` are in the URL."""
     person = person_of(request)
-    port, view = link_of(person, pk)
+    port, view = link_get(person, pk)
     now = timezone.now()
     name = request.GET.get("range", "")
     name = name if name in RANGES else "day"
     since = now - RANGES[name][1]
-    held = held_from(person, port)
-    spans = spans_of(person, pk)
-    shown = [_told(span, held) for span in spans.exclude(until__lt=since)[:MOST_DRAWN]]
-    page = Paginator(spans, ROWS_A_PAGE).get_page(request.GET.get("page"))
-    counters = counters_of(person, port, now=now)
+    held = visible_since(person, port)
+    spans = state_spans(person, pk)
+    shown = [_visible_span(span, held) for span in spans.exclude(until__lt=since)[:MAX_DRAWN]]
+    page = Paginator(spans, ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    counters = port_counters(person, port, now=now)
     names = [one.counter.name for one in counters.counters]
-    # What is counted by the minute is kept for a day; the store knows longer.
+    # Counts by the minute are kept for a day; the store keeps them longer.
     long = name not in SHORT
-    kept = errors_kept(person, port, names, since=since, until=now) if long and names else {}
+    kept = stored_errors(person, port, names, since=since, until=now) if long and names else {}
     context = {
         "port": port,
         "view": view,
-        "healthy": view.level == Level.HEALTHY,
+        "healthy": view.level == LinkLevel.HEALTHY,
         "device": Device.objects.visible_to(person).filter(slot__port=port, missing_since=None).first(),
         "host_port": HostPort.objects.visible_to(person).filter(port=port).select_related("host").first(),
-        "counters": [(one, bars(kept.get(one.counter.name, ()) if long else one.day)) for one in counters.counters],
+        "counters": [(one, bar_path(kept.get(one.counter.name, ()) if long else one.day)) for one in counters.counters],
         "drawn": RANGES[name if long else "day"][0],
         "counted": counters,
-        "line": drawn(shown, since=since, until=now),
+        "line": draw_timeline(shown, since=since, until=now),
         "range": name,
         "ranges": [(key, words) for key, (words, _) in RANGES.items()],
         "page": page,
-        "spans": [_told(span, held) for span in page.object_list],
-        "resets": resets_of(person, port, most=RESETS_SHOWN),
+        "spans": [_visible_span(span, held) for span in page.object_list],
+        "resets": counter_resets(person, port, most=RESETS_SHOWN),
         "may_reset": bool(port.metrics_uri) and may_configure(person, port),
         "objects": f"port/{pk}",
     }
@@ -154,15 +165,16 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def states_csv(request: HttpRequest, pk: int) -> Download:
     """Stream the states of a link as CSV, newest first."""
     person = person_of(request)
-    port, _ = link_of(person, pk)
-    held, rows = held_from(person, port), spans_of(person, pk)
+    port, _ = link_get(person, pk)
+    held, rows = visible_since(person, port), state_spans(person, pk)
 
     def each() -> Iterator[tuple[object, ...]]:
-        # Page by page: each part of a download may come from another thread, where no cursor goes along.
-        for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+        # In pages: each part of a download may run in another thread, and cursors cannot change threads.
+        for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
             for span in pages.page(number).object_list:
                 until = span.until.isoformat() if span.until is not None else ""
                 yield (
@@ -170,29 +182,30 @@ def states_csv(request: HttpRequest, pk: int) -> Download:
                     "yes" if span.asked else "no", span.drops,
                 )  # fmt: skip
 
-    answer = Download(lines(STATE_COLUMNS, each()), content_type="text/csv; charset=utf-8")
+    answer = Download(csv_table(STATE_COLUMNS, each()), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="link-{pk}-states.csv"'
     return answer
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PORT_COUNTERS)
 def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
-    """Let the BMC count the errors of a port from zero again."""
+    """Reset the error counters of a port on the BMC."""
     person = person_of(request)
     port: Port | None = Port.objects.visible_to(person).filter(pk=pk).first()
     if port is None:
         raise NotFound("There is no such link.")
     try:
-        port_counters_set_to_zero(person=person, port=port)
+        port_reset_counters(person=person, port=port)
     except (Conflict, Unavailable) as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The counters begin anew, as the chassis tells. The totals here go on.")
+        messages.success(request, "The chassis reports that the counters were reset. The totals here continue.")
     return redirect("links:link", pk=pk)
 
 
 def _column(name: str, sort: str) -> dict[str, str]:
-    """Return a column's name and words, and where a click on it leads: to its order, then to the other way round."""
+    """Return a column's name, label and link, which sorts by it and then reverses the order."""
     at = sort.removeprefix("-") == name
     reverse = sort.startswith("-")
     ascending = (name in {"name", "chassis"}) != reverse
@@ -202,15 +215,15 @@ def _column(name: str, sort: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _told(span: Any, held: Any) -> Any:
-    """Return a state as somebody may see it: from when it is theirs."""
+def _visible_span(span: Any, held: Any) -> Any:
+    """Return a state limited to the time in which the person may see it."""
     span.since = span_begin(span, held)
-    span.words = ", ".join(state_words(span))
+    span.words = ", ".join(state_labels(span))
     span.seconds = ((span.until or timezone.now()) - span.since).total_seconds()
     return span
 
 
-def _line(view: LinkView) -> tuple[object, ...]:
+def _csv_row(view: LinkView) -> tuple[object, ...]:
     return (
         view.name, view.port_name, view.chassis_name, view.drawer_name, view.kind_label, view.far_end, view.tenant_name,
         view.level, view.since.isoformat() if view.since else "", " ".join(one["sentence"] for one in view.reasons),

@@ -1,4 +1,4 @@
-"""The tap that watches the links of a chassis: what changed goes to the recorder, what did not costs a comparison."""
+"""The reading subscriber that watches the links of a chassis and passes changes to the recorder."""
 
 from __future__ import annotations
 
@@ -9,57 +9,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric.bmc.types import LINK_STATUSES, Quantity
-from telemetry.catalogue import Sample
-from telemetry.links.changes import Change, Known, State
-from telemetry.links.following import BYTES, Raw, counts_of, follow, most_of
+from fabric.bmc.series import LINK_STATUSES, Quantity
+from telemetry.instrumentation import metrics
+from telemetry.links.counters import (
+    BYTE_COUNTERS,
+    KnownLinks,
+    LinkState,
+    PortChange,
+    RawCounts,
+    counter_limit,
+    counter_step,
+    valid_counts,
+)
 from telemetry.links.models import CounterReset
-from telemetry.links.recording import Recorder, recorder
-from telemetry.pipeline import tally
-from telemetry.taps import Told
+from telemetry.links.recorder import LinkRecorder, process_recorder
+from telemetry.live.catalogue import ReadingContext, Sample
 
 How = CounterReset.How
 STATUS_NAMES = {number: name for name, number in LINK_STATUSES.items()}
-NAMES = {
+VALUE_NAMES = {
     Quantity.LINK_STATUS: "status", Quantity.LINK_WIDTH: "width", Quantity.LINK_SPEED: "speed",
-    Quantity.RX_BYTES: BYTES[0], Quantity.TX_BYTES: BYTES[1],
+    Quantity.RX_BYTES: BYTE_COUNTERS[0], Quantity.TX_BYTES: BYTE_COUNTERS[1],
 }  # fmt: skip
-OF_STATE = ("status", "width", "speed")
-MOST_OF_STATE = 2.0**31  # lanes, and Gb/s
-GAP_SECONDS = 60.0  # so long without a reading, nobody knows what a link did
-REBOOT_SECONDS = 300.0  # counters that begin anew so soon after the BMC was away did so because it restarted
+STATE_VALUES = ("status", "width", "speed")
+MAX_STATE_VALUE = 2.0**31  # lanes, and Gb/s
+GAP_SECONDS = 60.0  # after a longer pause of readings, the states in between are unknown
+REBOOT_SECONDS = 300.0  # a reset of counters this soon after the BMC was unreachable is due to its restart
 
 Floats = NDArray[np.float64]
 
 
 class LinkWatch:
-    """Watches the links of one chassis (see telemetry.taps.Tap)."""
+    """Watches the links of one chassis (see telemetry.live.catalogue.ReadingSubscriber)."""
 
     def __init__(self, chassis_id: int) -> None:
         self._chassis = chassis_id
-        self._recorder: Recorder = recorder()
-        self._loading: Future[Known] = self._recorder.join(chassis_id)
-        self._known: Known | None = None
+        self._recorder: LinkRecorder = process_recorder()
+        self._loading: Future[KnownLinks] = self._recorder.join(chassis_id)
+        self._known: KnownLinks | None = None
         self._seen_at = 0.0  # of the newest reading
         self._lost_at = 0.0
         self._indexes: NDArray[np.intp] = np.array([], dtype=np.intp)
         self._names: list[tuple[int, str]] = []
-        self._places: dict[int, dict[str, int]] = {}  # port -> name -> place in the arrays
+        self._places: dict[int, dict[str, int]] = {}  # port -> name -> index in the arrays
         self._ports: NDArray[np.int64] = np.array([], dtype=np.int64)
         self._is_bytes: NDArray[np.bool_] = np.array([], dtype=np.bool_)
         self._is_state: NDArray[np.bool_] = np.array([], dtype=np.bool_)
-        self._most: Floats = np.array([])  # what each value stays below
+        self._most: Floats = np.array([])  # upper limit of each value
         self._last: Floats = np.array([])
-        self._values: dict[tuple[int, str], float] = {}  # what the places held under another catalogue
+        self._values: dict[tuple[int, str], float] = {}  # last values under previous catalogues
         self._doubts: dict[int, frozenset[str]] = {}
 
-    def begin(self, told: Told) -> None:
-        """Take note of which values are a port's; what was known of it stays known."""
-        self._keep()
-        catalogue = told.catalogue
+    def begin(self, context: ReadingContext) -> None:
+        """Set the indices of the ports' values; their last values are kept."""
+        self._save_values()
+        catalogue = context.catalogue
         found: list[tuple[int, int, str]] = []
         for index, (entry, series) in enumerate(zip(catalogue.entries, catalogue.series, strict=True)):
-            name = series.detail if series.quantity is Quantity.ERRORS else NAMES.get(series.quantity, "")
+            name = series.detail if series.quantity is Quantity.ERRORS else VALUE_NAMES.get(series.quantity, "")
             if entry["object"] == "port" and name:
                 found.append((index, entry["id"], name))
         places: dict[int, dict[str, int]] = defaultdict(dict)
@@ -69,28 +76,30 @@ class LinkWatch:
         self._indexes = np.array([index for index, _, _ in found], dtype=np.intp)
         self._ports = np.array([port for _, port, _ in found], dtype=np.int64)
         self._names = [(port, name) for _, port, name in found]
-        self._is_bytes = np.array([name in BYTES for _, _, name in found], dtype=np.bool_)
-        self._is_state = np.array([name in OF_STATE for _, _, name in found], dtype=np.bool_)
-        self._most = np.array([MOST_OF_STATE if name in OF_STATE else most_of(name) for _, _, name in found])
+        self._is_bytes = np.array([name in BYTE_COUNTERS for _, _, name in found], dtype=np.bool_)
+        self._is_state = np.array([name in STATE_VALUES for _, _, name in found], dtype=np.bool_)
+        self._most = np.array(
+            [MAX_STATE_VALUE if name in STATE_VALUES else counter_limit(name) for _, _, name in found]
+        )
         self._last = np.array([self._values.get(name, np.nan) for name in self._names])
         self._doubts = {port: doubt for port, doubt in self._doubts.items() if port in self._places}
 
     def take(self, sample: Sample) -> None:
-        """Take one reading."""
+        """Process one reading."""
         if not self._is_loaded():
             return
         values: Floats = sample.counted[self._indexes]
         usable = np.isfinite(values) & (values >= 0) & (values < self._most)
         negative = int(np.count_nonzero(values < 0))
         if negative:
-            tally.add("link_counters_negative", negative, chassis=self._chassis)
+            metrics.increment("link_counters_negative", negative, chassis=self._chassis)
         resumed = sample.at - self._seen_at > GAP_SECONDS
         with np.errstate(invalid="ignore"):
-            # Bytes are counted all the time; only that they stand lower than before says something here.
+            # Byte counters always increase; only a decrease matters here.
             moved = usable & ((values < self._last) | (~self._is_bytes & (values != self._last)))
         touched = set(self._places) if resumed else {int(port) for port in np.unique(self._ports[moved])}
         for port in touched | self._doubts.keys():
-            self._look(port, values, sample.at, resumed=resumed)
+            self._compare(port, values, sample.at, resumed=resumed)
         doubted = np.isin(self._ports, list(self._doubts)) if self._doubts else np.zeros(len(values), dtype=np.bool_)
         fresh = usable & ~(doubted & ~self._is_state)
         self._last[fresh] = values[fresh]
@@ -98,69 +107,71 @@ class LinkWatch:
         self._recorder.seen(self._chassis, sample.at)
 
     def lost(self, sentence: str) -> None:
-        """Take note that the chassis does not answer."""
+        """Record that the chassis does not answer."""
         self._lost_at = self._recorder.now()
 
     async def close(self) -> None:
-        """Bring to the database what is not there yet."""
+        """Store the remaining changes."""
         if self._known is not None:
-            self._keep()
+            self._save_values()
             for port, places in self._places.items():
-                raw = counts_of({name: self._last[place] for name, place in places.items() if name not in OF_STATE})
+                raw = valid_counts(
+                    {name: self._last[place] for name, place in places.items() if name not in STATE_VALUES}
+                )
                 if raw and port not in self._doubts:
-                    self._recorder.hand(self._chassis, Change(port=port, at=self._seen_at, raw=raw))
+                    self._recorder.add_change(self._chassis, PortChange(port=port, at=self._seen_at, raw=raw))
         await self._recorder.leave(self._chassis)
 
-    def _look(self, port: int, values: Floats, at: float, *, resumed: bool) -> None:
-        """Compare one port's values with those before."""
+    def _compare(self, port: int, values: Floats, at: float, *, resumed: bool) -> None:
+        """Compare one port's values with the previous ones, and record changes."""
         places = self._places[port]
         last = {name: float(self._last[place]) for name, place in places.items()}
         now = {name: float(values[place]) for name, place in places.items()}
         state = self._state_of(last, now)
-        news = state if resumed or state != self._state_of({}, last) else None
-        counters: dict[str, Any] = {name: value for name, value in now.items() if name not in OF_STATE}
-        before = counts_of({name: last[name] for name in counters})
-        step = follow(before, counts_of(counters), self._doubts.get(port, frozenset()))
+        new_state = state if resumed or state != self._state_of({}, last) else None
+        counters: dict[str, Any] = {name: value for name, value in now.items() if name not in STATE_VALUES}
+        before = valid_counts({name: last[name] for name in counters})
+        step = counter_step(before, valid_counts(counters), self._doubts.get(port, frozenset()))
         if step.doubt:
             self._doubts[port] = step.doubt
         else:
             self._doubts.pop(port, None)
-        if news is None and not step.gained and step.before is None and (before or not step.last):
+        if new_state is None and not step.gained and step.before is None and (before or not step.last):
             return
         how = How.REBOOT if self._lost_at and self._recorder.now() - self._lost_at < REBOOT_SECONDS else How.BMC
-        self._recorder.hand(
+        self._recorder.add_change(
             self._chassis,
-            Change(
-                port=port, at=at, seen_until=self._seen_at, state=news, gained=step.gained,
+            PortChange(
+                port=port, at=at, seen_until=self._seen_at, state=new_state, gained=step.gained,
                 reset=None if step.before is None else step.before, how=how if step.before is not None else "",
                 raw=None if step.doubt else step.last,
             ),
         )  # fmt: skip
 
     @staticmethod
-    def _state_of(last: Raw | dict[str, float], now: dict[str, float]) -> State:
-        """Return the state that values tell; what is not told at one reading is as it was."""
+    def _state_of(last: RawCounts | dict[str, float], now: dict[str, float]) -> LinkState:
+        """Return the state of a link; values missing from a reading keep their previous ones."""
 
         def value(name: str) -> float | None:
             for given in (now.get(name), last.get(name)):
-                if given is not None and np.isfinite(given) and 0 <= given < MOST_OF_STATE:
+                if given is not None and np.isfinite(given) and 0 <= given < MAX_STATE_VALUE:
                     return float(given)
             return None
 
         status, width, speed = value("status"), value("width"), value("speed")
-        return State(
+        return LinkState(
             status=STATUS_NAMES.get(status, "") if status is not None else "",
             width=int(width) if width is not None else None,
             speed_gbps=speed,
         )
 
-    def _keep(self) -> None:
+    def _save_values(self) -> None:
         for name, value in zip(self._names, self._last, strict=True):
             if np.isfinite(value):
                 self._values[name] = float(value)
 
     def _is_loaded(self) -> bool:
-        """Tell whether it is known what was before this worker; until then readings are let go."""
+        """Return whether the stored state is loaded; until then readings are ignored."""
         if self._known is not None:
             return True
         if not self._loading.done():

@@ -1,1 +1,1 @@
-"""The pipeline's own health: what was polled, kept, dropped, and how late."""
+"""The pipeline's own health: polled, stored and dropped readings, and their delays."""

@@ -1,7 +1,7 @@
-"""Everything that /metrics tells, in the text format of Prometheus (version 0.0.4).
+"""The content of /metrics in the text format of Prometheus (version 0.0.4).
 
-All samples of a metric have to stand together, and a thousand chassis are read one after the other: so each metric's
-lines are kept packed until all are read (some 4 KB a chassis), and what is sent is unpacked piece by piece.
+All samples of a metric have to be consecutive, and a thousand chassis are read one after the other: so the lines of
+each metric are kept compressed until all are read (4 KB a chassis), and decompressed in pieces while they are sent.
 """
 
 from __future__ import annotations
@@ -19,82 +19,91 @@ import redis
 from django.conf import settings
 
 from accounts.models import User
-from fabric.models import Chassis
-from falconweb.errors import Invalid, NotFound, Unavailable
-from telemetry.frames import Frame, decode_key
-from telemetry.live import RECENT_HEADER
-from telemetry.pipeline.families import FAMILIES, UP, Family, Measured, Series, labels, told_of
-from telemetry.pipeline.objects import Told, chassis_told, told_apart
-from telemetry.pipeline.site import site_metrics
+from core.errors import Invalid, NotFound, Unavailable
+from fabric.inventory.models import Chassis
+from telemetry.live.frames import RECENT_HEADER, Frame, decode_key
+from telemetry.pipeline.metric_families import (
+    FAMILIES,
+    LINK_UP_VALUE,
+    ChassisLabels,
+    DecodedSeries,
+    MeasuredQuantity,
+    MetricFamily,
+    chassis_labels,
+    distinguishing_label,
+    format_labels,
+    unique_labels,
+)
+from telemetry.pipeline.site_metrics import site_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-CHASSIS_AT_ONCE = 20
-STALE_SECONDS = 10.0  # what is older than this and than three periods is no reading of now
-PIECE = 2**16
+CHASSIS_PER_BATCH = 20
+STALE_SECONDS = 10.0  # readings older than this and than three periods are stale
+PIECE_BYTES = 2**16
 PARTS = ("site", "chassis")
-CHASSIS_UP = Family("falconweb_chassis_up", "1 where the chassis answers; what it measures is told only then.")
-CHASSIS_INFO = Family("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
-READ_AT = Family("falconweb_chassis_last_reading_timestamp_seconds", "When the newest readings came.")
-DEVICE_INFO = Family("falconweb_device_info", "Whose a device is, where it is attached, and which link it can have.")
-EXPECTED_LANES = Family("falconweb_port_link_expected_lanes", "Lanes that the link should use.")
-OWN = (CHASSIS_UP, CHASSIS_INFO, READ_AT, DEVICE_INFO, EXPECTED_LANES)
-ORDER = [*OWN, *sorted({family for family, _ in FAMILIES.values()}, key=lambda family: family.name)]
-PLACES = {family: place for place, family in enumerate(ORDER)}
+CHASSIS_UP = MetricFamily("falconweb_chassis_up", "1 where the chassis answers; its readings are exported only then.")
+CHASSIS_INFO = MetricFamily("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
+READ_AT = MetricFamily("falconweb_chassis_last_reading_timestamp_seconds", "Time of the newest readings.")
+DEVICE_INFO = MetricFamily("falconweb_device_info", "Tenant, attachment and maximum link of a device.")
+EXPECTED_LANES = MetricFamily("falconweb_port_link_expected_lanes", "Lanes that the link should use.")
+OWN_FAMILIES = (CHASSIS_UP, CHASSIS_INFO, READ_AT, DEVICE_INFO, EXPECTED_LANES)
+FAMILY_ORDER = [*OWN_FAMILIES, *sorted({family for family, _ in FAMILIES.values()}, key=lambda family: family.name)]
+FAMILY_PLACES = {family: place for place, family in enumerate(FAMILY_ORDER)}
 
 
-class Catalogue(msgspec.Struct):
-    """The live catalogue in force."""
+class DecodedCatalogue(msgspec.Struct):
+    """The current live catalogue."""
 
     revision: int
-    series: list[Series]
+    series: list[DecodedSeries]
 
 
-Raw = tuple[bytes | None, bytes | None, bytes | None]
-CATALOGUE = msgspec.json.Decoder(Catalogue)
+RawReading = tuple[bytes | None, bytes | None, bytes | None]
+CATALOGUE_DECODER = msgspec.json.Decoder(DecodedCatalogue)
 
 
 @dataclass(frozen=True)
-class Newest:
-    """What Redis has of a chassis just now, as far as it fits together."""
+class NewestReading:
+    """The newest data of a chassis in Redis, as far as it is consistent."""
 
-    catalogue: Catalogue | None
+    catalogue: DecodedCatalogue | None
     frame: Frame | None
     counters: list[float]  # in the order of the catalogue's byte counters
 
 
 def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only: str = "") -> Iterator[bytes]:
-    """Return the text, in pieces, of what the person may see.
+    """Return the metrics that the person may see as text, in pieces.
 
-    `version` is the site's; `chassis` keeps those with these names or ids, `only` the site's own metrics ('site', which
-    are of no chassis) or those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before
-    the first piece.
+    `version` is the site's; `chassis` selects names or ids, `only` the site's own metrics ('site', which belong to no
+    chassis) or those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before the first
+    piece.
     """
     if only and only not in PARTS:
         raise Invalid(f"'{only[:20]}' is no part of the metrics.", errors={"only": "site or chassis, or leave it out."})
     if only == "site" and chassis:
         sentence = "The site's own metrics are of no chassis: leave out 'chassis', or 'only'."
         raise Invalid(sentence, errors={"only": sentence})
-    ids = _chosen(person, chassis)
+    ids = _selected_chassis(person, chassis)
     begins: list[bytes] = []
     try:
-        packs = _packed(person, ids) if only != "site" else []
+        packs = _compressed_lines(person, ids) if only != "site" else []
         if only != "chassis" and not chassis:
             begins = [site_metrics(person, version)]
     except (redis.RedisError, OSError) as error:
-        raise Unavailable("The newest readings cannot be reached just now: Redis does not answer.") from error
-    return _unpacked(begins, packs)
+        raise Unavailable("The newest readings are not available now: Redis does not answer.") from error
+    return _decompressed(begins, packs)
 
 
-def zipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def gzip_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the pieces as one gzip file."""
-    pack = zlib.compressobj(1, zlib.DEFLATED, 31)
+    compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
     for piece in pieces:
-        if part := pack.compress(piece):
+        if part := compressor.compress(piece):
             yield part
-    yield pack.flush()
+    yield compressor.flush()
 
 
-def _chosen(person: User, wanted: Sequence[str]) -> list[int]:
+def _selected_chassis(person: User, wanted: Sequence[str]) -> list[int]:
     rows = dict(Chassis.objects.visible_to(person).filter(enabled=True).values_list("name", "pk"))
     if not wanted:
         return list(rows.values())
@@ -105,107 +114,107 @@ def _chosen(person: User, wanted: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(pk for pk in found.values() if pk is not None))
 
 
-def _packed(person: User, ids: Sequence[int]) -> list[list[bytes]]:
-    """Return each metric's text, packed, in ORDER; nothing for those without a sample."""
+def _compressed_lines(person: User, ids: Sequence[int]) -> list[list[bytes]]:
+    """Return the compressed text of each metric with samples, in FAMILY_ORDER."""
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=3.0, socket_connect_timeout=3.0)
-    packs: list[tuple[Any, list[bytes]] | None] = [None] * len(ORDER)
+    packs: list[tuple[Any, list[bytes]] | None] = [None] * len(FAMILY_ORDER)
     try:
-        for begin in range(0, len(ids), CHASSIS_AT_ONCE):
-            block = ids[begin : begin + CHASSIS_AT_ONCE]
-            told, newest = chassis_told(person, block), _newest(client, block)
-            lines: list[list[str]] = [[] for _ in ORDER]
+        for begin in range(0, len(ids), CHASSIS_PER_BATCH):
+            block = ids[begin : begin + CHASSIS_PER_BATCH]
+            labels, newest = chassis_labels(person, block), _newest(client, block)
+            lines: list[list[str]] = [[] for _ in FAMILY_ORDER]
             now = time.time()
             for pk in block:
-                if pk in told:
-                    _tell(told[pk], _fitting(*newest[pk]), now, lines)
+                if pk in labels:
+                    _append_chassis(labels[pk], _consistent(*newest[pk]), now, lines)
             for place, some in enumerate(lines):
                 if some:
                     text = "".join(some)
                     if (pack := packs[place]) is None:
                         pack = packs[place] = zlib.compressobj(1), []
-                        text = ORDER[place].header() + text
+                        text = FAMILY_ORDER[place].header() + text
                     pack[1].append(pack[0].compress(text.encode()))
     finally:
         client.close()
     return [[*parts, pack.flush()] for pack, parts in filter(None, packs)]
 
 
-def _unpacked(begins: list[bytes], packs: list[list[bytes]]) -> Iterator[bytes]:
+def _decompressed(begins: list[bytes], packs: list[list[bytes]]) -> Iterator[bytes]:
     yield from begins
     for parts in packs:
         unpack = zlib.decompressobj()
         for part in parts:
-            text = unpack.decompress(part, PIECE)
+            text = unpack.decompress(part, PIECE_BYTES)
             while text:
                 yield text
-                text = unpack.decompress(unpack.unconsumed_tail, PIECE)
+                text = unpack.decompress(unpack.unconsumed_tail, PIECE_BYTES)
 
 
-def _newest(client: Any, ids: Sequence[int]) -> dict[int, Raw]:
-    """Return catalogue, frame and counters of chassis as Redis has them: unpacked they take ten times the room."""
+def _newest(client: Any, ids: Sequence[int]) -> dict[int, RawReading]:
+    """Return catalogue, frame and counters of chassis undecoded: decoded, they take ten times the memory."""
     pipe = client.pipeline(transaction=False)
     for pk in ids:
         pipe.get(f"live:catalogue:{pk}").get(f"live:frame:{pk}").get(f"live:counted:{pk}")
-    answers = pipe.execute()
-    return {pk: (answers[3 * place], answers[3 * place + 1], answers[3 * place + 2]) for place, pk in enumerate(ids)}
+    results = pipe.execute()
+    return {pk: (results[3 * place], results[3 * place + 1], results[3 * place + 2]) for place, pk in enumerate(ids)}
 
 
-def _fitting(catalogue_raw: bytes | None, frame_raw: bytes | None, counted_raw: bytes | None) -> Newest:
-    """Return what was read as far as it has one catalogue: it may change between two of its keys."""
-    catalogue = CATALOGUE.decode(catalogue_raw) if catalogue_raw else None
+def _consistent(catalogue_raw: bytes | None, frame_raw: bytes | None, counted_raw: bytes | None) -> NewestReading:
+    """Return the decoded parts that belong to one catalogue, which may change between reading two keys."""
+    catalogue = CATALOGUE_DECODER.decode(catalogue_raw) if catalogue_raw else None
     frame = decode_key(frame_raw) if frame_raw else None
     if catalogue is None or frame is None:
-        return Newest(catalogue, None, [])
+        return NewestReading(catalogue, None, [])
     if frame.revision != catalogue.revision or len(frame.values) != len(catalogue.series):
-        return Newest(catalogue, None, [])
+        return NewestReading(catalogue, None, [])
     counters: list[float] = []
     if counted_raw and RECENT_HEADER.unpack_from(counted_raw)[0] == catalogue.revision:
         counters = np.frombuffer(counted_raw, "<f8", offset=RECENT_HEADER.size).tolist()
-    return Newest(catalogue, frame, counters)
+    return NewestReading(catalogue, frame, counters)
 
 
-def _tell(told: Told, newest: Newest, now: float, lines: list[list[str]]) -> None:
+def _append_chassis(labels: ChassisLabels, newest: NewestReading, now: float, lines: list[list[str]]) -> None:
     """Append the lines of one chassis to those of each metric."""
-    name = labels(chassis=told.name)
+    name = format_labels(chassis=labels.name)
     frame = newest.frame
     is_measured = newest.catalogue is not None and bool(newest.catalogue.series)
     fresh = frame is not None and now - frame.at <= max(STALE_SECONDS, 3 * settings.CONFIG.reading_period)
-    # Of a chassis of which nothing is measured, the walks tell whether it answers.
-    up = fresh if is_measured else told.is_answering
-    lines[PLACES[CHASSIS_UP]].append(f"{CHASSIS_UP.name}{{{name}}} {int(up)}\n")
-    lines[PLACES[CHASSIS_INFO]].append(f"{CHASSIS_INFO.name}{{{told.about}}} 1\n")
+    # For a chassis without readings, its walks determine whether it answers.
+    up = fresh if is_measured else labels.is_answering
+    lines[FAMILY_PLACES[CHASSIS_UP]].append(f"{CHASSIS_UP.name}{{{name}}} {int(up)}\n")
+    lines[FAMILY_PLACES[CHASSIS_INFO]].append(f"{CHASSIS_INFO.name}{{{labels.about}}} 1\n")
     if frame is not None:
-        lines[PLACES[READ_AT]].append(f"{READ_AT.name}{{{name}}} {frame.at:.3f}\n")
+        lines[FAMILY_PLACES[READ_AT]].append(f"{READ_AT.name}{{{name}}} {frame.at:.3f}\n")
     if not up:
         return
-    lines[PLACES[DEVICE_INFO]].extend(f"{DEVICE_INFO.name}{{{text}}} 1\n" for text in told.devices)
-    lines[PLACES[EXPECTED_LANES]].extend(f"{EXPECTED_LANES.name}{{{text}}} {n}\n" for text, n in told.lanes)
+    lines[FAMILY_PLACES[DEVICE_INFO]].extend(f"{DEVICE_INFO.name}{{{text}}} 1\n" for text in labels.devices)
+    lines[FAMILY_PLACES[EXPECTED_LANES]].extend(f"{EXPECTED_LANES.name}{{{text}}} {n}\n" for text, n in labels.lanes)
     if frame is not None and newest.catalogue is not None:
-        _tell_readings(told, newest.catalogue, frame, newest.counters, lines)
+        _append_readings(labels, newest.catalogue, frame, newest.counters, lines)
 
 
-def _tell_readings(
-    told: Told, catalogue: Catalogue, frame: Frame, counters: list[float], lines: list[list[str]]
+def _append_readings(
+    labels: ChassisLabels, catalogue: DecodedCatalogue, frame: Frame, counters: list[float], lines: list[list[str]]
 ) -> None:
-    found: list[tuple[Family, float]] = []
+    found: list[tuple[MetricFamily, float]] = []
     texts: list[tuple[int, str, str]] = []
     counted = iter(counters)
     for series, live in zip(catalogue.series, frame.values.tolist(), strict=True):
         known = FAMILIES.get((series.object, series.quantity))
-        # Each byte counter is taken, also of what the person does not see: they are in order.
+        # Consume each byte counter, also of series that are not visible: they are in order.
         value = next(counted, math.nan) if known is not None and known[1].is_counted else live
-        text = told.objects.get((series.object, series.id))
+        text = labels.objects.get((series.object, series.id))
         if known is None or text is None or not math.isfinite(value):
             continue
         family, measured = known
-        before = told.counted.get(series.key, 0)
+        before = labels.counted.get(series.key, 0)
         found.append((family, _scaled(value - before if value >= before else value, measured)))
-        texts.append((PLACES[family], text + told_of(series, measured), series.key))
-    for (family, value), (place, _, _), text in zip(found, texts, told_apart(texts), strict=True):
+        texts.append((FAMILY_PLACES[family], text + distinguishing_label(series, measured), series.key))
+    for (family, value), (place, _, _), text in zip(found, texts, unique_labels(texts), strict=True):
         lines[place].append(f"{family.name}{{{text}}} {value!r}\n")
 
 
-def _scaled(value: float, measured: Measured) -> float:
+def _scaled(value: float, measured: MeasuredQuantity) -> float:
     if measured.is_link_status:
-        return 1.0 if value == UP else 0.0
+        return 1.0 if value == LINK_UP_VALUE else 0.0
     return value if measured.factor == 1.0 else value * measured.factor

@@ -1,4 +1,4 @@
-"""Pages of the pipeline's own health, for administrators."""
+"""Pages of the health of the pipeline, for administrators."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from accounts.access import administrator_of
-from accounts.audit.exports import Download
-from accounts.sheets import lines
-from telemetry.pipeline.health import Health, health_now
-from telemetry.pipeline.judging import ChassisHealth
+from accounts.access import person_of
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
+from core.downloads import Download, csv_table
+from telemetry.pipeline.rules import ChassisHealth
+from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
 
-ROWS_A_PAGE = 50
-# By the word in the URL; the first is the order of `chassis_health`, worst first.
+ROWS_PER_PAGE = 50
+# By the value in the URL; the first is the order of `chassis_health`, worst first.
 ORDERS: dict[str, tuple[str, Callable[[ChassisHealth], Any] | None]] = {
     "worst": ("Worst first", None),
     "name": ("Name", lambda row: row.name.casefold()),
@@ -32,15 +32,16 @@ COUNT_COLUMNS = ("what", "chassis", "recent", "total", "last_utc", "means", "wha
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Pipeline", "Administration", 5))
 def pipeline(request: HttpRequest) -> HttpResponse:
-    """Show what is wrong, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL."""
-    health = health_now(administrator_of(request))
+    """Show problems, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL."""
+    health = pipeline_status(person_of(request))
     order = request.GET.get("sort", "")
     rows = _chassis(request, health)
     context: dict[str, Any] = {
         "health": health,
         "state": health.level.name.lower(),
-        "page": Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page")),
+        "page": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
         "search": request.GET.get("q", ""),
         "order": order if order in ORDERS else "worst",
         "orders": [(word, words) for word, (words, _) in ORDERS.items()],
@@ -57,9 +58,10 @@ def pipeline(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def chassis_csv(request: HttpRequest) -> Download:
-    """Stream the chassis that the page's filter finds."""
-    health = health_now(administrator_of(request))
+    """Stream the matching chassis as CSV."""
+    health = pipeline_status(person_of(request))
     rows = (
         (row.name, row.level.name.lower(), row.worker, row.period, row.lag, row.on_time, row.done, row.late,
          row.skipped, row.failed, row.sentence)
@@ -69,9 +71,10 @@ def chassis_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def counts_csv(request: HttpRequest) -> Download:
-    """Stream what was counted that is no good."""
-    health = health_now(administrator_of(request))
+    """Stream the counted problems as CSV."""
+    health = pipeline_status(person_of(request))
     rows = (
         (row.words, row.chassis_name, row.counted.recent, row.counted.total,
          f"{row.counted.seen:%Y-%m-%d %H:%M:%S}" if row.counted.seen else "", row.meaning.means if row.meaning else "",
@@ -81,26 +84,26 @@ def counts_csv(request: HttpRequest) -> Download:
     return _csv("pipeline-counts.csv", COUNT_COLUMNS, rows)
 
 
-def _chassis(request: HttpRequest, health: Health) -> list[ChassisHealth]:
+def _chassis(request: HttpRequest, health: PipelineStatus) -> list[ChassisHealth]:
     search = request.GET.get("q", "").strip().casefold()
     rows = [row for row in health.chassis if search in row.name.casefold()]
     _, by = ORDERS.get(request.GET.get("sort", ""), ("", None))
     return sorted(rows, key=by) if by is not None else rows
 
 
-def _share_on_time(health: Health) -> float | None:
-    """Return which share of all beats was kept on time in the last minutes, None before there was any."""
+def _share_on_time(health: PipelineStatus) -> float | None:
+    """Return the share of beats on time in the last minutes, None before there was any."""
     beats = sum(row.done + row.skipped + row.failed for row in health.chassis)
     return sum(row.done - row.late for row in health.chassis) / beats if beats else None
 
 
-def _gauge(health: Health, name: str) -> float | None:
+def _gauge(health: PipelineStatus, name: str) -> float | None:
     """Return the sum of a gauge over the processes that have it, None where none has."""
     told = [one.gauges[name] for one in health.pipeline.processes if name in one.gauges]
     return sum(told) if told else None
 
 
 def _csv(name: str, columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> Download:
-    answer = Download(lines(columns, rows), content_type="text/csv; charset=utf-8")
+    answer = Download(csv_table(columns, rows), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer

@@ -1,1 +1,1 @@
-"""Who follows which chassis (`poller`), how one is followed (`following`), and what hears it (`heard`)."""
+"""The pollers: the claims of workers on chassis (`claims`, `poller`), and the polling of one chassis."""

@@ -1,1 +1,1 @@
-"""Every reading, kept: chunks of a minute, their rollups, and what is missing."""
+"""Stored readings: chunks of a minute, their rollups, and gaps."""

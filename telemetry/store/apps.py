@@ -1,10 +1,10 @@
-"""The room's Django application."""
+"""The Django application of the store."""
 
 from django.apps import AppConfig
 
 
 class StoreConfig(AppConfig):
-    """Every reading, kept: chunks of a minute, their rollups, and what is missing."""
+    """Stored readings: chunks of a minute, their rollups, and gaps."""
 
     name = "telemetry.store"
     label = "store"

@@ -1,95 +1,113 @@
-"""Chunks as arrays: raw readings with counters as rates, and the buckets of rollups."""
+"""Reads chunks and catalogues from the database as arrays.
+
+A chart needs about seven rows: building them as ORM instances would take longer than decoding their data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
+from django.conf import settings
+from django.db import connections
 from numpy.typing import NDArray
 
-from telemetry.catalogue import Entry
-from telemetry.store.buckets import Buckets, Places, together
-from telemetry.store.format import Chunk as Decoded
-from telemetry.store.format import DamagedError, Values, Whole, encode
-from telemetry.store.models import Catalogue, Tier
-from telemetry.store.queries import Stored, chunks_between, chunks_that_end
-from telemetry.store.series import Identity, Shown, identity, shown
-from telemetry.store.tiers import RAW_SPAN, window_of
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.store.format import ChunkReader as Decoded
+from telemetry.store.format import DamagedError, Integers, Values, encode
+from telemetry.store.models import Catalogue
+from telemetry.store.rules import (
+    RAW_SPAN,
+    Buckets,
+    DecimalPlaces,
+    DerivedSeries,
+    SeriesIdentity,
+    Tier,
+    catalogue_digest,
+    combine_places,
+    derived_series,
+    series_identity,
+    window_start,
+)
 
 ROLLUP_BLOCK = 64  # columns, of four fields each
-KNOWN_CATALOGUES = 64  # each takes up to 1 MB
-CLOCKS_AGREE = 5_000  # ms; a BMC's clock that moved otherwise than ours was set
+CACHED_CATALOGUES = 64  # each takes up to 1 MB
+CLOCK_STEP_MS = 5_000  # ms; a BMC clock that differs more from ours over an interval was set meanwhile
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReadingTable:
     """Readings, [series, rows], at ascending moments (ms); `places` are the decimal places of each series."""
 
-    at: Whole
+    at: Integers
     values: Values
-    places: Places
+    places: DecimalPlaces
 
 
 @dataclass(frozen=True)
-class Damage:
+class DamagedSpan:
     """A stored chunk that cannot be read."""
 
     since: int
     until: int
 
 
-def stored(chassis: int, tier: Tier, since: int, until: int) -> list[Stored]:
-    """Return the chunks that reach into a range (ms), in the order in which they were written."""
-    begin = since - RAW_SPAN if tier is Tier.RAW else window_of(tier, since)
+def stored_chunks(chassis: int, tier: Tier, since: int, until: int) -> list[StoredChunk]:
+    """Return the chunks that overlap a range (ms), in the order in which they were written."""
+    begin = since - RAW_SPAN if tier is Tier.RAW else window_start(tier, since)
     return chunks_between(chassis, tier, begin / 1000, since / 1000, until / 1000)
 
 
-def before_them(chassis: int, chunks: Sequence[Stored]) -> list[Stored]:
-    """Return the raw chunks that come right before some, so that there is a rate from their first row on."""
-    there = {chunk.until for chunk in chunks}
-    wanted = {chunk.before for chunk in chunks if chunk.before is not None} - there
-    return chunks_that_end(chassis, Tier.RAW, min(wanted) - RAW_SPAN / 1000, wanted) if wanted else []
+def preceding_chunks(chassis: int, chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
+    """Return the raw chunks directly before some chunks, so that rates start at the first row of these."""
+    ends = {chunk.until for chunk in chunks}
+    missing = {chunk.before for chunk in chunks if chunk.before is not None} - ends
+    return chunks_ending_at(chassis, Tier.RAW, min(missing) - RAW_SPAN / 1000, missing) if missing else []
 
 
-@lru_cache(maxsize=KNOWN_CATALOGUES)
-def entries_of(catalogue: int) -> tuple[Entry, ...]:
-    """Return what the columns of chunks with a catalogue are of: a row that never changes."""
+@lru_cache(maxsize=CACHED_CATALOGUES)
+def catalogue_entries(catalogue: int) -> tuple[SeriesEntry, ...]:
+    """Return the entries of a catalogue, whose row never changes."""
     return tuple(Catalogue.objects.get(pk=catalogue).entries)
 
 
-@lru_cache(maxsize=KNOWN_CATALOGUES)
-def raw_columns(catalogue: int) -> dict[Identity, Shown]:
-    """Return the series made of raw chunks with a catalogue."""
-    return {identity(one.entry): one for one in shown(entries_of(catalogue))}
+@lru_cache(maxsize=CACHED_CATALOGUES)
+def raw_columns(catalogue: int) -> dict[SeriesIdentity, DerivedSeries]:
+    """Return the series derived from raw chunks with a catalogue."""
+    return {series_identity(one.entry): one for one in derived_series(catalogue_entries(catalogue))}
 
 
-@lru_cache(maxsize=KNOWN_CATALOGUES)
-def rollup_columns(catalogue: int) -> dict[Identity, int]:
-    """Return the series of rollups with a catalogue, and which column each is."""
-    return {identity(entry): column for column, entry in enumerate(entries_of(catalogue))}
+@lru_cache(maxsize=CACHED_CATALOGUES)
+def rollup_columns(catalogue: int) -> dict[SeriesIdentity, int]:
+    """Return the column of each series in rollups with a catalogue."""
+    return {series_identity(entry): column for column, entry in enumerate(catalogue_entries(catalogue))}
 
 
-def raw_rows(chunks: Sequence[Stored], wanted: Sequence[Identity], since: int, until: int) -> tuple[Rows, list[Damage]]:
-    """Return what raw chunks hold of series from `since` on and before `until` (ms), and what cannot be read of it."""
-    plan = _Plan.of({chunk.catalogue for chunk in chunks}, wanted)
-    parts: list[tuple[Whole, Values, Places]] = []
-    damaged: list[Damage] = []
+def read_raw_chunks(
+    chunks: Sequence[StoredChunk], wanted: Sequence[SeriesIdentity], since: int, until: int
+) -> tuple[ReadingTable, list[DamagedSpan]]:
+    """Return the readings of series in raw chunks in [`since`, `until`) (ms), and the spans that cannot be read."""
+    plan = _ColumnPlan.of({chunk.catalogue for chunk in chunks}, wanted)
+    parts: list[tuple[Integers, Values, DecimalPlaces]] = []
+    damaged: list[DamagedSpan] = []
     runs, run, last = [], 0, None
-    for chunk in _in_runs(chunks):
+    for chunk in _order_by_run(chunks):
         try:
             parts.append(plan.counted(chunk))
         except (DamagedError, IndexError):
-            damaged.append(Damage(round(chunk.since * 1000), round(chunk.until * 1000) + 1))
+            damaged.append(DamagedSpan(round(chunk.since * 1000), round(chunk.until * 1000) + 1))
             continue
         run += (chunk.version, chunk.before) != last
         last = chunk.version, chunk.until
         runs.append(np.full(len(parts[-1][0][0]), run))
     if not parts:
-        return Rows(np.empty(0, np.int64), np.empty((len(wanted), 0)), np.zeros(len(wanted), np.int8)), damaged
+        return ReadingTable(np.empty(0, np.int64), np.empty((len(wanted), 0)), np.zeros(len(wanted), np.int8)), damaged
     times, counted = (np.concatenate([part[number] for part in parts], axis=1) for number in (0, 1))
-    places = np.where(plan.rates, -1, together([part[2] for part in parts])[plan.source]).astype(np.int8)
+    places = np.where(plan.rates, -1, combine_places([part[2] for part in parts])[plan.source]).astype(np.int8)
     values = np.empty((len(wanted), len(times[0])))
     values[~plan.rates] = counted[plan.source[~plan.rates]]
     if plan.rates.any():
@@ -99,18 +117,18 @@ def raw_rows(chunks: Sequence[Stored], wanted: Sequence[Identity], since: int, u
     if len(inside) != len(at) or (np.diff(at) < 0).any():
         inside = inside[np.argsort(at[inside], kind="stable")]
         at, values = at[inside], values[:, inside]
-    return Rows(at, values, places), damaged
+    return ReadingTable(at, values, places), damaged
 
 
-def _in_runs(chunks: Sequence[Stored]) -> Iterator[Stored]:
-    """Yield chunks so that each follows the one right before it, where that is there.
+def _order_by_run(chunks: Sequence[StoredChunk]) -> Iterator[StoredChunk]:
+    """Yield chunks so that each follows its predecessor, where that exists.
 
-    Two workers may have written at once, when one of them had lost its lease without knowing it. Chunks of two runs may
-    end in the same millisecond, so that a moment alone does not tell which one is meant.
+    Two workers may have written at the same time, when one of them had lost its claim without noticing. Chunks of two
+    runs may end in the same millisecond, so that a time alone does not identify the predecessor.
     """
-    following: dict[tuple[int, float | None], list[Stored]] = {}
+    following: dict[tuple[int, float | None], list[StoredChunk]] = {}
     ends = {(chunk.version, chunk.until) for chunk in chunks}
-    waiting: list[Stored] = []
+    waiting: list[StoredChunk] = []
     for chunk in sorted(chunks, reverse=True):
         if (chunk.version, chunk.before) not in ends:
             waiting.append(chunk)
@@ -123,11 +141,11 @@ def _in_runs(chunks: Sequence[Stored]) -> Iterator[Stored]:
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """How series are made of raw columns: an error counter is both a total and a rate, and read once.
+class _ColumnPlan:
+    """Maps series to raw columns: an error counter yields both a total and a rate, and is read once.
 
-    `source[i]` is which of the columns that are read the i-th series is made of, `columns` by catalogue which these
-    are: their places there, and among those that are read.
+    `source[i]` is the index of the i-th series' column among the columns that are read. `columns` has, by catalogue,
+    the columns to read: their indices in the catalogue, and their indices among the columns that are read.
     """
 
     source: NDArray[np.intp]
@@ -136,39 +154,39 @@ class _Plan:
     read: int
 
     @classmethod
-    def of(cls, catalogues: Iterable[int], wanted: Sequence[Identity]) -> _Plan:
+    def of(cls, catalogues: Iterable[int], wanted: Sequence[SeriesIdentity]) -> _ColumnPlan:
         """Return the plan for chunks of some catalogues."""
         made = {catalogue: raw_columns(catalogue) for catalogue in catalogues}
         known = {one: found for columns in made.values() for one, found in columns.items()}
-        sources = {identity(known[one].source): 0 for one in wanted if one in known}
+        sources = {series_identity(known[one].source): 0 for one in wanted if one in known}
         read = {one: place for place, one in enumerate(sources)}
         columns = {}
         for catalogue in made:
-            there = [(column, read[one]) for one, column in rollup_columns(catalogue).items() if one in read]
-            columns[catalogue] = ([column for column, _ in there], [place for _, place in there])
+            present = [(column, read[one]) for one, column in rollup_columns(catalogue).items() if one in read]
+            columns[catalogue] = ([column for column, _ in present], [place for _, place in present])
         return cls(
-            np.array([read[identity(known[one].source)] for one in wanted], dtype=np.intp),
+            np.array([read[series_identity(known[one].source)] for one in wanted], dtype=np.intp),
             np.array([known[one].is_rate for one in wanted], dtype=bool),
             columns,
             len(read),
         )
 
-    def counted(self, chunk: Stored) -> tuple[Whole, Values, Places]:
+    def counted(self, chunk: StoredChunk) -> tuple[Integers, Values, DecimalPlaces]:
         """Return times, values and decimal places of the columns that are read; raises DamagedError, IndexError."""
         decoded = Decoded(chunk.data)
         columns, places = self.columns[chunk.catalogue]
-        ((some, decimal),) = decoded.scaled_fields(columns)
+        ((stored, decimal),) = decoded.scaled_fields(columns)
         if places == list(range(self.read)):
-            return decoded.times, some, decimal
+            return decoded.times, stored, decimal
         values = np.full((self.read, decoded.rows), np.nan)
-        values[places] = some
+        values[places] = stored
         wide = np.zeros(self.read, np.int8)
         wide[places] = decimal
         return decoded.times, values, wide
 
 
-def _rates(counted: Values, times: Whole, runs: NDArray[np.intp]) -> Values:
-    """Return what counters rise by in a second, since the reading before; NaN where one was reset or there is none."""
+def _rates(counted: Values, times: Integers, runs: NDArray[np.intp]) -> Values:
+    """Return the rates of counters (1/s) since the previous reading; NaN after a reset and without a previous one."""
     missing = np.isnan(counted).any(axis=1)
     rows = np.arange(counted.shape[1])
     rates = np.empty(counted.shape)
@@ -179,47 +197,149 @@ def _rates(counted: Values, times: Whole, runs: NDArray[np.intp]) -> Values:
     if reset.any():
         moved[reset] = np.nan
     for number in np.flatnonzero(missing).tolist():
-        # Over what is missing, from the last one that is there.
-        there = np.flatnonzero(~np.isnan(counted[number]))
-        moved = np.diff(counted[number, there])
-        elapsed = _elapsed(times, runs, there[1:], there[:-1])
-        rates[number, there[1:]] = np.where(moved >= 0, moved / elapsed * 1000.0, np.nan)
+        # Across missing values, from the last present one.
+        present = np.flatnonzero(~np.isnan(counted[number]))
+        moved = np.diff(counted[number, present])
+        elapsed = _elapsed(times, runs, present[1:], present[:-1])
+        rates[number, present[1:]] = np.where(moved >= 0, moved / elapsed * 1000.0, np.nan)
     return rates
 
 
-def _elapsed(times: Whole, runs: NDArray[np.intp], later: NDArray[np.intp], earlier: NDArray[np.intp]) -> Values:
-    """Return how many ms lie between rows of one run; NaN where they are not, or none do.
+def _elapsed(times: Integers, runs: NDArray[np.intp], later: NDArray[np.intp], earlier: NDArray[np.intp]) -> Values:
+    """Return the ms between rows; NaN where the rows are of different runs, or no time lies between them.
 
-    Time is the BMC's own where it says when it measured, unless its clock was set meanwhile.
+    The BMC's timestamps are used where it reports them, unless its clock was set meanwhile.
     """
     ours, theirs = times[:2, later] - times[:2, earlier]
-    told = (times[1, later] > 0) & (times[1, earlier] > 0) & (theirs > 0) & (np.abs(theirs - ours) <= CLOCKS_AGREE)
-    elapsed = np.where(told, theirs, ours)
+    by_bmc = (times[1, later] > 0) & (times[1, earlier] > 0) & (theirs > 0) & (np.abs(theirs - ours) <= CLOCK_STEP_MS)
+    elapsed = np.where(by_bmc, theirs, ours)
     return np.where((runs[later] == runs[earlier]) & (elapsed > 0), elapsed, np.nan)
 
 
-def rollup_buckets(chunk: Stored, wanted: Sequence[Identity]) -> tuple[Buckets, Places]:
-    """Return what a rollup's chunk holds of series; raises DamagedError."""
+def rollup_buckets(chunk: StoredChunk, wanted: Sequence[SeriesIdentity]) -> tuple[Buckets, DecimalPlaces]:
+    """Return the buckets of series in a rollup's chunk, and their decimal places; raises DamagedError."""
     columns = rollup_columns(chunk.catalogue)
-    there = [place for place, one in enumerate(wanted) if one in columns]
+    present = [place for place, one in enumerate(wanted) if one in columns]
     decoded = Decoded(chunk.data)
     try:
-        fields = decoded.scaled_fields([columns[wanted[place]] for place in there])
+        fields = decoded.scaled_fields([columns[wanted[place]] for place in present])
     except IndexError as error:
         raise DamagedError("A chunk has other columns than its catalogue.") from error
     if len(fields) != 4:
         raise DamagedError("A chunk of a rollup has other fields.")
     low, high, total, count = (values for values, _ in fields)
     buckets = Buckets(decoded.times[0], low, high, total, count)
-    places = together([decimal for _, decimal in fields[:3]])
-    if len(there) == len(wanted):
+    places = combine_places([decimal for _, decimal in fields[:3]])
+    if len(present) == len(wanted):
         return buckets, places
     wide = np.zeros(len(wanted), np.int8)
-    wide[there] = places
-    return buckets.spread(there, len(wanted)), wide
+    wide[present] = places
+    return buckets.spread(present, len(wanted)), wide
 
 
-def rollup_bytes(buckets: Buckets, places: Places) -> bytes:
+def encode_rollup(buckets: Buckets, places: DecimalPlaces) -> bytes:
     """Return buckets as a chunk."""
     kept = buckets.rounded(places)
     return encode(kept.at[None], [kept.low, kept.high, kept.total, kept.count], block=ROLLUP_BLOCK)
+
+
+CHUNK_SQL = (
+    "SELECT id, catalogue_id, since, until, before, version, data FROM store_chunk WHERE chassis = %s AND tier = %s"
+)
+
+
+class StoredChunk(NamedTuple):
+    """The columns of a chunk's row that are read."""
+
+    pk: int
+    catalogue: int
+    since: float
+    until: float
+    before: float | None
+    version: int
+    data: bytes | memoryview
+
+
+def chunks_between(chassis: int, tier: int, begin: float, since: float, until: float) -> list[StoredChunk]:
+    """Return the chunks that start at `begin` or later and overlap a range, in the order in which they were written."""
+    sql = f"{CHUNK_SQL} AND since >= %s AND since < %s AND until >= %s ORDER BY id"
+    return [StoredChunk(*row) for row in _fetch(sql, chassis, tier, begin, until, since)]
+
+
+def chunks_ending_at(chassis: int, tier: int, begin: float, ends: Collection[float]) -> list[StoredChunk]:
+    """Return the chunks that start at `begin` or later and end at one of `ends`, in the order they were written."""
+    places = ", ".join(["%s"] * len(ends))
+    sql = f"{CHUNK_SQL} AND since >= %s AND since <= %s AND until IN ({places}) ORDER BY id"
+    return [StoredChunk(*row) for row in _fetch(sql, chassis, tier, begin, max(ends), *ends)]
+
+
+def pending_rollups(chassis: int, tier: int, since: float, until: float) -> list[tuple[int, float, float]]:
+    """Return tier, begin and end of the pending rollups that overlap a range, of a tier and those below."""
+    sql = "SELECT tier, since, until FROM store_due WHERE chassis = %s AND tier <= %s AND since < %s AND until > %s"
+    return _fetch(sql, chassis, tier, until, since)
+
+
+def last_stored_at(chassis: int, now: float) -> float | None:
+    """Return the time of the newest stored raw reading, None without one."""
+    sql = "SELECT until FROM store_chunk WHERE chassis = %s AND tier = 0 AND since <= %s ORDER BY since DESC LIMIT 1"
+    found = _fetch(sql, chassis, now)
+    return found[0][0] if found else None
+
+
+def first_stored_at(chassis: int) -> float | None:
+    """Return the time of the oldest stored reading, as precisely as its chunks allow; None without one.
+
+    A rollup's window may begin long before its first reading: a finer window that begins in it is more precise.
+    """
+    sql = "SELECT since, until FROM store_chunk WHERE chassis = %s AND tier = %s ORDER BY since LIMIT 1"
+    found: tuple[float, float] | None = None
+    for tier in sorted(Tier, reverse=True):
+        for since, until in _fetch(sql, chassis, tier.value):
+            if found is None or since < found[1]:
+                found = (since, until) if found is None else (max(since, found[0]), min(until, found[1]))
+    return found[0] if found else None
+
+
+def gaps_between(chassis: int, since: float, until: float) -> list[tuple[float, float | None, str]]:
+    """Return begin, end and reason of the gaps in a range."""
+    sql = (
+        "SELECT since, until, reason FROM store_gap WHERE chassis = %s AND since < %s AND (until IS NULL OR until > %s)"
+    )
+    return _fetch(sql, chassis, until, since)
+
+
+def _fetch(sql: str, *parameters: Any) -> list[Any]:
+    with connections[settings.READINGS_DATABASE].cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return list(cursor.fetchall())
+
+
+MAX_CACHED_IDS = 10_000
+
+_lock = Lock()
+_catalogue_ids: dict[tuple[int, str], int] = {}
+
+
+def catalogue_get_or_create(chassis: int, entries: Sequence[SeriesEntry], known_as: str = "") -> int:
+    """Return the id of the catalogue with these entries, created where missing; `known_as` is their digest."""
+    name = (chassis, known_as or catalogue_digest(entries))
+    with _lock:
+        known = _catalogue_ids.get(name)
+    if known is not None:
+        return known
+    row, _ = Catalogue.objects.get_or_create(
+        chassis=chassis, digest=name[1], defaults={"data": Catalogue.packed(entries)}
+    )
+    with _lock:
+        if len(_catalogue_ids) >= MAX_CACHED_IDS:
+            _catalogue_ids.clear()
+        _catalogue_ids[name] = row.pk
+    return row.pk
+
+
+def clear_caches() -> None:
+    """Drop all cached catalogues: a transaction was rolled back, or a catalogue without chunks was removed."""
+    with _lock:
+        _catalogue_ids.clear()
+    for cached in (catalogue_entries, raw_columns, rollup_columns):
+        cached.cache_clear()

@@ -6,22 +6,23 @@ All is little-endian. A chunk begins with a header, then come the sizes of its b
     u32 rows · u32 columns · u16 columns a block · u8 kinds of times · u8 reserved (0)
     u32 size of each block: that of the times first, then ceil(columns / columns a block) of values
 
-A chunk has one or several fields, each with a value for every row and column: readings themselves, or the least, the
-greatest, the sum and the count of a bucket. A block of values has some columns that stand side by side, each with all
-its fields; that of the times has whole numbers (ms), a column a kind. To read few columns, only their blocks are
-decoded. Below, a column is one field of one column.
+A chunk has one or several fields, each with a value for every row and column: the readings themselves, or the minimum,
+maximum, sum and count of a bucket. A block of values has some adjacent columns with all their fields; the block of the
+times has integers (ms), a column a kind. To read few columns, only their blocks are decoded. Below, a column is one
+field of one column.
 
-A block is one zstd frame. Its m columns are whole numbers by then, and of each either the
-numbers or their differences from row to row are kept, less the least of them, in as few bytes as the greatest takes:
+A block is one zstd frame of m integer columns. Of each column, either the numbers or their differences from row to row
+are stored, less their minimum, in as few bytes as their maximum needs:
 
     u8 kind[m]    0..15: the number is value * 10**kind; 16 + s: it is the bits of the f64, shifted right by s
     u8 packing[m] bits 0..3: bytes a number, 0..8; bit 4: differences; bit 5: some rows have no value (NaN)
-    i64 first[m]  the first number where differences are kept, else 0; byte-shuffled: all lowest bytes first
-    i64 least[m]  what was taken off; byte-shuffled
+    i64 first[m]  the first number where differences are stored, else 0; byte-shuffled: all lowest bytes first
+    i64 least[m]  the minimum that was subtracted; byte-shuffled
     of each column with bit 5: ceil(rows / 8) bytes, bit i%8 of byte i//8 is set where row i has no value
     for each width w of 1..8 bytes, of the columns with that width: all lowest bytes, then all the next higher, ..
 
-Sums and differences are modulo 2**64, so that nothing overflows. NaN loses its payload; all else comes back bit by bit.
+Sums and differences are modulo 2**64, so that nothing overflows. NaN loses its payload; every other value is restored
+bit by bit.
 
     data = encode(times, [readings])    # times: i8[kinds, rows] in ms, readings: f8[columns, rows]
     chunk = Chunk(data)                 # raises DamagedError
@@ -41,41 +42,44 @@ import zstandard
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
-Whole = NDArray[np.int64]
-Small = NDArray[np.uint8]
+Integers = NDArray[np.int64]
+SmallIntegers = NDArray[np.uint8]
 
 MAGIC, VERSION = b"FW", 1
 HEADER = struct.Struct("<2sBBI")
 SHAPE = struct.Struct("<IIHBB")
 BLOCK = 256  # columns; of rollups fewer, since each has four fields
-MOST_VALUES = 2**27  # of a block; what claims to have more is damaged
+MAX_BLOCK_VALUES = 2**27  # a block that claims to have more is damaged
 LEVEL = 3
-SCALES = 7  # decimal places that are looked for: 0 to 6
-BITS = 16  # kinds from here on are bits of floats
+SCALES = 7  # decimal places that are tried: 0 to 6
+BITS = 16  # higher kinds are bits of floats
 WIDTH, DIFFERENCES, HOLES = 0x0F, 0x10, 0x20
-EXACT = 2.0**53  # beyond, not every whole number is a float
-LARGEST = 2.0**63
+EXACT_LIMIT = 2.0**53  # not every larger integer is a float
+INT64_LIMIT = 2.0**63
 LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
 
-_own = threading.local()  # a compressor serves one thread at a time
+_thread = threading.local()  # a compressor serves one thread at a time
 
 
 class DamagedError(ValueError):
-    """What was read is no chunk of this format, or has changed since it was written."""
+    """The data is no chunk of this format, or has changed since it was written."""
 
 
-def encode(times: Whole, fields: Sequence[Values], *, block: int = BLOCK) -> bytes:
+def encode(times: Integers, fields: Sequence[Values], *, block: int = BLOCK) -> bytes:
     """Return a chunk of `times` (i8[kinds, rows], ms) and `fields` (each f8[columns, rows]) as bytes; rows >= 1."""
     columns, rows = fields[0].shape
     stacked = np.ascontiguousarray(fields[0]) if len(fields) == 1 else np.stack(fields, axis=1).reshape(-1, rows)
-    blocks = [*_Numbers.of_times(times).blocks(len(times)), *_Numbers.of(stacked).blocks(block * len(fields))]
+    blocks = [
+        *_IntegerColumns.of_times(times).blocks(len(times)),
+        *_IntegerColumns.of(stacked).blocks(block * len(fields)),
+    ]
     sizes = np.array([len(one) for one in blocks], dtype="<u4").tobytes()
     body = b"".join((SHAPE.pack(rows, columns, block, len(times), 0), sizes, *blocks))
     return HEADER.pack(MAGIC, VERSION, len(fields), zlib.crc32(body)) + body
 
 
-class Chunk:
-    """An encoded chunk, looked at: `rows`, `columns`, `times` (i8[kinds, rows]); values are decoded when asked for."""
+class ChunkReader:
+    """Reader of an encoded chunk: `rows`, `columns`, `times` (i8[kinds, rows]); values are decoded on request."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         """Raises DamagedError."""
@@ -83,7 +87,7 @@ class Chunk:
             magic, version, self._fields, check = HEADER.unpack_from(data)
             body = memoryview(data)[HEADER.size :]
             if (magic, version) != (MAGIC, VERSION) or zlib.crc32(body) != check:
-                raise DamagedError("it is not what was written")
+                raise DamagedError("it has changed since it was written")
             self.rows, self.columns, self._width, kinds, _ = SHAPE.unpack_from(body)
             count = 1 + -(-self.columns // self._width)
             ends = SHAPE.size + 4 * count + np.cumsum(np.frombuffer(body, "<u4", count, SHAPE.size), dtype=np.int64)
@@ -113,52 +117,52 @@ class Chunk:
             places[here] = np.where(kinds < BITS, kinds, -1)
         return [(found[:, field], places[:, field]) for field in range(self._fields)]
 
-    def _block(self, number: int, columns: int, wanted: NDArray[np.intp]) -> _Numbers:
-        if columns * self.rows > MOST_VALUES:
+    def _block(self, number: int, columns: int, wanted: NDArray[np.intp]) -> _IntegerColumns:
+        if columns * self.rows > MAX_BLOCK_VALUES:
             raise DamagedError("A block claims to be larger than one may be.")
         try:
             raw = np.frombuffer(_decompressor().decompress(self._blocks[number]), np.uint8)
-            return _Numbers.of_block(raw, columns, self.rows, wanted)
+            return _IntegerColumns.of_block(raw, columns, self.rows, wanted)
         except (ValueError, IndexError, zstandard.ZstdError) as error:
             raise DamagedError(f"A block cannot be read: {error}.") from error
 
 
 @dataclass(frozen=True)
-class _Numbers:
-    """Columns as whole numbers: `fixed` of those that never change, `whole` of those that do, which `moving` names."""
+class _IntegerColumns:
+    """Columns as integers: `fixed` has the constant ones, `whole` the others, whose indices are in `moving`."""
 
     rows: int
-    kinds: Small
-    fixed: Whole
+    kinds: SmallIntegers
+    fixed: Integers
     moving: NDArray[np.intp]
-    whole: Whole
+    whole: Integers
     holes: NDArray[np.bool_] | None  # [columns, rows]
 
     @classmethod
-    def of(cls, values: Values) -> _Numbers:
-        """Return floats as whole numbers: decimals where all of a column are, else their bits."""
+    def of(cls, values: Values) -> _IntegerColumns:
+        """Return floats as integers: scaled decimals where a whole column has them, else their bits."""
         holes = np.isnan(values)
         holed = holes.any(axis=1)
         some_missing = bool(holed.any())
         if some_missing:
             values = values.copy()
-            values[holed] = _filled(values[holed], holes[holed])
-        # Most columns of a chassis stand still: they take next to no time. By bits, since 0.0 is not -0.0.
-        moves = _moves(values.view(np.int64))
-        kinds, first = _as_whole(np.ascontiguousarray(values[:, :1]))
-        kinds[moves], whole = _as_whole(values[moves])
+            values[holed] = _fill_holes(values[holed], holes[holed])
+        # Most columns of a chassis are constant and take little time. Compared by bits, since 0.0 is not -0.0.
+        moves = _changing_columns(values.view(np.int64))
+        kinds, first = _to_integers(np.ascontiguousarray(values[:, :1]))
+        kinds[moves], whole = _to_integers(values[moves])
         fixed = np.where(moves, 0, first[:, 0])
         return cls(values.shape[1], kinds, fixed, np.flatnonzero(moves), whole, holes if some_missing else None)
 
     @classmethod
-    def of_times(cls, times: Whole) -> _Numbers:
-        """Return whole numbers as they are."""
-        moves = _moves(times)
+    def of_times(cls, times: Integers) -> _IntegerColumns:
+        """Return integer times as columns."""
+        moves = _changing_columns(times)
         kinds = np.zeros(len(times), np.uint8)
         return cls(times.shape[1], kinds, np.where(moves, 0, times[:, 0]), np.flatnonzero(moves), times[moves], None)
 
     def blocks(self, columns: int) -> Iterator[bytes]:
-        """Yield the bytes of blocks of so many columns."""
+        """Yield the bytes of blocks of `columns` columns."""
         first, least, packing = np.zeros_like(self.fixed), self.fixed.copy(), np.zeros(len(self.kinds), np.uint8)
         widths, taken = np.empty(0, np.uint8), np.empty((0, 0, 8), np.uint8)
         if len(self.moving):
@@ -168,7 +172,7 @@ class _Numbers:
                 (one - floor[:, None]).view(np.uint64) for one, floor in zip((self.whole, steps), floors, strict=True)
             )
             most = over.max(axis=1), over_steps.max(axis=1)
-            # Whichever spreads less takes fewer bits.
+            # Store whichever has the smaller range: it needs fewer bytes.
             differ = most[1] < most[0]
             over[differ, 1:], over[differ, 0] = over_steps[differ], 0
             widths = np.searchsorted(LIMITS, np.where(differ, most[1], most[0])).astype(np.uint8)
@@ -180,7 +184,7 @@ class _Numbers:
             packing |= np.where(self.holes.any(axis=1), HOLES, 0).astype(np.uint8)
         for begin in range(0, len(self.kinds), columns):
             here = slice(begin, begin + columns)
-            parts = [self.kinds[here], packing[here], _shuffled(first[here]), _shuffled(least[here])]
+            parts = [self.kinds[here], packing[here], _byte_shuffle(first[here]), _byte_shuffle(least[here])]
             if self.holes is not None:
                 parts.append(np.packbits(self.holes[here][packing[here] & HOLES > 0], axis=1, bitorder="little"))
             moving = slice(*np.searchsorted(self.moving, (begin, begin + columns)))
@@ -190,17 +194,17 @@ class _Numbers:
             yield _compressor().compress(b"".join(part.tobytes() for part in parts))
 
     @classmethod
-    def of_block(cls, raw: Small, columns: int, rows: int, wanted: NDArray[np.intp]) -> _Numbers:
-        """Return some columns of an uncompressed block; raises ValueError and IndexError for what cannot be one."""
+    def of_block(cls, raw: SmallIntegers, columns: int, rows: int, wanted: NDArray[np.intp]) -> _IntegerColumns:
+        """Return some columns of an uncompressed block; raises ValueError and IndexError for invalid data."""
         kinds, packing = raw[:columns], raw[columns : 2 * columns]
         widths, holed = packing & WIDTH, packing & HOLES > 0
         heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, wanted]
-        first, least = (_unshuffled(head) for head in heads)
+        first, least = (_byte_unshuffle(head) for head in heads)
         holes = None
         at, size = 18 * columns, -(-rows // 8)
         if holed.any():
             holes = np.zeros((len(wanted), rows), bool)
-            which, place = _among(holed, wanted)
+            which, place = _positions_among(holed, wanted)
             bits = raw[at : at + size * int(holed.sum())].reshape(-1, size)[place]
             holes[which] = np.unpackbits(bits, axis=1, count=rows, bitorder="little")
             at += size * int(holed.sum())
@@ -210,7 +214,7 @@ class _Numbers:
         for width in sorted(set(widths.tolist()) - {0}):
             of_width = widths == width
             size = int(of_width.sum()) * rows * width
-            which, place = _among(of_width, wanted[moving])
+            which, place = _positions_among(of_width, wanted[moving])
             planes = raw[at : at + size].reshape(width, -1, rows)
             taken[which, :, :width] = planes[:, place].transpose(1, 2, 0)
             at += size
@@ -223,8 +227,8 @@ class _Numbers:
         whole[differ] = np.cumsum(whole[differ], axis=1)
         return cls(rows, kinds[wanted], least, moving, whole, holes)
 
-    def numbers(self) -> Whole:
-        """Return the columns as whole numbers."""
+    def numbers(self) -> Integers:
+        """Return the columns as integers."""
         numbers = np.repeat(self.fixed[:, None], self.rows, axis=1)
         numbers[self.moving] = self.whole
         return numbers
@@ -232,26 +236,26 @@ class _Numbers:
     def values(self) -> Values:
         """Return the columns as floats."""
         values = np.empty((len(self.kinds), self.rows))
-        values[:] = _as_floats(self.kinds, self.fixed[:, None])
-        values[self.moving] = _as_floats(self.kinds[self.moving], self.whole)
+        values[:] = _to_floats(self.kinds, self.fixed[:, None])
+        values[self.moving] = _to_floats(self.kinds[self.moving], self.whole)
         if self.holes is not None:
             values[self.holes] = np.nan
         return values
 
 
-def _among(these: NDArray[np.bool_], wanted: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return which of the wanted columns are among these, and which of these they are."""
+def _positions_among(these: NDArray[np.bool_], wanted: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the indices of the wanted columns that are in `these`, and their positions among `these`."""
     which = np.flatnonzero(these[wanted])
     return which, (np.cumsum(these) - 1)[wanted[which]]
 
 
-def _moves(numbers: Whole) -> NDArray[np.bool_]:
+def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:
     moves: NDArray[np.bool_] = (numbers[:, 1:] != numbers[:, :1]).any(axis=1)
     return moves
 
 
-def _as_whole(values: Values) -> tuple[Small, Whole]:
-    """Return of each column its kind and its whole numbers."""
+def _to_integers(values: Values) -> tuple[SmallIntegers, Integers]:
+    """Return kind and integers of each column."""
     kinds = np.full(len(values), BITS, np.uint8)
     whole = np.empty(values.shape, np.int64)
     left, rest = np.arange(len(values)), values
@@ -259,11 +263,11 @@ def _as_whole(values: Values) -> tuple[Small, Whole]:
         for scale in range(SCALES):
             if not len(left):
                 return kinds, whole
-            # To add zero makes 0.0 of -0.0, which then does not fit.
+            # Adding zero turns -0.0 into 0.0, which then does not fit.
             rounded = np.rint(rest * 10.0**scale if scale else rest) + 0.0
             back = rounded / 10.0**scale if scale else rounded
             fits = (back.view(np.int64) == rest.view(np.int64)).all(axis=1)
-            fits &= np.abs(rounded).max(axis=1) < (EXACT if scale else LARGEST)
+            fits &= np.abs(rounded).max(axis=1) < (EXACT_LIMIT if scale else INT64_LIMIT)
             kinds[left[fits]] = scale
             whole[left[fits]] = rounded[fits].astype(np.int64)
             left, rest = left[~fits], rest[~fits]
@@ -274,8 +278,8 @@ def _as_whole(values: Values) -> tuple[Small, Whole]:
     return kinds, whole
 
 
-def _as_floats(kinds: Small, whole: Whole) -> Values:
-    """Return what `_as_whole` made whole numbers of."""
+def _to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
+    """Return the floats that `_to_integers` converted."""
     values = np.empty(whole.shape)
     for kind in set(kinds.tolist()):
         which = kinds == kind
@@ -286,8 +290,8 @@ def _as_floats(kinds: Small, whole: Whole) -> Values:
     return values
 
 
-def _filled(values: Values, holes: NDArray[np.bool_]) -> Values:
-    """Return values with each hole filled with the one before it, or the first one after it: such cost nothing."""
+def _fill_holes(values: Values, holes: NDArray[np.bool_]) -> Values:
+    """Return values with each hole filled by the previous value, or the first later one: repeats take no space."""
     rows = np.arange(values.shape[1])
     before = np.maximum.accumulate(np.where(holes, -1, rows), axis=1)
     source = np.where(before < 0, np.argmin(holes, axis=1)[:, None], before)
@@ -296,28 +300,28 @@ def _filled(values: Values, holes: NDArray[np.bool_]) -> Values:
     return filled
 
 
-def _trailing_zeros(bits: Whole) -> Small:
+def _trailing_zeros(bits: Integers) -> SmallIntegers:
     lowest = (bits & -bits).view(np.uint64).astype(np.float64)
     return np.where(bits == 0, 0, np.log2(np.maximum(lowest, 1.0))).astype(np.uint8)
 
 
-def _shuffled(numbers: Whole) -> Small:
+def _byte_shuffle(numbers: Integers) -> SmallIntegers:
     return np.ascontiguousarray(np.ascontiguousarray(numbers, dtype="<i8").view(np.uint8).reshape(-1, 8).T)
 
 
-def _unshuffled(raw: Small) -> Whole:
+def _byte_unshuffle(raw: SmallIntegers) -> Integers:
     return np.ascontiguousarray(raw.T).view(np.int64)[:, 0]
 
 
 def _compressor() -> zstandard.ZstdCompressor:
-    if not hasattr(_own, "compressor"):
-        _own.compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False)
-    compressor: zstandard.ZstdCompressor = _own.compressor
+    if not hasattr(_thread, "compressor"):
+        _thread.compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False)
+    compressor: zstandard.ZstdCompressor = _thread.compressor
     return compressor
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
-    if not hasattr(_own, "decompressor"):
-        _own.decompressor = zstandard.ZstdDecompressor()
-    decompressor: zstandard.ZstdDecompressor = _own.decompressor
+    if not hasattr(_thread, "decompressor"):
+        _thread.decompressor = zstandard.ZstdDecompressor()
+    decompressor: zstandard.ZstdDecompressor = _thread.decompressor
     return decompressor

@@ -1,6 +1,6 @@
-"""Rows of the store: readings in chunks, what they are of, what is missing, and what has yet to be rolled up.
+"""Rows of the store: readings in chunks, their catalogues, gaps, and pending rollups.
 
-They may lie in a database of their own, so that no row points to another room's: `chassis` is its number. Times are
+They may be in a database of their own, so that no foreign key points to another app: `chassis` is its id. Times are
 Unix seconds.
 """
 
@@ -12,37 +12,29 @@ from collections.abc import Sequence
 import zstandard
 from django.db import models
 
-from telemetry.catalogue import Entry
-
-
-class Tier(models.IntegerChoices):
-    """How fine readings are kept."""
-
-    RAW = 0, "raw"
-    TEN_SECONDS = 1, "10 s"
-    MINUTE = 2, "1 min"
-    QUARTER = 3, "15 min"
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.store.rules import Tier
 
 
 class Catalogue(models.Model):
-    """What the columns of chunks are of, in their order: one row for all chunks of a chassis that have the same."""
+    """The series of the columns of chunks, in order: one row for all chunks of a chassis with the same columns."""
 
     chassis = models.BigIntegerField()
     digest = models.CharField(max_length=64)
-    data = models.BinaryField()  # the entries as JSON, zstd: they tell the same of many columns
+    data = models.BinaryField()  # the entries as JSON, zstd: entries of many columns are alike
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["chassis", "digest"], name="one_catalogue")]
 
     @property
-    def entries(self) -> list[Entry]:
-        """What the columns are of."""
-        found: list[Entry] = json.loads(zstandard.decompress(self.data))
+    def entries(self) -> list[SeriesEntry]:
+        """The series of the columns."""
+        found: list[SeriesEntry] = json.loads(zstandard.decompress(self.data))
         return found
 
     @staticmethod
-    def packed(entries: Sequence[Entry]) -> bytes:
-        """Return entries as `data` has them."""
+    def packed(entries: Sequence[SeriesEntry]) -> bytes:
+        """Return entries in the form of `data`."""
         packed: bytes = zstandard.compress(json.dumps(entries).encode())
         return packed
 
@@ -50,18 +42,18 @@ class Catalogue(models.Model):
 class Chunk(models.Model):
     """Readings of one chassis and tier; `data` is in the form of telemetry.store.format.
 
-    A raw chunk has the rows of about a minute, as they came: `before` is when the row before the first was taken, where
-    that belongs to the same run of readings. One of a rollup has the buckets of a window, of which there is one at
-    most: `since` is where the window begins.
+    A raw chunk has the rows of about a minute, unchanged: `before` is the time of the row before the first, where that
+    belongs to the same run of readings. A rollup's chunk has the buckets of a window and is the only one of it: `since`
+    is the start of the window.
     """
 
     chassis = models.BigIntegerField()
     tier = models.SmallIntegerField(choices=Tier.choices)
     catalogue = models.ForeignKey(Catalogue, on_delete=models.PROTECT, related_name="+")
-    since = models.FloatField()  # raw: of the first row
-    until = models.FloatField()  # raw: of the last row; a rollup: where the last bucket ends
+    since = models.FloatField()  # raw: time of the first row
+    until = models.FloatField()  # raw: time of the last row; rollup: end of the last bucket
     before = models.FloatField(null=True)
-    version = models.IntegerField(default=0)  # raw: a number of its run; a rollup: how often it was made anew
+    version = models.IntegerField(default=0)  # raw: number of its run; rollup: how often it was replaced
     rows = models.IntegerField()
     size = models.IntegerField()  # bytes of data
     data = models.BinaryField()
@@ -69,7 +61,7 @@ class Chunk(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["chassis", "tier", "since"], name="chunk_in_time"),
-            # With what is told of the store's size, so that no chunk is touched for that.
+            # Includes the columns that the store's size is computed from, so that no chunk is read for it.
             models.Index(fields=["tier", "until", "rows", "size"], name="chunk_by_age"),
         ]
         constraints = [
@@ -80,10 +72,7 @@ class Chunk(models.Model):
 
 
 class Due(models.Model):
-    """A span of which a rollup is not made yet: written together with what it is to be made from.
-
-    It lies in one window of that tier.
-    """
+    """A pending rollup of a span within one window of the tier; written in one transaction with its source."""
 
     chassis = models.BigIntegerField()
     tier = models.SmallIntegerField(choices=Tier.choices)
@@ -95,7 +84,7 @@ class Due(models.Model):
 
 
 class Gap(models.Model):
-    """A span of which a chassis' readings are missing, and why; without `until` as long as it goes on."""
+    """A span without readings of a chassis, and the reason; `until` is None while it continues."""
 
     chassis = models.BigIntegerField()
     since = models.FloatField()

@@ -1,7 +1,7 @@
-"""The store's ear: it keeps the readings of one chassis for a minute (a setting), then hands them to the writer.
+"""Collects the readings of one chassis for a minute and passes them to the writer.
 
-What a death takes is what was not handed over: less than that. The next recorder of the chassis sees by the last
-stored row that it is missing. An outage is told once it lasts, so that a death does not take the word of it along.
+A crash loses less than that minute. The next recorder of the chassis detects the loss by the last stored row. An outage
+is reported while it continues, so that a crash does not lose its reason.
 """
 
 from __future__ import annotations
@@ -15,82 +15,88 @@ from datetime import UTC, datetime
 
 from django.conf import settings
 
-from telemetry.catalogue import Sample
-from telemetry.pipeline import tally
-from telemetry.store.intake import Pace, Verdict
-from telemetry.store.parcels import Heading, Note, Parcel, Row, moment
-from telemetry.store.writer import Writer, the_writer
-from telemetry.taps import Told
+from telemetry.instrumentation import metrics
+from telemetry.live.catalogue import ReadingContext, Sample
+from telemetry.store.batches import (
+    ColumnLayout,
+    GapNote,
+    ReadingBatch,
+    ReadingRow,
+    SampleSequence,
+    SampleVerdict,
+    round_to_ms,
+)
+from telemetry.store.writer import StoreWriter, process_writer
 
-MOST_VALUES = 500_000  # of a chunk: where a report has very many readings, chunks are shorter
-TOLD_SECONDS = 10.0
+MAX_CHUNK_VALUES = 500_000  # chunks of reports with very many readings are shorter
+GAP_REPORT_SECONDS = 10.0
 STALE_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 NOT_READ = "The site did not read this chassis."
 
 
-class Recorder:
-    """A tap (telemetry.taps) of one chassis."""
+class ReadingRecorder:
+    """A tap (telemetry.live.catalogue) of one chassis."""
 
-    def __init__(self, chassis_id: int, writer: Writer | None = None) -> None:
+    def __init__(self, chassis_id: int, writer: StoreWriter | None = None) -> None:
         self._chassis = chassis_id
         self._writer = writer
-        self._heading: Heading | None = None
-        self._pace = Pace(settings.CONFIG.reading_period)
-        # Not all chassis hand over in the same second.
-        self._shift = chassis_id * 37 % 60
+        self._heading: ColumnLayout | None = None
+        self._sequence = SampleSequence(settings.CONFIG.reading_period)
+        # Spreads the writes of all chassis over the minute.
+        self._offset = chassis_id * 37 % 60
         self._is_first = True
-        self._rows: list[Row] = []
+        self._rows: list[ReadingRow] = []
         self._run = 0
         self._before: float | None = None
-        self._missing: Note | None = None  # what goes on, without readings
-        self._missing_told = False
-        self._notes: list[Note] = []
+        self._open_gap: GapNote | None = None
+        self._gap_reported = False
+        self._gaps: list[GapNote] = []
 
-    def begin(self, told: Told) -> None:
-        """Take note of what the readings are of."""
-        self._cut()
-        self._heading = Heading(told.catalogue.entries)
+    def begin(self, context: ReadingContext) -> None:
+        """Set the series of the following readings."""
+        self._submit_rows()
+        self._heading = ColumnLayout(context.catalogue.entries)
 
     def take(self, sample: Sample) -> None:
-        """Keep one reading."""
-        last = self._pace.last
-        slack = self._pace.slack
-        verdict = self._pace.judge(sample)
-        if self._pace.bmc_jumped:
-            tally.add("bmc_clock_jumps", chassis=self._chassis)
-        if verdict is Verdict.REPEATED:
-            tally.add("readings_repeated", len(sample.counted), chassis=self._chassis)
+        """Record one reading."""
+        last = self._sequence.last
+        slack = self._sequence.slack
+        verdict = self._sequence.judge(sample)
+        if self._sequence.bmc_jumped:
+            metrics.increment("bmc_clock_jumps", chassis=self._chassis)
+        if verdict is SampleVerdict.REPEATED:
+            metrics.increment("readings_repeated", len(sample.counted), chassis=self._chassis)
             if last is not None and sample.at - last.at > STALE_SECONDS:
-                said = datetime.fromtimestamp(sample.measured_at, UTC) if 0 < sample.measured_at < 1e11 else None
-                self._miss(f"The BMC repeats one report{f', of {said:%H:%M:%S} UTC' if said else ''}.", sample.at)
+                at = datetime.fromtimestamp(sample.measured_at, UTC) if 0 < sample.measured_at < 1e11 else None
+                self._begin_gap(f"The BMC repeats one report{f', of {at:%H:%M:%S} UTC' if at else ''}.", sample.at)
             return
-        if self._missing is not None:
-            self._found(sample.at)
+        if self._open_gap is not None:
+            self._end_gap(sample.at)
         elif last is not None and sample.at - last.at > slack:
-            self._notes.append(Note(moment(last.at), moment(sample.at), "No readings came."))
-        if verdict is Verdict.SET_BACK:
-            tally.add("clock_set_back", chassis=self._chassis)
-        if verdict is not Verdict.GOES_ON:
-            self._cut()
+            self._gaps.append(GapNote(round_to_ms(last.at), round_to_ms(sample.at), "There were no readings."))
+        if verdict is SampleVerdict.SET_BACK:
+            metrics.increment("clock_set_back", chassis=self._chassis)
+        if verdict is not SampleVerdict.GOES_ON:
+            self._submit_rows()
             self._run, self._before = secrets.randbits(31), None
         elif self._is_full(sample):
-            self._cut()
-        self._rows.append(Row(sample.at, sample.measured_at, sample.counted))
+            self._submit_rows()
+        self._rows.append(ReadingRow(sample.at, sample.measured_at, sample.counted))
 
     def lost(self, sentence: str) -> None:
-        """Take note that the chassis does not answer."""
-        self._cut()
-        self._miss(sentence, time.time())
+        """Record that the chassis does not answer."""
+        self._submit_rows()
+        self._begin_gap(sentence, time.time())
 
     async def close(self) -> None:
-        """Hand over what is left, and wait until it is written; not for long, where that cannot be done."""
-        last = self._pace.last
-        if self._missing is not None:
-            self._tell_missing()
+        """Pass the remaining rows to the writer, and wait CLOSE_SECONDS at most until they are written."""
+        last = self._sequence.last
+        if self._open_gap is not None:
+            self._report_gap()
         elif last is not None:
-            self._notes.append(Note(moment(last.at), None, NOT_READ))
-        written = self._cut(notes_too=True)
+            self._gaps.append(GapNote(round_to_ms(last.at), None, NOT_READ))
+        written = self._submit_rows(with_gaps=True)
         if written is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(written)), CLOSE_SECONDS)
@@ -98,42 +104,42 @@ class Recorder:
     def _is_full(self, sample: Sample) -> bool:
         if not self._rows:
             return False
-        first = self._rows[0].at + self._shift
+        first = self._rows[0].at + self._offset
         span = settings.CONFIG.store_seconds
         ends = first // span * span + span
-        return sample.at + self._shift >= ends or (len(self._rows) + 1) * len(sample.counted) > MOST_VALUES
+        return sample.at + self._offset >= ends or (len(self._rows) + 1) * len(sample.counted) > MAX_CHUNK_VALUES
 
-    def _miss(self, reason: str, now: float) -> None:
-        if self._missing is None:
-            last = self._pace.last
-            self._missing = Note(moment(last.at if last is not None and last.at <= now else now), None, reason)
-        if not self._missing_told and now - self._missing.since > TOLD_SECONDS:
-            self._tell_missing()
+    def _begin_gap(self, reason: str, now: float) -> None:
+        if self._open_gap is None:
+            last = self._sequence.last
+            self._open_gap = GapNote(round_to_ms(last.at if last is not None and last.at <= now else now), None, reason)
+        if not self._gap_reported and now - self._open_gap.since > GAP_REPORT_SECONDS:
+            self._report_gap()
 
-    def _tell_missing(self) -> None:
-        if self._missing is not None and not self._missing_told:
-            self._missing_told = True
-            self._notes.append(self._missing)
-            self._cut(notes_too=True)
+    def _report_gap(self) -> None:
+        if self._open_gap is not None and not self._gap_reported:
+            self._gap_reported = True
+            self._gaps.append(self._open_gap)
+            self._submit_rows(with_gaps=True)
 
-    def _found(self, at: float) -> None:
-        self._cut()
-        if self._missing is not None:
-            self._notes.append(Note(self._missing.since, moment(at), self._missing.reason))
-            self._missing, self._missing_told = None, False
-            self._cut(notes_too=True)
+    def _end_gap(self, at: float) -> None:
+        self._submit_rows()
+        if self._open_gap is not None:
+            self._gaps.append(GapNote(self._open_gap.since, round_to_ms(at), self._open_gap.reason))
+            self._open_gap, self._gap_reported = None, False
+            self._submit_rows(with_gaps=True)
 
-    def _cut(self, *, notes_too: bool = False) -> Future[None] | None:
-        """Hand the rows so far to the writer, with notes of what was missing before them."""
-        if not self._rows and not notes_too:
+    def _submit_rows(self, *, with_gaps: bool = False) -> Future[None] | None:
+        """Pass the collected rows to the writer, with the gaps before them."""
+        if not self._rows and not with_gaps:
             return None
-        parcel = Parcel(
-            self._chassis, self._pace.slack, self._heading, tuple(self._rows), self._run, self._before,
-            is_first=self._is_first and bool(self._rows), notes=tuple(self._notes),
+        batch = ReadingBatch(
+            self._chassis, self._sequence.slack, self._heading, tuple(self._rows), self._run, self._before,
+            is_first=self._is_first and bool(self._rows), notes=tuple(self._gaps),
         )  # fmt: skip
         self._is_first = self._is_first and not self._rows
         if self._rows:
-            self._before = moment(self._rows[-1].at)
-        self._rows, self._notes = [], []
-        (self._writer or the_writer()).put(parcel)
-        return parcel.written
+            self._before = round_to_ms(self._rows[-1].at)
+        self._rows, self._gaps = [], []
+        (self._writer or process_writer()).put(batch)
+        return batch.written

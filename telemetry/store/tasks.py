@@ -1,4 +1,4 @@
-"""Celery's faces of the store: rollups and clean-up, by one worker at a time."""
+"""Celery tasks of the store: rollups and clean-up, by one worker at a time."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from django.db import DatabaseError
 from redis.exceptions import LockError
 from redis.lock import Lock
 
-from telemetry.store import keeping, rolling
+from telemetry.store import services
 
 logger = logging.getLogger(__name__)
 
-LOCK_SECONDS = 60.0  # who is silent for so long has died: another may begin
+LOCK_SECONDS = 60.0  # a worker that does not extend its lock for so long has died: another may start
 
 
 @shared_task(name="telemetry.store.roll_up")
 def roll_up() -> None:
     """Make the rollups that are due."""
-    with _alone("rolling") as lock:
+    with _exclusive("rolling") as lock:
         if lock is not None:
-            rolling.roll_all(breath=lambda: _go_on(lock))
+            services.roll_up_all(breath=lambda: _extend_lock(lock))
 
 
 @shared_task(name="telemetry.store.clean")
 def clean() -> None:
-    """Remove what is older than it is kept."""
-    with _alone("cleaning") as lock:
+    """Delete rows past their retention."""
+    with _exclusive("cleaning") as lock:
         if lock is not None:
-            keeping.clean(seconds=LOCK_SECONDS)
+            services.delete_expired(seconds=LOCK_SECONDS)
 
 
-def _go_on(lock: Lock) -> None:
+def _extend_lock(lock: Lock) -> None:
     lock.reacquire()
 
 
 @contextmanager
-def _alone(what: str) -> Iterator[Lock | None]:
-    """Hold a lock while something is done; None where somebody else does it. The next one makes up for a failure."""
+def _exclusive(what: str) -> Iterator[Lock | None]:
+    """Hold a lock during a task; yields None where another worker holds it. The next run makes up for a failure."""
     client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS)
     lock = client.lock(f"store:{what}", timeout=LOCK_SECONDS, blocking=False)
     try:
@@ -51,9 +51,9 @@ def _alone(what: str) -> Iterator[Lock | None]:
         if is_mine:
             lock.release()
     except LockError:
-        # It lapsed over a long transaction: two at once do no harm, they only do the work twice.
-        logger.info("%s went on for longer than its lock", what)
+        # It expired during a long transaction: two workers do no harm, they only do the work twice.
+        logger.info("%s took longer than its lock", what)
     except DatabaseError as error:
-        logger.warning("%s of stored readings was broken off: %s", what, error)
+        logger.warning("%s of stored readings was aborted: %s", what, error)
     finally:
         client.close()

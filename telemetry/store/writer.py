@@ -1,7 +1,7 @@
-"""The thread of a process that writes what its recorders hand over: many chassis in one transaction.
+"""The thread of a process that writes batches of many chassis in one transaction.
 
-Where the database does not take it, it is kept in memory, packed, up to a limit; then the oldest goes, which is counted
-and told as a gap. Nobody waits for it meanwhile, and it goes on by itself.
+While the database refuses writes, encoded batches are kept in memory up to a limit; beyond it the oldest is dropped,
+counted and recorded as a gap. No caller waits for the database, and the thread resumes by itself.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from itertools import islice
 from django.conf import settings
 from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
 
-from telemetry.pipeline import tally
-from telemetry.store import gaps
-from telemetry.store.catalogues import catalogue_keep, forget
-from telemetry.store.models import Chunk, Due, Tier
-from telemetry.store.parcels import Heading, Packed, Parcel, moment, packed
-from telemetry.store.tiers import ROLLUPS, SHAPES, window_of
+from telemetry.instrumentation import metrics
+from telemetry.store import batches
+from telemetry.store.batches import ColumnLayout, EncodedBatch, ReadingBatch, encode_batch, round_to_ms
+from telemetry.store.chunks import catalogue_get_or_create, clear_caches
+from telemetry.store.models import Chunk, Due
+from telemetry.store.rules import ROLLUPS, TIER_SHAPES, Tier, window_start
 
 logger = logging.getLogger(__name__)
 
-GATHER_SECONDS = 1.0  # parcels of so long are one transaction
-MOST_AT_ONCE = 256
+GATHER_SECONDS = 1.0  # batches of this time are written in one transaction
+MAX_BATCHES_PER_COMMIT = 256
 INBOX_BYTES = 256 * 2**20
 BACKLOG_BYTES = 64 * 2**20
-MOST_SPANS = 50  # of a chassis; then the last one grows
-PAUSES = (1.0, 2.0, 5.0, 10.0)
+MAX_SPANS = 50  # of a chassis; beyond it the last one is extended
+RETRY_DELAYS = (1.0, 2.0, 5.0, 10.0)
 STOP_SECONDS = 4.0
-# What no database takes; all other errors are of a database that will be well again.
-OF_THE_READINGS = (DataError, IntegrityError, TypeError, ValueError, ArithmeticError)
+# Errors of the data, which a retry does not mend; all other errors are of a database that will recover.
+DATA_ERRORS = (DataError, IntegrityError, TypeError, ValueError, ArithmeticError)
 
 
-class Dropped:
-    """From when to when readings were dropped, by chassis: what follows each other is one span."""
+class DroppedSpans:
+    """Spans of dropped readings by chassis; consecutive batches are one span."""
 
     def __init__(self) -> None:
         self._spans: dict[int, list[tuple[float, float]]] = {}
 
-    def add(self, parcel: Parcel) -> None:
-        """Note the rows of a parcel."""
-        since, until = moment(parcel.rows[0].at), moment(parcel.rows[-1].at)
-        spans = self._spans.setdefault(parcel.chassis, [])
-        if spans and (spans[-1][1] == parcel.before or len(spans) >= MOST_SPANS):
+    def add(self, batch: ReadingBatch) -> None:
+        """Add the rows of a batch."""
+        since, until = round_to_ms(batch.rows[0].at), round_to_ms(batch.rows[-1].at)
+        spans = self._spans.setdefault(batch.chassis, [])
+        if spans and (spans[-1][1] == batch.before or len(spans) >= MAX_SPANS):
             since, until = min(spans[-1][0], since), max(spans.pop()[1], until)
         spans.append((since, until))
 
@@ -55,14 +55,14 @@ class Dropped:
         """Yield chassis, since and until."""
         return iter([(chassis, *span) for chassis, spans in self._spans.items() for span in spans])
 
-    def give_back(self, earlier: Dropped) -> None:
-        """Take up what another one has, from before."""
+    def give_back(self, earlier: DroppedSpans) -> None:
+        """Prepend the spans of an earlier instance."""
         for chassis, spans in earlier._spans.items():
             self._spans[chassis] = [*spans, *self._spans.get(chassis, [])]
 
 
-class Writer:
-    """Writes parcels in a thread that starts with the first and ends with `stop`; limits are in bytes."""
+class StoreWriter:
+    """Writes batches in a thread that starts with the first and ends with `stop`; limits are in bytes."""
 
     def __init__(
         self, *, gather: float = GATHER_SECONDS, inbox: int = INBOX_BYTES, backlog: int = BACKLOG_BYTES
@@ -71,22 +71,22 @@ class Writer:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stop_by: float | None = None  # monotonic s
-        self._inbox: deque[Parcel] = deque()
+        self._inbox: deque[ReadingBatch] = deque()
         self._inbox_size = 0
-        self._dropped = Dropped()
-        # From here on only the thread's own.
-        self._backlog: deque[Packed] = deque()
+        self._dropped = DroppedSpans()
+        # The attributes below are used by the thread alone.
+        self._backlog: deque[EncodedBatch] = deque()
         self._backlog_size = 0
-        self._to_join: set[int] = set()
+        self._takeovers: set[int] = set()
         self._failures = 0
-        self._try_at = 0.0
-        self._trouble = ""
+        self._retry_at = 0.0
+        self._last_error = ""
 
-    def put(self, parcel: Parcel) -> None:
-        """Take a parcel; quick, and from any thread."""
+    def put(self, batch: ReadingBatch) -> None:
+        """Queue a batch without waiting; thread-safe."""
         with self._changed:
-            self._inbox.append(parcel)
-            self._inbox_size += parcel.size
+            self._inbox.append(batch)
+            self._inbox_size += batch.size
             while self._inbox_size > self._most_inbox and len(self._inbox) > 1:
                 oldest = self._inbox.popleft()
                 self._inbox_size -= oldest.size
@@ -99,16 +99,16 @@ class Writer:
 
     @property
     def queue(self) -> int:
-        """How many chunks wait to be stored."""
+        """Number of chunks that wait to be stored."""
         return len(self._inbox) + len(self._backlog)
 
     @property
     def is_failing(self) -> bool:
-        """Whether the database does not take what is written."""
+        """Whether the last write to the database failed."""
         return self._failures > 0
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Write what is there, for so long at most, and end the thread."""
+        """Write the queued batches within `seconds`, and end the thread."""
         with self._changed:
             thread, self._stop_by = self._thread, time.monotonic() + seconds
             self._changed.notify()
@@ -118,12 +118,12 @@ class Writer:
     def _run(self) -> None:
         try:
             while not self._is_over():
-                for parcel in self._arrived():
-                    self._pack(parcel)
-                if self._backlog and time.monotonic() >= self._try_at:
+                for batch in self._wait_for_batches():
+                    self._encode(batch)
+                if self._backlog and time.monotonic() >= self._retry_at:
                     self._write()
         except Exception:
-            logger.exception("the thread that stores readings ended; it begins anew with the next ones")
+            logger.exception("the thread that stores readings ended; the next readings start a new one")
         finally:
             connections.close_all()
             with self._changed:
@@ -135,154 +135,154 @@ class Writer:
                 return False
             return time.monotonic() >= self._stop_by or not (self._inbox or self._backlog)
 
-    def _arrived(self) -> list[Parcel]:
-        """Return what has come, after a moment in which more may come; at once where it is time to try again."""
+    def _wait_for_batches(self) -> list[ReadingBatch]:
+        """Return the queued batches, gathered for `gather` seconds; returns early when a retry is due."""
         with self._changed:
-            wait = max(0.0, self._try_at - time.monotonic()) if self._backlog else None
+            wait = max(0.0, self._retry_at - time.monotonic()) if self._backlog else None
             self._changed.wait_for(lambda: self._inbox or self._stop_by is not None, wait)
             if self._inbox:
                 self._changed.wait_for(lambda: self._stop_by is not None, self._gather)
             if self._stop_by is not None and not self._inbox and self._backlog:
-                # Nothing is left but to try; not without a breath, though.
-                self._changed.wait(max(0.0, min(self._try_at, self._stop_by) - time.monotonic()))
+                # Only retries are left: wait for the next one.
+                self._changed.wait(max(0.0, min(self._retry_at, self._stop_by) - time.monotonic()))
             arrived = list(self._inbox)
             self._inbox.clear()
             self._inbox_size = 0
         return arrived
 
-    def _pack(self, parcel: Parcel) -> None:
+    def _encode(self, batch: ReadingBatch) -> None:
         try:
-            one = packed(parcel)
+            one = encode_batch(batch)
         except Exception:
-            logger.exception("readings of chassis %s could not be packed", parcel.chassis)
-            self._drop(parcel)
+            logger.exception("readings of chassis %s could not be packed", batch.chassis)
+            self._drop(batch)
             return
         self._backlog.append(one)
         self._backlog_size += one.size
-        if parcel.is_first:
-            self._to_join.add(parcel.chassis)
+        if batch.is_first:
+            self._takeovers.add(batch.chassis)
         while self._backlog_size > self._most_backlog and len(self._backlog) > 1:
-            self._drop(self._take().parcel)
+            self._drop(self._take().batch)
 
-    def _take(self) -> Packed:
+    def _take(self) -> EncodedBatch:
         one = self._backlog.popleft()
         self._backlog_size -= one.size
         return one
 
-    def _drop(self, parcel: Parcel) -> None:
-        readings = sum(len(row.counted) for row in parcel.rows)
-        tally.add("readings_dropped_store_full", readings, chassis=parcel.chassis)
-        if parcel.rows:
+    def _drop(self, batch: ReadingBatch) -> None:
+        readings = sum(len(row.counted) for row in batch.rows)
+        metrics.increment("readings_dropped_store_full", readings, chassis=batch.chassis)
+        if batch.rows:
             with self._changed:
-                self._dropped.add(parcel)
-        parcel.done()
+                self._dropped.add(batch)
+        batch.done()
 
     def _write(self) -> None:
-        """Write the oldest of the backlog, and strike it off once it is committed."""
-        batch = list(islice(self._backlog, MOST_AT_ONCE))
+        """Write the oldest batches of the backlog, and remove them once they are committed."""
+        encoded = list(islice(self._backlog, MAX_BATCHES_PER_COMMIT))
         try:
             try:
-                self._commit(batch)
-            except OF_THE_READINGS:
-                # One of them may be what no database takes: it must not hold up the others.
-                forget()
-                self._commit_singly(batch)
+                self._commit(encoded)
+            except DATA_ERRORS:
+                # One of them may be invalid: it must not block the others.
+                clear_caches()
+                self._commit_singly(encoded)
         except DatabaseError as error:
-            self._failed(error)
+            self._record_failure(error)
             return
-        for _ in batch:
-            self._take().parcel.done()
+        for _ in encoded:
+            self._take().batch.done()
         if self._failures:
             logger.warning("readings are stored again")
-        self._failures, self._trouble = 0, ""
+        self._failures, self._last_error = 0, ""
 
-    def _commit_singly(self, batch: Sequence[Packed]) -> None:
-        for one in batch:
+    def _commit_singly(self, encoded: Sequence[EncodedBatch]) -> None:
+        for one in encoded:
             try:
                 self._commit([one])
-            except OF_THE_READINGS:
-                logger.exception("readings of chassis %s cannot be stored", one.parcel.chassis)
-                self._drop(one.parcel)
+            except DATA_ERRORS:
+                logger.exception("readings of chassis %s cannot be stored", one.batch.chassis)
+                self._drop(one.batch)
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         connections[settings.READINGS_DATABASE].close()
-        forget()
-        tally.add("store_write_failures")
+        clear_caches()
+        metrics.increment("store_write_failures")
         if not self._failures:
             logger.warning("readings are kept in memory, since they cannot be stored: %s", error)
-        self._trouble = " ".join(str(error).split())
-        self._try_at = time.monotonic() + PAUSES[min(self._failures, len(PAUSES) - 1)]
+        self._last_error = " ".join(str(error).split())
+        self._retry_at = time.monotonic() + RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)]
         self._failures += 1
 
-    def _commit(self, batch: Sequence[Packed]) -> None:
+    def _commit(self, encoded: Sequence[EncodedBatch]) -> None:
         with self._changed:
-            dropped, self._dropped = self._dropped, Dropped()
+            dropped, self._dropped = self._dropped, DroppedSpans()
         try:
             oldest = time.time() - settings.KEEP_SECONDS[Tier.RAW]
-            kept = [one for one in batch if one.rows and one.since >= oldest]
-            rows = [_chunk(one, one.parcel.heading) for one in kept if one.parcel.heading is not None]
-            joined = {one.parcel.chassis for one in kept} & self._to_join
+            kept = [one for one in encoded if one.rows and one.since >= oldest]
+            rows = [_chunk_row(one, one.batch.heading) for one in kept if one.batch.heading is not None]
+            taken_over = {one.batch.chassis for one in kept} & self._takeovers
             with transaction.atomic(using=settings.READINGS_DATABASE):
-                for one in batch:
-                    if one.rows and one.parcel.chassis in joined:
-                        joined.discard(one.parcel.chassis)
-                        gaps.join(one)
-                    gaps.note(one.parcel)
+                for one in encoded:
+                    if one.rows and one.batch.chassis in taken_over:
+                        taken_over.discard(one.batch.chassis)
+                        batches.gap_from_takeover(one)
+                    batches.gap_notes_record(one.batch)
                 for chassis, since, until in dropped:
-                    gaps.tell(
-                        chassis, since, until, f"The store could not write: {self._trouble or 'it was too slow'}."
+                    batches.gap_add(
+                        chassis, since, until, f"The store could not write: {self._last_error or 'it was too slow'}."
                     )
                 Chunk.objects.bulk_create(rows)
-                Due.objects.bulk_create(due for one in kept for due in _dues(one))
+                Due.objects.bulk_create(due for one in kept for due in _rollups_due(one))
         except BaseException:
             with self._changed:
                 self._dropped.give_back(dropped)
             raise
         for one in kept:
-            self._to_join.discard(one.parcel.chassis)
-            _count(one)
-        for one in batch:
+            self._takeovers.discard(one.batch.chassis)
+            _count_stored(one)
+        for one in encoded:
             if one not in kept:
-                tally.add("readings_too_late", one.readings, chassis=one.parcel.chassis)
+                metrics.increment("readings_too_late", one.readings, chassis=one.batch.chassis)
 
 
-def _chunk(one: Packed, heading: Heading) -> Chunk:
-    chassis = one.parcel.chassis
+def _chunk_row(one: EncodedBatch, heading: ColumnLayout) -> Chunk:
+    chassis = one.batch.chassis
     return Chunk(
-        chassis=chassis, tier=Tier.RAW, since=one.since, until=one.until, before=one.parcel.before,
-        catalogue_id=catalogue_keep(chassis, heading.entries, heading.digest),
-        version=one.parcel.run, rows=one.rows, size=len(one.data), data=one.data,
+        chassis=chassis, tier=Tier.RAW, since=one.since, until=one.until, before=one.batch.before,
+        catalogue_id=catalogue_get_or_create(chassis, heading.entries, heading.digest),
+        version=one.batch.run, rows=one.rows, size=len(one.data), data=one.data,
     )  # fmt: skip
 
 
-def _dues(one: Packed) -> Iterator[Due]:
-    """Yield what is to be rolled up anew: a span in each window."""
+def _rollups_due(one: EncodedBatch) -> Iterator[Due]:
+    """Yield the rollups that become due: a span in each window."""
     tier = ROLLUPS[0]
     begin, end = round(one.since * 1000), round(one.until * 1000) + 1
     while begin < end:
-        window_ends = min(end, window_of(tier, begin) + SHAPES[tier].window)
-        yield Due(chassis=one.parcel.chassis, tier=tier, since=begin / 1000, until=window_ends / 1000)
+        window_ends = min(end, window_start(tier, begin) + TIER_SHAPES[tier].window)
+        yield Due(chassis=one.batch.chassis, tier=tier, since=begin / 1000, until=window_ends / 1000)
         begin = window_ends
 
 
-def _count(one: Packed) -> None:
-    chassis = one.parcel.chassis
-    tally.add("readings_stored", one.readings - one.no_numbers - one.negative_counts, chassis=chassis)
-    tally.add("readings_not_a_number", one.no_numbers, chassis=chassis)
-    tally.add("readings_negative_counter", one.negative_counts, chassis=chassis)
+def _count_stored(one: EncodedBatch) -> None:
+    chassis = one.batch.chassis
+    metrics.increment("readings_stored", one.readings - one.no_numbers - one.negative_counts, chassis=chassis)
+    metrics.increment("readings_not_a_number", one.no_numbers, chassis=chassis)
+    metrics.increment("readings_negative_counter", one.negative_counts, chassis=chassis)
 
 
 _lock = threading.Lock()
-_writer: Writer | None = None
+_writer: StoreWriter | None = None
 
 
-def the_writer() -> Writer:
+def process_writer() -> StoreWriter:
     """Return the writer of this process."""
     global _writer  # noqa: PLW0603 - one a process is the point
     with _lock:
         if _writer is None:
-            _writer = writer = Writer(backlog=round(settings.CONFIG.store_memory * 2**20))
-            # Who ends the process waits for what was handed over; its thread runs until then.
+            _writer = writer = StoreWriter(backlog=round(settings.CONFIG.store_memory * 2**20))
+            # The exit of the process waits for the queued batches; the thread runs until then.
             atexit.register(writer.stop)
-            tally.gauge("store_queue", lambda: writer.queue)
+            metrics.register_gauge("store_queue", lambda: writer.queue)
         return _writer

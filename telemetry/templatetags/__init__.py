@@ -1,1 +1,1 @@
-"""What the room's templates say in words."""
+"""Template filters of telemetry."""

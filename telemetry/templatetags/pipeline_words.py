@@ -1,17 +1,17 @@
-"""What the page of the pipeline says of figures."""
+"""Template filters of the pipeline page."""
 
 from __future__ import annotations
 
 from django import template
 
-from telemetry.pipeline.selectors import Pipeline
+from telemetry.pipeline.rules import PipelineSnapshot
 
 register = template.Library()
 
 
 @register.filter
 def percent(share: float, places: int) -> str:
-    """Return a share (0 to 1) as a percentage, never rounded up to all: '99.99 %'."""
+    """Return a share (0 to 1) as a percentage, never rounded up to 100: '99.99 %'."""
     shown = f"{100 * share:.{places}f}"
     if share < 1.0 and float(shown) >= 100.0:
         shown = f"{100 - 10**-places:.{places}f}"
@@ -19,6 +19,6 @@ def percent(share: float, places: int) -> str:
 
 
 @register.filter
-def followed(pipeline: Pipeline, process: str) -> int:
-    """Return how many chassis a process reads."""
+def followed(pipeline: PipelineSnapshot, process: str) -> int:
+    """Return the number of chassis that a process reads."""
     return sum(name == process for name in pipeline.followed_by.values())

@@ -18,42 +18,29 @@ from msgspec import to_builtins
 from pytest_django import DjangoDbBlocker
 
 from accounts.audit.actions import Action
+from accounts.audit.models import AuditEntry
 from accounts.audit.services import audit_record, target_of
-from accounts.models import AuditEntry, Role, Tenant, User
-from benchmarks.runs.composition import Composition
+from accounts.models import Role, Tenant, User
 from benchmarks.runs.models import Run
+from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import spec_of
-from fabric.models import (
-    Attachment,
-    Chassis,
-    Device,
-    Drawer,
-    Drift,
-    Host,
-    HostAgent,
-    HostPort,
-    Lease,
-    LeaseItem,
-    Operation,
-    Plan,
-    Port,
-    Proof,
-    Slot,
-    Switch,
-    Tenure,
-)
-from fabric.planning import Wanted
-from fabric.services.plans import plan_create
-from hostwire.shapes import HostReport, Trainer
+from fabric.agents.models import HostAgent
+from fabric.drift.models import Drift
+from fabric.history.models import Attachment
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from fabric.leases.models import Lease, LeaseItem, Tenure
+from fabric.operations.models import Operation, Plan, Proof
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_create
+from hostwire.protocol import HostReport, TrainerCapabilities
 from telemetry.alerts.models import Alert, Delivery, Route, Rule, Silence
 from telemetry.events.models import SavedView
 from telemetry.events.services import event_record
+from telemetry.exports.execution import run_continue
 from telemetry.exports.models import ExportRun
-from telemetry.exports.options import Wanted as WantedExport
-from telemetry.exports.running import run_go_on
-from telemetry.exports.runs import run_request
-from telemetry.exports.services import export_add
+from telemetry.exports.options import ExportSpec as WantedExport
+from telemetry.exports.services import export_add, run_request
 
 PEOPLE = ("administrator", "owner", "member", "stranger", "nobody")
 SWEPT = ("running", "paused", "completed")
@@ -154,7 +141,7 @@ def benchmarked(tenant: Tenant, drafted: Plan, device: Device, host_port: HostPo
     """Make runs in each state that an address is for, on a host whose agent can run some, and return their ids."""
     host = host_port.host
     assert host is not None
-    trainer = Trainer(executors=("simulated",))
+    trainer = TrainerCapabilities(executors=("simulated",))
     report = HostReport(host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=trainer)
     HostAgent.objects.create(
         host=host, digest="f" * 32, key_encrypted="-", reported_at=timezone.now() + timedelta(hours=1),
@@ -169,7 +156,7 @@ def benchmarked(tenant: Tenant, drafted: Plan, device: Device, host_port: HostPo
     done = Run.objects.create(title="Done", state="completed", tenant=tenant, **words)
     queued = Run.objects.create(title="Queued", state="queued", tenant=tenant, **words)
     brought = ended(drafted, device, "done")
-    brought.wanted = Wanted(attachments={device.pk: host_port.pk}).as_json()
+    brought.wanted = DesiredState(attachments={device.pk: host_port.pk}).as_json()
     brought.base = {**drafted.base, "attachments": {str(device.pk): None}}
     brought.save()
     owing = Run.objects.create(title="Owing", state="completed", plan=brought, **words)
@@ -206,7 +193,7 @@ def swept(host: Host, other: Host, *tenants: Tenant) -> dict[str, list[object]]:
 
 def planned(person: User, device: Device) -> Plan:
     """Make the draft of a plan that detaches a device."""
-    return plan_create(person=person, wanted=Wanted(attachments={device.pk: None}), title="Free it", origin="api")
+    return plan_create(person=person, wanted=DesiredState(attachments={device.pk: None}), title="Free it", origin="api")
 
 
 def ended(drafted: Plan, device: Device, state: str) -> Plan:
@@ -227,7 +214,7 @@ def exported(by: User) -> dict[str, list[object]]:
         export_add(by=by, wanted=WantedExport(name, format="csv", target="download")) for name in ("a", "b", "c", "d")
     )
     runs = [run_request(by=by, definition=one) for one in (done, going, failed)]
-    assert not run_go_on(runs[0].pk, worker="lab")
+    assert not run_continue(runs[0].pk, worker="lab")
     ExportRun.objects.filter(pk=runs[2].pk).update(state="failed", ended_at=timezone.now())
     found: dict[str, list[object]] = {
         name: [idle.pk] for name in (

@@ -14,21 +14,26 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import AuditEntry, User
-from fabric.models import Chassis, Device, Host, HostAgent, HostAnswer, Operation
-from fabric.services import presence
-from fabric.services.agents import agent_enrol, agent_register, answer_keep, report_keep, report_of
-from fabric.services.grants import host_port_grant
-from fabric.services.hearing import Ear
-from fabric.services.operations import operation_request
+from accounts.audit.models import AuditEntry
+from accounts.models import User
+from fabric.agents.inbox import AgentInbox
+from fabric.agents.models import HostAgent, HostAnswer
+from fabric.agents.selectors import latest_report
+from fabric.agents.services import agent_enrol, agent_register, answer_store, report_store
+from fabric.execution import host_steps
+from fabric.inventory.models import Chassis, Device, Host
+from fabric.leases.grants import host_port_grant
+from fabric.operations.models import Operation
+from fabric.operations.services import operation_request
 from falconweb.celery import application
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of
 from falconweb.testing.hosts import AgentProcess
-from hostwire import messages
-from hostwire.messages import new_key, queue_name, said_name, seal_answer, seal_report
-from hostwire.shapes import Answer, GpuReading, Holder, HostReport, PciDevice
+from hostwire import signing
+from hostwire.protocol import CommandAnswer, DeviceHolder, GpuReading, HostReport, PciDevice
+from hostwire.signing import new_key, queue_name, reply_queue_name, seal_answer, seal_report
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
+from tests.pages import page_text
 from tests.turns import in_turn
 from tests.waiting import wait_for
 
@@ -50,13 +55,13 @@ def said(host: Host, key: str, *, number: int = 1, serial: str = "SN-OWNED", **m
     return seal_report(report, key)
 
 
-def process(command: str, **more: Any) -> Holder:
+def process(command: str, **more: Any) -> DeviceHolder:
     facts = {"kind": "process", "what": "/dev/nvidia0", "pid": 4711, "command": command, "owner": "maria"}
-    return Holder(**{**facts, **more})
+    return DeviceHolder(**{**facts, **more})
 
 
 def answered(host: Host, key: str, nonce: str, sentence: str = "Gone.") -> str:
-    answer = Answer(
+    answer = CommandAnswer(
         host=host.identity, nonce=nonce, task="drain", outcome="removed", sentence=sentence, began=0.0, ended=1.0
     )
     return seal_answer(answer, key)
@@ -80,14 +85,14 @@ def test_a_report_counts_once_and_only_with_the_key_of_its_own_host(lab: Lab, ke
         answered(host, key, "n"), "1.." , "", "\0", "\ud800", 7, None, [text], {"text": text}, "1." * 200_000,
     ]  # fmt: skip
     for one in forged:
-        report_keep(one)
-        answer_keep(one)
+        report_store(one)
+        answer_store(one)
     assert not HostAgent.objects.exclude(reported_at=None).exists()
-    report_keep(text)
+    report_store(text)
     first = HostAgent.objects.get(host=host).reported_at
     assert first is not None
     for one in (text, said(host, key, number=1)):
-        report_keep(one)
+        report_store(one)
     assert HostAgent.objects.get(host=host).reported_at == first
     assert HostAgent.objects.get(host=others).reported_at is None
 
@@ -95,7 +100,7 @@ def test_a_report_counts_once_and_only_with_the_key_of_its_own_host(lab: Lab, ke
 @pytest.mark.django_db
 def test_a_host_tells_of_no_device_that_is_elsewhere(lab: Lab, key: str) -> None:
     """It says that it sees, and uses, the device of another tenant."""
-    report_keep(said(host_of(lab), key, serial="SN-OTHER", holders={"0000:41:00.0": (process("mine"),)}))
+    report_store(said(host_of(lab), key, serial="SN-OTHER", holders={"0000:41:00.0": (process("mine"),)}))
     other = Device.objects.get(name="GPU other")
     text = lab.clients["administrator"].get(reverse("fabric:device", args=[other.pk])).content.decode()
     assert "mine" not in text
@@ -107,18 +112,18 @@ def test_a_host_tells_of_no_device_that_is_elsewhere(lab: Lab, key: str) -> None
 def test_a_host_tells_a_tenant_no_number_of_what_others_have_there(lab: Lab, key: str) -> None:
     """Twelve GPUs are read on the host, one of which is the tenant's: the others are told to administrators alone."""
     gpus = tuple(GpuReading(address=f"0000:{bus:x}:00.0", name="H100") for bus in range(0x41, 0x4D))
-    report_keep(said(host_of(lab), key, gpus=gpus))
+    report_store(said(host_of(lab), key, gpus=gpus))
     for person, words in (("administrator", "12 GPUs"), ("owner", "1 GPU of yours"), ("member", "1 GPU of yours")):
-        page = lab.clients[person].get(address(lab, "fabric:host")).content.decode()
-        assert f"<dd>{words}</dd>" in page
+        page = page_text(lab.clients[person].get(address(lab, "fabric:host")))
+        assert f"<dd> {words} </dd>" in page
 
 
 @pytest.mark.django_db
 def test_a_host_whose_card_of_the_tenant_is_not_certain_counts_none(lab: Lab, key: str) -> None:
     gpus = (GpuReading(address="0000:41:00.0"), GpuReading(address="0000:42:00.0"))
-    report_keep(said(host_of(lab), key, serial="SN-OTHER", gpus=gpus))
-    page = lab.clients["owner"].get(address(lab, "fabric:host")).content.decode()
-    assert "<dd>0 GPUs of yours</dd>" in page
+    report_store(said(host_of(lab), key, serial="SN-OTHER", gpus=gpus))
+    page = page_text(lab.clients["owner"].get(address(lab, "fabric:host")))
+    assert "<dd> 0 GPUs of yours </dd>" in page
     assert "It sees no device of yours." in page
 
 
@@ -130,7 +135,7 @@ def test_what_a_host_says_is_text_and_short_everywhere(lab: Lab, key: str) -> No
     many = tuple(process(EVIL, what=EVIL, owner=EVIL, pid=one) for one in range(700))
     long = tuple(process("x" * 20_000) for _ in range(9))
     for number, holders in enumerate((many, long), 1):
-        report_keep(
+        report_store(
             said(
                 host_of(lab),
                 key,
@@ -171,11 +176,11 @@ def test_what_a_host_says_is_text_and_short_everywhere(lab: Lab, key: str) -> No
 def test_no_letter_that_a_host_sends_keeps_its_report_from_being_kept(lab: Lab, key: str, text: str) -> None:
     payload = said(host_of(lab), key, holders={"0000:41:00.0": (process("MARK"),)}, version="MARK")
     body = payload.split(".", 3)[3].replace("MARK", json.dumps(text)[1:-1])
-    digest = messages.digest(host_of(lab).identity)
-    signed = messages._signature("report", digest, body, key)  # what the agent's own library would not write
-    report_keep(f"1.{digest}.{signed}.{body}")
+    digest = signing.digest(host_of(lab).identity)
+    signed = signing._signature("report", digest, body, key)  # what the agent's own library would not write
+    report_store(f"1.{digest}.{signed}.{body}")
     agent = HostAgent.objects.get(host=host_of(lab))
-    kept = report_of(agent)
+    kept = latest_report(agent)
     if text == "\udfff":
         assert kept is None  # it is no JSON
         return
@@ -190,7 +195,7 @@ def test_no_letter_that_a_host_sends_keeps_its_report_from_being_kept(lab: Lab, 
 @pytest.mark.parametrize("numbers", [{"number": 2**80}, {"number": -1}, {"pid": 2**70}, {"started": 1e308}])
 def test_no_number_that_a_host_sends_is_an_error_of_the_site(lab: Lab, key: str, numbers: dict[str, Any]) -> None:
     holder = process("x", pid=numbers.pop("pid", 1))
-    report_keep(said(host_of(lab), key, **{"holders": {"0000:41:00.0": (holder,)}, **numbers}))
+    report_store(said(host_of(lab), key, **{"holders": {"0000:41:00.0": (holder,)}, **numbers}))
     for where in (reverse("fabric:host", args=[host_of(lab).pk]), reverse("fabric:device", args=[lab.device.pk])):
         assert lab.clients["owner"].get(where).status_code == 200
 
@@ -198,7 +203,7 @@ def test_no_number_that_a_host_sends_is_an_error_of_the_site(lab: Lab, key: str,
 @pytest.mark.django_db
 def test_a_host_fills_no_table_with_answers_that_nobody_asked_for(lab: Lab, key: str) -> None:
     for number in range(20):
-        answer_keep(answered(host_of(lab), key, f"{number:032x}", "x" * 1000))
+        answer_store(answered(host_of(lab), key, f"{number:032x}", "x" * 1000))
     assert HostAnswer.objects.count() == 0
 
 
@@ -207,10 +212,10 @@ def test_an_answer_is_taken_from_the_host_that_was_asked_once(lab: Lab, key: str
     others = Host.objects.get(name="node-other")
     stolen = agent_enrol(person=User.objects.get(username="administrator"), host=others)
     HostAnswer.objects.create(nonce="n" * 32, host=host_of(lab))
-    answer_keep(answered(others, stolen, "n" * 32, "Lies."))
+    answer_store(answered(others, stolen, "n" * 32, "Lies."))
     assert HostAnswer.objects.get().body == {}
-    answer_keep(answered(host_of(lab), key, "n" * 32, "Truth."))
-    answer_keep(answered(host_of(lab), key, "n" * 32, "Another truth."))
+    answer_store(answered(host_of(lab), key, "n" * 32, "Truth."))
+    answer_store(answered(host_of(lab), key, "n" * 32, "Another truth."))
     assert HostAnswer.objects.get().body["sentence"] == "Truth."
 
 
@@ -245,33 +250,35 @@ def test_a_host_can_neither_break_nor_command_what_listens_to_it(
     agent_enrol(person=User.objects.get(username="administrator"), host=hostile)
     entries = AuditEntry.objects.count()
     for one in POISON:
-        broker.lpush(said_name(hostile.identity), one)
-    broker.lpush(said_name(honest.identity), enveloped("fabric.host_report", said(honest, key)))
-    ear = Ear()
+        broker.lpush(reply_queue_name(hostile.identity), one)
+    broker.lpush(reply_queue_name(honest.identity), enveloped("fabric.host_report", said(honest, key)))
+    ear = AgentInbox()
     ear.round()
     assert HostAgent.objects.get(host=honest).reported_at is not None
     for _ in POISON:
         ear.round()
-    assert broker.llen(said_name(hostile.identity)) == 0
+    assert broker.llen(reply_queue_name(hostile.identity)) == 0
     assert AuditEntry.objects.count() == entries
     assert not [one for one in caplog.records if one.exc_info]
     # Its list is none; it says more than anybody can hear.
     for spoil in (
-        lambda: broker.set(said_name(hostile.identity), "x"),
-        lambda: broker.lpush(said_name(hostile.identity), *(["x"] * 5000)),
+        lambda: broker.set(reply_queue_name(hostile.identity), "x"),
+        lambda: broker.lpush(reply_queue_name(hostile.identity), *(["x"] * 5000)),
     ):
         spoil()
         number = HostAgent.objects.get(host=honest).number + 1
-        broker.lpush(said_name(honest.identity), enveloped("fabric.host_report", said(honest, key, number=number)))
+        broker.lpush(
+            reply_queue_name(honest.identity), enveloped("fabric.host_report", said(honest, key, number=number))
+        )
         ear.round()
         assert HostAgent.objects.get(host=honest).number == number
-    assert broker.lindex(said_name(hostile.identity), 200) is None
+    assert broker.lindex(reply_queue_name(hostile.identity), 200) is None
 
 
 def test_no_worker_of_the_site_takes_what_hosts_write() -> None:
     application.loader.import_default_modules()
     assert not [name for name in application.tasks if name.startswith("fabric.host_")]
-    assert settings.CELERY_TASK_DEFAULT_QUEUE not in {said_name("x"), queue_name("x")}
+    assert settings.CELERY_TASK_DEFAULT_QUEUE not in {reply_queue_name("x"), queue_name("x")}
 
 
 def seen_by(client: Client, *operations: Operation) -> str:
@@ -310,7 +317,7 @@ def test_an_operation_names_nobody_and_nothing_of_anothers_host(  # noqa: PLR091
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     boss = User.objects.get(username="falconweb-administrator")
-    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(host_steps, "LEAVE_SECONDS", 0.2)
     secrets = ("node-a", "maria", "secret-train", "0000:")
     # Without an agent.
     asked = operation_request(person=boss, device=between_two, target=None)[0]

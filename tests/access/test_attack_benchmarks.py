@@ -17,20 +17,21 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from benchmarks.runs.composition import Composition
 from benchmarks.runs.models import Hold, Run
-from benchmarks.runs.recording import MOST_SERIES, news_keep
+from benchmarks.runs.recording import MAX_SERIES, run_update_store
+from benchmarks.runs.requests import RunRequest
+from benchmarks.runs.results import summarise, summary_of
+from benchmarks.runs.rules import Composition
+from benchmarks.runs.scheduler import run_advance, runs_schedule
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry
-from benchmarks.runs.summary import summarise, summary_of
-from benchmarks.runs.tending import run_go_on, runs_tend
 from benchmarks.sweeps.models import Point, Sweep
-from benchmarks.sweeps.tending import sweep_advance
+from benchmarks.sweeps.scheduler import sweep_advance
 from benchmarks.workloads.catalogue import spec_of
-from fabric.models import HostAgent
-from fabric.services.grants import device_grant, host_port_grant
-from falconweb.errors import FalconWebError
-from hostwire.shapes import HostReport, Trainer
-from hostwire.training import News, Reading, Result, Spec, Steps
+from core.errors import FalconWebError
+from fabric.agents.models import HostAgent
+from fabric.leases.grants import device_grant, host_port_grant
+from hostwire.protocol import HostReport, TrainerCapabilities
+from hostwire.training import RunReading, RunResult, RunUpdate, Spec, StepsCompleted
 from tests.access.lab import Lab, lab, made_lab
 from tests.benchmarks.records.making import SPEC, TOPOLOGY, exported, lines_of, sampled_run, written
 from tests.turns import in_turn
@@ -52,7 +53,7 @@ def reporting(lab: Lab, **trainer: Any) -> None:
     host = lab.host_port.host
     assert host is not None
     report = HostReport(
-        host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=Trainer(**trainer)
+        host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=TrainerCapabilities(**trainer)
     )  # fmt: skip
     HostAgent.objects.filter(host=host).update(
         report=msgspec.to_builtins(report), reported_at=timezone.now() + timedelta(hours=1)
@@ -62,18 +63,19 @@ def reporting(lab: Lab, **trainer: Any) -> None:
 def queued(lab: Lab, **more: Any) -> Run:
     """Let the owner ask for a run on the CPU of their host."""
     assert lab.host_port.host_id is not None
-    run = run_create(
-        person=person("owner"), spec=spec_of("mnist_cnn", "tiny", {}), executor="simulated", title="secret-run",
+    wanted = RunRequest(
+        spec=spec_of("mnist_cnn", "tiny", {}), executor="simulated", title="secret-run",
         composition=Composition(host=lab.host_port.host_id, cpu=True), **more,
     )  # fmt: skip
+    run = run_create(person=person("owner"), wanted=wanted)
     Run.objects.exclude(pk=run.pk).delete()
     return run
 
 
 def gone_on(run: Run) -> Run:
     """Let a worker take a run as far as it goes."""
-    assert str(run.pk) in runs_tend()
-    run_go_on(str(run.pk), worker="tests")
+    assert str(run.pk) in runs_schedule()
+    run_advance(str(run.pk), worker="tests")
     return Run.objects.get(pk=run.pk)
 
 
@@ -98,10 +100,10 @@ def test_what_was_taken_from_somebody_while_their_run_waited_is_not_run(lab: Lab
 
 def test_it_is_asked_again_whose_all_is_before_a_host_that_was_away_begins(lab: Lab) -> None:
     run = queued(lab)
-    assert str(run.pk) in runs_tend()
+    assert str(run.pk) in runs_schedule()
     Run.objects.filter(pk=run.pk).update(state="starting", state_since=timezone.now())
     host_port_grant(person=person("administrator"), host_port=lab.host_port, tenant=None, take=True)
-    run_go_on(str(run.pk), worker="tests")
+    run_advance(str(run.pk), worker="tests")
     run.refresh_from_db()
     assert (run.state, run.trouble, run.started_at) == ("failed", "refused", None)
 
@@ -207,8 +209,8 @@ def test_a_text_that_no_database_takes_finds_nothing(lab: Lab) -> None:
 
 def kept(run: Run, *events: Any) -> Run:
     """Let a host tell of a run, and make its figures."""
-    news = msgspec.json.decode(msgspec.json.encode(News(run="x", state="running", events=events)), type=News)
-    changes = news_keep(run, news)
+    news = msgspec.json.decode(msgspec.json.encode(RunUpdate(run="x", state="running", events=events)), type=RunUpdate)
+    changes = run_update_store(run, news)
     Run.objects.filter(pk=run.pk).update(**changes)
     run.refresh_from_db()
     Run.objects.filter(pk=run.pk).update(results=msgspec.to_builtins(summarise(run)))
@@ -224,17 +226,17 @@ def test_a_hostile_host_fills_no_table_and_stops_no_worker(lab: Lab) -> None:
     huge = 1.7e308
     run = kept(
         run,
-        Steps(at=huge, phase="timed", first=10**9, seconds=(huge, huge, -huge)),
-        Steps(at=2.0, phase="no_sync", first=0, seconds=(-huge, -huge)),
-        *(Reading(at=float(one), interval=0.0, source="x" * 1000, values={"cpu": huge}) for one in range(3)),
-        Result(at=1.0, values={"bandwidth": ["x" * 2**20]}),
-        Result(at=1.0, values={"latency": [1.0]}),
+        StepsCompleted(at=huge, phase="timed", first=10**9, seconds=(huge, huge, -huge)),
+        StepsCompleted(at=2.0, phase="no_sync", first=0, seconds=(-huge, -huge)),
+        *(RunReading(at=float(one), interval=0.0, source="x" * 1000, values={"cpu": huge}) for one in range(3)),
+        RunResult(at=1.0, values={"bandwidth": ["x" * 2**20]}),
+        RunResult(at=1.0, values={"latency": [1.0]}),
     )
     for number in range(3):
         names = {f"n{number}-{one}": 1.0 for one in range(2400)}
         run.next_event = 0
-        run = kept(run, Reading(at=1.0, interval=0.0, source="x", values=names))
-    assert run.series.count() == MOST_SERIES
+        run = kept(run, RunReading(at=1.0, interval=0.0, source="x", values=names))
+    assert run.series.count() == MAX_SERIES
     assert set(summary_of(run).tables) == {"latency"}
     json.dumps(run.results, allow_nan=False)
     for address in ("runs:run", "api:run"):
@@ -340,11 +342,10 @@ def test_of_many_who_do_the_same_at_once_one_does_it(lab: Lab) -> None:
             return [found.result() for found in [threads.submit(one) for _ in range(6)]]
 
     spec = spec_of("mnist_cnn", "tiny", {})
-    wanted: dict[str, Any] = {"person": person("owner"), "spec": spec, "executor": "simulated"}
-    place = Composition.from_json(run.composition)
-    assert at_once(lambda: run_create(**wanted, composition=place, idempotency_key="once")) == ["done"] * 6
+    wanted = RunRequest(spec=spec, composition=Composition.from_json(run.composition), executor="simulated")
+    assert at_once(lambda: run_create(person=person("owner"), wanted=wanted, idempotency_key="once")) == ["done"] * 6
     assert Run.objects.count() == 2
-    at_once(runs_tend)
+    at_once(runs_schedule)
     assert (Hold.objects.count(), Run.objects.filter(state="composing").count()) == (1, 1)
     waiting = Run.objects.get(state="queued")
     cancelled = at_once(

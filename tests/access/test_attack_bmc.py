@@ -14,7 +14,7 @@ import pytest
 from fabric.bmc import crawl
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError
-from fabric.bmc.transport import LARGEST_ANSWER
+from fabric.bmc.transport import MAX_RESPONSE_BYTES
 from fabric.bmc.types import Inventory
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, chassis, collection, service_root
 from tests.turns import at_night
@@ -65,7 +65,7 @@ async def test_no_value_of_a_property_ends_a_walk(value: Any) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", *at_night("deflate")])
 async def test_a_small_answer_that_unpacks_to_a_huge_one_is_cut_off(encoding: str) -> None:
-    plain = b" " * (LARGEST_ANSWER * 8)
+    plain = b" " * (MAX_RESPONSE_BYTES * 8)
     packed = gzip.compress(plain) if encoding == "gzip" else zlib.compress(plain)
     routes = rack(Thermal={"@odata.id": f"{ROOT}/Chassis/one/Thermal"})
     routes[f"{ROOT}/Chassis/one/Thermal"] = Reply(body=packed, headers={"Content-Encoding": encoding})
@@ -74,12 +74,12 @@ async def test_a_small_answer_that_unpacks_to_a_huge_one_is_cut_off(encoding: st
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [problem.uri for problem in inventory.problems] == [f"{ROOT}/Chassis/one/Thermal"]
-    assert peak < LARGEST_ANSWER * 3
+    assert peak < MAX_RESPONSE_BYTES * 3
 
 
 async def test_a_service_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each resource links to two more, large ones: the walk ends in a sentence before the memory does."""
-    monkeypatch.setattr(crawl, "LARGEST_WALK", 2**20)
+    monkeypatch.setattr(crawl, "MAX_WALK_BYTES", 2**20)
 
     def more(asked: Asked) -> dict[str, Any]:
         return {
@@ -105,7 +105,7 @@ async def test_a_service_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_members_that_are_given_whole_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "MOST_RESOURCES", 100)
+    monkeypatch.setattr(crawl, "MAX_RESOURCES", 100)
     routes = rack()
     routes[ROOT] = service_root(
         Chassis={"@odata.id": f"{ROOT}/Chassis"}, ProtocolFeaturesSupported={"ExpandQuery": {"NoLinks": True}}
@@ -165,12 +165,12 @@ async def test_no_link_and_no_redirect_leads_the_password_elsewhere(link: str) -
 
 async def test_an_event_stream_without_end_of_line_is_cut_off_soon() -> None:
     from fabric.bmc.errors import Malformed
-    from fabric.bmc.events import LARGEST_EVENT, EventStreamParser
+    from fabric.bmc.events import MAX_EVENT_BYTES, EventStreamParser
 
     parser = EventStreamParser()
     loop = asyncio.get_running_loop()
     began = loop.time()
-    chunks = (b"data: " + b"x" * 1000 for _ in range(LARGEST_EVENT))
+    chunks = (b"data: " + b"x" * 1000 for _ in range(MAX_EVENT_BYTES))
     with pytest.raises(Malformed):
         [list(parser.feed(chunk)) for chunk in chunks]
     assert loop.time() - began < 30

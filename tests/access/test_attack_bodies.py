@@ -11,7 +11,8 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import Role, Token, User
-from fabric.models import Device, HostPort, Operation
+from fabric.inventory.models import Device, HostPort
+from fabric.operations.models import Operation
 from falconweb.asgi import application
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS

@@ -12,11 +12,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, HostPort, Lease, LeaseItem, Letter, Operation, Plan
-from fabric.planning import Wanted
-from fabric.services import jobs, lease_ends, leases
-from fabric.services.jobs import plan_cancel, plan_resume
-from fabric.services.lease_clock import leases_tend
+from fabric.inventory.models import Chassis, Device, HostPort
+from fabric.leases import ends as leases_ends
+from fabric.leases import services
+from fabric.leases.lifecycle import leases_process
+from fabric.leases.models import Lease, LeaseItem, Letter
+from fabric.operations.models import Operation, Plan
+from fabric.plans import jobs
+from fabric.plans.jobs import plan_cancel, plan_resume
+from fabric.plans.rules import DesiredState
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_attack_plans import NONSENSE, OTHERS, agent_says, move_to, other, person, quiet, stopped, unread
 from tests.access.test_attack_tenants import HOSTILE
@@ -60,7 +64,7 @@ def test_who_works_on_the_host_of_others_is_not_told_where_a_lease_cannot_end(la
     Lease.objects.filter(pk=lease.pk).update(starts_at=now - timedelta(days=1), ends_at=now - timedelta(minutes=1))
     # Switched off: nobody asks it, and it is as its rows say.
     Chassis.objects.update(last_error="", enabled=False)
-    leases_tend()
+    leases_process()
     assert "in use" in Lease.objects.get(pk=lease.pk).trouble
     for who in ("owner", "member", "stranger"):
         text = everything(lab.clients[who], lab)
@@ -72,9 +76,9 @@ def test_what_returns_is_not_attached_again_by_a_plan_that_stopped(lab: Lab, unr
     quiet(lab)
     if decide is plan_resume:
         Device.objects.filter(pk=lab.device.pk).update(host_port=None)
-        plan = stopped(lab, "owner", Wanted(attachments={lab.device.pk: lab.host_port.pk}))
+        plan = stopped(lab, "owner", DesiredState(attachments={lab.device.pk: lab.host_port.pk}))
     else:
-        plan = stopped(lab, "owner", Wanted(attachments={lab.device.pk: None}))
+        plan = stopped(lab, "owner", DesiredState(attachments={lab.device.pk: None}))
         Device.objects.filter(pk=lab.device.pk).update(host_port=None)
     Lease.objects.filter(pk=held("One").pk).update(state="ending")
     more = {} if decide is plan_resume else {"roll_back": True}
@@ -88,8 +92,8 @@ def test_nobody_fills_the_letter_box_of_administrators(
     lab: Lab, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.EMAIL_IS_SENT = True
-    monkeypatch.setattr(leases, "MOST_A_DAY", 6)
-    monkeypatch.setattr(lease_ends, "MOST_ENDS_A_DAY", 4)
+    monkeypatch.setattr(services, "MAX_REQUESTS_PER_DAY", 6)
+    monkeypatch.setattr(leases_ends, "MAX_EXTENSION_REQUESTS_PER_DAY", 4)
     User.objects.filter(username="administrator").update(email="ada@falcon.example")
     client = lab.clients["owner"]
     taken = 0

@@ -19,13 +19,16 @@ from accounts.audit.models import AuditEntry
 from accounts.audit.verification import chain_check
 from accounts.models import Role, Tenant, User
 from accounts.services import person_edit
-from fabric.models import Chassis, Device, Drawer, Host, HostAgent, HostPort, Operation, Plan, Port
-from fabric.planning import Setting, Wanted
-from fabric.services import jobs
-from fabric.services.grants import device_grant, host_port_grant
-from fabric.services.locks import lock_chassis
-from fabric.services.plans import MOST_DRAFTS, plan_apply, plan_change, plan_create, plan_discard
-from falconweb.errors import Conflict, FalconWebError
+from core.errors import Conflict, FalconWebError
+from fabric.agents.models import HostAgent
+from fabric.inventory.locks import lock_chassis
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
+from fabric.leases.grants import device_grant, host_port_grant
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import PortSetting
+from fabric.plans import jobs
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import MAX_DRAFTS, plan_apply, plan_change, plan_create, plan_discard
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_attack_tenants import HOSTILE
 from tests.access.test_matrix_writes import ROUTES
@@ -124,8 +127,8 @@ def test_an_idempotency_key_brings_back_no_operation_of_a_tenant_that_one_has_le
     assert answer.status_code == 422
 
 
-@pytest.mark.parametrize("setting", [Setting(port_type="UnconfiguredPort"), Setting(configured_width=8)])
-def test_a_port_of_ones_own_tells_nothing_of_a_device_of_others_behind_it(lab: Lab, setting: Setting) -> None:
+@pytest.mark.parametrize("setting", [PortSetting(port_type="UnconfiguredPort"), PortSetting(configured_width=8)])
+def test_a_port_of_ones_own_tells_nothing_of_a_device_of_others_behind_it(lab: Lab, setting: PortSetting) -> None:
     quiet(lab)
     Device.objects.filter(pk=other().pk).update(host_port=lab.host_port)
     Port.objects.update(port_type="DownstreamPort", configured_width=16)
@@ -168,7 +171,7 @@ def test_a_draft_tells_nothing_of_who_works_on_a_host_that_was_granted_away(lab:
         assert "maria" not in answer.content.decode()
 
 
-def stopped(lab: Lab, who: str, wanted: Wanted, **changes: Any) -> Plan:
+def stopped(lab: Lab, who: str, wanted: DesiredState, **changes: Any) -> Plan:
     """Return a plan of a person that stopped at its first step."""
     plan = plan_create(person=person(who), wanted=wanted, title="Halfway", origin="api")
     plan_apply(person=person(who), plan=plan)
@@ -187,7 +190,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(jobs, "_read", nothing)
+    monkeypatch.setattr(jobs, "_read_hardware", nothing)
 
 
 def test_no_drawer_is_ones_own_while_a_device_of_others_is_only_missing(lab: Lab) -> None:
@@ -213,7 +216,7 @@ def test_the_way_on_and_back_names_and_touches_no_device_that_others_have_by_the
     Port.objects.update(port_type="DownstreamPort", configured_width=16)
     port = lab.host_port.port
     assert port is not None
-    plan = stopped(lab, "owner", Wanted(settings={port.pk: Setting(configured_width=8)}))
+    plan = stopped(lab, "owner", DesiredState(settings={port.pk: PortSetting(configured_width=8)}))
     if decision == "plan_cancel":
         Port.objects.filter(pk=port.pk).update(configured_width=8)
     Device.objects.filter(pk=other().pk).update(host_port=lab.host_port)
@@ -229,7 +232,7 @@ def test_the_way_on_and_back_names_and_touches_no_device_that_others_have_by_the
 
 def test_a_plan_that_an_administrator_resumes_tells_its_tenant_nothing_of_others(lab: Lab, unread: None) -> None:
     quiet(lab)
-    plan = stopped(lab, "owner", Wanted(attachments={lab.device.pk: None}))
+    plan = stopped(lab, "owner", DesiredState(attachments={lab.device.pk: None}))
     Device.objects.filter(pk=lab.device.pk).update(host_port=elsewhere())
     client = lab.clients["administrator"]
     assert client.post(reverse("api:plan_resume", args=[plan.pk]), {}, content_type=JSON).status_code == 202
@@ -255,7 +258,7 @@ def test_an_administrator_puts_nothing_of_others_into_a_tenants_draft(lab: Lab) 
 
 def test_a_plan_of_an_administrator_is_named_to_no_tenant_whose_device_it_moves(lab: Lab) -> None:
     quiet(lab)
-    wanted = Wanted(attachments={lab.device.pk: None, other().pk: None})
+    wanted = DesiredState(attachments={lab.device.pk: None, other().pk: None})
     boss = person("administrator")
     plan = plan_create(person=boss, wanted=wanted, title="Take it all from One and Two", origin="api")
     plan_apply(person=boss, plan=plan)
@@ -387,10 +390,10 @@ def test_nobody_fills_the_site_with_drafts(lab: Lab) -> None:
     quiet(lab)
     wanted = {"attachments": [{"device_id": lab.device.pk, "host_port_id": None}]}
     base = plan_create(
-        person=person("owner"), wanted=Wanted(attachments={lab.device.pk: None}), title="First", origin="api"
+        person=person("owner"), wanted=DesiredState(attachments={lab.device.pk: None}), title="First", origin="api"
     )
     rows = []
-    for number in range(MOST_DRAFTS):
+    for number in range(MAX_DRAFTS):
         row = Plan.objects.get(pk=base.pk)
         row.pk, row.title = uuid.uuid4(), str(number)
         rows.append(row)
@@ -422,19 +425,19 @@ def test_what_a_draft_wants_is_not_changed_under_the_lock_of_another_chassis(
     second = Chassis.objects.create(name="falcon-9", url="https://127.0.0.1:9", dialect="zone_patch")
     drawer = Drawer.objects.create(chassis=second, uri="/d", name="Drawer 1", number=1, mode="Advanced")
     boss = person("administrator")
-    draft = plan_create(person=boss, wanted=Wanted(attachments={lab.device.pk: None}), title="x", origin="api")
+    draft = plan_create(person=boss, wanted=DesiredState(attachments={lab.device.pk: None}), title="x", origin="api")
     locked: list[set[int]] = []
 
     def lock(chassis: Any) -> None:
         locked.append(set(chassis))
         if len(locked) == 1:
-            wanted = Wanted(modes={drawer.pk: "StandardTwoHosts"})  # type: ignore[dict-item]
+            wanted = DesiredState(modes={drawer.pk: "StandardTwoHosts"})  # type: ignore[dict-item]
             Plan.objects.filter(pk=draft.pk).update(
                 wanted=wanted.as_json(), base={"modes": {str(drawer.pk): "Advanced"}}
             )
         lock_chassis(chassis)
 
-    monkeypatch.setattr("fabric.services.plans.lock_chassis", lock)
+    monkeypatch.setattr("fabric.plans.services.lock_chassis", lock)
     with pytest.raises(Conflict):
         plan_apply(person=boss, plan=draft)
     assert not Operation.objects.open().exists()
@@ -477,7 +480,7 @@ def test_what_is_applied_granted_changed_and_thrown_away_at_once_is_one_of_them(
 ) -> None:
     quiet(lab)
     owner, boss = person("owner"), person("administrator")
-    wanted = Wanted(attachments={lab.device.pk: None})
+    wanted = DesiredState(attachments={lab.device.pk: None})
     two = [plan_create(person=by, wanted=wanted, title="x", origin="api") for by in (owner, owner)]
     pair = at_once(*(lambda one=one: plan_apply(person=owner, plan=one) for one in (two[0], two[0], two[1])))
     assert [one is None for one in pair].count(True) == 1
@@ -493,7 +496,7 @@ def test_what_is_applied_granted_changed_and_thrown_away_at_once_is_one_of_them(
     Plan.objects.exclude(state="draft").delete()
     Operation.objects.all().delete()
     draft = plan_create(person=owner, wanted=wanted, title="x", origin="api")
-    nothing = Wanted(attachments={lab.device.pk: lab.host_port.pk})
+    nothing = DesiredState(attachments={lab.device.pk: lab.host_port.pk})
     at_once(
         lambda: plan_apply(person=owner, plan=draft),
         lambda: hand_over(lab.device, "Three"),

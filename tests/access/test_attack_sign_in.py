@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from accounts.sessions import SessionStore
+from accounts.sign_in.security import SessionStore
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
 from tests.access.test_matrix_writes import ROUTES, WRITES

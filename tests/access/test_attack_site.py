@@ -16,9 +16,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from fabric.allocation.reading import TOO_LARGE
+from fabric.allocation.reader import FILE_TOO_LARGE
 from falconweb.config import Config
-from falconweb.launch.parts import LARGEST_SOCKET_MESSAGE
+from falconweb.launch.commands import MAX_SOCKET_MESSAGE_BYTES
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite, processes_of
 
 pytestmark = pytest.mark.process
@@ -74,7 +74,7 @@ def test_who_sends_all_of_a_file_that_is_too_large_hears_why(site: RunningSite) 
     file = b" " * (50 * 2**20)
     status, headers, text = ask(site, "POST", "/api/v1/allocation/", file, Content_Type="application/json")
     assert (status, headers["Content-Type"]) == (413, "application/problem+json")
-    assert [json.loads(text)[name] for name in ("code", "detail")] == ["too_large", TOO_LARGE]
+    assert [json.loads(text)[name] for name in ("code", "detail")] == ["too_large", FILE_TOO_LARGE]
     # Who asks before it sends need not send it.
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
     connection.putrequest("POST", "/api/v1/allocation/")
@@ -94,7 +94,7 @@ def test_who_sends_all_of_a_file_that_is_too_large_hears_why(site: RunningSite) 
     cookies = "; ".join(one.split(";")[0] for one in headers.get_all("Set-Cookie"))
     status, headers, text = ask(site, "POST", "/allocation/", file, Cookie=cookies, Content_Type=kind)
     assert (status, headers["Connection"]) == (413, "close")
-    assert TOO_LARGE in text
+    assert FILE_TOO_LARGE in text
     assert '<nav aria-label="Main"' in text
     assert ask(site, "GET", "/allocation/", Cookie=cookies)[0] == 200
 
@@ -159,7 +159,7 @@ def open_socket(site: RunningSite, path: str, payload: bytes) -> bytes:
 def test_a_stranger_leaves_no_traces_of_errors_by_sockets(site: RunningSite) -> None:
     log = site.data / "logs" / "web.log"
     before = log.read_text()
-    large = bytes([0x81, 0xFF]) + (LARGEST_SOCKET_MESSAGE * 4).to_bytes(8, "big") + bytes(4) + b"a" * 1000
+    large = bytes([0x81, 0xFF]) + (MAX_SOCKET_MESSAGE_BYTES * 4).to_bytes(8, "big") + bytes(4) + b"a" * 1000
     for path, payload in (
         ("/ws/live/", bytes([0x81, 0x82, 0, 0, 0, 0]) + b"{}"),
         ("/ws/live/", large),

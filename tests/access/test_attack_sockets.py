@@ -15,7 +15,7 @@ from django.utils import timezone
 from accounts.models import Role, Tenant, User
 from fabric.signals import access_changed
 from falconweb.asgi import application
-from telemetry.consumers import MOST_SOCKETS, TOO_MANY
+from telemetry.live.consumers import CLOSE_TOO_MANY, MAX_SOCKETS_PER_PERSON
 from tests.telemetry.test_sockets import ALL, Socket, make_lab, put
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,11 +64,11 @@ async def test_who_sees_less_is_sent_less(change: str) -> None:
 
 async def test_one_person_does_not_open_sockets_without_end() -> None:
     lab = await sync_to_async(make_lab)()
-    sockets = [Socket(lab.clients["owner"]) for _ in range(MOST_SOCKETS)]
+    sockets = [Socket(lab.clients["owner"]) for _ in range(MAX_SOCKETS_PER_PERSON)]
     for socket in sockets:
         await socket.__aenter__()
     async with Socket(lab.clients["owner"]) as one_more, Socket(lab.clients["member"]) as other:
-        assert await one_more.next() == TOO_MANY
+        assert await one_more.next() == CLOSE_TOO_MANY
         await other.ask({"subscribe": [lab.chassis.pk]})
         assert (await other.next_of(dict))["type"] == "catalogue"
     for socket in sockets:

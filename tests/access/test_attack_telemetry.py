@@ -10,20 +10,21 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Attachment, Device
-from fabric.services.grants import device_grant
-from fabric.sights import held_since
-from falconweb.errors import Unavailable
+from core.errors import Unavailable
+from fabric.history.models import Attachment
+from fabric.history.selectors import owned_since
+from fabric.inventory.models import Device
+from fabric.leases.grants import device_grant
+from telemetry.alerts.messages import build_notification, email_body
 from telemetry.alerts.models import Alert
-from telemetry.alerts.services.acknowledging import alerts_acknowledge
-from telemetry.alerts.services.gathering import line_of
-from telemetry.alerts.wording import body_of, message_of
-from telemetry.delivery.targets import why_refused
-from telemetry.history.ranges import Span
-from telemetry.history.raw import MOST_AT_ONCE, raw_lines
-from telemetry.history.subjects import subjects_seen
+from telemetry.alerts.notifications import notification_line
+from telemetry.alerts.services import alerts_acknowledge
+from telemetry.delivery.endpoints import refusal_reason
+from telemetry.history.encoding import MAX_DOWNLOADS, raw_csv
+from telemetry.history.rules import TimeRange
+from telemetry.history.subjects import visible_subjects
 from telemetry.links.models import CounterReset, LinkSpan
-from telemetry.links.selectors import held_from, link_of, resets_of, spans_of
+from telemetry.links.selectors import counter_resets, link_get, state_spans, visible_since
 from tests.access.lab import Lab, lab, made_lab
 
 __all__ = ["lab", "made_lab"]
@@ -98,21 +99,21 @@ def test_a_port_behind_another_device_tells_nothing_of_the_one_before(lab: Lab) 
     LinkSpan.objects.create(port=port, since=now - timedelta(days=2), status="LinkUp")
     CounterReset.objects.create(port=port, at=now - timedelta(days=1), how="bmc")
     owner = User.objects.get(username="owner")
-    assert held_since(lab.device.chassis_id)["port", port.pk] == came
-    assert held_since(lab.device.chassis_id)["device", lab.device.pk] < came
-    [subject] = subjects_seen(owner, [f"port/{port.pk}"], Span(0.0, now.timestamp()))
+    assert owned_since(lab.device.chassis_id)["port", port.pk] == came
+    assert owned_since(lab.device.chassis_id)["device", lab.device.pk] < came
+    [subject] = visible_subjects(owner, [f"port/{port.pk}"], TimeRange(0.0, now.timestamp()))
     assert [member.since for member in subject.members] == [came.timestamp()]
-    judged, _ = link_of(owner, port.pk)
-    assert held_from(owner, judged) == came
-    assert [span.status for span in spans_of(owner, port.pk)] == ["LinkUp"]
-    assert resets_of(owner, judged, most=9) == []
+    judged, _ = link_get(owner, port.pk)
+    assert visible_since(owner, judged) == came
+    assert [span.status for span in state_spans(owner, port.pk)] == ["LinkUp"]
+    assert counter_resets(owner, judged, most=9) == []
 
 
 def test_no_name_of_a_bmc_begins_a_line_of_a_letter(lab: Lab) -> None:
     row = ringing(
         lab, subject_name="GPU\r\n\r\nCritical: forged", quantity="x\u2028Critical: forged", title="A\nforged"
     )
-    letter = body_of(message_of([line_of(row)], site="https://falcon.example", at=timezone.now()))
+    letter = email_body(build_notification([notification_line(row)], site="https://falcon.example", at=timezone.now()))
     assert "forged" in letter
     assert not [line for line in letter.splitlines() if line.strip().startswith(("forged", "Critical: forged"))]
 
@@ -124,18 +125,18 @@ def test_no_name_of_a_bmc_begins_a_line_of_a_letter(lab: Lab) -> None:
      "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "0.0.0.0", "::"],
 )  # fmt: skip
 def test_no_writing_of_an_address_leads_to_where_clouds_keep_credentials(number: str) -> None:
-    assert why_refused(number)
+    assert refusal_reason(number)
 
 
 def test_nobody_has_readings_made_into_tables_without_end(lab: Lab) -> None:
     owner, other = (User.objects.get(username=name) for name in ("owner", "stranger"))
-    asked: dict[str, Any] = {"refs": [], "metrics": [], "span": Span(0.0, 1.0)}
-    taken = [raw_lines(owner, **asked) for _ in range(MOST_AT_ONCE)]
-    assert [next(one) for one in taken] == ["time\r\n"] * MOST_AT_ONCE
+    asked: dict[str, Any] = {"refs": [], "metrics": [], "span": TimeRange(0.0, 1.0)}
+    taken = [raw_csv(owner, **asked) for _ in range(MAX_DOWNLOADS)]
+    assert [next(one) for one in taken] == ["time\r\n"] * MAX_DOWNLOADS
     with pytest.raises(Unavailable):
-        raw_lines(owner, **asked)
-    assert next(raw_lines(other, **asked))
+        raw_csv(owner, **asked)
+    assert next(raw_csv(other, **asked))
     taken.pop().close()  # type: ignore[attr-defined]  # who goes away in the middle makes room
-    assert list(raw_lines(owner, **asked))
+    assert list(raw_csv(owner, **asked))
     assert [list(one) for one in taken] == [[]] * len(taken)
-    assert all(next(raw_lines(owner, **asked)) for _ in range(2 * MOST_AT_ONCE))
+    assert all(next(raw_csv(owner, **asked)) for _ in range(2 * MAX_DOWNLOADS))

@@ -14,9 +14,10 @@ from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
 from accounts.services import person_edit
-from fabric import sheets
-from fabric.models import Chassis, Device, Host, HostPort, Operation, Slot
-from fabric.services.grants import device_grant
+from core.downloads import csv_cell
+from fabric.inventory.models import Chassis, Device, Host, HostPort, Slot
+from fabric.leases.grants import device_grant
+from fabric.operations.models import Operation
 from falconweb.testing import carry_out, device_in, host_port_of
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
@@ -280,8 +281,8 @@ def test_names_that_a_hostile_bmc_gives_are_text_everywhere(lab: Lab, name: str)
     "cell", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1", "＋1", "－1", "＠x", " =1"]
 )
 def test_no_cell_is_a_formula(cell: str) -> None:
-    assert sheets.safe(cell).startswith("'")
+    assert csv_cell(cell).startswith("'")
 
 
 def test_a_negative_number_stays_one() -> None:
-    assert [sheets.safe(one) for one in (-1, -1.5, None, "a-b")] == ["-1", "-1.5", "", "a-b"]
+    assert [csv_cell(one) for one in (-1, -1.5, None, "a-b")] == ["-1", "-1.5", "", "a-b"]

@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.access.lab import Lab, address, lab, made_lab
+from tests.pages import page_text
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
@@ -53,5 +54,5 @@ def test_the_sign_in_page_says_that_nothing_was_changed_and_leads_back(lab: Lab)
 
 def test_an_address_that_only_takes_forms_leads_to_the_page_it_belongs_to(lab: Lab) -> None:
     path = address(lab, "fabric:plan_apply")
-    text = lab.clients["administrator"].get(path).content.decode()
-    assert f'<a href="{path.removesuffix("application/")}">the page it belongs to</a>' in text
+    text = page_text(lab.clients["administrator"].get(path))
+    assert f'<a href="{path.removesuffix("application/")}" >the page it belongs to</a>' in text

@@ -14,17 +14,16 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
-from accounts.audit import floods, triggers
+from accounts.audit import refusal_limits, triggers
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.chain import digest_of
-from accounts.audit.context import Origin, bind, unbind
-from accounts.audit.models import AppendOnlyError
-from accounts.audit.services import Target, attempt, audit_record, audited, target_of, together
-from accounts.audit.summaries import refusals_summarise
+from accounts.audit.context import Origin, bind_origin, unbind_origin
+from accounts.audit.models import AppendOnlyError, AuditEntry, AuditHead
+from accounts.audit.services import Target, attempt, audit_batch, audit_record, audited, refusals_summarise, target_of
 from accounts.audit.verification import anchor_path, audit_reseal, audit_verify, chain_check
-from accounts.models import AuditEntry, AuditHead, Role, Tenant, User
+from accounts.models import Role, Tenant, User
 from accounts.services import person_add, person_edit, tenant_add, tenant_edit, tenant_remove, token_create
-from falconweb.errors import Conflict, Forbidden, Invalid
+from core.errors import Conflict, Forbidden, Invalid
 
 pytestmark = pytest.mark.usefixtures("fresh_log")
 THING = Target("thing", "7", "Thing seven")
@@ -128,13 +127,13 @@ def test_what_was_done_inside_is_undone_with_the_outermost_and_what_was_refused_
 
 
 def add_together(by: User, *names: str) -> None:
-    with together():
+    with audit_batch():
         for name in names:
             tenant_add(by=by, name=name)
 
 
 def test_several_actions_in_one_transaction_append_at_its_end_and_a_part_may_be_undone(ada: User) -> None:
-    with together():
+    with audit_batch():
         add_together(ada, "One")
         with pytest.raises(Invalid):
             add_together(ada, "Two", "One")
@@ -258,7 +257,7 @@ def test_a_history_that_was_written_anew_is_not_sealed_by_the_next_entry(ada: Us
     record()
     verdict = chain_check()
     assert verdict.broken == 4
-    assert "tells that the end of the log had been replaced before it" in verdict.sentence
+    assert "records that the end of the log had been replaced before it" in verdict.sentence
     audit_reseal(actor=None, reason="The key was lost.")
     assert chain_check().broken is None
 
@@ -278,7 +277,7 @@ def test_an_old_copy_of_database_and_end_is_found_by_what_lies_beside_it(ada: Us
     # Then it grows again.
     for _ in range(5):
         record()
-    assert "Entry 6 is another than it was" in chain_check().sentence
+    assert "Entry 6 differs from the one" in chain_check().sentence
     audit_reseal(actor=None, reason="The backup of yesterday was put back.")
     assert chain_check().broken is None
 
@@ -318,24 +317,24 @@ def stranger() -> Any:
 
     def ask(address: str = "203.0.113.5") -> Origin:
         origin = Origin(request_id="r", via="page", address=address)
-        token = bind(origin)
+        token = bind_origin(origin)
         try:
             record(outcome=Outcome.REFUSED)
         finally:
-            unbind(token)
+            unbind_origin(token)
         return origin
 
     return ask
 
 
 def test_a_flood_of_refusals_is_counted_and_told_of_once(ada: User, stranger: Any) -> None:
-    asked = [stranger() for _ in range(floods.MOST_OF_AN_ADDRESS + 15)]
-    assert AuditEntry.objects.count() == floods.MOST_OF_AN_ADDRESS
-    assert [one.counted for one in asked] == [False] * floods.MOST_OF_AN_ADDRESS + [True] * 15
+    asked = [stranger() for _ in range(refusal_limits.ADDRESS_LIMIT + 15)]
+    assert AuditEntry.objects.count() == refusal_limits.ADDRESS_LIMIT
+    assert [one.counted for one in asked] == [False] * refusal_limits.ADDRESS_LIMIT + [True] * 15
     stranger("203.0.113.6")
-    assert AuditEntry.objects.count() == floods.MOST_OF_AN_ADDRESS + 1
+    assert AuditEntry.objects.count() == refusal_limits.ADDRESS_LIMIT + 1
     assert refusals_summarise() == 0  # the quarter of an hour has not ended
-    later = time.time() + 2 * floods.PERIOD
+    later = time.time() + 2 * refusal_limits.PERIOD_SECONDS
     assert refusals_summarise(now=later) == 15
     assert refusals_summarise(now=later) == 0
     one, whole = AuditEntry.objects.filter(action=Action.AUDIT_MORE_REFUSALS).order_by("sequence")
@@ -345,46 +344,46 @@ def test_a_flood_of_refusals_is_counted_and_told_of_once(ada: User, stranger: An
 
 
 def test_what_is_refused_inside_of_something_counts_once(ada: User, stranger: Any) -> None:
-    token = bind(Origin(request_id="r", via="page", address="203.0.113.5"))
+    token = bind_origin(Origin(request_id="r", via="page", address="203.0.113.5"))
     try:
         with pytest.raises(Conflict), audited(Action.GRANTS_SET, actor=None), attempt(Action.CHASSIS_EDIT, actor=None):
             raise Conflict("Not this.")
     finally:
-        unbind(token)
-    asked = [stranger() for _ in range(floods.MOST_OF_AN_ADDRESS - 1)]
-    assert [one.counted for one in asked] == [False] * (floods.MOST_OF_AN_ADDRESS - 2) + [True]
-    assert AuditEntry.objects.count() == floods.MOST_OF_AN_ADDRESS
+        unbind_origin(token)
+    asked = [stranger() for _ in range(refusal_limits.ADDRESS_LIMIT - 1)]
+    assert [one.counted for one in asked] == [False] * (refusal_limits.ADDRESS_LIMIT - 2) + [True]
+    assert AuditEntry.objects.count() == refusal_limits.ADDRESS_LIMIT
 
 
 def test_many_addresses_together_are_bounded_too(ada: User, stranger: Any) -> None:
-    for number in range(floods.MOST_OF_STRANGERS + 40):
+    for number in range(refusal_limits.ANONYMOUS_LIMIT + 40):
         stranger(f"203.0.{number // 50}.{number % 50}")
-    assert AuditEntry.objects.count() == floods.MOST_OF_STRANGERS
+    assert AuditEntry.objects.count() == refusal_limits.ANONYMOUS_LIMIT
 
 
 def test_a_summary_is_not_written_twice_where_a_worker_died_in_between(ada: User, stranger: Any) -> None:
-    for _ in range(floods.MOST_OF_AN_ADDRESS + 1):
+    for _ in range(refusal_limits.ADDRESS_LIMIT + 1):
         stranger()
-    later = time.time() + 2 * floods.PERIOD
-    (period,) = floods.counted(later)
+    later = time.time() + 2 * refusal_limits.PERIOD_SECONDS
+    (period,) = refusal_limits.ended_period_counts(later)
     refusals_summarise(now=later)
     entries = AuditEntry.objects.count()
-    floods._count(period, "|203.0.113.5")  # as if it had not been forgotten
+    refusal_limits._count(period, "|203.0.113.5")  # as if it had not been forgotten
     refusals_summarise(now=later)
     assert AuditEntry.objects.count() == entries
 
 
 def test_what_was_done_is_kept_however_much_it_is(ada: User) -> None:
-    token = bind(Origin(request_id="r", via="api", address="203.0.113.5"))
+    token = bind_origin(Origin(request_id="r", via="api", address="203.0.113.5"))
     try:
-        for _ in range(floods.MOST_OF_A_PERSON + 5):
+        for _ in range(refusal_limits.PERSON_LIMIT + 5):
             record(actor=ada)
-        for _ in range(floods.MOST_OF_A_PERSON + 5):
+        for _ in range(refusal_limits.PERSON_LIMIT + 5):
             record(actor=ada, outcome=Outcome.REFUSED)
     finally:
-        unbind(token)
-    assert AuditEntry.objects.filter(outcome=Outcome.DONE).count() == floods.MOST_OF_A_PERSON + 5
-    assert AuditEntry.objects.filter(outcome=Outcome.REFUSED).count() == floods.MOST_OF_A_PERSON
+        unbind_origin(token)
+    assert AuditEntry.objects.filter(outcome=Outcome.DONE).count() == refusal_limits.PERSON_LIMIT + 5
+    assert AuditEntry.objects.filter(outcome=Outcome.REFUSED).count() == refusal_limits.PERSON_LIMIT
 
 
 def test_the_first_administrator_is_in_the_log(db: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,13 +24,13 @@ def log(length: int) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     for number in range(1, length + 1):
         record = {"sequence": number, "what": f"thing {number}", "after": {"b": 1, "a": None}}
-        record["previous"] = records[-1]["digest"] if records else chain.BEGIN
+        record["previous"] = records[-1]["digest"] if records else chain.GENESIS_DIGEST
         records.append(record | {"digest": chain.digest_of(record)})
     return records
 
 
 def found(records: list[dict[str, Any]], **more: Any) -> list[str]:
-    return [one.sentence for one in chain.breaks(records, **more)]
+    return [one.sentence for one in chain.chain_breaks(records, **more)]
 
 
 def test_the_canonical_form_is_that_of_rfc_8785() -> None:
@@ -75,7 +75,7 @@ def test_each_kind_of_tampering_is_named_with_the_first_entry() -> None:
 def test_whatever_is_kept_is_plain_bounded_and_stays_itself(value: Any) -> None:
     kept = chain.clean_values({"value": value})
     text = chain.canonical(kept)
-    assert len(text) <= chain.LARGEST_VALUES
+    assert len(text) <= chain.MAX_VALUES_BYTES
     assert chain.clean_values(kept) == kept
     # What a database gives back has the same digest.
     assert chain.canonical(json.loads(text)) == text

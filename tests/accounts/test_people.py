@@ -12,7 +12,6 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.guesses import MOST_GUESSES
 from accounts.models import Role, Tenant, Token, User
 from accounts.services import (
     TOKENS_MOST,
@@ -25,9 +24,11 @@ from accounts.services import (
     token_create,
     token_revoke,
 )
+from accounts.sign_in.security import MAX_FAILED_LOGINS
 from accounts.tasks import ATTEMPTS_KEPT, forget
-from fabric.models import Chassis, Device
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from fabric.inventory.models import Chassis, Device
+from tests.pages import page_text
 
 PASSWORD = "a-long-password-1"
 pytestmark = pytest.mark.django_db
@@ -228,10 +229,10 @@ def test_a_long_list_of_people_has_pages_that_keep_the_search(ada: User, vision:
 
 
 def test_the_sign_in_before_this_one_is_shown(bob: User) -> None:
-    assert "This is your first session" in signed_in(bob).get(reverse("accounts:account")).content.decode()
+    assert "This is your first session" in page_text(signed_in(bob).get(reverse("accounts:account")))
     bob.refresh_from_db()
     first = bob.last_login
-    text = signed_in(bob).get(reverse("accounts:account")).content.decode()
+    text = page_text(signed_in(bob).get(reverse("accounts:account")))
     bob.refresh_from_db()
     assert first is not None
     assert bob.previous_login == first
@@ -455,7 +456,7 @@ def test_a_list_of_names_is_no_way_around_the_lock(bob: User) -> None:
         form = {"username": name, "password": password}
         return client.post(reverse("accounts:sign_in"), form, **more).status_code  # type: ignore[arg-type]
 
-    for number in range(MOST_GUESSES):
+    for number in range(MAX_FAILED_LOGINS):
         assert enter(Client(), f"name-{number}", "Spring-2026") == 200
     assert enter(Client(), "bob", PASSWORD) == 429
     assert (

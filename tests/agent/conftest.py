@@ -10,8 +10,8 @@ import pytest
 
 from falconweb.testing import AgentProcess
 from falconweb.testing.hosts import folder_of_hosts
-from hostwire.shapes import Rescan
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
+from hostwire.protocol import RescanRequest
 from tests.simulator.conftest import Client
 from tests.waiting import eventually
 
@@ -45,7 +45,7 @@ class Lab:
         for process in self.falcon.ask_control("GET", "/hosts/node-a/processes"):
             self.falcon.release("node-a", process["pid"])
         self.attach(*H1_SLOTS)
-        assert self.agent.ask(Rescan(wait=5)).outcome == "seen"
+        assert self.agent.ask(RescanRequest(wait=5)).outcome == "seen"
         eventually(lambda: len(self.shown), lambda shown: shown == DEVICES)
         self.falcon.unmount("node-a", "drawer2slot5")
 

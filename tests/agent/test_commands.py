@@ -14,8 +14,8 @@ import redis
 
 from falconweb.launch.broker import free_port, server_command
 from falconweb.testing import AgentProcess
-from hostwire.messages import new_command, new_key, queue_name, said_name, seal_command, seal_report
-from hostwire.shapes import DeviceWanted, Drain, HostReport, Report
+from hostwire.protocol import DeviceSelector, DrainRequest, HostReport, ReportRequest
+from hostwire.signing import new_command, new_key, queue_name, reply_queue_name, seal_command, seal_report
 from tests.agent.conftest import Lab
 from tests.processes import ROOT
 from tests.waiting import eventually
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 
 def sealed_drain(agent: AgentProcess, address: str, *, key: str = "", **more: float) -> tuple[str, str]:
     """Return the nonce and the text of a drain."""
-    command = new_command(agent.identity, Drain(DeviceWanted(address)), **more)
+    command = new_command(agent.identity, DrainRequest(DeviceSelector(address)), **more)
     return command.nonce, seal_command(command, key or agent.key)
 
 
@@ -33,7 +33,7 @@ def test_nobody_without_the_key_of_the_host_commands_it(lab: Lab) -> None:
     address = lab.shown["drawer1slot1"]
     _, forged = sealed_drain(lab.agent, address, key=new_key())
     _, genuine = sealed_drain(lab.agent, address)
-    other = seal_command(new_command("another-host", Drain(DeviceWanted(address))), lab.agent.key)
+    other = seal_command(new_command("another-host", DrainRequest(DeviceSelector(address))), lab.agent.key)
     report = seal_report(HostReport(lab.agent.identity, 1, 0.0, time.time(), "1"), lab.agent.key)
     changed = genuine.replace("0000:40", "0000:41")
     for text in (forged, other, report, changed, genuine[:-1], "", "x" * 300_000, 5, None, {"a": [1]}, "1.a.b.c"):
@@ -42,24 +42,26 @@ def test_nobody_without_the_key_of_the_host_commands_it(lab: Lab) -> None:
     lab.agent.send_text("agent.report", genuine)
     refused = lab.agent.report(lambda seen: len(seen.problems) == 5)
     assert all("refused" in problem for problem in refused.problems)
-    assert lab.agent.ask(Report()).outcome == "done"
+    assert lab.agent.ask(ReportRequest()).outcome == "done"
     assert len(lab.shown) == 9
 
 
 def test_an_expired_command_is_refused_and_says_so(lab: Lab) -> None:
-    command = new_command(lab.agent.identity, Drain(DeviceWanted(lab.shown["drawer1slot1"])), now=time.time() - 100)
+    command = new_command(
+        lab.agent.identity, DrainRequest(DeviceSelector(lab.shown["drawer1slot1"])), now=time.time() - 100
+    )
     lab.agent.send_text(command.task, seal_command(command, lab.agent.key))
     answer = lab.agent.answer(command)
     assert answer.outcome == "refused"
     assert "expired" in answer.sentence
-    ahead = new_command(lab.agent.identity, Report(), now=time.time() + 400)
+    ahead = new_command(lab.agent.identity, ReportRequest(), now=time.time() + 400)
     lab.agent.send_text(ahead.task, seal_command(ahead, lab.agent.key))
     assert "compare the clocks" in lab.agent.answer(ahead).sentence
     assert len(lab.shown) == 9
 
 
 def test_a_repeated_command_answers_the_earlier_result_and_is_not_done_twice(lab: Lab) -> None:
-    command = new_command(lab.agent.identity, Drain(DeviceWanted(lab.shown["drawer1slot1"])))
+    command = new_command(lab.agent.identity, DrainRequest(DeviceSelector(lab.shown["drawer1slot1"])))
     text = seal_command(command, lab.agent.key)
     lab.agent.send_text(command.task, text)
     first = lab.agent.answer(command)
@@ -71,7 +73,7 @@ def test_a_repeated_command_answers_the_earlier_result_and_is_not_done_twice(lab
 
 
 def test_a_repeated_command_is_known_after_a_restart_too(lab: Lab) -> None:
-    command = lab.agent.send(Drain(DeviceWanted(lab.shown["drawer1slot1"])))
+    command = lab.agent.send(DrainRequest(DeviceSelector(lab.shown["drawer1slot1"])))
     first = lab.agent.answer(command)
     lab.agent.kill()
     lab.agent.start()
@@ -83,7 +85,7 @@ def test_a_repeated_command_is_known_after_a_restart_too(lab: Lab) -> None:
 
 def test_an_agent_that_is_killed_midway_says_so_when_it_is_back(lab: Lab) -> None:
     held = lab.falcon.hold("node-a", "drawer1slot1")
-    command = lab.agent.send(Drain(DeviceWanted(held["address"]), wait=60))
+    command = lab.agent.send(DrainRequest(DeviceSelector(held["address"]), wait=60))
     eventually(lab.agent.log.read_text, lambda said: f"{command.nonce} begins" in said)
     lab.agent.kill()
     lab.agent.start()
@@ -91,13 +93,13 @@ def test_an_agent_that_is_killed_midway_says_so_when_it_is_back(lab: Lab) -> Non
     assert answer.outcome == "interrupted"
     lab.falcon.release("node-a", held["pid"])
     # Nothing was half done: it can be asked again.
-    answer = lab.agent.ask(Drain(DeviceWanted(held["address"])))
+    answer = lab.agent.ask(DrainRequest(DeviceSelector(held["address"])))
     assert answer.outcome == "removed", answer
 
 
 def test_an_agent_that_is_asked_to_end_answers_what_it_was_at(lab: Lab) -> None:
     held = lab.falcon.hold("node-a", "drawer1slot1")
-    command = lab.agent.send(Drain(DeviceWanted(held["address"]), wait=60))
+    command = lab.agent.send(DrainRequest(DeviceSelector(held["address"]), wait=60))
     eventually(lab.agent.log.read_text, lambda said: f"{command.nonce} begins" in said)
     lab.agent.stop()
     assert lab.agent.process.returncode == 0
@@ -114,7 +116,7 @@ def test_a_killed_agent_leaves_no_process_behind(lab: Lab) -> None:
         return [
             folder.name
             for folder in Path("/proc").iterdir()
-            if folder.name.isdigit() and f"agent.steps\0{root}" in _command_line(folder)
+            if folder.name.isdigit() and f"agent.step_worker\0{root}" in _command_line(folder)
         ]
 
     assert steps()
@@ -171,13 +173,13 @@ def test_a_broker_that_dies_and_comes_back_finds_the_answer_and_the_agent_there(
     try:
         lab = make_lab(broker=broker.url)
         held = lab.falcon.hold("node-a", "drawer1slot1", seconds=1.5)
-        command = lab.agent.send(Drain(DeviceWanted(held["address"]), wait=30))
+        command = lab.agent.send(DrainRequest(DeviceSelector(held["address"]), wait=30))
         eventually(lab.agent.log.read_text, lambda said: f"{command.nonce} begins" in said)
         broker.kill()
         eventually(lambda: lab.shown, lambda shown: "drawer1slot1" not in shown)
         broker.start()
         assert lab.agent.answer(command).outcome == "removed"
-        assert lab.agent.ask(Report()).outcome == "done"
+        assert lab.agent.ask(ReportRequest()).outcome == "done"
         assert lab.agent.report().number
     finally:
         broker.kill()
@@ -196,11 +198,11 @@ def test_an_agent_with_the_documented_rights_works_and_reads_nobody_elses_queue(
         admin.execute_command(*words)  # type: ignore[no-untyped-call]
         lab = make_lab(
             broker=f"redis://{words[2]}:word@127.0.0.1:{broker.port}/0",
-            site_queue=said_name(identity),
+            site_queue=reply_queue_name(identity),
             AGENT_HOST=identity,
         )
         lab.agent.identity = identity
-        command = new_command(identity, Drain(DeviceWanted(lab.shown["drawer1slot1"])))
+        command = new_command(identity, DrainRequest(DeviceSelector(lab.shown["drawer1slot1"])))
         admin_side = AgentProcess.sender(broker.url)
         admin_side.send_task(command.task, args=[seal_command(command, lab.agent.key)], queue=queue_name(identity))
         lab.agent.broker = broker.url  # the site's own rights, to read what it was told
@@ -233,7 +235,7 @@ def test_without_nvml_a_gpu_is_drained_all_the_same(make_lab: Callable[..., Lab]
     try:
         lab = make_lab(broker=broker.url, AGENT_NVML="")
         assert lab.agent.report().nvml.startswith("no NVML")
-        answer = lab.agent.ask(Drain(DeviceWanted(lab.shown["drawer1slot1"])))
+        answer = lab.agent.ask(DrainRequest(DeviceSelector(lab.shown["drawer1slot1"])))
         assert answer.outcome == "removed"
         assert ("stop new use by NVML", "skipped") in [(step.name, step.outcome) for step in answer.steps]
         lab.agent.stop()  # while there is a broker to take leave of

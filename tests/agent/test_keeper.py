@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from agent.machine import Machine
-from agent.runs import family
-from agent.runs.folder import LogWriter, Order, RunFolder, read_log
-from agent.runs.runs import Runs
+from agent.runs import processes
+from agent.runs.folder import LaunchSpec, LogWriter, RunFolder, read_log
+from agent.runs.manager import RunManager
 from agent.settings import Settings
-from hostwire.messages import MAX_BYTES, new_key, open_answer, seal_answer
-from hostwire.shapes import Answer, TrainLook, TrainStop
-from hostwire.training import Event, News, Phase, Steps, event_encoder
+from hostwire.protocol import CommandAnswer, TrainPollRequest, TrainStopRequest
+from hostwire.signing import MAX_BYTES, new_key, open_answer, seal_answer
+from hostwire.training import PhaseStarted, RunEvent, RunUpdate, StepsCompleted, event_encoder
 from tests.agent.test_runs import processes_of, trouble_of
 from tests.processes import ROOT
 from tests.waiting import wait_for
@@ -36,7 +36,7 @@ class Kept:
 
     def __init__(self, state: Path, script: str, **changes: Any) -> None:
         settings = Settings(host="h", key=KEY, broker="b", site_queue="s", state=state)
-        self.runs = Runs(settings, Machine(settings.root, read_seconds=30.0, step_seconds=30.0))
+        self.runs = RunManager(settings, Machine(settings.root, read_seconds=30.0, step_seconds=30.0))
         self.folder = RunFolder(state / "runs" / "run-1")
         self.folder.place.mkdir(parents=True)
         order: dict[str, Any] = {
@@ -44,36 +44,36 @@ class Kept:
             "request": "",
             "title": "test",
             "command": ("/bin/bash", "-c", script),
-            "environment": {"PATH": os.environ["PATH"], family.MARK: str(self.folder.place)},
+            "environment": {"PATH": os.environ["PATH"], processes.RUN_VARIABLE: str(self.folder.place)},
             "limit": 60.0,
             "root": "/",
             "sample": 100.0,
             **changes,
         }
-        self.folder.write("order.json", Order(**order))
+        self.folder.write("order.json", LaunchSpec(**order))
         self.keeper = self.keep()
 
     def keep(self) -> subprocess.Popen[bytes]:
         """Start a keeper, and wait until it keeps the run, or ends."""
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "agent.runs.keeper", str(self.folder.place)], cwd=ROOT, stdout=subprocess.PIPE
+            [sys.executable, "-m", "agent.runs.supervisor", str(self.folder.place)], cwd=ROOT, stdout=subprocess.PIPE
         )
         assert keeper.stdout is not None
         keeper.stdout.read(1)
         return keeper
 
-    def look(self, event: int = 0, byte: int = 0) -> News:
+    def look(self, event: int = 0, byte: int = 0) -> RunUpdate:
         """Return what the site is told; it fits into a message, and can be read at its other end."""
-        news = self.runs.look(TrainLook("run-1", event, byte))
-        text = seal_answer(Answer("h", "n", "agent.train_look", "done", "", 0.0, 0.0, news=news), KEY)
+        news = self.runs.look(TrainPollRequest("run-1", event, byte))
+        text = seal_answer(CommandAnswer("h", "n", "agent.train_look", "done", "", 0.0, 0.0, news=news), KEY)
         assert len(text.encode()) < MAX_BYTES
         assert open_answer(text, KEY, identity="h").news == news
         return news
 
-    def ended(self) -> tuple[News, list[Event], str]:
+    def ended(self) -> tuple[RunUpdate, list[RunEvent], str]:
         """Wait for the end; return the last news, all events and the whole log."""
         self.keeper.wait(timeout=60)
-        events: list[Event] = []
+        events: list[RunEvent] = []
         log, byte = "", 0
         while True:
             news = self.look(len(events), byte)
@@ -100,7 +100,7 @@ def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
             one.keeper.wait(timeout=60)
 
 
-PHASE = event_encoder.encode(Phase(1.0, "timed")).decode()
+PHASE = event_encoder.encode(PhaseStarted(1.0, "timed")).decode()
 
 
 def test_lines_that_are_no_events_are_left_out_and_harm_no_other(keep: Callable[..., Kept], tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_lines_that_are_no_events_are_left_out_and_harm_no_other(keep: Callable[
         f"echo '{PHASE}' >> told.jsonl; printf '%s' '{PHASE}' >> told.jsonl"
     ).ended()
     # The last one was not ended by a new line: it may be half of one.
-    assert events == [Phase(1.0, "timed"), Phase(1.0, "timed")]
-    assert log.count("A line that is no event") >= 6
+    assert events == [PhaseStarted(1.0, "timed"), PhaseStarted(1.0, "timed")]
+    assert log.count("A line that is not an event") >= 6
     assert news.exit_code == 0
 
 
@@ -135,7 +135,9 @@ def test_a_log_of_whatever_bytes_is_told_whole_and_in_order(keep: Callable[..., 
 
 
 def test_a_flood_of_output_and_events_is_bounded_and_ends(keep: Callable[..., Kept]) -> None:
-    steps = event_encoder.encode(Steps(1.0, "timed", 0, tuple(0.1 + number / 7 for number in range(400)))).decode()
+    steps = event_encoder.encode(
+        StepsCompleted(1.0, "timed", 0, tuple(0.1 + number / 7 for number in range(400)))
+    ).decode()
     kept = keep(
         f"yes '{'x' * 1000}' | head -c 60000000; yes '{steps}' | head -n 1000 >> ../told.jsonl", log_bytes=2**17
     )
@@ -158,7 +160,7 @@ def test_a_folder_that_was_not_deleted_to_its_end_is_no_run_and_goes(keep: Calla
     kept = keep("echo done")
     kept.ended()
     left = kept.folder.place.rename(kept.folder.place.with_name(".gone-run-1"))
-    assert kept.runs.look(TrainLook("run-1")).state == "unknown"
+    assert kept.runs.look(TrainPollRequest("run-1")).state == "unknown"
     assert kept.runs.trainer().running == ()
     kept.runs.tend()
     assert not left.exists()
@@ -173,7 +175,7 @@ def test_a_run_that_closes_its_output_is_watched_all_the_same(keep: Callable[...
 def test_a_run_that_will_not_end_is_killed(keep: Callable[..., Kept]) -> None:
     kept = keep("trap '' TERM; echo ready; while true; do sleep 0.1; done", grace=0.3)
     wait_for(lambda: "ready" in kept.look().log)
-    assert kept.runs.stop(TrainStop("run-1", grace=0.3), threading.Event().wait)[0] == "stopped"
+    assert kept.runs.stop(TrainStopRequest("run-1", grace=0.3), threading.Event().wait)[0] == "stopped"
     assert kept.ended()[0].exit_code == -signal.SIGKILL
     assert processes_of(str(kept.folder.place)) == []
 
@@ -191,10 +193,10 @@ def test_a_second_keeper_leaves_a_run_alone(keep: Callable[..., Kept]) -> None:
 
 def test_a_run_ends_with_the_process_that_it_belongs_to(keep: Callable[..., Kept]) -> None:
     with subprocess.Popen(["sleep", "600"]) as owner:
-        kept = keep("sleep 600", parent=family.member(owner.pid))
+        kept = keep("sleep 600", parent=processes.process_identity(owner.pid))
         owner.kill()
         _, events, _ = kept.ended()
-    assert trouble_of(events) == [("lost", "It was ended with the program that it belongs to.")]
+    assert trouble_of(events) == [("lost", "It was ended because its parent program ended.")]
 
 
 def test_half_a_line_that_a_killed_keeper_left_is_no_event(keep: Callable[..., Kept]) -> None:
@@ -205,7 +207,7 @@ def test_half_a_line_that_a_killed_keeper_left_is_no_event(keep: Callable[..., K
     with kept.folder.events.open("ab") as file:
         file.write(b'{"kind":"phase","at":2.0,"na')
     news, events, _ = kept.ended()
-    assert events[0] == Phase(1.0, "timed")
+    assert events[0] == PhaseStarted(1.0, "timed")
     assert [what for what, _ in trouble_of(events)] == ["lost"]
     assert (len(events), news.exit_code) == (2, None)
 

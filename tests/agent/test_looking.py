@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import drives, processes, sysfs
-from agent.limits import Hands, NotEndedError, StepError
-from agent.machine import fits
-from agent.report import fitting
-from hostwire.messages import MAX_BYTES
-from hostwire.shapes import DeviceWanted, Holder, HostReport, PciDevice
+from agent import device_usage, sysfs
+from agent.machine import device_matches
+from agent.report import truncate_report
+from agent.step_execution import StepError, StepProcessPool, StepTimeoutError
+from hostwire.protocol import DeviceHolder, DeviceSelector, HostReport, PciDevice
+from hostwire.signing import MAX_BYTES
 from tests.processes import ROOT
 
 FOUND = PciDevice("0000:41:00.0", "0x10de", "0x1db4", serial="ABC")
@@ -48,9 +48,9 @@ def test_who_holds_a_device_file_of_this_machine_is_found_by_its_open_files(tmp_
     (tmp_path / "proc").symlink_to("/proc")
     holding = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL)
     try:
-        held = processes.holders(tmp_path, ["0000:41:00.0"])
-        listed = processes._holder(tmp_path, Path("/proc") / str(holding.pid), "/dev/null", briefly=False)
-        assert listed == Holder("process", "/dev/null", holding.pid, "sleep 60", listed.owner)
+        held = device_usage.holders(tmp_path, ["0000:41:00.0"])
+        listed = device_usage._holder(tmp_path, Path("/proc") / str(holding.pid), "/dev/null", briefly=False)
+        assert listed == DeviceHolder("process", "/dev/null", holding.pid, "sleep 60", listed.owner)
         assert held.holders["0000:41:00.0"]
         assert {who.what for who in held.holders["0000:41:00.0"]} == {"/dev/null"}
     finally:
@@ -73,7 +73,7 @@ def test_what_uses_a_drive_without_a_process_is_found(tmp_path: Path) -> None:
     (proc / "mountinfo").write_text(
         "30 1 0:40 / /btr\\040fs rw - btrfs /dev/nvme0n1 rw\n31 1 259:1 / /data rw - ext4 /dev/mapper/x rw\n"
     )
-    found = processes.holders(tmp_path, ["0000:41:00.0"]).holders["0000:41:00.0"]
+    found = device_usage.holders(tmp_path, ["0000:41:00.0"]).holders["0000:41:00.0"]
     assert {(who.kind, who.what) for who in found} == {
         ("functions", "4 virtual functions"),
         ("mapping", "nvme0n1p1 is part of dm-0"),
@@ -94,10 +94,10 @@ def test_data_of_a_drive_is_read_from_a_folder_of_ours_on_it_else_from_the_drive
     (tmp_path / "proc/1/fd").mkdir(parents=True)
     mounts = tmp_path / "proc/1/mountinfo"
     mounts.write_text(f"31 1 259:0 / {here} rw - ext4 /dev/nvme0n1 rw\n")
-    assert drives.data_place(tmp_path, address) == str(here / "falconweb")
+    assert device_usage.data_place(tmp_path, address) == str(here / "falconweb")
     # Another drive's file system under the name that a container gives it.
     (disk / "dev").write_text("259:9\n")
-    assert drives.data_place(tmp_path, address) == ""
+    assert device_usage.data_place(tmp_path, address) == ""
     (disk / "dev").write_text(f"{os.major(number)}:{os.minor(number)}\n")
     # What a service has mounted from the same drive for itself is a folder of the system here: nothing is written.
     service = tmp_path / "proc/700"
@@ -107,10 +107,10 @@ def test_data_of_a_drive_is_read_from_a_folder_of_ours_on_it_else_from_the_drive
     (service / "mountinfo").write_text(f"32 31 259:0 / {tmp_path}/usr ro - ext4 /dev/nvme0n1 rw\n")
     (tmp_path / "usr").mkdir()
     (here / "falconweb").rmdir()
-    assert drives.data_place(tmp_path, address) == ""
+    assert device_usage.data_place(tmp_path, address) == ""
     # Nor behind a link.
     (here / "falconweb").symlink_to(tmp_path / "usr")
-    assert drives.data_place(tmp_path, address) == ""
+    assert device_usage.data_place(tmp_path, address) == ""
 
 
 def test_a_gpu_that_was_given_to_a_virtual_machine_is_held_by_its_group(tmp_path: Path) -> None:
@@ -139,31 +139,31 @@ def test_no_bytes_of_a_card_stop_the_agent(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("wanted", "so"),
     [
-        (DeviceWanted("0000:41:00.0"), True),
-        (DeviceWanted("0000:41:00.0", "0x10DE", "0x1DB4", "abc"), True),
-        (DeviceWanted(serial="abc"), True),
-        (DeviceWanted(vendor_id="0x10DE", device_id="0x1DB4"), True),
-        (DeviceWanted(), False),
-        (DeviceWanted("0000:41:00.0", serial="other"), False),
-        (DeviceWanted("0000:42:00.0", serial="ABC"), False),
-        (DeviceWanted(vendor_id="0x8086", serial="ABC"), False),
+        (DeviceSelector("0000:41:00.0"), True),
+        (DeviceSelector("0000:41:00.0", "0x10DE", "0x1DB4", "abc"), True),
+        (DeviceSelector(serial="abc"), True),
+        (DeviceSelector(vendor_id="0x10DE", device_id="0x1DB4"), True),
+        (DeviceSelector(), False),
+        (DeviceSelector("0000:41:00.0", serial="other"), False),
+        (DeviceSelector("0000:42:00.0", serial="ABC"), False),
+        (DeviceSelector(vendor_id="0x8086", serial="ABC"), False),
     ],
 )
-def test_a_device_is_the_wanted_one_only_if_all_that_is_wanted_is_so(wanted: DeviceWanted, *, so: bool) -> None:
-    assert fits(FOUND, wanted) is so
+def test_a_device_is_the_wanted_one_only_if_all_that_is_wanted_is_so(wanted: DeviceSelector, *, so: bool) -> None:
+    assert device_matches(FOUND, wanted) is so
 
 
 def test_a_device_without_a_serial_number_passes_only_where_its_address_is_named() -> None:
     silent = msgspec.structs.replace(FOUND, serial="")
-    assert not fits(silent, DeviceWanted(vendor_id="0x10de", device_id="0x1db4", serial="ABC"))
-    assert fits(silent, DeviceWanted("0000:41:00.0", "0x10de", "0x1db4", "ABC"))
+    assert not device_matches(silent, DeviceSelector(vendor_id="0x10de", device_id="0x1db4", serial="ABC"))
+    assert device_matches(silent, DeviceSelector("0000:41:00.0", "0x10de", "0x1db4", "ABC"))
 
 
 def test_a_report_of_a_huge_host_still_fits_into_a_message() -> None:
     devices = tuple(
         PciDevice(f"{n:04x}:00:00.0", "0x1", "0x2", serial="s" * 200, nodes=("n" * 90,)) for n in range(2000)
     )
-    report = fitting(HostReport("h", 1, 0.0, 0.0, "1", devices=devices))
+    report = truncate_report(HostReport("h", 1, 0.0, 0.0, "1", devices=devices))
     assert len(msgspec.json.encode(report)) < MAX_BYTES
     assert report.left_out == 2000 - len(report.devices) > 0
 
@@ -172,12 +172,12 @@ def test_control_files_are_those_of_the_bus_and_nothing_else(tmp_path: Path) -> 
     (tmp_path / "sys/bus/pci").mkdir(parents=True)
     (tmp_path / "secret").touch()
     for path, content in (("../../../secret", "1\n"), ("rescan", "1; reboot")):
-        with pytest.raises(ValueError, match="no control file"):
+        with pytest.raises(ValueError, match="not a control file"):
             sysfs.write(tmp_path, path, content)
     with pytest.raises(FileNotFoundError):
         sysfs.write(tmp_path, "rescan", "1\n")
     with pytest.raises(ValueError, match="no PCI address"):
-        sysfs.folder(tmp_path, "../../x")
+        sysfs.device_folder(tmp_path, "../../x")
 
 
 @pytest.mark.process
@@ -185,9 +185,9 @@ def test_a_step_that_never_ends_is_given_up_and_the_next_one_is_taken(tmp_path: 
     place = tmp_path / "sys/bus/pci/devices/0000:41:00.0"
     place.mkdir(parents=True)
     os.mkfifo(place / "vendor")
-    hands = Hands(tmp_path)
+    hands = StepProcessPool(tmp_path)
     for _ in range(3):
-        with pytest.raises(NotEndedError, match=r"did not end within 0\.2 s"):
+        with pytest.raises(StepTimeoutError, match=r"did not end within 0\.2 s"):
             hands.do(PciDevice, "device", seconds=0.2, address="0000:41:00.0")
     assert hands.do(bool, "present", seconds=5, address="0000:41:00.0") is True
     with pytest.raises(StepError, match="no PCI address"):
@@ -199,7 +199,7 @@ def test_a_step_that_never_ends_is_given_up_and_the_next_one_is_taken(tmp_path: 
 
 @pytest.mark.process
 def test_a_process_that_was_killed_while_it_waited_for_work_is_replaced(tmp_path: Path) -> None:
-    hands = Hands(tmp_path)
+    hands = StepProcessPool(tmp_path)
     assert hands.do(bool, "present", seconds=5, address="0000:41:00.0") is False
     for process in hands._idle:
         process.kill()

@@ -8,9 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostwire.messages import (
-    LONGEST_LIFE,
+from hostwire.protocol import (
+    CommandAnswer,
+    DeviceSelector,
+    DrainRequest,
+    HostReport,
+    PciDevice,
+    ReportRequest,
+    Request,
+    RescanRequest,
+)
+from hostwire.signing import (
     MAX_BYTES,
+    MAX_LIFETIME,
     ExpiredError,
     WireError,
     check_key,
@@ -26,24 +36,30 @@ from hostwire.messages import (
     seal_command,
     seal_report,
 )
-from hostwire.shapes import Answer, DeviceWanted, Drain, HostReport, PciDevice, Report, Request, Rescan
 
 HOST, KEY = "4C4C4544-0042-3510", new_key()
-COMMAND = new_command(HOST, Drain(DeviceWanted("0000:41:00.0")), now=1000.0)
+COMMAND = new_command(HOST, DrainRequest(DeviceSelector("0000:41:00.0")), now=1000.0)
 
 
 @given(
-    st.sampled_from([Report(), Drain(DeviceWanted("0000:41:00.0"), 5.0, force=True), Rescan((DeviceWanted("a"),), 3.0)])
+    st.sampled_from(
+        [
+            (ReportRequest(), "agent.report"),
+            (DrainRequest(DeviceSelector("0000:41:00.0"), 5.0, force=True), "agent.drain"),
+            (RescanRequest((DeviceSelector("a"),), 3.0), "agent.rescan"),
+        ]
+    )
 )
-def test_a_command_is_read_as_it_was_written(request: Request) -> None:
+def test_a_command_is_read_as_it_was_written(case: tuple[Request, str]) -> None:
+    request, task = case
     command = new_command(HOST, request, now=1000.0)
     assert open_command(seal_command(command, KEY), KEY, identity=HOST, now=1001.0) == command
-    assert command.task == f"agent.{type(request).__name__.lower()}"
+    assert command.task == task
 
 
 @given(st.text(max_size=40), st.text(max_size=200))
 def test_answers_and_reports_are_read_as_they_were_written(name: str, sentence: str) -> None:
-    answer = Answer(HOST, name, "agent.drain", "removed", sentence, 1.0, 2.0)
+    answer = CommandAnswer(HOST, name, "agent.drain", "removed", sentence, 1.0, 2.0)
     report = HostReport(HOST, 3, 1.0, 1000.0, "1", problems=(sentence,), devices=(PciDevice(name, "", ""),))
     assert open_answer(seal_answer(answer, KEY), KEY, identity=HOST) == answer
     assert open_report(seal_report(report, KEY), KEY, identity=HOST, now=1000.0) == report
@@ -79,7 +95,7 @@ def test_a_message_says_whose_it_is_whatever_the_case_of_the_identity() -> None:
 
 def test_no_message_passes_as_another_kind_or_at_another_host_or_with_another_key() -> None:
     report = HostReport(HOST, 1, 1.0, 1000.0, "1")
-    for text in (seal_report(report, KEY), seal_answer(Answer(HOST, "n", "t", "done", "", 0, 0), KEY)):
+    for text in (seal_report(report, KEY), seal_answer(CommandAnswer(HOST, "n", "t", "done", "", 0, 0), KEY)):
         with pytest.raises(WireError, match="not signed"):
             open_command(text, KEY, identity=HOST)
     with pytest.raises(WireError, match="another host"):
@@ -99,7 +115,10 @@ def test_a_message_out_of_its_time_is_told_from_a_false_one() -> None:
 
 
 def test_no_command_is_good_for_ever_or_without_a_nonce() -> None:
-    assert new_command(HOST, Report(), life=1e9).expires - new_command(HOST, Report()).issued < LONGEST_LIFE + 5
+    assert (
+        new_command(HOST, ReportRequest(), life=1e9).expires - new_command(HOST, ReportRequest()).issued
+        < MAX_LIFETIME + 5
+    )
     payload = {"host": HOST, "nonce": "", "issued": 0.0, "expires": 1e18, "request": {"task": "report"}}
     for change in ({}, {"nonce": "x" * 65}, {"nonce": "x"}, {"nonce": "x", "expires": -1.0}):
         with pytest.raises(WireError):
@@ -122,7 +141,7 @@ def test_numbers_and_fields_outside_of_the_shape_are_refused() -> None:
 
 def test_a_message_is_never_longer_than_may_be() -> None:
     with pytest.raises(WireError, match=str(MAX_BYTES)):
-        seal_answer(Answer(HOST, "n", "t", "done", "x" * MAX_BYTES, 0, 0), KEY)
+        seal_answer(CommandAnswer(HOST, "n", "t", "done", "x" * MAX_BYTES, 0, 0), KEY)
     with pytest.raises(WireError, match="are allowed"):
         open_answer("ä" * (MAX_BYTES // 2 + 1), KEY, identity=HOST)
 
@@ -135,7 +154,7 @@ def test_a_key_is_thirty_two_bytes(key: str) -> None:
 
 
 def _signed(payload: dict[str, object]) -> str:
-    from hostwire.messages import _signature
+    from hostwire.signing import _signature
 
     body = json.dumps(payload)
     return f"1.{digest(HOST)}.{_signature('command', digest(HOST), body, KEY)}.{body}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hostwire.shapes import DeviceWanted, Drain, Rescan
+from hostwire.protocol import DeviceSelector, DrainRequest, RescanRequest
 from tests.agent.conftest import H1_SLOTS, Lab
 from tests.waiting import eventually
 
@@ -17,42 +17,42 @@ def test_an_attached_device_is_seen_once_the_bus_was_scanned(lab: Lab) -> None:
     serial = lab.falcon.state()["devices"][CARD]
     lab.attach(*H1_SLOTS, CARD)
     assert CARD not in lab.shown
-    answer = lab.agent.ask(Rescan((DeviceWanted(serial=serial),), wait=20))
+    answer = lab.agent.ask(RescanRequest((DeviceSelector(serial=serial),), wait=20))
     assert answer.outcome == "seen"
     (found,) = answer.devices
     assert (found.address, found.serial, found.width, found.speed) == (lab.shown[CARD], serial, 16, 8.0)
     assert "x16 at 8 GT/s" in answer.sentence
     assert found.driver == "mlx5_core"
-    assert lab.agent.ask(Drain(DeviceWanted(serial=serial))).outcome == "removed"
+    assert lab.agent.ask(DrainRequest(DeviceSelector(serial=serial))).outcome == "removed"
 
 
 def test_a_device_without_a_known_serial_number_is_the_new_one_of_its_kind(lab: Lab) -> None:
     known = tuple(found.address for found in lab.agent.report().devices)
-    gone = lab.agent.ask(Drain(DeviceWanted(lab.shown["drawer1slot3"]))).devices[0]
-    kind = DeviceWanted(vendor_id="0x10DE", device_id="0x1DB4")
+    gone = lab.agent.ask(DrainRequest(DeviceSelector(lab.shown["drawer1slot3"]))).devices[0]
+    kind = DeviceSelector(vendor_id="0x10DE", device_id="0x1DB4")
     before = tuple(address for address in known if address != gone.address)
-    answer = lab.agent.ask(Rescan((kind,), wait=20, known=before))
+    answer = lab.agent.ask(RescanRequest((kind,), wait=20, known=before))
     assert (answer.outcome, answer.devices[0].address) == ("seen", gone.address)
     # Asked again, what was seen is seen: nothing depends on who scanned when.
-    assert lab.agent.ask(Rescan((kind,), wait=5, known=before)).devices == answer.devices
+    assert lab.agent.ask(RescanRequest((kind,), wait=5, known=before)).devices == answer.devices
 
 
 def test_a_device_that_does_not_appear_is_not_seen_when_the_time_is_over(lab: Lab) -> None:
     lab.falcon.fault("host_misses_device", CARD)
     lab.attach(*H1_SLOTS, CARD)
-    wanted = DeviceWanted(vendor_id="0x15b3", serial=lab.falcon.state()["devices"][CARD])
-    answer = lab.agent.ask(Rescan((wanted,), wait=1))
+    wanted = DeviceSelector(vendor_id="0x15b3", serial=lab.falcon.state()["devices"][CARD])
+    answer = lab.agent.ask(RescanRequest((wanted,), wait=1))
     assert answer.outcome == "not_seen"
     assert wanted.serial in answer.sentence
 
 
 def test_a_scan_that_never_returns_is_said_and_the_agent_goes_on(lab: Lab) -> None:
     fault = lab.falcon.fault("host_rescan_hangs", "node-a")
-    answer = lab.agent.ask(Rescan((), wait=1))
+    answer = lab.agent.ask(RescanRequest((), wait=1))
     assert (answer.outcome, answer.steps[-1].name) == ("timed_out", "rescan")
-    assert lab.agent.ask(Drain(DeviceWanted(lab.shown["drawer1slot1"]))).outcome == "removed"
+    assert lab.agent.ask(DrainRequest(DeviceSelector(lab.shown["drawer1slot1"]))).outcome == "removed"
     lab.falcon.end_fault(fault)
-    assert lab.agent.ask(Rescan((), wait=1)).outcome == "seen"
+    assert lab.agent.ask(RescanRequest((), wait=1)).outcome == "seen"
 
 
 def test_a_degraded_link_is_reported_as_it_trained(lab: Lab) -> None:
@@ -71,7 +71,7 @@ def test_what_is_left_of_a_device_makes_room_for_the_next_one(lab: Lab) -> None:
     lab.attach(*H1_SLOTS[1:])
     lab.agent.report(lambda seen: any(not found.answers for found in seen.devices))
     lab.attach(*H1_SLOTS)
-    answer = lab.agent.ask(Rescan((DeviceWanted(serial=serial),), wait=20))
+    answer = lab.agent.ask(RescanRequest((DeviceSelector(serial=serial),), wait=20))
     assert (answer.outcome, answer.devices[0].address) == ("seen", address)
 
 

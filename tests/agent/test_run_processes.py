@@ -18,11 +18,11 @@ import pytest
 
 from agent.machine import Machine
 from agent.runs.folder import RunFolder
-from agent.runs.runs import Runs
+from agent.runs.manager import RunManager
 from agent.settings import Settings, SettingsError
-from hostwire.messages import new_key
-from hostwire.shapes import DeviceWanted, Train, TrainForget, TrainLook, TrainStop
-from hostwire.training import Began, Event, News, Reading, Result, Spec, Steps, Trouble
+from hostwire.protocol import DeviceSelector, TrainDeleteRequest, TrainPollRequest, TrainRequest, TrainStopRequest
+from hostwire.signing import new_key
+from hostwire.training import RunEvent, RunFailed, RunReading, RunResult, RunStarted, RunUpdate, Spec, StepsCompleted
 from tests.agent.test_keeper import Kept
 from tests.agent.test_runs import processes_of, trouble_of
 from tests.waiting import wait_for
@@ -50,12 +50,12 @@ class Here:
         }
         self.settings = Settings(**{**given, **changes})  # type: ignore[arg-type]
         self.machine = Machine(self.settings.root, read_seconds=30.0, step_seconds=30.0)
-        self.runs = Runs(self.settings, self.machine)
+        self.runs = RunManager(self.settings, self.machine)
 
-    def begin(self, spec: Spec, *, limit: float = 60.0, devices: tuple[DeviceWanted, ...] = ()) -> str:
+    def begin(self, spec: Spec, *, limit: float = 60.0, devices: tuple[DeviceSelector, ...] = ()) -> str:
         """Begin a run and return its name."""
         run = f"run-{secrets.token_hex(4)}"
-        answer = self.runs.train(Train(run=run, spec=spec, executor="torch", limit=limit, devices=devices))
+        answer = self.runs.train(TrainRequest(run=run, spec=spec, executor="torch", limit=limit, devices=devices))
         assert answer == ("started", answer[1]), answer
         return run
 
@@ -63,19 +63,19 @@ class Here:
         """Begin a user's command, a script of the shell, and return the name of the run."""
         return self.begin(Spec(workload="command", command=("/bin/sh", "-c", script)), limit=limit)
 
-    def ended(self, run: str, seconds: float = 60.0) -> tuple[News, list[Event], str]:
+    def ended(self, run: str, seconds: float = 60.0) -> tuple[RunUpdate, list[RunEvent], str]:
         """Wait until a run has ended, and return the last news, all events and the log."""
-        wait_for(lambda: self.runs.look(TrainLook(run)).state == "ended", lambda: self.log(run), seconds)
-        events: list[Event] = []
+        wait_for(lambda: self.runs.look(TrainPollRequest(run)).state == "ended", lambda: self.log(run), seconds)
+        events: list[RunEvent] = []
         log, byte = "", 0
-        while (news := self.runs.look(TrainLook(run, len(events), byte))).more or news.events or news.log:
+        while (news := self.runs.look(TrainPollRequest(run, len(events), byte))).more or news.events or news.log:
             events.extend(news.events)
             log, byte = log + news.log, news.next_byte
         return news, events, log
 
     def log(self, run: str) -> str:
         """Return what a run has written so far."""
-        return self.runs.look(TrainLook(run)).log
+        return self.runs.look(TrainPollRequest(run)).log
 
 
 @pytest.fixture
@@ -117,13 +117,13 @@ def test_a_users_command_runs_as_the_unprivileged_account_and_learns_no_secret(h
         "PATH", "LANG", "HOME", "TMPDIR", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "_", "FALCONWEB_RUN",
         "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES",
     }  # fmt: skip
-    assert [event.units for event in events if isinstance(event, Result)] == [{"seconds": "s"}]
-    assert {name for event in events if isinstance(event, Reading) for name in event.values} <= {
+    assert [event.units for event in events if isinstance(event, RunResult)] == [{"seconds": "s"}]
+    assert {name for event in events if isinstance(event, RunReading) for name in event.values} <= {
         "cpu", "memory", "disk_read", "disk_write"
     }  # fmt: skip
     # What it left in its home is gone, and with the rest the run.
     assert not (state / "runs" / run / "home").exists()
-    assert here.runs.forget(TrainForget(run))[0] == "done"
+    assert here.runs.forget(TrainDeleteRequest(run))[0] == "done"
     assert not (state / "runs" / run).exists()
 
 
@@ -133,16 +133,16 @@ def test_the_keeper_of_a_command_knows_no_secret_either(here: Here) -> None:
     environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_of(run)]
     assert len(environments) >= 2
     assert not any(b"the-secret-of-the-agent" in one for one in environments)
-    assert here.runs.stop(TrainStop(run), threading.Event().wait)[0] == "stopped"
+    assert here.runs.stop(TrainStopRequest(run), threading.Event().wait)[0] == "stopped"
 
 
 @as_root
 def test_no_two_commands_run_at_once_as_they_are_one_account(here: Here) -> None:
     run = here.command("sleep 600")
-    other = Train(run="run-2", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
+    other = TrainRequest(run="run-2", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
     outcome, sentence = here.runs.train(other)
     assert (outcome, "one at a time" in sentence) == ("refused", True)
-    assert here.runs.stop(TrainStop(run), threading.Event().wait)[0] == "stopped"
+    assert here.runs.stop(TrainStopRequest(run), threading.Event().wait)[0] == "stopped"
     assert here.runs.train(other)[0] == "started"
     here.ended("run-2")
 
@@ -158,7 +158,7 @@ def test_a_command_that_hides_its_processes_leaves_none(here: Here) -> None:
         return processes_of(f"hidden-{os.getpid()}")
 
     wait_for(hidden)
-    assert here.runs.stop(TrainStop(run, grace=0.3), threading.Event().wait)[0] == "stopped"
+    assert here.runs.stop(TrainStopRequest(run, grace=0.3), threading.Event().wait)[0] == "stopped"
     assert (processes_of(run), hidden()) == ([], [])
 
 
@@ -204,7 +204,7 @@ def test_a_command_that_begets_processes_as_quickly_as_they_are_killed_ends(stat
     here = Here(state, account="games")
     run = here.begin(Spec(workload="command", command=("/usr/bin/python3", "-c", script)), limit=20.0)
     wait_for(lambda: "lit" in here.log(run), lambda: here.log(run))
-    assert here.runs.stop(TrainStop(run, grace=0.1), threading.Event().wait)[0] == "stopped"
+    assert here.runs.stop(TrainStopRequest(run, grace=0.1), threading.Event().wait)[0] == "stopped"
     user = pwd.getpwnam("games").pw_uid
     assert [place for place in Path("/proc").iterdir() if place.name.isdigit() and owner_of(place) == user] == []
     here.machine.close()
@@ -221,7 +221,7 @@ def owner_of(place: Path) -> int:
 @as_root
 def test_a_command_with_a_character_that_none_may_have_is_refused(here: Here) -> None:
     spec = Spec(workload="command", command=("echo", "a\0b"))
-    outcome, sentence = here.runs.train(Train(run="run-1", spec=spec, executor="torch", limit=9.0))
+    outcome, sentence = here.runs.train(TrainRequest(run="run-1", spec=spec, executor="torch", limit=9.0))
     assert (outcome, "NUL" in sentence) == ("refused", True)
 
 
@@ -255,10 +255,10 @@ def test_a_program_that_is_not_there_is_refused(here: Here) -> None:
 )
 def test_commands_run_as_nobody_but_an_unprivileged_account(state: Path, changes: dict[str, object], says: str) -> None:
     here = Here(state, **changes)
-    request = Train(run="run-1", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
+    request = TrainRequest(run="run-1", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
     outcome, sentence = here.runs.train(request)
     assert (outcome, says in sentence) == ("refused", True), sentence
-    assert here.runs.look(TrainLook("run-1")).state == "unknown"
+    assert here.runs.look(TrainPollRequest("run-1")).state == "unknown"
     assert not here.runs.trainer().account or says == "AGENT_MOST_RUNS"
     here.machine.close()
 
@@ -276,7 +276,7 @@ def test_a_python_without_torch_is_told(state: Path) -> None:
     here = Here(state, python="/no/such/python")
     told = here.runs.trainer()
     assert (told.executors, "AGENT_PYTHON" in told.absent) == ((), True)
-    request = Train(run="run-1", spec=Spec(workload="mnist_cnn"), executor="torch", limit=9.0)
+    request = TrainRequest(run="run-1", spec=Spec(workload="mnist_cnn"), executor="torch", limit=9.0)
     assert here.runs.train(request) == ("refused", told.absent)
     here.machine.close()
 
@@ -302,10 +302,12 @@ def test_pytorch_runs_with_two_ranks(here: Here) -> None:
     run = here.begin(TINY)
     news, events, log = here.ended(run)
     assert (news.exit_code, trouble_of(events)) == (0, []), log
-    steps = [one for event in events if isinstance(event, Steps) and event.phase == "timed" for one in event.seconds]
+    steps = [
+        one for event in events if isinstance(event, StepsCompleted) and event.phase == "timed" for one in event.seconds
+    ]
     assert len(steps) == 3
-    assert [event.software.commit for event in events if isinstance(event, Began)] == ["of-this-host"]
-    assert {event.source for event in events if isinstance(event, Reading)} == {"procfs"}
+    assert [event.software.commit for event in events if isinstance(event, RunStarted)] == ["of-this-host"]
+    assert {event.source for event in events if isinstance(event, RunReading)} == {"procfs"}
     assert processes_of(run) == []
 
 
@@ -313,17 +315,20 @@ def test_pytorch_runs_with_two_ranks(here: Here) -> None:
 def test_ranks_of_pytorch_end_with_their_run(here: Here, how: str) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     run = here.begin(Spec(workload="mnist_cnn", devices=2, batch=8, steps=10**6, loader_workers=1, backend="cpu"))
-    wait_for(lambda: any(isinstance(event, Steps) for event in here.runs.look(TrainLook(run)).events), seconds=60)
+    wait_for(
+        lambda: any(isinstance(event, StepsCompleted) for event in here.runs.look(TrainPollRequest(run)).events),
+        seconds=60,
+    )
     assert len(processes_of(run)) >= 6  # keeper, trainer, two ranks, their loaders
     if how == "stop":
-        assert here.runs.stop(TrainStop(run, grace=3), threading.Event().wait)[0] == "stopped"
+        assert here.runs.stop(TrainStopRequest(run, grace=3), threading.Event().wait)[0] == "stopped"
         assert here.ended(run)[0].cancelled
     else:
         keeper = RunFolder(here.settings.state / "runs" / run).keeper
         assert keeper is not None
         os.kill(keeper.pid, signal.SIGKILL)
         _, events, _ = here.ended(run)
-        assert [event.what for event in events if isinstance(event, Trouble)] == ["lost"]
+        assert [event.what for event in events if isinstance(event, RunFailed)] == ["lost"]
     assert processes_of(run) == []
 
 
@@ -344,7 +349,7 @@ def small_disk(state: Path) -> Iterator[Path]:
 
 def test_no_run_begins_where_the_disk_is_nearly_full(small_disk: Path) -> None:
     here = Here(small_disk)
-    request = Train(run="run-1", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
+    request = TrainRequest(run="run-1", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
     outcome, sentence = here.runs.train(request)
     assert (outcome, "100 MiB left; a run needs 256 MiB" in sentence) == ("refused", True), sentence
     assert list((small_disk / "runs").iterdir()) == []

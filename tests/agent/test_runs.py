@@ -13,22 +13,29 @@ import pytest
 
 from falconweb.testing import AgentProcess
 from falconweb.testing.hosts import folder_of_hosts
-from hostwire.shapes import DeviceWanted, Drain, Train, TrainForget, TrainLook, TrainStop
+from falconweb.testing.processes import SimulatorProcess
+from hostwire.protocol import (
+    DeviceSelector,
+    DrainRequest,
+    TrainDeleteRequest,
+    TrainPollRequest,
+    TrainRequest,
+    TrainStopRequest,
+)
 from hostwire.training import (
-    Began,
     DeviceProfile,
-    Event,
-    News,
-    Phase,
-    Profile,
-    Reading,
-    Result,
+    PhaseStarted,
+    RunEvent,
+    RunFailed,
+    RunReading,
+    RunResult,
+    RunStarted,
+    RunUpdate,
+    SimulationProfile,
     Spec,
-    Steps,
-    Trouble,
+    StepsCompleted,
 )
 from tests.agent.conftest import Lab
-from tests.processes import SimulatorProcess
 from tests.simulator.conftest import PORTS
 from tests.turns import at_night
 from tests.waiting import eventually, wait_for
@@ -64,10 +71,12 @@ def lab(lab_of_module: Lab) -> Iterator[Lab]:
     """The lab, as earlier tests left it: runs have names of their own, and end with their test where that failed."""
     yield lab_of_module
     while lab_of_module.runs:
-        lab_of_module.agent.ask(TrainStop(lab_of_module.runs.pop(), grace=0))
+        lab_of_module.agent.ask(TrainStopRequest(lab_of_module.runs.pop(), grace=0))
 
 
-def train(lab: Lab, *slots: str, step: float = 1.0, spec: Spec = SPEC, limit: float = 60.0, **profile: object) -> Train:
+def train(
+    lab: Lab, *slots: str, step: float = 1.0, spec: Spec = SPEC, limit: float = 60.0, **profile: object
+) -> TrainRequest:
     """Return a simulated run on the devices of these slots; a step is of simulated seconds."""
     shown = lab.shown
     devices = tuple(
@@ -75,29 +84,29 @@ def train(lab: Lab, *slots: str, step: float = 1.0, spec: Spec = SPEC, limit: fl
         for slot in slots
     )
     lab.runs.append(f"run-{secrets.token_hex(4)}")
-    return Train(
+    return TrainRequest(
         run=lab.runs[-1],
         spec=spec,
         executor="simulated",
         limit=limit,
-        devices=tuple(DeviceWanted(shown[slot]) for slot in slots),
-        profile=Profile(step_seconds=step, devices=devices, **profile),  # type: ignore[arg-type]
+        devices=tuple(DeviceSelector(shown[slot]) for slot in slots),
+        profile=SimulationProfile(step_seconds=step, devices=devices, **profile),  # type: ignore[arg-type]
     )
 
 
-def look(lab: Lab, run: str, event: int = 0, byte: int = 0) -> News:
+def look(lab: Lab, run: str, event: int = 0, byte: int = 0) -> RunUpdate:
     """Return what is new of a run."""
-    news = lab.agent.ask(TrainLook(run, event, byte)).news
+    news = lab.agent.ask(TrainPollRequest(run, event, byte)).news
     assert news is not None
     return news
 
 
-def followed(lab: Lab, run: str) -> tuple[News, list[Event], str]:
+def followed(lab: Lab, run: str) -> tuple[RunUpdate, list[RunEvent], str]:
     """Follow a run to its end, as the site does; return the last news, all events and the whole log."""
-    events: list[Event] = []
+    events: list[RunEvent] = []
     log, byte = "", 0
 
-    def ended() -> News | None:
+    def ended() -> RunUpdate | None:
         nonlocal log, byte
         news = look(lab, run, len(events), byte)
         assert news.first_event == len(events)
@@ -108,10 +117,10 @@ def followed(lab: Lab, run: str) -> tuple[News, list[Event], str]:
     return wait_for(ended, lambda: f"{events[-3:]} {log[-500:]}"), events, log
 
 
-def begun(lab: Lab, request: Train) -> Train:
+def begun(lab: Lab, request: TrainRequest) -> TrainRequest:
     """Begin a run, wait for its first timed steps, and return it."""
     assert lab.agent.ask(request).outcome == "started"
-    wait_for(lambda: any(isinstance(event, Steps) for event in look(lab, request.run).events))
+    wait_for(lambda: any(isinstance(event, StepsCompleted) for event in look(lab, request.run).events))
     return request
 
 
@@ -132,12 +141,14 @@ def processes_of(run: str) -> list[int]:
 
 def keeper_of(run: str) -> int:
     """Return the number of a run's keeper."""
-    return next(pid for pid in processes_of(run) if b"agent.runs.keeper" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return next(
+        pid for pid in processes_of(run) if b"agent.runs.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
 
 
-def trouble_of(events: list[Event]) -> list[tuple[str, str]]:
+def trouble_of(events: list[RunEvent]) -> list[tuple[str, str]]:
     """Return what went wrong, by its name, and in words."""
-    return [(event.what, event.sentence) for event in events if isinstance(event, Trouble)]
+    return [(event.what, event.sentence) for event in events if isinstance(event, RunFailed)]
 
 
 def test_a_simulated_run_tells_its_steps_its_loss_its_readings_and_its_result(lab: Lab) -> None:
@@ -150,10 +161,10 @@ def test_a_simulated_run_tells_its_steps_its_loss_its_readings_and_its_result(la
     news, events, log = followed(lab, request.run)
     assert (news.exit_code, news.cancelled, trouble_of(events)) == (0, False, [])
     # On a full machine the meters may be the first to say something.
-    assert isinstance(next(event for event in events if not isinstance(event, Reading)), Began)
-    phases = [event.name for event in events if isinstance(event, Phase)]
+    assert isinstance(next(event for event in events if not isinstance(event, RunReading)), RunStarted)
+    phases = [event.name for event in events if isinstance(event, PhaseStarted)]
     assert phases == ["build", "warmup", "timed", "finish"]
-    steps = [event for event in events if isinstance(event, Steps) and event.phase == "timed"]
+    steps = [event for event in events if isinstance(event, StepsCompleted) and event.phase == "timed"]
     seconds = [one for event in steps for one in event.seconds]
     assert len(seconds) == spec.steps
     assert [event.first for event in steps] == [
@@ -163,8 +174,8 @@ def test_a_simulated_run_tells_its_steps_its_loss_its_readings_and_its_result(la
     losses = [one for event in steps for one in event.loss if one is not None]
     assert len(losses) == spec.steps
     assert losses[-1] < losses[0] < 7.5
-    assert [event.values for event in events if isinstance(event, Result)] == [{"bandwidth": [1.0, 2.0]}]
-    readings = [event for event in events if isinstance(event, Reading)]
+    assert [event.values for event in events if isinstance(event, RunResult)] == [{"bandwidth": [1.0, 2.0]}]
+    readings = [event for event in events if isinstance(event, RunReading)]
     assert {event.source for event in readings} == {"simulated"}
     names = {name for event in readings for name in event.values}
     gpu = f"gpu/{lab.shown['drawer1slot1']}"
@@ -172,25 +183,27 @@ def test_a_simulated_run_tells_its_steps_its_loss_its_readings_and_its_result(la
     assert max(event.values.get("cpu", 0.0) for event in readings) > 0.3
     assert "The simulated run has ended" in log
     # What the site has is forgotten, and known no more.
-    assert lab.agent.ask(TrainForget(request.run)).outcome == "done"
+    assert lab.agent.ask(TrainDeleteRequest(request.run)).outcome == "done"
     assert look(lab, request.run).state == "unknown"
 
 
 def test_a_run_is_begun_once_and_a_repetition_differs_by_its_noise(lab: Lab) -> None:
     request = train(lab, "drawer1slot1", step=0.2)
     assert [lab.agent.ask(request).outcome for _ in range(2)] == ["started", "started"]
-    other = Train(run=request.run, spec=SPEC, executor="simulated", limit=5.0, profile=Profile(step_seconds=1.0))
+    other = TrainRequest(
+        run=request.run, spec=SPEC, executor="simulated", limit=5.0, profile=SimulationProfile(step_seconds=1.0)
+    )
     assert lab.agent.ask(other).outcome == "refused"
     _, first, _ = followed(lab, request.run)
-    assert sum(isinstance(event, Began) for event in first) == 1
+    assert sum(isinstance(event, RunStarted) for event in first) == 1
     again = lab.agent.ask(request)
     assert (again.outcome, "has ended" in again.sentence) == ("started", True)
     second = train(lab, "drawer1slot1", step=0.2)
     lab.agent.ask(second)
     _, repeated, _ = followed(lab, second.run)
 
-    def seconds(events: list[Event]) -> list[float]:
-        return [one for event in events if isinstance(event, Steps) for one in event.seconds]
+    def seconds(events: list[RunEvent]) -> list[float]:
+        return [one for event in events if isinstance(event, StepsCompleted) for one in event.seconds]
 
     assert len(seconds(first)) == len(seconds(repeated))
     assert seconds(first) != seconds(repeated)
@@ -222,19 +235,19 @@ def test_the_traffic_of_a_run_is_on_the_links_and_its_devices_are_held(lab: Lab)
         lambda seen: any(gpu.address == address and 0.85 < (gpu.gpu_share or 0) < 0.95 for gpu in seen.gpus)
     )
     assert told.trainer.running == (request.run,)
-    readings = [event for event in look(lab, request.run).events if isinstance(event, Reading)]
+    readings = [event for event in look(lab, request.run).events if isinstance(event, RunReading)]
     assert [
         reading.values[f"gpu/{address}/pcie_to"]
         for reading in readings
         if 0.9 * BYTES < reading.values.get(f"gpu/{address}/pcie_to", 0.0) < 1.1 * BYTES
     ]
-    refused = lab.agent.ask(Drain(DeviceWanted(address)))
+    refused = lab.agent.ask(DrainRequest(DeviceSelector(address)))
     assert refused.outcome == "in_use"
     assert request.run in refused.sentence
     # Nor has another run what this one has.
     assert "Another run has" in lab.agent.ask(train(lab, "drawer1slot1")).sentence
     # By force it goes, and the run with it.
-    assert lab.agent.ask(Drain(DeviceWanted(address), force=True)).outcome == "removed"
+    assert lab.agent.ask(DrainRequest(DeviceSelector(address), force=True)).outcome == "removed"
     news, events, _ = followed(lab, request.run)
     assert trouble_of(events) == [("crash", f"The device {address} is gone.")]
     assert news.exit_code == 1
@@ -245,17 +258,17 @@ def test_a_cancelled_run_leaves_no_process(lab: Lab) -> None:
     request = begun(lab, train(lab, "drawer1slot1", spec=Spec(workload="resnet50", steps=10**6)))
     processes = processes_of(request.run)
     assert len(processes) == 2
-    assert lab.agent.ask(TrainStop(request.run, grace=30)).outcome == "stopped"
+    assert lab.agent.ask(TrainStopRequest(request.run, grace=30)).outcome == "stopped"
     assert processes_of(request.run) == []
     news, events, _ = followed(lab, request.run)
     assert (news.cancelled, news.sentence, trouble_of(events)) == (True, "It was cancelled.", [])
-    assert lab.agent.ask(TrainStop(request.run)).outcome == "stopped"
+    assert lab.agent.ask(TrainStopRequest(request.run)).outcome == "stopped"
     assert not [pid for pid in processes if (lab.hosts / f"node-a/loads/{pid}.json").exists()]
 
 
 def test_a_run_that_is_cancelled_before_it_began_never_begins(lab: Lab) -> None:
     request = train(lab, "drawer1slot1")
-    assert lab.agent.ask(TrainStop(request.run)).outcome == "stopped"
+    assert lab.agent.ask(TrainStopRequest(request.run)).outcome == "stopped"
     answer = lab.agent.ask(request)
     assert (answer.outcome, answer.sentence) == ("refused", "It was cancelled before it began.")
 
@@ -294,8 +307,8 @@ def test_a_run_goes_on_while_its_agent_is_killed_and_is_found_again(lab: Lab) ->
     assert len(processes_of(request.run)) == 2
     lab.agent.start()
     assert lab.agent.report(lambda seen: bool(seen.trainer.running)).trainer.running == (request.run,)
-    wait_for(lambda: any(isinstance(event, Steps) for event in look(lab, request.run, seen).events))
-    assert lab.agent.ask(TrainStop(request.run)).outcome == "stopped"
+    wait_for(lambda: any(isinstance(event, StepsCompleted) for event in look(lab, request.run, seen).events))
+    assert lab.agent.ask(TrainStopRequest(request.run)).outcome == "stopped"
 
 
 @pytest.mark.parametrize("agent_too", [True, *at_night(False)])
@@ -317,28 +330,30 @@ def test_what_a_host_cannot_do_is_refused_in_words(lab: Lab) -> None:
 
     def refusal(**changes: object) -> str:
         request = {"run": "run-x", "spec": SPEC, "executor": "simulated", "limit": 9.0, **changes}
-        answer = lab.agent.ask(Train(**request))  # type: ignore[arg-type]
+        answer = lab.agent.ask(TrainRequest(**request))  # type: ignore[arg-type]
         assert answer.outcome == "refused"
         return answer.sentence
 
-    profile = Profile(step_seconds=1.0, devices=(DeviceProfile(share=1.0),))
-    assert "no device" in refusal(devices=(DeviceWanted("0000:ff:00.0"),), profile=profile)
-    assert "does not say how" in refusal()
-    assert "is given 0" in refusal(profile=profile)
-    assert "is not given" in refusal(profile=Profile(step_seconds=1.0, devices=(DeviceProfile(address=shown),)))
+    profile = SimulationProfile(step_seconds=1.0, devices=(DeviceProfile(share=1.0),))
+    assert "no device" in refusal(devices=(DeviceSelector("0000:ff:00.0"),), profile=profile)
+    assert "no simulation profile" in refusal()
+    assert "1 devices and has 0" in refusal(profile=profile)
+    assert "does not include" in refusal(
+        profile=SimulationProfile(step_seconds=1.0, devices=(DeviceProfile(address=shown),))
+    )
     assert "own GPUs; 8 are free" in refusal(local=9, foreign=tuple(lab.shown.values()), profile=profile)
     assert "cannot be the name" in refusal(run="../../etc", profile=profile)
     command = Spec(workload="command", command=("id",))
     assert "A simulated host runs no commands" in refusal(spec=command, executor="torch")
-    assert lab.agent.ask(TrainLook("no-such-run")).news == News(
-        run="no-such-run", state="unknown", sentence="This host knows of no such run."
+    assert lab.agent.ask(TrainPollRequest("no-such-run")).news == RunUpdate(
+        run="no-such-run", state="unknown", sentence="This host has no such run."
     )
     assert look(lab, "run-x").state == "unknown"
 
 
 @needs_torch
 def test_pytorch_without_cuda_is_refused_in_words(lab: Lab) -> None:
-    answer = lab.agent.ask(Train(run="run-x", spec=SPEC, executor="torch", limit=9.0))
+    answer = lab.agent.ask(TrainRequest(run="run-x", spec=SPEC, executor="torch", limit=9.0))
     assert (answer.outcome, "no CUDA" in answer.sentence) == ("refused", True)
 
 
@@ -348,32 +363,32 @@ def test_no_more_runs_at_once_than_the_host_takes(lab: Lab) -> None:
     answer = lab.agent.ask(train(lab, "drawer1slot3", spec=long))
     assert (answer.outcome, "AGENT_MOST_RUNS" in answer.sentence) == ("refused", True)
     for run in runs:
-        assert lab.agent.ask(TrainStop(run.run)).outcome == "stopped"
+        assert lab.agent.ask(TrainStopRequest(run.run)).outcome == "stopped"
 
 
 def test_the_hosts_own_gpus_are_used_where_no_chassis_gave_them(lab: Lab) -> None:
-    request = Train(
+    request = TrainRequest(
         run=f"run-{secrets.token_hex(4)}",
         spec=Spec(workload="bert_base", devices=2, steps=10**6),
         executor="simulated",
         limit=60,
         local=2,
         foreign=tuple(lab.shown.values()),
-        profile=Profile(step_seconds=1.0, devices=(DeviceProfile(share=0.8, to_device=1e9),) * 2),
+        profile=SimulationProfile(step_seconds=1.0, devices=(DeviceProfile(share=0.8, to_device=1e9),) * 2),
     )
     begun(lab, request)
     busy = lab.agent.report(
         lambda seen: [gpu.address for gpu in seen.gpus if gpu.gpu_share == 0.8] == ["0000:10:00.0", "0000:11:00.0"]
     )
     assert {holder.what for holder in busy.holders["0000:10:00.0"]} == {"/dev/nvidia0"}
-    assert lab.agent.ask(TrainStop(request.run)).outcome == "stopped"
+    assert lab.agent.ask(TrainStopRequest(request.run)).outcome == "stopped"
 
 
-def own_drive(lab: Lab) -> DeviceWanted:
+def own_drive(lab: Lab) -> DeviceSelector:
     """Return the drive of node-a that no chassis gave it."""
     drives = {place.parent.name for place in (lab.hosts / "node-a/sys/bus/pci/devices").glob("*/nvme")}
     (own,) = drives - set(lab.shown.values())
-    return DeviceWanted(address=own)
+    return DeviceSelector(address=own)
 
 
 def test_data_comes_from_the_drive_that_was_chosen_or_the_run_is_refused(lab: Lab) -> None:
@@ -386,14 +401,14 @@ def test_data_comes_from_the_drive_that_was_chosen_or_the_run_is_refused(lab: La
     # It is the run's, as every device of it.
     other = msgspec.structs.replace(train(lab, "drawer1slot2"), drive=drive)
     assert lab.agent.ask(other).sentence == f"Another run has {drive.address}."
-    assert lab.agent.ask(TrainStop(simulated.run)).outcome == "stopped"
+    assert lab.agent.ask(TrainStopRequest(simulated.run)).outcome == "stopped"
 
 
 @needs_torch
 def test_pytorch_on_a_simulated_host_has_no_drive(lab: Lab) -> None:
     drive = own_drive(lab)
     on_cpu = Spec(workload="storage_read", backend="cpu", steps=1, options={"file_bytes": 2**20})
-    real = Train(run=f"run-{secrets.token_hex(4)}", spec=on_cpu, executor="torch", limit=60.0, drive=drive)
+    real = TrainRequest(run=f"run-{secrets.token_hex(4)}", spec=on_cpu, executor="torch", limit=60.0, drive=drive)
     answer = lab.agent.ask(real)
     assert answer.outcome == "refused"
     assert answer.sentence.startswith("A simulated host has no drive")

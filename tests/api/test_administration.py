@@ -6,7 +6,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import Role, Tenant, User
-from fabric.models import Device
+from fabric.inventory.models import Device
 from tests.access.lab import Lab
 from tests.api.test_api import administrator, call, owner, problem
 

@@ -11,9 +11,10 @@ from asgiref.testing import ApplicationCommunicator
 from django.urls import reverse
 from jsonschema import Draft202012Validator
 
-from accounts.models import AuditEntry, Tenant, User
-from fabric.allocation.reading import LARGEST_FILE
-from fabric.models import Plan
+from accounts.audit.models import AuditEntry
+from accounts.models import Tenant, User
+from fabric.allocation.reader import MAX_FILE_BYTES
+from fabric.operations.models import Plan
 from falconweb.asgi import application
 from tests.access.lab import Lab
 
@@ -112,7 +113,7 @@ def test_problems_have_their_places_and_nothing_is_made(lab: Lab) -> None:
         ('{"format": "falconweb-allocation",\n "version": 2}', JSON, "version", 2, "version 1"),
         ("format: x", JSON, "", 1, "no meaning in JSON"),
         ("", JSON, "", 1, "empty"),
-        ("a: [", YAML, "", 1, "no YAML"),
+        ("a: [", YAML, "", 1, "not valid YAML"),
         (detached(lab).replace('"slot": 1', '"slot": 7'), JSON, "chassis[0].drawers[0].slots[0]", 1, "no such slot"),
         (detached(lab).replace('"falcon"', '"elsewhere"', 1), JSON, "chassis[0]", 1, "no such chassis"),
         (detached(lab, "administrator"), JSON, "chassis[0].drawers[0].slots[1]", 1, "or you may not see it"),
@@ -165,7 +166,7 @@ def test_no_body_breaks_it(lab: Lab, body: str) -> None:
 
 def test_a_file_is_taken_up_to_its_limit(lab: Lab) -> None:
     text = detached(lab)
-    whole = text + " " * (LARGEST_FILE - len(text))
+    whole = text + " " * (MAX_FILE_BYTES - len(text))
     owner = lab.clients["owner"]
     assert owner.post(address(dry_run=1), whole, content_type=JSON).status_code == 200
     answer = owner.post(address(dry_run=1), whole + " ", content_type=JSON)

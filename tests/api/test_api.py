@@ -14,7 +14,8 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Tenant, Token, User
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort
+from fabric.operations.models import Operation
 from falconweb.api.urls import urlpatterns
 from tests.access.lab import Lab, address, part
 from tests.turns import in_turn
@@ -28,8 +29,9 @@ LISTS = ("drawers", "slots", "devices", "ports", "host_ports", "hosts", "switche
 
 def methods(pattern: URLPattern) -> set[str]:
     """Return the methods that a route answers, without those that all have."""
-    view = getattr(pattern.callback, "view_class", None)
-    return {name for name in ("get", *WRITES) if view is not None and hasattr(view, name)}
+    callback: Any = pattern.callback
+    known = getattr(callback, "actions", None) or dir(callback.view_class)
+    return {"get", *WRITES}.intersection(known)
 
 
 ROUTES = {str(pattern.name): methods(pattern) for pattern in urlpatterns if pattern.name not in {"docs", "nothing"}}
@@ -153,6 +155,7 @@ def test_whatever_is_no_address_is_a_problem_too(administrator: Client) -> None:
 @pytest.mark.parametrize("name", ["device", "chassis", "person", "tenant", "my_token", "series"])
 def test_any_number_may_be_asked_for(administrator: Client, name: str, number: int) -> None:
     problem(administrator.get(reverse(f"api:{name}", args=[number])), 404)
+    problem(administrator.delete(reverse("api:person_token", args=[number, 1])), 404)
 
 
 # --- Lists ----------------------------------------------------------------------------------------------------------

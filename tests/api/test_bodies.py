@@ -11,8 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import User
-from fabric.models import Operation, Plan, Quota
-from fabric.planning import Setting, Wanted
+from fabric.leases.models import Quota
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import PortSetting
+from fabric.plans.rules import DesiredState
 from telemetry.history.models import Dashboard
 from tests.access.lab import Lab
 from tests.access.test_matrix_writes import FILE, ROUTES
@@ -83,7 +85,7 @@ def test_all_that_is_wrong_is_told_at_once_and_of_nonsense_no_more_than_is_read(
 def test_what_is_only_read_is_not_written(boss: Client, lab: Lab) -> None:
     person = {"username": "new", "role": "administrator", "last_login": None}
     found = refused(boss.post(reverse("api:people"), {**person, "password": "one long word"}, content_type=JSON))
-    assert found["last_login"] == "'last_login' is only read here: leave it out."
+    assert found["last_login"] == "'last_login' is read-only: leave it out."
     assert "'password' is not known here." in found["password"]
     assert not User.objects.filter(username="new").exists()
 
@@ -98,7 +100,7 @@ def test_what_a_plan_says_it_wants_can_be_wanted_again(lab: Lab, boss: Client) -
     port = lab.host_port.port_id
     assert port is not None
     plan = Plan.objects.get(pk=str(lab.arguments["plan_apply"][0]))
-    plan.wanted = Wanted(settings={port: Setting(configured_width=8)}).as_json()
+    plan.wanted = DesiredState(settings={port: PortSetting(configured_width=8)}).as_json()
     plan.save()
     where = reverse("api:plan", args=[plan.pk])
     shown = boss.get(where).json()["wanted"]

@@ -12,8 +12,8 @@ from django.urls import reverse
 from pytest_django import DjangoDbBlocker
 
 from accounts.models import Token, User
-from fabric.services.asking import STEPS
-from falconweb.api.openapi import LONGEST_SUMMARY, METHODS
+from fabric.operations.services import STEP_NAMES
+from falconweb.api.openapi import MAX_SUMMARY_LENGTH, METHODS
 from tests.access.lab import Lab, address
 from tests.api.test_api import READING, ROUTES, call
 
@@ -37,7 +37,7 @@ def test_every_route_is_described_in_words(document: dict[str, Any]) -> None:
     found = operations(document)
     assert len(found) == sum(len(methods) for name, methods in ROUTES.items() if name != "schema")
     summaries = [one["summary"] for one in found.values()]
-    assert all(0 < len(one) <= LONGEST_SUMMARY for one in summaries)
+    assert all(0 < len(one) <= MAX_SUMMARY_LENGTH for one in summaries)
     assert len(set(summaries)) == len(summaries)
     assert all(one["description"].startswith(one["summary"]) for one in found.values())
     tags = [tag["name"] for tag in document["tags"]]
@@ -135,7 +135,7 @@ def test_the_examples_are_of_the_shapes(lab: Lab, document: dict[str, Any], comp
     valid(components, answered["schema"], given)
     (example,) = answered["examples"].values()
     assert set(example["value"]) == set(given)
-    assert [step["name"] for step in example["value"]["steps"]] == list(STEPS[example["value"]["kind"]])
+    assert [step["name"] for step in example["value"]["steps"]] == list(STEP_NAMES[example["value"]["kind"]])
 
 
 @pytest.mark.nightly

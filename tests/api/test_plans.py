@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 
 from accounts.models import User
-from fabric.models import Chassis, Drawer, HostPort, Plan
+from fabric.inventory.models import Chassis, Drawer, HostPort
+from fabric.operations.models import Plan
 from falconweb.testing import carry_out_plan, device_in, host_port_of
 
 PLANS = "/api/v1/plans/"

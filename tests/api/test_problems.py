@@ -16,8 +16,8 @@ from django.test import Client
 from django.urls import reverse
 from rest_framework.throttling import BaseThrottle
 
-from falconweb.api import me
-from falconweb.api.openapi import PROBLEM
+from accounts import api
+from falconweb.api.openapi import PROBLEM_SCHEMA
 from falconweb.asgi import application
 from tests.access.lab import Lab
 from tests.api.test_api import JSON, call, problem
@@ -32,7 +32,7 @@ def no_user(*_: object) -> None:
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """/me/ has a bug."""
-    monkeypatch.setattr(me, "person_of", no_user)
+    monkeypatch.setattr(api, "person_of", no_user)
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def signals() -> Iterator[list[Any]]:
 def checked(answer: Any, status: int) -> dict[str, Any]:
     """Return a problem that fits its schema."""
     found = problem(answer, status)
-    jsonschema.validate(found, PROBLEM)
-    assert set(found) <= set(PROBLEM["properties"])
+    jsonschema.validate(found, PROBLEM_SCHEMA)
+    assert set(found) <= set(PROBLEM_SCHEMA["properties"])
     return found
 
 
@@ -137,7 +137,7 @@ def test_too_many_requests(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         def wait(self) -> float:
             return 7.0
 
-    monkeypatch.setattr(me.Me, "throttle_classes", [Never])
+    monkeypatch.setattr(api.Me, "throttle_classes", [Never])
     answer = lab.clients["owner"].get(reverse("api:me"))
     assert checked(answer, 429)["code"] == "throttled"
     assert answer["Retry-After"] == "7"
@@ -162,7 +162,7 @@ async def test_a_request_that_is_too_large(path: str, kind: str) -> None:
         assert b"larger than 2560 KiB: send less at once." in body["body"]
     else:
         found = json.loads(body["body"])
-        jsonschema.validate(found, PROBLEM)
+        jsonschema.validate(found, PROBLEM_SCHEMA)
         assert (found["status"], found["code"]) == (413, "too_large")
 
 
@@ -188,7 +188,7 @@ def test_each_other_kind_fits_the_schema(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert checked(call(owner, "post", where, detach), 409)["operation_id"] == first.json()["id"]
     other = {**detach, "expected_host_port_id": lab.host_port.pk}
     assert checked(call(owner, "post", where, other, **{"Idempotency-Key": "k"}), 422)["code"] == "key_reused"
-    monkeypatch.setattr("telemetry.live.catalogue", _no_redis)
+    monkeypatch.setattr("telemetry.live.frames.current_catalogue", _no_redis)
     checked(owner.get(reverse("api:series", args=lab.arguments["chassis"])), 503)
 
 

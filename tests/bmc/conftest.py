@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.types import Address, Trust
-from tests.processes import ROOT, SimulatorProcess
+from fabric.bmc.types import BmcAddress, CertificateTrust
+from falconweb.testing.processes import SimulatorProcess
+from tests.processes import ROOT
 from tests.waiting import wait_for
 
 SHARED = ROOT.parent / "shared" / "redfish"
@@ -84,13 +85,13 @@ def chassis(running_chassis: SimulatorProcess) -> Iterator[SimulatorProcess]:
     running_chassis.clear_faults()
 
 
-def pinned(process: SimulatorProcess, username: str = "administrator") -> Address:
+def pinned(process: SimulatorProcess, username: str = "administrator") -> BmcAddress:
     """Return the address of a simulated chassis, its certificate pinned."""
-    return Address(
+    return BmcAddress(
         url=process.address,
         username=username,
         password=process.password,
-        trust=Trust(fingerprint=process.fingerprint),
+        trust=CertificateTrust(fingerprint=process.fingerprint),
     )
 
 

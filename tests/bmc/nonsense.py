@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.types import Address
+from fabric.bmc.types import BmcAddress
 
 
 @dataclass
@@ -145,7 +145,7 @@ class NonsenseServer:
 
     def client(self, username: str = "", password: str = "", **more: Any) -> BmcClient:
         """Return a client of this server."""
-        return BmcClient(Address(url=self.url, username=username, password=password), **more)
+        return BmcClient(BmcAddress(url=self.url, username=username, password=password), **more)
 
     def __enter__(self) -> Self:
         self._thread.start()

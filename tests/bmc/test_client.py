@@ -25,10 +25,10 @@ from fabric.bmc.errors import (
     Unreachable,
     WrongAddress,
 )
-from fabric.bmc.types import Address, Trust
+from fabric.bmc.types import BmcAddress, CertificateTrust
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, chassis, service_root
-from tests.processes import SimulatorProcess
 from tests.waiting import eventually_in_loop
 
 SESSIONS = f"{ROOT}/SessionService/Sessions"
@@ -61,7 +61,7 @@ async def test_a_wrong_password_is_said_once_and_never_shown() -> None:
             with pytest.raises(SignInRefused) as refusal:
                 await bmc.get(ONE)
     assert "hunter2" not in repr(refusal.value)
-    assert "hunter2" not in repr(Address(url=server.url, username="u", password="hunter2"))
+    assert "hunter2" not in repr(BmcAddress(url=server.url, username="u", password="hunter2"))
 
 
 async def test_a_lost_session_is_made_anew_once_and_a_write_follows_it() -> None:
@@ -177,8 +177,8 @@ async def test_proxies_and_ca_bundles_of_the_environment_play_no_part(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.setenv(name, str(tmp_path / "empty.pem"))
-    trust = Trust(ca_pem=chassis.certificate.read_text())
-    async with BmcClient(Address(url=chassis.address, trust=trust)) as bmc:
+    trust = CertificateTrust(ca_pem=chassis.certificate.read_text())
+    async with BmcClient(BmcAddress(url=chassis.address, trust=trust)) as bmc:
         assert (await bmc.service_root()).body["RedfishVersion"]
 
 
@@ -186,7 +186,7 @@ async def test_the_pinned_certificate_is_taken_and_any_other_is_not(chassis: Sim
     async with BmcClient(pinned(chassis)) as bmc:
         assert (await bmc.get(f"{ROOT}/Chassis")).status == 200
     other = "AB:" * 31 + "AB"
-    async with BmcClient(Address(url=chassis.address, trust=Trust(fingerprint=other))) as bmc:
+    async with BmcClient(BmcAddress(url=chassis.address, trust=CertificateTrust(fingerprint=other))) as bmc:
         with pytest.raises(CertificateRejected) as refusal:
             await bmc.service_root()
     assert (refusal.value.expected, refusal.value.found) == (other, chassis.fingerprint)
@@ -194,7 +194,7 @@ async def test_the_pinned_certificate_is_taken_and_any_other_is_not(chassis: Sim
 
 
 async def test_a_self_signed_certificate_is_not_trusted_without_being_told(chassis: SimulatorProcess) -> None:
-    async with BmcClient(Address(url=chassis.address, username="administrator", password=chassis.password)) as bmc:
+    async with BmcClient(BmcAddress(url=chassis.address, username="administrator", password=chassis.password)) as bmc:
         with pytest.raises(CertificateRejected) as refusal:
             await bmc.get(f"{ROOT}/Chassis")
     assert refusal.value.found == chassis.fingerprint
@@ -203,7 +203,7 @@ async def test_a_self_signed_certificate_is_not_trusted_without_being_told(chass
 async def test_a_ca_does_not_excuse_the_wrong_host_name(chassis: SimulatorProcess) -> None:
     # The certificate names 127.0.0.1; the same machine answers at another address of its own.
     url = chassis.address.replace("127.0.0.1", "127.0.0.2")
-    async with BmcClient(Address(url=url, trust=Trust(ca_pem=chassis.certificate.read_text()))) as bmc:
+    async with BmcClient(BmcAddress(url=url, trust=CertificateTrust(ca_pem=chassis.certificate.read_text()))) as bmc:
         with pytest.raises((CertificateRejected, Unreachable)):
             await bmc.service_root()
 
@@ -211,12 +211,12 @@ async def test_a_ca_does_not_excuse_the_wrong_host_name(chassis: SimulatorProces
 @pytest.mark.parametrize("fingerprint", ["AB", "zz" * 32, "AB:" * 19 + "AB", "off"])
 def test_a_fingerprint_that_is_none_is_refused(fingerprint: str) -> None:
     with pytest.raises(WrongAddress):
-        BmcClient(Address(url="https://127.0.0.1", trust=Trust(fingerprint=fingerprint)))
+        BmcClient(BmcAddress(url="https://127.0.0.1", trust=CertificateTrust(fingerprint=fingerprint)))
 
 
 def test_a_ca_that_is_none_is_refused() -> None:
     with pytest.raises(WrongAddress):
-        BmcClient(Address(url="https://127.0.0.1", trust=Trust(ca_pem="-----BEGIN NONSENSE-----")))
+        BmcClient(BmcAddress(url="https://127.0.0.1", trust=CertificateTrust(ca_pem="-----BEGIN NONSENSE-----")))
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,17 @@ def test_a_ca_that_is_none_is_refused() -> None:
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(WrongAddress):
-        BmcClient(Address(url=url))
+        BmcClient(BmcAddress(url=url))
 
 
 async def test_nobody_at_the_address_is_said_in_one_sentence(chassis: SimulatorProcess) -> None:
-    async with BmcClient(Address(url="https://127.0.0.1:9")) as bmc:
+    async with BmcClient(BmcAddress(url="https://127.0.0.1:9")) as bmc:
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1 does not answer at port 9"):
             await bmc.service_root()
-    async with BmcClient(Address(url="https://no-such-host.invalid")) as bmc:
+    async with BmcClient(BmcAddress(url="https://no-such-host.invalid")) as bmc:
         with pytest.raises(Unreachable, match=r"no-such-host\.invalid"):
             await bmc.service_root()
-    async with BmcClient(Address(url=chassis.control.replace("http:", "https:"))) as bmc:
+    async with BmcClient(BmcAddress(url=chassis.control.replace("http:", "https:"))) as bmc:
         with pytest.raises(Unreachable, match="TLS"):
             await bmc.service_root()
 
@@ -294,8 +294,11 @@ async def test_after_a_reboot_the_client_signs_in_again(chassis: SimulatorProces
 
 
 async def test_a_wrong_password_of_a_real_chassis_is_refused(chassis: SimulatorProcess) -> None:
-    address = Address(
-        url=chassis.address, username="viewer", password="not-this-one", trust=Trust(fingerprint=chassis.fingerprint)
+    address = BmcAddress(
+        url=chassis.address,
+        username="viewer",
+        password="not-this-one",
+        trust=CertificateTrust(fingerprint=chassis.fingerprint),
     )
     async with BmcClient(address) as bmc:
         with pytest.raises(SignInRefused):
@@ -345,9 +348,9 @@ async def test_a_task_without_end_times_out() -> None:
 
 
 def test_tls_is_never_switched_off() -> None:
-    from fabric.bmc.tls import client_tls
+    from fabric.bmc.transport import client_tls
 
-    context = client_tls(Trust())
+    context = client_tls(CertificateTrust())
     assert isinstance(context, ssl.SSLContext)
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname

@@ -12,10 +12,10 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_link, read_zone, set_drawer_mode
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused, ZoneChanged
-from fabric.bmc.types import Dialect, DrawerMode, Link
+from fabric.bmc.types import Dialect, DrawerMode, PortLink
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply
-from tests.processes import SimulatorProcess
 from tests.waiting import eventually_in_loop
 
 FABRIC = f"{ROOT}/Fabrics/PCIe"
@@ -108,7 +108,7 @@ async def test_a_link_is_read_back_until_it_is_up_at_its_width_and_speed(bmc: Bm
     port = f"{FABRIC}/Switches/drawer1_switch/Ports/slot7"
     seen: list[str] = []
 
-    async def read() -> Link:
+    async def read() -> PortLink:
         seen.append((link := await read_link(bmc, port)).status)
         return link
 

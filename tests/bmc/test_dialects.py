@@ -9,15 +9,15 @@ from typing import NamedTuple
 import pytest
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, detach, members_of, read_zone, set_drawer_mode
+from fabric.bmc.composition import attach, detach, read_zone, set_drawer_mode, zone_members
+from fabric.bmc.dialects import host_port_zones
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import BmcError, CompositionRefused, ServerFault, ZoneChanged
-from fabric.bmc.holders import holders_of
-from fabric.bmc.types import Dialect, DrawerMode, Inventory, Problem, ProblemKind
+from fabric.bmc.types import Dialect, DrawerMode, Inventory, InventoryProblem, ProblemKind
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned, serve_mockup
 from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, collection, service_root
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
-from tests.processes import SimulatorProcess
 
 ZONES = f"{ROOT}/Fabrics/PCIe/Zones"
 ENDPOINTS = f"{ROOT}/Fabrics/PCIe/Endpoints"
@@ -98,7 +98,7 @@ async def test_it_is_told_with_its_reason_and_every_device_has_its_name(way: Way
     }
     assert len(names) == len(inventory.devices) == 12
     assert {name.rpartition("/")[0] for name in names} == {way.devices}
-    holders = holders_of(inventory, inventory.dialect)
+    holders = host_port_zones(inventory, inventory.dialect)
     assert [holder.uri.removeprefix(f"{way.ports}/") for holder in holders] == [
         "hostport1_H1", "hostport1_H2", "hostport1_H3", "hostport2_H4",
     ]  # fmt: skip
@@ -156,7 +156,7 @@ async def test_a_change_by_half_is_no_success_and_can_be_repeated(
         await put(client, way, "hostport1_H3", present=True)
     # The truth is read, not assumed: it was done, so that nothing is written a second time.
     zone = await read_zone(client, f"{way.ports}/hostport1_H3")
-    assert f"{way.devices}/drawer1slot7" in members_of(zone, way.dialect)
+    assert f"{way.devices}/drawer1slot7" in zone_members(zone, way.dialect)
     await put(client, way, "hostport1_H3", present=True)
     assert attached(offering, "hostport1_H3") == ["drawer1slot7"]
 
@@ -175,7 +175,7 @@ async def test_the_inventory_follows_with_a_refresh(way: Way, client: BmcClient)
     after = await discovery.refresh()
 
     def holding(inventory: Inventory) -> list[str]:
-        found = holders_of(inventory, inventory.dialect)
+        found = host_port_zones(inventory, inventory.dialect)
         return [holder.uri for holder in found if f"{way.devices}/drawer1slot7" in holder.members]
 
     assert (holding(before), holding(after)) == ([], [f"{way.ports}/hostport1_H3"])
@@ -197,7 +197,7 @@ async def test_a_service_without_any_way_is_monitored_only(certificates: Path) -
         async with BmcClient(pinned(process)) as bmc:
             inventory = await discover(bmc)
             assert inventory.dialect is Dialect.NONE
-            assert inventory.dialect_reason.startswith("None of the four ways was found: none of its 4 zones allows")
+            assert inventory.dialect_reason.startswith("None of the known ways was found: none of its 4 zones allows")
             zone = await read_zone(bmc, f"{ZONES}/hostport1_H3")
             with pytest.raises(CompositionRefused, match="can only be monitored"):
                 await attach(bmc, Dialect.NONE, zone=zone, endpoint_uri=f"{ENDPOINTS}/drawer1slot7")
@@ -207,9 +207,9 @@ async def test_a_service_without_any_way_is_monitored_only(certificates: Path) -
 @pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")
 async def test_a_real_service_of_today_is_monitored_only() -> None:
     with serve_mockup(MOCKUPS / "openbmc-bmcweb-live") as url:
-        from fabric.bmc.types import Address
+        from fabric.bmc.types import BmcAddress
 
-        async with BmcClient(Address(url=url)) as bmc:
+        async with BmcClient(BmcAddress(url=url)) as bmc:
             inventory = await discover(bmc)
     assert inventory.dialect is Dialect.NONE
     assert inventory.dialect_known
@@ -223,7 +223,7 @@ async def test_what_cannot_be_read_for_now_tells_no_dialect(chassis: SimulatorPr
         broken = chassis.fault(fault, path=path)
         inventory = await discovery.walk()
         assert (inventory.dialect, inventory.dialect_known) == (Dialect.NONE, False)
-        assert "could not be told for now" in inventory.dialect_reason
+        assert "unknown for now" in inventory.dialect_reason
         chassis.end_fault(broken)
         assert (await discovery.walk()).dialect is Dialect.ZONE_PATCH
 
@@ -260,7 +260,7 @@ async def test_only_a_passing_problem_of_what_would_tell_leaves_it_open(
 
     with NonsenseServer({}) as server:
         async with server.client() as bmc:
-            probe = await probe_dialect(bmc, {}, {uri: Problem(uri=uri, kind=kind, sentence="broken")})
+            probe = await probe_dialect(bmc, {}, {uri: InventoryProblem(uri=uri, kind=kind, sentence="broken")})
     assert (probe.dialect, probe.known) == (Dialect.NONE, known)
     assert len(probe.reason) <= 300
 
@@ -282,7 +282,7 @@ async def test_a_system_of_nowhere_is_no_host_port() -> None:
         async with server.client() as bmc:
             inventory = await discover(bmc)
     assert inventory.dialect is Dialect.RESOURCE_BLOCKS
-    assert holders_of(inventory, inventory.dialect) == []
+    assert host_port_zones(inventory, inventory.dialect) == []
 
 
 async def test_an_address_that_answers_no_more_fails_the_walk_and_not_the_probe(chassis: SimulatorProcess) -> None:

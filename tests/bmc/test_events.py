@@ -13,11 +13,18 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_zone
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, TimedOut, Unreachable
-from fabric.bmc.eventlog import LogReading, Mark, log_facts, read_log
-from fabric.bmc.events import EventStreamParser, decode_events, stream_events
-from fabric.bmc.types import Dialect, Event
+from fabric.bmc.events import (
+    EventStreamParser,
+    LogCursor,
+    LogReadResult,
+    decode_events,
+    read_log,
+    read_log_service_info,
+    stream_events,
+)
+from fabric.bmc.types import Dialect, RedfishEvent
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, service_root
-from tests.processes import SimulatorProcess
 from tests.waiting import eventually_in_loop
 
 STREAM = f"{ROOT}/EventService/SSE"
@@ -49,7 +56,7 @@ def test_comments_and_unknown_fields_and_an_event_without_its_end_yield_nothing(
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fabric.bmc.events.LARGEST_EVENT", 1000)
+    monkeypatch.setattr("fabric.bmc.events.MAX_EVENT_BYTES", 1000)
     with pytest.raises(Malformed):
         parse(b"data: " + b"x" * 2000)
     with pytest.raises(Malformed):
@@ -77,7 +84,7 @@ def test_an_origin_may_be_a_reference_or_text() -> None:
         assert event.origin_uri == "/redfish/v1/Chassis/1"
 
 
-async def collect(bmc: BmcClient, wanted: int, into: list[Event], **how: Any) -> None:
+async def collect(bmc: BmcClient, wanted: int, into: list[RedfishEvent], **how: Any) -> None:
     """Keep events as they come, until there are enough."""
     async for event in stream_events(bmc, STREAM, **how):
         into.append(event)
@@ -97,7 +104,7 @@ async def change_twice(bmc: BmcClient) -> None:
 async def test_events_of_a_falcon_arrive_live_and_stand_in_its_log(bmc: BmcClient, chassis: SimulatorProcess) -> None:
     inventory = await discover(bmc)
     assert inventory.service.event_stream_uri == STREAM
-    live: list[Event] = []
+    live: list[RedfishEvent] = []
     listener = asyncio.create_task(collect(bmc, 2, live))
     await wait_for_stream(chassis, 1)
     await change_twice(bmc)
@@ -116,14 +123,14 @@ async def test_a_reboot_ends_the_stream_and_the_log_fills_the_gap(bmc: BmcClient
     await change_twice(bmc)
     last = (await read_log(bmc, ENTRIES)).newest
     assert last is not None
-    live: list[Event] = []
+    live: list[RedfishEvent] = []
     listener = asyncio.create_task(collect(bmc, 1000, live))
     await wait_for_stream(chassis, 1)
     chassis.fault("bmc_reboot", seconds=0.3)
     with pytest.raises(BmcError):
         await asyncio.wait_for(listener, 60)
 
-    async def restart_read() -> LogReading | None:
+    async def restart_read() -> LogReadResult | None:
         try:
             reading = await read_log(bmc, ENTRIES, after=last)
         except BmcError:
@@ -152,7 +159,7 @@ async def test_a_stream_that_ends_or_is_refused_raises() -> None:
 
     with NonsenseServer({STREAM: stream}) as server:
         async with server.client() as bmc:
-            seen: list[Event] = []
+            seen: list[RedfishEvent] = []
             with pytest.raises(Unreachable, match="ended its event stream"):
                 await collect(bmc, 2, seen, last_event_id="2")
             assert [each.event_id for each in seen] == ["3"]
@@ -175,7 +182,9 @@ def page_of(*members: Any, following: str = "") -> dict[str, Any]:
     return {"Members": list(members), "Members@odata.count": len(members), **more}
 
 
-async def read(routes: dict[str, Any], after: Mark | None = None, **root: Any) -> tuple[list[str], bool, Mark | None]:
+async def read(
+    routes: dict[str, Any], after: LogCursor | None = None, **root: Any
+) -> tuple[list[str], bool, LogCursor | None]:
     """Return the numbers of what is read, whether the mark was found, and the next mark."""
     with NonsenseServer({f"{ROOT}/": service_root(**root), **routes}) as server:
         async with server.client() as bmc:
@@ -184,8 +193,8 @@ async def read(routes: dict[str, Any], after: Mark | None = None, **root: Any) -
             return [event.event_id for event in found.events], found.continuous, found.newest
 
 
-def mark(number: int, count: int = 0) -> Mark:
-    return Mark(entry_uri=f"{ENTRIES}/{number}", told=entry(number)["Created"], count=count)
+def mark(number: int, count: int = 0) -> LogCursor:
+    return LogCursor(entry_uri=f"{ENTRIES}/{number}", told=entry(number)["Created"], count=count)
 
 
 async def test_a_log_is_read_over_all_its_pages_in_order() -> None:
@@ -207,14 +216,18 @@ async def test_a_log_is_read_from_its_mark_on_whichever_way_it_stands(newest_fir
     assert (await read(routes, mark(5)))[:2] == (["6", "7"], True)
     assert (await read(routes, mark(7)))[:2] == ([], True)
     # Entry 5 of another time: numbers began anew, so everything is news.
-    other = Mark(entry_uri=f"{ENTRIES}/5", told="2025-01-01T00:00:05Z")
+    other = LogCursor(entry_uri=f"{ENTRIES}/5", told="2025-01-01T00:00:05Z")
     assert (await read(routes, other))[:2] == (["1", "2", "3", "4", "5", "6", "7"], False)
 
 
 async def test_a_log_whose_clock_was_set_back_stays_in_the_order_of_its_numbers() -> None:
     back = {**entry(3), "Created": "2020-01-01T00:00:00Z"}
     routes = {ENTRIES: page_of(entry(1), entry(2), back)}
-    assert await read(routes, mark(2)) == (["3"], True, Mark(entry_uri=f"{ENTRIES}/3", told=back["Created"], count=3))
+    assert await read(routes, mark(2)) == (
+        ["3"],
+        True,
+        LogCursor(entry_uri=f"{ENTRIES}/3", told=back["Created"], count=3),
+    )
 
 
 async def test_only_the_end_of_a_long_log_is_asked_for_where_the_bmc_can_skip() -> None:
@@ -246,7 +259,7 @@ async def test_what_a_log_service_says_of_itself() -> None:
     }
     with NonsenseServer(routes) as server:
         async with server.client() as bmc:
-            log, journal, oem = [await log_facts(bmc, uri) for uri in routes]
+            log, journal, oem = [await read_log_service_info(bmc, uri) for uri in routes]
     assert log.ahead is not None
     assert log.ahead < timedelta(days=-8000)
     assert (log.entries_uri, log.has_events) == (ENTRIES, True)

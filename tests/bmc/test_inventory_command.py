@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from fabric.management.commands.inventory import Command
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.nonsense import ROOT as REDFISH
 from tests.bmc.nonsense import NonsenseServer, Reply, chassis, service_root
-from tests.processes import ROOT, SimulatorProcess
+from tests.processes import ROOT
 
 LISTS = {
     "chassis", "drawers", "slots", "devices", "functions", "switches", "ports", "port_metrics", "zones", "endpoints",
@@ -91,7 +92,7 @@ def test_each_failure_has_its_sentence_and_its_exit_code(
     pin = ("--fingerprint", chassis.fingerprint)
     user = ("--user", "viewer", "--password-file")
     cases = [
-        (2, ("ftp://somewhere",), "no URL"),
+        (2, ("ftp://somewhere",), "not a URL"),
         (2, (chassis.address, "--fingerprint", "AB:CD"), "SHA-256"),
         (2, (chassis.address, "--ca", str(tmp_path / "missing.pem")), "missing.pem"),
         (2, (chassis.address, "--ca", str(wrong)), "PEM"),

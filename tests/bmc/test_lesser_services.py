@@ -12,10 +12,10 @@ from fabric.bmc.composition import attach, detach, read_zone
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import CompositionRefused, ServerFault, SignInRefused, TimedOut, Unreachable
 from fabric.bmc.readings import ResourcePlan, plan_readings
-from fabric.bmc.types import Address, Dialect, Inventory, Trust
+from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect, Inventory
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT
-from tests.processes import SimulatorProcess
 
 ZONE = f"{ROOT}/Fabrics/PCIe/Zones/hostport1_H2"
 NIC = f"{ROOT}/Fabrics/PCIe/Endpoints/drawer1slot7"
@@ -48,8 +48,10 @@ async def test_it_has_the_same_inventory(plain_chassis: SimulatorProcess, chassi
 
 
 async def test_a_wrong_password_is_refused_by_basic_too(plain_chassis: SimulatorProcess) -> None:
-    trust = Trust(fingerprint=plain_chassis.fingerprint)
-    async with BmcClient(Address(url=plain_chassis.address, username="viewer", password="wrong", trust=trust)) as bmc:
+    trust = CertificateTrust(fingerprint=plain_chassis.fingerprint)
+    async with BmcClient(
+        BmcAddress(url=plain_chassis.address, username="viewer", password="wrong", trust=trust)
+    ) as bmc:
         with pytest.raises(SignInRefused):
             await discover(bmc)
 

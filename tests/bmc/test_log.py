@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, detach, read_zone, set_port
+from fabric.bmc.composition import attach, configure_port, detach, read_zone
 from fabric.bmc.errors import BmcError
 from fabric.bmc.events import decode_events
-from fabric.bmc.log import MOST_SINGLY, read_log_entries
-from fabric.bmc.types import Address, Dialect
+from fabric.bmc.log_search import MAX_SINGLE_READS, read_log_entries
+from fabric.bmc.types import BmcAddress, Dialect
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned, serve_mockup
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, collection, service_root
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
-from tests.processes import SimulatorProcess
 
 ZONE = f"{ROOT}/Fabrics/PCIe/Zones/hostport1_H3"
 PORT = f"{ROOT}/Fabrics/PCIe/Switches/drawer1_switch/Ports/slot8"
@@ -30,7 +30,7 @@ HOUR = timedelta(hours=1)
 async def test_who_changed_a_zone_and_a_port_is_told_newest_first(bmc: BmcClient, chassis: SimulatorProcess) -> None:
     async with BmcClient(pinned(chassis, "operator")) as operator:
         zone = await attach(operator, Dialect.ZONE_PATCH, zone=await read_zone(operator, ZONE), endpoint_uri=NIC)
-        await set_port(operator, PORT, configured_width=8)
+        await configure_port(operator, PORT, configured_width=8)
     await detach(bmc, Dialect.ZONE_PATCH, zone=zone, endpoint_uri=NIC)
     records = await read_log_entries(bmc, datetime.now(UTC) - HOUR)
     by_hand = [(record.origin_uri, record.originator, record.address) for record in records if record.originator]
@@ -131,8 +131,8 @@ async def test_entries_that_are_only_linked_to_are_read_one_by_one_and_not_all()
     routes[f"{ENTRIES}/118"] = Reply(404)
     messages, server = await told(routes)
     assert messages[:3] == ["m119", "m117", "m116"]
-    assert len(messages) == MOST_SINGLY - 1
-    assert len(server.paths()) < MOST_SINGLY + 8
+    assert len(messages) == MAX_SINGLE_READS - 1
+    assert len(server.paths()) < MAX_SINGLE_READS + 8
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ async def test_a_service_without_logs_tells_nothing() -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 async def test_every_published_service_can_be_asked(folder: str) -> None:
     with serve_mockup(MOCKUPS / folder) as url:
-        async with BmcClient(Address(url=url)) as bmc:
+        async with BmcClient(BmcAddress(url=url)) as bmc:
             records = await read_log_entries(bmc, datetime(2000, 1, 1, tzinfo=UTC))
     assert len(records) <= 200
     assert all(record.message or record.message_id for record in records)

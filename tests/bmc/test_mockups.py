@@ -19,7 +19,7 @@ import pytest
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import SignInRefused
-from fabric.bmc.types import Address, Inventory, ProblemKind
+from fabric.bmc.types import BmcAddress, Inventory, ProblemKind
 from tests.bmc.conftest import SHARED, serve_mockup
 from tests.bmc.test_inventory_command import run
 from tests.turns import in_turn
@@ -107,7 +107,7 @@ class PlainWalk:
 
 async def walk(url: str, credentials: str) -> Inventory:
     username, _, password = credentials.partition(":")
-    async with BmcClient(Address(url=url, username=username, password=password)) as bmc:
+    async with BmcClient(BmcAddress(url=url, username=username, password=password)) as bmc:
         return await discover(bmc, everything=True)
 
 
@@ -175,7 +175,7 @@ def test_members_of_the_older_thermal_and_power_are_listed_with_a_pointer(folder
 @pytest.mark.parametrize("folder", ["public-cxl", "rsd-pcie-fabric"])
 async def test_a_refresh_of_an_unchanged_service_changes_nothing(folder: str) -> None:
     with serve_mockup(MOCKUPS / folder) as url:
-        async with BmcClient(Address(url=url)) as bmc:
+        async with BmcClient(BmcAddress(url=url)) as bmc:
             discovery = Discovery(bmc)
             first = await discovery.walk()
             assert await discovery.refresh() == first
@@ -193,7 +193,7 @@ def test_the_real_pcie_fabric_is_understood() -> None:
 
 async def test_a_wrong_password_is_refused_before_anything_is_walked() -> None:
     with serve_mockup(MOCKUPS / "public-cxl", "admin:secret") as url:
-        async with BmcClient(Address(url=url, username="admin", password="guess-me")) as bmc:
+        async with BmcClient(BmcAddress(url=url, username="admin", password="guess-me")) as bmc:
             with pytest.raises(SignInRefused) as refusal:
                 await discover(bmc)
     assert "guess-me" not in str(refusal.value)
@@ -201,7 +201,7 @@ async def test_a_wrong_password_is_refused_before_anything_is_walked() -> None:
 
 async def test_without_a_name_a_protected_service_is_listed_as_refused() -> None:
     with serve_mockup(MOCKUPS / "public-cxl", "admin:secret") as url:
-        async with BmcClient(Address(url=url)) as bmc:
+        async with BmcClient(BmcAddress(url=url)) as bmc:
             inventory = await discover(bmc)
     assert not inventory.chassis
     assert {problem.kind for problem in inventory.problems} == {ProblemKind.REFUSED}

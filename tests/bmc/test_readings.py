@@ -12,12 +12,12 @@ import pytest
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, Malformed, Unreachable
-from fabric.bmc.readings import LACKED, ReadingPlan, ReportPlan, ResourcePlan, plan_readings
-from fabric.bmc.series import SeriesNamer
-from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity
+from fabric.bmc.readings import MAX_INCOMPLETE_REPORTS, ReadingPlan, ReportPlan, ResourcePlan, plan_readings
+from fabric.bmc.series import LINK_STATUSES, Quantity, SeriesFactory
+from fabric.bmc.types import Inventory
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import SHARED, serve_mockup
 from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, chassis, collection, service_root
-from tests.processes import SimulatorProcess
 
 REPORT = f"{ROOT}/TelemetryService/MetricReports/All"
 SWITCH = f"{ROOT}/Fabrics/PCIe/Switches/drawer1_switch"
@@ -31,7 +31,7 @@ def report(*values: tuple[str, Any]) -> bytes:
 
 
 def plan_of(*properties: str) -> ReportPlan:
-    return ReportPlan(REPORT, list(properties), SeriesNamer(Inventory()))
+    return ReportPlan(REPORT, list(properties), SeriesFactory(Inventory()))
 
 
 def values_by_property(plan: ReadingPlan, values: tuple[float, ...]) -> dict[str, float]:
@@ -150,9 +150,9 @@ async def test_a_published_service_without_report_is_read_from_its_sensors_and_p
 
 
 def pinned_open(url: str) -> Any:
-    from fabric.bmc.types import Address
+    from fabric.bmc.types import BmcAddress
 
-    return Address(url=url)
+    return BmcAddress(url=url)
 
 
 async def test_a_report_of_past_averages_does_not_take_the_sensors_place() -> None:
@@ -245,11 +245,11 @@ def test_a_new_property_outdates_the_plan_and_the_others_are_read_on() -> None:
 
 def test_a_property_that_is_missing_for_half_a_minute_outdates_the_plan() -> None:
     plan = plan_of("/a#/x", "/a#/y")
-    for _ in range(LACKED - 1):
+    for _ in range(MAX_INCOMPLETE_REPORTS - 1):
         plan.decode(report(("/a#/x", "1")), 0.0)
     plan.decode(report(("/a#/x", "1"), ("/a#/y", "2")), 0.0)
     assert not plan.is_outdated
-    for _ in range(LACKED):
+    for _ in range(MAX_INCOMPLETE_REPORTS):
         assert not plan.is_outdated
         plan.decode(report(("/a#/x", "1")), 0.0)
     assert plan.is_outdated

@@ -12,14 +12,14 @@ import pytest
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, read_zone
+from fabric.bmc.dialects import host_port_zones
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, ServerFault
-from fabric.bmc.holders import holders_of
-from fabric.bmc.snapshot import Snapshot, read_snapshot
+from fabric.bmc.snapshot import CompositionSnapshot, read_snapshot
 from fabric.bmc.types import Dialect
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, service_root
-from tests.processes import SimulatorProcess
 
 ZONES = f"{ROOT}/Fabrics/PCIe/Zones"
 
@@ -32,11 +32,11 @@ def any_chassis(request: pytest.FixtureRequest, certificates: Path) -> Iterator[
         yield process, "--no-expand" not in request.param
 
 
-async def whole(bmc: BmcClient) -> tuple[Snapshot, dict[str, Any]]:
+async def whole(bmc: BmcClient) -> tuple[CompositionSnapshot, dict[str, Any]]:
     """Return a snapshot of all of a chassis, and what it was asked for."""
     inventory = await discover(bmc)
     asked: dict[str, Any] = {
-        "zone_uris": [holder.uri for holder in holders_of(inventory, inventory.dialect)],
+        "zone_uris": [holder.uri for holder in host_port_zones(inventory, inventory.dialect)],
         "port_uris": [port.uri for port in inventory.ports if port.switch_uri],
         "dialect": inventory.dialect,
     }

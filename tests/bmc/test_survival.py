@@ -8,8 +8,8 @@ import pytest
 
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import Malformed, NotRedfish, ServerFault, Unreachable
-from fabric.bmc.types import Dialect, Inventory, Problem, ProblemKind
-from fabric.bmc.values import link_speed
+from fabric.bmc.types import Dialect, Inventory, InventoryProblem, ProblemKind
+from fabric.bmc.values import corrected_link_speed
 from tests.bmc.nonsense import ROOT, Answering, Asked, NonsenseServer, Reply, chassis, collection, service_root
 
 LIST = f"{ROOT}/Chassis"
@@ -35,7 +35,7 @@ async def walk(server: NonsenseServer, **more: Any) -> Inventory:
         return await discover(bmc, everything=True)
 
 
-def problem_of(inventory: Inventory, uri: str) -> Problem:
+def problem_of(inventory: Inventory, uri: str) -> InventoryProblem:
     """Return the one problem of a resource."""
     (found,) = [problem for problem in inventory.problems if problem.uri == uri]
     return found
@@ -226,11 +226,11 @@ async def test_readings_and_thresholds_that_are_no_numbers_are_none_and_never_ze
 
 def test_speeds_divided_by_two_to_the_thirty_are_put_right() -> None:
     divided = 256e9 / 2**30
-    assert link_speed(divided, (16, 16)) == 256.0
-    assert link_speed(256.0, (16, 16)) == 256.0
-    assert link_speed(8e9 * 4 / 2**30, (4, 16)) == 32.0
-    assert link_speed(100.0, (16,)) == 100.0, "a speed that no PCIe link has stays as it was given"
-    assert link_speed(None, (16,)) is None
+    assert corrected_link_speed(divided, (16, 16)) == 256.0
+    assert corrected_link_speed(256.0, (16, 16)) == 256.0
+    assert corrected_link_speed(8e9 * 4 / 2**30, (4, 16)) == 32.0
+    assert corrected_link_speed(100.0, (16,)) == 100.0, "a speed that no PCIe link has stays as it was given"
+    assert corrected_link_speed(None, (16,)) is None
 
 
 @pytest.mark.parametrize("status", [200, 201, 204])
@@ -315,7 +315,7 @@ async def test_a_root_that_answers_500_is_a_fault_and_not_another_service() -> N
 
 
 async def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fabric.bmc.transport.LARGEST_ANSWER", 100_000)
+    monkeypatch.setattr("fabric.bmc.transport.MAX_RESPONSE_BYTES", 100_000)
     routes = tree(**{ONE: chassis(ONE, Description="x" * 200_000)})
     with NonsenseServer(routes) as server:
         async with server.client() as bmc:

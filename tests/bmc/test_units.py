@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fabric.bmc.units import USUAL, conversion_of
+from fabric.bmc.sensors import UNIT_CONVERSIONS, unit_conversion
 
 # told, in which unit, and the same in the usual one
 SAME = [
@@ -18,16 +18,16 @@ SAME = [
 def test_a_reading_in_another_unit_becomes_the_same_in_the_usual_one(
     told: float, unit: str, usual: float, wanted: str
 ) -> None:
-    conversion = conversion_of(unit)
+    conversion = unit_conversion(unit)
     assert conversion.unit == wanted
     assert conversion.of(told) == pytest.approx(usual)
 
 
 def test_each_unit_of_the_table_is_tried() -> None:
-    assert {unit for _, unit, _, _ in SAME} == set(USUAL)
+    assert {unit for _, unit, _, _ in SAME} == set(UNIT_CONVERSIONS)
 
 
 @pytest.mark.parametrize("unit", ["Cel", "%", "furlong", ""])
 def test_a_unit_that_is_usual_or_unknown_stays_as_it_is(unit: str) -> None:
-    conversion = conversion_of(unit)
+    conversion = unit_conversion(unit)
     assert (conversion.unit, conversion.of(7.0), conversion.of(None)) == (unit, 7.0, None)

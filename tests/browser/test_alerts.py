@@ -73,7 +73,7 @@ def test_a_hot_device_is_in_the_head_in_the_title_and_in_the_list_until_it_is_ov
     judge(page, "of one alert")
     running_site.control("falcon-1", "DELETE", f"/faults/{fault['id']}")
     with hurried(running_site):
-        expect(page.get_by_text(re.compile("^Over since"))).to_be_visible()
+        expect(page.get_by_text(re.compile(r"^\s*Resolved at"))).to_be_visible()
     quiet(page)
     page.goto("/alerts/?show=history")
     expect(page.get_by_role("row", name=re.compile("critical limit")).first).to_be_visible()
@@ -83,28 +83,28 @@ def test_a_hot_device_is_in_the_head_in_the_title_and_in_the_list_until_it_is_ov
 def test_a_rule_is_tried_while_it_is_typed_and_the_form_shows_what_counts(page: Page) -> None:
     page.goto("/alerts/rules/add/")
     expect(page.locator("[data-scope-of=drawer]")).to_be_hidden()
-    page.get_by_label("Of what").select_option("device_kind")
+    page.get_by_label("Scope").select_option("device_kind")
     expect(page.get_by_label("Kind of device")).to_be_visible()
     page.get_by_label("Kind of device").select_option("gpu")
     page.get_by_label("Measured value").fill("temperature_celsius")
     page.get_by_label("Value", exact=True).fill("-40")
-    page.get_by_label("Has to last (s)").fill("1")
+    page.get_by_label("For at least (s)").fill("1")
     expect(page.locator("#preview")).to_contain_text("Fill in the rule first")
     page.get_by_label("Name").fill("Not frozen")
-    page.get_by_label("Try it on").select_option("3600")
+    page.get_by_label("Preview on").select_option("3600")
     expect(page.locator("#preview strong")).to_contain_text("It would have fired")
     expect(page.locator("#preview svg").first).to_be_visible()
     judge(page, "with a trial")
-    page.get_by_label("Rings when it").select_option("missing")
+    page.get_by_label("Condition").select_option("missing")
     expect(page.get_by_label("Value", exact=True)).to_be_hidden()
     page.get_by_label("Switched on").uncheck()
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert")).to_contain_text("'Not frozen' is saved")
+    expect(page.get_by_role("alert")).to_contain_text("'Not frozen' was saved")
     page.get_by_role("link", name="Not frozen").click()
     page.wait_for_url(re.compile(r"/alerts/rules/\d+/$"))
     judge(page, "of one rule")
     page.get_by_role("button", name="Delete this rule").click()
-    expect(page.get_by_role("alert")).to_contain_text("'Not frozen' is deleted")
+    expect(page.get_by_role("alert")).to_contain_text("'Not frozen' was deleted")
 
 
 def test_what_a_page_shows_is_not_asked_for_any_more_once_its_form_was_sent(page: Page) -> None:
@@ -122,7 +122,7 @@ def test_a_test_by_a_route_arrives_and_its_log_says_so(page: Page) -> None:
     with HttpSink() as hook:
         page.goto("/alerts/routes/add/")
         page.get_by_label("Name").fill("Hook")
-        page.get_by_label("How").select_option("webhook")
+        page.get_by_label("Channel").select_option("webhook")
         page.get_by_label("Address").fill(hook.url)
         page.get_by_role("button", name="Save").click()
         page.get_by_role("button", name="Send a test").click()
@@ -130,4 +130,4 @@ def test_a_test_by_a_route_arrives_and_its_log_says_so(page: Page) -> None:
         assert len(hook.got) == 1
         judge(page, "of a route")
         page.get_by_role("button", name="Delete this route").click()
-        expect(page.get_by_role("alert")).to_contain_text("'Hook' is deleted")
+        expect(page.get_by_role("alert")).to_contain_text("'Hook' was deleted")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
-from fabric.allocation.reading import LARGEST_FILE, TOO_LARGE
+from fabric.allocation.reader import FILE_TOO_LARGE, MAX_FILE_BYTES
 from tests.browser.conftest import opened
 from tests.site import RunningSite
 
@@ -50,14 +50,14 @@ def test_a_file_is_exported_changed_and_imported_by_way_of_a_plan(page: Page, tm
     file = tmp_path / "lab.json"
     file.write_text(json.dumps(plain, indent=2))
     page.get_by_label("File, JSON or YAML").set_input_files(file)
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Check file").click()
     expect(page.get_by_role("heading", name="1 problem in the file")).to_be_visible()
     expect(page.get_by_text("'slto' is not known here. Is 'slot' meant?")).to_be_visible()
     assert fits(page)
     # It is corrected where it is shown.
     del plain["chassis"][0]["drawers"][0]["slots"][1]["slto"]
     page.get_by_label("Text", exact=True).fill(json.dumps(plain, indent=2))
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Check file").click()
     expect(page.get_by_text("1 entry changes something.")).to_be_visible()
     expect(page.get_by_text("Detach it from node-a (H1).")).to_be_visible()
     assert fits(page)
@@ -70,23 +70,23 @@ def test_a_file_is_exported_changed_and_imported_by_way_of_a_plan(page: Page, tm
 
 def test_a_file_that_is_too_large_is_told_of_before_it_is_sent(administrator: BrowserContext, tmp_path: Path) -> None:
     large, small = tmp_path / "large.json", tmp_path / "small.json"
-    large.write_bytes(b" " * (LARGEST_FILE + 1))
+    large.write_bytes(b" " * (MAX_FILE_BYTES + 1))
     small.write_text("{}")
     page = administrator.new_page()
     page.goto("/allocation/")
     page.get_by_label("File, JSON or YAML").set_input_files(large)
     refused = page.locator("#file-refused")
-    expect(refused).to_have_text(TOO_LARGE)
+    expect(refused).to_have_text(FILE_TOO_LARGE)
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Check file").click()
     expect(refused).to_be_visible()
     assert not sent
     page.get_by_label("File, JSON or YAML").set_input_files(small)
     expect(refused).to_be_hidden()
     # What was typed is not sent beside a file: together they could be too large.
     # Nobody looks at it here: to lay out so much takes a busy browser half a minute.
-    page.locator("#text").evaluate("(field, length) => { field.value = 'x'.repeat(length); }", LARGEST_FILE - 1)
-    page.get_by_role("button", name="Look at it").click()
+    page.locator("#text").evaluate("(field, length) => { field.value = 'x'.repeat(length); }", MAX_FILE_BYTES - 1)
+    page.get_by_role("button", name="Check file").click()
     page.get_by_role("heading", name="in the file").wait_for()
     page.close()

@@ -32,7 +32,7 @@ def test_new_events_announce_themselves_and_move_no_row(running_site: RunningSit
     page.get_by_role("link", name="A visitor 2.").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("A visitor 2.")
-    expect(page.get_by_text("The catalogue does not know this message.")).to_be_visible()
+    expect(page.get_by_text("This message is not in the catalogue.")).to_be_visible()
     expect(page.locator("tr[aria-current]")).to_contain_text("A visitor 2.")
     page.go_back()
     # '/' searches, and what is found stands in the address.
@@ -41,18 +41,18 @@ def test_new_events_announce_themselves_and_move_no_row(running_site: RunningSit
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("q=visitor"))
     expect(page.locator("table.events tbody tr")).to_have_count(1)
-    page.get_by_label("Keep this search as a view").fill("Visits")
-    page.get_by_role("button", name="Keep").click()
-    expect(page.get_by_role("alert")).to_contain_text("The view ‘Visits’ is kept.")
+    page.get_by_label("Save this search as a view").fill("Visits")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert")).to_contain_text("The view ‘Visits’ was saved.")
     expect(page.get_by_role("link", name="Visits")).to_have_attribute("aria-current", "true")
     page.get_by_role("button", name="Remove it").click()
-    expect(page.get_by_role("alert")).to_contain_text("The view is removed.")
+    expect(page.get_by_role("alert")).to_contain_text("The view was removed.")
 
 
 def test_the_newest_events_of_a_device_stand_on_its_page(page: Page) -> None:
     page.goto("/devices/1/")
     part = page.locator("#newest-events")
     expect(part).not_to_contain_text("Loading")
-    expect(part).to_contain_text(re.compile("Nothing yet|All events of it"))
+    expect(part).to_contain_text(re.compile("No events yet|All events of it"))
     page.goto("/")
     expect(page.locator("#newest-events").get_by_role("link", name="All events")).to_be_visible()

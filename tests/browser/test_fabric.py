@@ -37,6 +37,7 @@ def done(page: Page, site: RunningSite) -> None:
     page.wait_for_url("**/operations/**")
     with hurried(site):
         expect(page.locator(".state.done")).to_be_visible()
+    expect(page.locator("#operation-status")).to_have_text("Done")
     page.goto("/fabric/")
 
 

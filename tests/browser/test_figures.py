@@ -82,7 +82,7 @@ def test_the_legend_hides_a_group_by_keyboard_and_a_picture_is_saved(page: Page,
 def test_lines_are_drawn_over_the_run_and_scaling_beside_its_proportion(page: Page, study: list[str]) -> None:
     page.goto("/benchmarks/figures/utilisation/?time=seconds")
     assert len(plot(page).evaluate("plot => plot.data")) == 8
-    expect(page.locator(".figure-notes")).to_contain_text("a chart holds 8 lines at most")
+    expect(page.locator(".figure-notes")).to_contain_text("a chart has at most 8 lines")
     page.goto("/benchmarks/figures/scaling/")
     assert plot(page).evaluate("plot => plot.data.map(one => one.y.length)") == [4, 4]
     page.set_viewport_size({"width": 390, "height": 900})
@@ -124,7 +124,7 @@ def test_runs_are_chosen_and_laid_side_by_side(page: Page, study: list[str]) -> 
     expect(page.locator(".results .ratio").first).to_contain_text("×")
     page.get_by_role("heading", name="Loss over steps").scroll_into_view_if_needed()
     expect(page.locator("[data-plot][data-drawn]")).to_have_count(3)
-    page.get_by_role("link", name="make it the first").first.click()
+    page.get_by_role("link", name="make it the baseline").first.click()
     expect(page.locator("thead th").first).to_contain_text("falconGPUs")
     judge(page, "runs side by side")
 

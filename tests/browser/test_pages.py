@@ -2,145 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
 import pytest
-from django.urls import get_resolver
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.access.test_matrix import names
+from falconweb.addresses import addresses
+from tests.access.test_matrix import methods_of
 from tests.browser.conftest import hurried, opened, sign_in, watched
 from tests.browser.judging import axe, judge
 from tests.browser.test_fabric import handle, port, slot
 from tests.site import RunningSite
 
-# Each page's address; None for addresses that take forms only or show no page.
-PAGES: dict[str, str | None] = {
-    "accounts:account": "/account/",
-    "accounts:account_password": None,
-    "accounts:audit": "/audit/",
-    "accounts:audit_entry": "/audit/2/",
-    "accounts:audit_export": None,
-    "accounts:audit_verification": None,
-    "accounts:people": "/people/",
-    "accounts:person": "/people/1/",
-    "accounts:person_add": "/people/add/",
-    "accounts:person_password": None,
-    "accounts:sign_in": "/sign-in/",
-    "accounts:sign_out": None,
-    "accounts:tenant_add": "/tenants/add/",
-    "accounts:tenants": "/tenants/",
-    "accounts:token_add": None,
-    "accounts:token_revoke": None,
-    "alerts:alerts": "/alerts/",
-    "alerts:rules": "/alerts/rules/",
-    "alerts:rule_add": "/alerts/rules/add/",
-    "alerts:silences": "/alerts/silences/",
-    "alerts:silence_add": "/alerts/silences/add/",
-    "alerts:routes": "/alerts/routes/",
-    "alerts:route_add": "/alerts/routes/add/",
-    "alerts:deliveries": "/alerts/deliveries/",
-    **{f"alerts:{name}": None for name in ("alert", "rule", "route")},  # have tests of their own
-    **{f"alerts:{name}": None for name in ("alerts_csv", "badge", "acknowledge", "rule_preview", "rule_switch")},
-    **{f"alerts:{name}": None for name in ("rule_remove", "built_in", "silence_end", "route_remove", "route_test")},
-    "alerts:delivery_retry": None,
-    "events:catalogue": "/events/catalogue/",
-    "events:event": "/events/1/",
-    "events:events": "/events/",
-    "events:catalogue_csv": None,
-    **{f"events:{name}": None for name in ("events_csv", "newest", "news", "saved", "saved_change", "saved_remove")},
-    "exports:exports": "/exports/",
-    "exports:export_add": "/exports/add/",
-    "exports:export_runs": "/exports/runs/",
-    **{f"exports:{name}": None for name in ("exports_csv", "export_runs_csv", "export_run_file")},
-    # Those that show a page have tests of their own.
-    **{f"exports:export{name}": None for name in ("", "_edit", "_remove", "_switch", "_start", "_preview", "_test")},
-    **{f"exports:export_run{name}": None for name in ("", "_cancel", "_resume")},
-    "figures:figures": "/benchmarks/figures/",
-    "figures:compare": "/benchmarks/figures/compare/",
-    "figures:figure": "/benchmarks/figures/gpu-to-gpu/?with=published",
-    "figures:figure_csv": None,
-    "fabric:allocation": "/allocation/",
-    "fabric:allocation_export": None,
-    "fabric:chassis": "/chassis/1/",
-    "fabric:chassis_add": "/chassis/add/",
-    "fabric:chassis_edit": "/chassis/1/edit/",
-    "fabric:chassis_remove": "/chassis/1/remove/",
-    "fabric:device": "/devices/1/",
-    "fabric:device_history": "/devices/1/history/",
-    "fabric:device_history_csv": None,
-    "fabric:devices_csv": None,
-    "fabric:drawer": "/drawers/1/",
-    "fabric:drifts": "/drift/",
-    **{f"fabric:drift{name}": None for name in ("", "_accept", "_reapply")},  # have tests of their own
-    "fabric:fabric": "/fabric/",
-    "fabric:hosts": "/hosts/",
-    "fabric:host": "/hosts/1/",
-    "fabric:host_agent": None,
-    "fabric:leases": "/leases/",
-    "fabric:lease_calendar": "/leases/calendar/",
-    "fabric:lease_give": "/leases/give/",
-    "fabric:lease_request": "/leases/request/",
-    "fabric:lease_usage": "/leases/usage/",
-    "fabric:lease_usage_csv": None,
-    "fabric:lease": None,
-    **{f"fabric:lease_{name}": None for name in ("decision", "withdrawal", "extension", "extension_decline", "return")},
-    "fabric:operation_cancel": None,
-    "fabric:operation": None,  # has a test of its own
-    "fabric:operations": "/operations/",
-    "fabric:draft": "/draft/",
-    "fabric:plans": "/plans/",
-    "fabric:plan": None,  # has tests of its own
-    **{f"fabric:plan_{name}": None for name in ("title", "anew", "apply", "cancel", "resume", "undo", "discard")},
-    "fabric:overview": "/",
-    "fabric:port": "/ports/1/",
-    "metrics": None,
-    "pipeline:pipeline": "/telemetry/pipeline/",
-    "pipeline:chassis_csv": None,
-    "pipeline:counts_csv": None,
-    "fabric:quotas": "/tenants/1/quotas/",
-    "fabric:slot": "/slots/1/",
-    "fabric:slot_history": "/slots/1/history/",
-    "fabric:slot_history_csv": None,
-    "fabric:system": "/system/",
-    "fabric:tenant": "/tenants/1/",
-    "fabric:tenant_grants": None,
-    "fabric:tenant_removal": None,
-    "history:telemetry": "/telemetry/?of=chassis/1",
-    "history:throughput": "/telemetry/throughput/",
-    "history:throughput_csv": None,
-    "history:heat_map": "/telemetry/heat-map/",
-    "history:dashboards": "/telemetry/dashboards/",
-    "history:dashboard_change": None,
-    "history:dashboard_remove": None,
-    "links:links": "/links/",
-    "links:link": "/links/1/",
-    **{f"links:{name}": None for name in ("links_csv", "states_csv", "counter_reset")},
-    "runs:catalogue": "/benchmarks/",
-    "runs:runs": "/benchmarks/runs/",
-    "runs:run_new": "/benchmarks/runs/new/",
-    "runs:run_from_file": "/benchmarks/runs/new/file/",
-    **{f"runs:run{name}": None for name in ("", "_log", "_series", "_cancel", "_retry", "_return", "_delete")},
-    **{f"runs:runs_{name}": None for name in ("csv", "cancel")},
-    "deploy:deploy": "/benchmarks/deploy/",
-    "recommend:recommend": "/benchmarks/recommend/?workload=resnet50&preset=paper",
-    **{f"recommend:recommend_{name}": None for name in ("csv", "plan", "run")},
-    "sweeps:sweeps": "/benchmarks/sweeps/",
-    "sweeps:sweep_add": "/benchmarks/sweeps/new/",
-    "sweeps:manifest": "/benchmarks/sweeps/new/manifest/",
-    "sweeps:sweep": None,  # has a test of its own
-    **{f"sweeps:{name}": None for name in ("sweeps_csv", "count", "points_csv")},
-    **{f"sweeps:{name}": None for name in ("pause", "resume", "halt", "retry", "delete")},
-    "records:import": "/benchmarks/records/import/",
-    **{f"records:{name}": None for name in ("run_jsonl", "run_csv", "runs_jsonl", "runs_csv")},
-}
-ADDRESSES = sorted({*filter(None, PAGES.values()), "/fabric/?view=list"})
+
+def judged_addresses() -> Iterator[str]:
+    """Yield where each page is opened, as its view declares it."""
+    for one in addresses().values():
+        if one.is_page and not one.declaration.not_judged and "GET" in methods_of(one.callback):
+            for query in one.declaration.judged_with:
+                where = re.sub("<[^>]+>", one.declaration.judged_of, one.route)
+                yield f"/{where}?{query}".removesuffix("?")
 
 
-def test_every_page_of_the_routers_has_its_line() -> None:
-    pages = {name for name in names(get_resolver().url_patterns) if not name.startswith("api:")}
-    assert pages == set(PAGES)
+ADDRESSES = sorted(judged_addresses())
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +41,9 @@ def visited(administrator: BrowserContext) -> Iterator[tuple[Page, list[str]]]:
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_a_page_is_accessible_and_fits(visited: tuple[Page, list[str]], address: str) -> None:
     page, wrong = visited
-    page.goto(address)
+    answer = page.goto(address)
+    assert answer is not None
+    assert answer.status == 200, "Declare judged_of, judged_with or not_judged where the view is"
     judge(page)
     errors = wrong.copy()
     wrong.clear()

@@ -93,7 +93,7 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     expect(box).to_have_attribute("aria-label", re.compile(r"in your draft: to node-c · H3"))
     expect(page.locator(port(page, "falcon-1", "H3"))).to_contain_text("0 → 3")
     expect(page.locator(".draft-list summary")).to_contain_text("3 changes, 3 steps")
-    expect(page.locator("#draft-said")).to_contain_text("Added to the draft.")
+    expect(page.locator("#draft-status")).to_contain_text("Added to the draft.")
     assert zones(running_site) == before
     judge(page, "a draft on the topology")
     # Taken out again, it is as if it had never been added.
@@ -113,11 +113,11 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     page.reload()  # it survives that
     judge(page, "a running plan")
     page.get_by_role("button", name="Cancel and roll back").click()
-    expect(page.locator("#plan-now")).to_contain_text("Nothing new begins.")
+    expect(page.locator("#plan-now")).to_contain_text("No further step starts.")
     running_site.control("falcon-1", "DELETE", f"/faults/{slow}")
     settled(page, "rolled_back", running_site)
-    expect(page.get_by_role("heading", name="The way back")).to_be_visible()
-    expect(page.locator("#plan-said")).to_contain_text("Rolled back")
+    expect(page.get_by_role("heading", name="Rollback")).to_be_visible()
+    expect(page.locator("#plan-status")).to_contain_text("Rolled back")
     assert zones(running_site) == before
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)  # it is undone
     judge(page, "a plan that was rolled back")
@@ -157,7 +157,7 @@ def test_the_same_by_keyboard_only(page: Page, running_site: RunningSite, slow: 
     expect(page.locator(".plan-facts")).to_contain_text("1 of 2 steps")
     expect(back).to_be_focused()  # though the page was brought up to date meanwhile
     page.keyboard.press("Enter")
-    expect(page.locator("#plan-now")).to_contain_text("Nothing new begins.")
+    expect(page.locator("#plan-now")).to_contain_text("No further step starts.")
     running_site.control("falcon-1", "DELETE", f"/faults/{slow}")
     settled(page, "rolled_back", running_site)
     assert zones(running_site) == before
@@ -247,11 +247,11 @@ def test_a_draft_that_rules_stand_against_says_so(page: Page) -> None:
     page.get_by_role("button", name="Change mode").click()
     page.get_by_role("checkbox").uncheck()
     page.get_by_role("dialog").get_by_role("button", name="Add to draft").click()
-    expect(page.locator(".draft-list summary")).to_contain_text("▲ a rule stands against it")
+    expect(page.locator(".draft-list summary")).to_contain_text("▲ a rule blocks it")
     page.get_by_role("link", name="Review plan").click()
-    expect(page.locator(".notice.error")).to_contain_text(re.compile("ules? stands? against it"))
+    expect(page.locator(".notice.error")).to_contain_text(re.compile("rules? blocks? it"))
     expect(page.get_by_role("button", name="Apply plan")).to_be_disabled()
-    expect(page.locator("[data-apply] [data-reason]")).to_have_text("A rule stands against it: change the draft first.")
+    expect(page.locator("[data-apply] [data-reason]")).to_have_text("A rule blocks it: change the draft first.")
     judge(page, "a draft that cannot be")
 
 

@@ -78,14 +78,14 @@ def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
     # What was simulated teaches nothing, and the page says so.
     ask(page)
     assert bases(page) == {"prior"}
-    expect(page.locator("#answer")).to_contain_text("Simulated runs teach nothing.")
+    expect(page.locator("#answer")).to_contain_text("Simulated runs are not used.")
     # Had it been measured, elsewhere, the answer would rest on it.
     measured = [{**line, "run": "elsewhere"} if "run" in line else line for line in lines]
     measured[0] |= {"id": "elsewhere", "provenance": "measured", "executor": "torch"}
     page.goto("/benchmarks/records/import/")
     text = "".join(json.dumps(line) + "\n" for line in measured)
     page.locator("#file").set_input_files({"name": "runs.jsonl", "mimeType": "text/plain", "buffer": text.encode()})
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Preview").click()
     page.locator("button[name=make]").click()
     expect(page.locator("[data-run-state=completed]")).to_contain_text("imported")
     ask(page)

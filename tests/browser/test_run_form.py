@@ -79,7 +79,7 @@ def test_what_is_wrong_is_focused_marked_and_led_to(administrator: BrowserContex
     part = form_of(page)
     page.fill("#limit", "soon")
     part.get_by_role("group", name="falcon-1 · Drawer 2").get_by_role("spinbutton").fill("2")
-    page.get_by_role("button", name="Ask for the run").click()
+    page.get_by_role("button", name="Start run").click()
     summary = page.get_by_role("alert")
     expect(summary).to_be_focused()
     expect(page.locator("[data-sum]")).to_have_text(re.compile("2 GPUs chosen"))
@@ -104,9 +104,9 @@ def test_gpus_are_taken_by_number_without_scripts(browser: Browser, page: Page, 
         number = part.get_by_role("group", name="falcon-1 · Drawer 1").get_by_role("spinbutton")
         number.fill("2")
         plain.fill("#limit", "soon")
-        plain.get_by_role("button", name="Ask for the run").click()
+        plain.get_by_role("button", name="Start run").click()
         # Those that were taken are ticked now: each can be given back by itself.
-        expect(plain.get_by_role("alert")).to_contain_text("Give minutes.")
+        expect(plain.get_by_role("alert")).to_contain_text("Enter a number of minutes.")
         assert part.locator("[data-gpu]:checked").count() == 6
         part.locator("[data-gpu]:checked").first.uncheck()
         plain.locator("#where-cpu").check()
@@ -114,7 +114,7 @@ def test_gpus_are_taken_by_number_without_scripts(browser: Browser, page: Page, 
         plain.locator("#where-gpu").check()
         plain.fill("#limit", "5")
         plain.fill("[name=steps]", "2")
-        plain.get_by_role("button", name="Ask for the run").click()
+        plain.get_by_role("button", name="Start run").click()
         expect(plain.locator("main")).to_contain_text("5 GPUs")
         run = "/api/v1" + urlsplit(plain.url).path
     # It has the GPUs until then: other tests want them.

@@ -151,7 +151,7 @@ def test_an_address_brings_the_same_view_to_whoever_opens_it(page: Page) -> None
     page.reload()
     expect(page.locator("[data-range='1h']")).to_have_attribute("aria-current", "true")
     page.goto("/telemetry/?of=device/1&since=2020-01-01T00:00:00Z&until=2020-01-02T00:00:00Z")
-    expect(page.locator(".chart-words").first).to_contain_text("Nothing")
+    expect(page.locator(".chart-words").first).to_contain_text("no such readings")
 
 
 def test_things_are_found_compared_and_taken_away(page: Page) -> None:
@@ -172,7 +172,7 @@ def test_things_are_found_compared_and_taken_away(page: Page) -> None:
     expect(page.locator(".history figcaption").last).to_contain_text("inlet", ignore_case=True)
     page.fill("#q", "no such thing anywhere")
     page.get_by_role("button", name="Find").click()
-    expect(page.locator("#results")).to_contain_text("Nothing of that name")
+    expect(page.locator("#results")).to_contain_text("No matches")
     judge(page, "found nothing")
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fabric.allocation.document import Document
-from fabric.allocation.reading import read_file
-from fabric.allocation.site import Site, SiteChassis, SiteDevice, SiteDrawer, SiteHost, SitePort
-from fabric.planning import Setting
+from fabric.allocation.document import AllocationDocument
+from fabric.allocation.reader import parse_file
+from fabric.allocation.rules import SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SiteHost, SitePort
+from fabric.operations.rules import PortSetting
 
 NODES = {name: SiteHost(id=at, name=name, identity=f"uuid-of-{name}") for at, name in enumerate(("a", "b", "c"), 900)}
 
 
-def document(text: str) -> Document:
+def document(text: str) -> AllocationDocument:
     """Return the document of a text without problems."""
-    read = read_file(text.encode())
+    read = parse_file(text.encode())
     assert not read.problems, read.problems
     assert read.document is not None
     return read.document
@@ -35,17 +35,17 @@ def drawer(pk: int, number: int, *devices: SiteDevice, first: int = 1, mode: str
         SitePort(id=pk * 10 + at, label=f"H{first + at}", number=first + at, host=host, port=pk * 100 + at)
         for at, host in enumerate(NODES.values())
     )
-    settings = {port.port: Setting(port_type="UpstreamPort", configured_width=16) for port in ports if port.port}
-    settings |= {one.port: Setting(port_type="DownstreamPort", configured_width=16) for one in devices if one.port}
+    settings = {port.port: PortSetting(port_type="UpstreamPort", configured_width=16) for port in ports if port.port}
+    settings |= {one.port: PortSetting(port_type="DownstreamPort", configured_width=16) for one in devices if one.port}
     return SiteDrawer(
         id=pk, number=number, name=f"Drawer {number}", mode=mode, may_change_mode=True, ports=ports, devices=devices,
         settings=settings,
     )  # fmt: skip
 
 
-def site(*drawers: SiteDrawer, **values: Any) -> Site:
+def site(*drawers: SiteDrawer, **values: Any) -> SiteHardware:
     """Return an administrator's site of one chassis, falcon-1 of UUID u-1."""
-    return Site(
+    return SiteHardware(
         chassis=(chassis(1, *drawers),), hosts=tuple(NODES.values()), may_move_cables=True, is_administrator=True,
         **values,
     )  # fmt: skip

@@ -13,8 +13,9 @@ from django.db.models import DateTimeField, Model
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Attachment, Chassis, Host
-from fabric.services import changes
+from fabric.execution import steps
+from fabric.history.models import Attachment
+from fabric.inventory.models import Chassis, Host
 from falconweb.testing import SimulatorProcess, add_mirrored, mirror
 
 __all__ = ["mirror"]
@@ -76,7 +77,7 @@ def falcon_chassis(transactional_db: None, simulated_falcon: SimulatorProcess) -
 @pytest.fixture
 def short_retraining(monkeypatch: pytest.MonkeyPatch) -> None:
     """Links that train badly are given up soon; nothing that goes well has less time for it."""
-    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.5)
+    monkeypatch.setattr(steps, "RETRAIN_SECONDS", 0.5)
 
 
 @pytest.fixture

@@ -16,9 +16,12 @@ from django.conf import settings as django_settings
 from django.db import connection
 from hypothesis import HealthCheck, Phase
 
-from fabric.bmc import composition
-from fabric.models import Device, Operation
-from fabric.services import changes, execution, patience, truth
+from fabric.bmc import client, composition
+from fabric.execution import services
+from fabric.execution import steps as execution_steps
+from fabric.inventory.models import Device
+from fabric.operations.models import Operation
+from fabric.plans import refresh
 from fabric.signals import operation_changed
 from tests.processes import ROOT
 from tests.turns import NIGHTLY
@@ -64,12 +67,12 @@ def settings_of(*, examples: int, steps: int) -> hypothesis.settings:
 
 def shorten_patience(scale: float, change: Callable[[Any, str, Any], None] = setattr) -> None:
     """Let everybody wait as they do, at a fraction of its length; 0.1 is a tenth."""
-    change(execution, "REQUEST_SECONDS", 10.0 * scale)
-    change(truth, "REQUEST_SECONDS", 10.0 * scale)
-    change(patience, "OUTAGE_SECONDS", 60.0 * scale)
-    change(changes, "LINK_SECONDS", 30.0 * scale)
-    change(changes, "RETRAIN_SECONDS", 5.0 * scale)
-    change(execution, "TRUTH_SECONDS", 50.0 * scale)
+    change(services, "REQUEST_SECONDS", 10.0 * scale)
+    change(refresh, "REQUEST_SECONDS", 10.0 * scale)
+    change(client, "OUTAGE_SECONDS", 60.0 * scale)
+    change(execution_steps, "LINK_SECONDS", 30.0 * scale)
+    change(execution_steps, "RETRAIN_SECONDS", 5.0 * scale)
+    change(services, "TRUTH_SECONDS", 50.0 * scale)
     change(composition, "SETTLES_WITHIN", 5.0 * scale)
 
 
@@ -77,10 +80,10 @@ def shorten_patience(scale: float, change: Callable[[Any, str, Any], None] = set
 def short_outages() -> Iterator[None]:
     """Give a BMC up soon that does not answer; one answer of a good one has 2 s still."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(patience, "OUTAGE_SECONDS", 1.0)
-        patch.setattr(execution, "REQUEST_SECONDS", 2.0)
-        patch.setattr(execution, "TRUTH_SECONDS", 1.0)
-        patch.setattr(truth, "REQUEST_SECONDS", 2.0)
+        patch.setattr(client, "OUTAGE_SECONDS", 1.0)
+        patch.setattr(services, "REQUEST_SECONDS", 2.0)
+        patch.setattr(services, "TRUTH_SECONDS", 1.0)
+        patch.setattr(refresh, "REQUEST_SECONDS", 2.0)
         yield
 
 

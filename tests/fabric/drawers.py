@@ -10,8 +10,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from fabric.bmc.types import DrawerMode
-from fabric.planning import DeviceSeen, DrawerSeen, Planned, PortSeen, Setting, Step, Wanted
-from fabric.rules import Connection, DrawerState, why_not_attach, why_not_mode
+from fabric.operations.rules import (
+    DeviceSnapshot,
+    DrawerSnapshot,
+    DrawerState,
+    HostConnection,
+    PortSetting,
+    PortSnapshot,
+    attach_violation,
+    mode_violation,
+)
+from fabric.plans.rules import DesiredState, PlannedSteps, PlanStep
 from simulator import rules as chassis_rules
 
 ONE, TWO, ADVANCED, UNKNOWN = (
@@ -45,15 +54,15 @@ def host(letter: str) -> int | None:
 
 def drawer(
     mode: DrawerMode, hosts: str, attached: str, *, widths: Mapping[str, int] | None = None, number: int = 1
-) -> DrawerSeen:
+) -> DrawerSnapshot:
     """A drawer in few letters; `widths` are the lanes of the switch ports of places."""
-    return DrawerSeen(
+    return DrawerSnapshot(
         chassis=1,
         id=number,
         name=f"Drawer {number}",
         mode=mode,
         ports=tuple(
-            PortSeen(
+            PortSnapshot(
                 id=host_port(f"H{index}", number=number),
                 label=f"H{index}",
                 number=index,
@@ -63,7 +72,7 @@ def drawer(
             for index, letter in enumerate(hosts, start=1)
         ),
         devices=tuple(
-            DeviceSeen(
+            DeviceSnapshot(
                 id=device(slot, number=number),
                 name=f"slot {slot}",
                 slot=slot,
@@ -85,9 +94,9 @@ def wish(
     widths: Mapping[str, int] | None = None,
     only: Collection[int] = range(1, 9),
     number: int = 1,
-) -> Wanted:
+) -> DesiredState:
     """What is wanted of a drawer in few letters: of these slots."""
-    return Wanted(
+    return DesiredState(
         attachments={
             device(slot, number=number): _target(letter, number)
             for slot, letter in enumerate(attached, start=1)
@@ -103,16 +112,16 @@ def _target(letter: str, number: int) -> int | None:
     return None if letter == "." else host_port(f"H{letter}", number=number)
 
 
-def _settings(widths: Mapping[str, int] | None, number: int) -> dict[int, Setting]:
-    return {port(place, number=number): Setting(configured_width=width) for place, width in (widths or {}).items()}
+def _settings(widths: Mapping[str, int] | None, number: int) -> dict[int, PortSetting]:
+    return {port(place, number=number): PortSetting(configured_width=width) for place, width in (widths or {}).items()}
 
 
-def told(planned: Planned) -> list[str]:
+def told(planned: PlannedSteps) -> list[str]:
     """The steps in few words."""
     return [_told(step) for step in planned.steps]
 
 
-def _told(step: Step) -> str:
+def _told(step: PlanStep) -> str:
     match step.kind:
         case "mode":
             return f"mode {step.mode}"
@@ -120,7 +129,7 @@ def _told(step: Step) -> str:
             return f"cable H{(step.source or 0) % 100} to {chr(step.host) if step.host else 'nobody'}"
         case "port":
             kind, number = divmod((step.port or 0) % 1000, 100)
-            setting = step.setting or Setting()
+            setting = step.setting or PortSetting()
             lanes = "off" if setting.port_type == "UnconfiguredPort" else f"x{setting.configured_width}"
             return f"port {'slot ' if kind == 2 else 'H'}{number} {lanes}"
         case "detach":
@@ -129,19 +138,19 @@ def _told(step: Step) -> str:
             return f"{step.kind} {(step.device or 0) % 100} to H{(step.target or 0) % 100}"
 
 
-def carried_out(seen: DrawerSeen, steps: Iterable[Step]) -> DrawerSeen:
+def carried_out(seen: DrawerSnapshot, steps: Iterable[PlanStep]) -> DrawerSnapshot:
     """Carry steps out on paper, in this order: each as it expects, each allowed by the rules and by the chassis."""
     for step in steps:
         seen = _carried_out(seen, step)
     return seen
 
 
-def _carried_out(seen: DrawerSeen, step: Step) -> DrawerSeen:
+def _carried_out(seen: DrawerSnapshot, step: PlanStep) -> DrawerSnapshot:
     at = {one.id: one.attached for one in seen.devices}
     match step.kind:
         case "mode":
             assert step.mode != seen.mode
-            assert why_not_mode(_state(seen), DrawerMode(step.mode)) == ""
+            assert mode_violation(_state(seen), DrawerMode(step.mode)) == ""
             seen = replace(seen, mode=DrawerMode(step.mode))
         case "cable":
             assert step.source not in at.values(), "a cable is moved only while nothing is attached over it"
@@ -164,14 +173,14 @@ def _carried_out(seen: DrawerSeen, step: Step) -> DrawerSeen:
                 == {True: "detach", False: "attach" if moved.attached is None else "move"}[step.target is None]
             )
             label = next((one.label for one in seen.ports if one.id == step.target), "")
-            assert step.target is None or why_not_attach(_state(seen), slot=moved.slot, label=label) == ""
+            assert step.target is None or attach_violation(_state(seen), slot=moved.slot, label=label) == ""
             changed = replace(moved, attached=step.target)
             seen = replace(seen, devices=tuple(changed if one.id == moved.id else one for one in seen.devices))
     assert refusal_of(seen) is None
     return seen
 
 
-def refusal_of(seen: DrawerSeen) -> str | None:
+def refusal_of(seen: DrawerSnapshot) -> str | None:
     """Return what the chassis itself would say against a drawer as it is, by the simulator's rules."""
     state = _state(seen)
     mode = next((one for one in chassis_rules.MODES if one == seen.mode.value), None)
@@ -181,12 +190,12 @@ def refusal_of(seen: DrawerSeen) -> str | None:
     return chassis_rules.refusal(mode, chassis_rules.Allocation(hosts, state.attached))
 
 
-def _state(seen: DrawerSeen) -> DrawerState:
+def _state(seen: DrawerSnapshot) -> DrawerState:
     labels = {one.id: one.label for one in seen.ports}
     return DrawerState(
         mode=seen.mode,
         connections=tuple(
-            Connection(label=one.label, number=one.number, host=str(one.host or "")) for one in seen.ports
+            HostConnection(label=one.label, number=one.number, host=str(one.host or "")) for one in seen.ports
         ),
         attached={one.slot: labels[one.attached] for one in seen.devices if one.attached in labels and one.attached},
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from fabric.models import Device, Host
-from fabric.services.agents import agent_register, report_keep
-from hostwire.messages import new_key, seal_report
-from hostwire.shapes import Holder, HostReport, PciDevice
+from fabric.agents.services import agent_register, report_store
+from fabric.inventory.models import Device, Host
+from hostwire.protocol import DeviceHolder, HostReport, PciDevice
+from hostwire.signing import new_key, seal_report
 
-MARIA = Holder(kind="process", what="/dev/nvidia0", pid=4711, command="train", owner="maria")
-VICTOR = Holder(kind="process", what="/dev/nvidia1", pid=4712, command="secret", owner="victor")
+MARIA = DeviceHolder(kind="process", what="/dev/nvidia0", pid=4711, command="train", owner="maria")
+VICTOR = DeviceHolder(kind="process", what="/dev/nvidia1", pid=4712, command="secret", owner="victor")
 
 
 class TellingHost:
@@ -23,7 +23,7 @@ class TellingHost:
 
     def tell(
         self,
-        holders: dict[Device, Holder] | None = None,
+        holders: dict[Device, DeviceHolder] | None = None,
         *,
         silent: Collection[Device] = (),
         unseen: Collection[Device] = (),
@@ -37,7 +37,7 @@ class TellingHost:
             devices=(*(card(one, serial="" if one in silent else one.serial_number) for one in devices), *own),
             holders={card(device).address: (holder,) for device, holder in (holders or {}).items()},
         )  # fmt: skip
-        report_keep(seal_report(report, self.key))
+        report_store(seal_report(report, self.key))
 
 
 def card(device: Device, *, serial: str = "", at: int = 0x40) -> PciDevice:

@@ -7,7 +7,8 @@ from datetime import timedelta
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Lease, LeaseItem, Plan
+from fabric.leases.models import Lease, LeaseItem
+from fabric.operations.models import Plan
 
 
 def pass_time(lease: Lease, **by: float) -> Lease:

@@ -8,9 +8,9 @@ from typing import Any
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_zone, set_drawer_mode
-from fabric.bmc.types import Address, Dialect, DrawerMode, Trust
-from fabric.models import Chassis, Device, Drawer, HostPort, Port
-from fabric.services.drift import drifts_explain
+from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect, DrawerMode
+from fabric.drift.services import drifts_explain
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from falconweb.testing import SimulatorProcess
 
 ACCOUNT = "operator"
@@ -20,8 +20,8 @@ def outside(chassis: Chassis, simulator: SimulatorProcess, do: Callable[[BmcClie
     """Do something at the BMC as its account 'operator'."""
 
     async def done() -> None:
-        trust = Trust(fingerprint=simulator.fingerprint)
-        address = Address(url=chassis.url, username=ACCOUNT, password=simulator.password, trust=trust)
+        trust = CertificateTrust(fingerprint=simulator.fingerprint)
+        address = BmcAddress(url=chassis.url, username=ACCOUNT, password=simulator.password, trust=trust)
         async with BmcClient(address) as bmc:
             await do(bmc)
 

@@ -12,13 +12,15 @@ from typing import Any, TypeVar
 from django.db import connection
 
 from accounts.models import User
+from core.errors import FalconWebError
 from fabric.bmc.types import DrawerMode
-from fabric.models import Device, Operation, Plan
-from fabric.planning import Setting, Wanted
-from fabric.services.jobs import plan_cancel, plan_resume
-from fabric.services.operations import mode_request, operation_cancel, operation_request
-from fabric.services.plans import plan_apply, plan_change, plan_create, plan_discard, plan_undo
-from falconweb.errors import FalconWebError
+from fabric.inventory.models import Device
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import PortSetting
+from fabric.operations.services import mode_request, operation_cancel, operation_request
+from fabric.plans.jobs import plan_cancel, plan_resume
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_change, plan_create, plan_discard, plan_undo
 from tests.fabric.disorder import MODES
 from tests.fabric.plan_world import DRAWERS, HOLDINGS, PLACES, World
 
@@ -245,7 +247,7 @@ class Asking:
 
     def wanted(
         self, by: str, wishes: Wishes, *, mode: str | None = None, width: int | None = None, stray: bool = False
-    ) -> Wanted:
+    ) -> DesiredState:
         """Return in ids what somebody wants; the mode is that of the first device's drawer, the width its port's."""
         places = places_of(by, stray=stray)
         attachments: dict[int, int | None] = {}
@@ -255,13 +257,13 @@ class Asking:
             attachments[self.world.device(*place).pk] = self.world.host_port(*at).pk if at else None
         first = places[wishes[0][0] % len(places)]
         slot = self.world.device(*first).slot
-        return Wanted(
+        return DesiredState(
             attachments=attachments,
             modes={self.world.drawer(*first[:2]).pk: DrawerMode(mode)} if mode else {},
-            settings={slot.port_id: Setting(configured_width=width)} if width and slot and slot.port_id else {},
+            settings={slot.port_id: PortSetting(configured_width=width)} if width and slot and slot.port_id else {},
         )
 
-    def create(self, by: str, wanted: Wanted) -> Plan:
+    def create(self, by: str, wanted: DesiredState) -> Plan:
         """Make a draft."""
         plan = plan_create(person=self.person(by), wanted=wanted, title="", origin="api")
         self.drafts[plan.pk] = self.mirrored(plan)

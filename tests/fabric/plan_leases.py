@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from accounts.models import Tenant
-from fabric.booking import Wish
-from fabric.models import Lease
-from fabric.services.hands import Thing
-from fabric.services.lease_clock import leases_tend
-from fabric.services.lease_ends import lease_extend, lease_extension_request, lease_return
-from fabric.services.leases import lease_approve, lease_decline, lease_give, lease_request, lease_withdraw
+from fabric.inventory.models import LeasablePart
+from fabric.leases.ends import lease_extend, lease_extension_request, lease_return
+from fabric.leases.lifecycle import leases_process
+from fabric.leases.models import Lease
+from fabric.leases.rules import RequestedParts
+from fabric.leases.services import lease_approve, lease_decline, lease_give, lease_request, lease_withdraw
 from tests.fabric.leasing import pass_time
 from tests.fabric.plan_asking import PICK, YES, Asking, action, maybe, number, one_of, some
 from tests.fabric.plan_world import DRAWERS, HOLDINGS, PLACES
@@ -37,7 +37,7 @@ class Leasing(Asking):
     @action(1, by=one_of(*sorted(MEMBERS)), hours=HOURS)
     def ask(self, by: str, hours: int | None) -> None:
         """A member asks for devices."""
-        wishes = [Wish("gpu", 1), Wish("host_port", 1)]
+        wishes = [RequestedParts("gpu", 1), RequestedParts("host_port", 1)]
         self.world.held_up(
             lambda: lease_request(person=self.person(by), wishes=wishes, starts_at=None, ends_at=self.end(hours))
         )
@@ -77,14 +77,14 @@ class Leasing(Asking):
         lease = self.lease(pick, "active")
         items = list(lease.items.filter(released_at=None)[:1]) if part else None
         if self.world.held_up(lambda: lease_return(person=self.person("ada"), lease=lease, items=items)):
-            leases_tend()
+            leases_process()
 
     @action(5, when=lambda self: self.leases("approved", "active", "ending"), hours=one_of(0, 1, 3, 25))
     def time_passes(self, hours: int) -> None:
         """It is later, and the site looks at its leases."""
         for lease in self.leases("approved", "active", "ending"):
             pass_time(lease, hours=hours)
-        leases_tend()
+        leases_process()
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Leasing(Asking):
         rows = self.leases(*states)
         return rows[pick % len(rows)]
 
-    def things(self, numbers: list[int]) -> list[Thing]:
+    def things(self, numbers: list[int]) -> list[LeasablePart]:
         """Return devices, and a host port of the drawer of the first."""
         places = list(dict.fromkeys(PLACES[one % len(PLACES)] for one in numbers))
         labels = DRAWERS[places[0][:2]][1]

@@ -12,7 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Plan
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort
+from fabric.operations.models import Operation, Plan
 
 
 def device_in(drawer: int, slot: int) -> Device:

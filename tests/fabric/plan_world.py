@@ -21,12 +21,15 @@ from django.utils import timezone
 
 from accounts.audit.verification import chain_check
 from accounts.models import Role, Tenant, User
-from fabric.models import Attachment, Chassis, Device, Drawer, HostPort, Lease, LeaseItem, Operation, Plan, Port, Tenure
-from fabric.planning import Wanted
-from fabric.services.execution import waiting
-from fabric.services.grants import grants_set
-from fabric.services.plan_words import wanted_of_base
-from falconweb.errors import FalconWebError
+from core.errors import FalconWebError
+from fabric.execution.services import runnable_operations
+from fabric.history.models import Attachment
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from fabric.leases.grants import grants_set
+from fabric.leases.models import Lease, LeaseItem, Tenure
+from fabric.operations.models import Operation, Plan
+from fabric.plans.rules import DesiredState
+from fabric.plans.serialization import base_state
 from falconweb.testing import SimulatorProcess, add_mirrored
 from tests.fabric.disorder import OF_HARDWARE, REQUEST_KINDS, endpoint_of
 
@@ -249,7 +252,7 @@ class World:
                 assert operation.plan is None or operation.plan.is_active, f"open, of a plan {operation.plan.state}"
             self._stays(operation.pk, operation.state if not operation.is_open else "", operation.finished_at)
         open_rows = list(Operation.objects.open().filter(lease_until=None))
-        heads = set(waiting())
+        heads = set(runnable_operations())
         for operation in open_rows:
             others = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
             first = others.in_turn().first()
@@ -289,7 +292,7 @@ class World:
 
     def _has_ended(self, plan: Plan) -> None:
         """Hold a plan that has just ended against the chassis, and everybody whom it does not name against before."""
-        wanted, base = Wanted.from_json(plan.wanted), wanted_of_base(plan.base)
+        wanted, base = DesiredState.from_json(plan.wanted), base_state(plan.base)
         if plan.state == "rolled_back":
             # What became meanwhile of that to which it never came is the work of others.
             begun = {part for one in plan.operations.filter(attempts__gt=0) for part in parts_of(one)}
@@ -301,7 +304,7 @@ class World:
                 now = self._unnamed(part, plan)
                 assert before[1] != now[1] or before[0] == now[0], f"a plan does not name {part}, and it changed"
 
-    def _is_so(self, named: Wanted, state: Wanted, plan: Plan, only: set[Part] | None = None) -> None:
+    def _is_so(self, named: DesiredState, state: DesiredState, plan: Plan, only: set[Part] | None = None) -> None:
         for pk in named.attachments:
             device = Device.objects.select_related("chassis").get(pk=pk)
             if only is not None and (device.chassis.name, endpoint_of(device)) not in only:
@@ -335,7 +338,7 @@ class World:
 
     def was_applied(self, plan: Plan) -> None:
         """Keep how everything is that belongs to tenants whom a plan does not name."""
-        named = set(Wanted.from_json(plan.wanted).attachments)
+        named = set(DesiredState.from_json(plan.wanted).attachments)
         tenants = set(Device.objects.filter(pk__in=named).values_list("tenant", flat=True))
         theirs = Device.objects.exclude(tenant=None).exclude(tenant__in=[one for one in tenants if one is not None])
         parts = [(device.chassis.name, endpoint_of(device)) for device in theirs.select_related("chassis")]

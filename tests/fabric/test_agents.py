@@ -18,21 +18,25 @@ from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Host, HostAgent, HostPort, Operation
-from fabric.planning import Wanted
-from fabric.readiness import readiness_of
-from fabric.services import agents, changes, presence
-from fabric.services.agents import agent_enrol, agent_forget, agent_register, report_keep
-from fabric.services.operations import operation_request
-from fabric.services.plans import plan_apply, plan_create
-from falconweb.errors import Forbidden, InUse, Invalid
+from core.errors import Forbidden, InUse, Invalid
+from fabric.agents import selectors, services
+from fabric.agents.models import HostAgent
+from fabric.agents.services import agent_enrol, agent_register, agent_remove, report_store
+from fabric.execution import host_steps, steps
+from fabric.inventory.models import Chassis, Device, Host, HostPort
+from fabric.operations.models import Operation
+from fabric.operations.selectors import device_readiness
+from fabric.operations.services import operation_request
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of
 from falconweb.testing.hosts import AgentProcess
-from hostwire.messages import new_key, queue_name, seal_report
-from hostwire.shapes import Answer, HostReport, Report
+from hostwire.protocol import CommandAnswer, HostReport, ReportRequest
+from hostwire.signing import new_key, queue_name, seal_report
 from tests.fabric import outside
 from tests.fabric.disorder import at_step
 from tests.fabric.hosts import MARIA, VICTOR, TellingHost
+from tests.pages import page_text
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.process
@@ -57,7 +61,7 @@ def enrolled(falcon_chassis: Chassis, host_agent: Start) -> Iterator[Callable[[s
 
 def ladder(device: Device) -> dict[str, str]:
     row = Device.objects.select_related("host_port__host", "slot__port").get(pk=device.pk)
-    return {rung.name: rung.standing for rung in readiness_of(row).rungs}
+    return {rung.name: rung.standing for rung in device_readiness(row).rungs}
 
 
 def told(operation: Operation, name: str) -> tuple[str, str]:
@@ -101,7 +105,7 @@ def test_a_device_that_is_in_use_is_refused_with_who_uses_it(
         plan_apply(
             person=falconweb_administrator,
             plan=plan_create(
-                person=falconweb_administrator, wanted=Wanted(attachments={gpu.pk: None}), title="", origin="api"
+                person=falconweb_administrator, wanted=DesiredState(attachments={gpu.pk: None}), title="", origin="api"
             ),
         )
 
@@ -113,7 +117,7 @@ def test_who_takes_the_device_in_the_last_moment_stops_the_detach(
     enrolled: Callable[[str], AgentProcess],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.5)
+    monkeypatch.setattr(host_steps, "LEAVE_SECONDS", 0.5)
     enrolled("node-a")
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
     operation = asked(falconweb_administrator, gpu, None)
@@ -138,7 +142,7 @@ def test_force_wants_the_name_typed_and_is_on_record(
         asked(falconweb_administrator, gpu, None, force=True, confirmation="yes")
     ended = carry_out(asked(falconweb_administrator, gpu, None, force=True, confirmation=gpu.name))
     assert (ended.state, ended.error) == ("done", "")
-    assert "by force from train" in told(ended, "Release on the host")[1]
+    assert "by force while in use: train" in told(ended, "Release on the host")[1]
     entry = AuditEntry.objects.get(action="operation.force")
     assert entry.actor_name == falconweb_administrator.username
     assert entry.before is not None
@@ -168,7 +172,7 @@ def test_a_plan_takes_a_device_by_force_when_its_title_is_typed(
     gpu = device_in(chassis, drawer=1, slot=1)
     TellingHost("node-a").tell({gpu: MARIA})
     plan = plan_create(
-        person=falconweb_administrator, wanted=Wanted(attachments={gpu.pk: None}), title="Free it", origin="api"
+        person=falconweb_administrator, wanted=DesiredState(attachments={gpu.pk: None}), title="Free it", origin="api"
     )
     with pytest.raises(Invalid):
         plan_apply(person=falconweb_administrator, plan=plan, force=[gpu.pk], confirmation="free")
@@ -183,7 +187,7 @@ def test_a_host_that_does_not_see_the_device_is_told_as_that(
     enrolled: Callable[[str], AgentProcess],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(presence, "APPEAR_SECONDS", 1.0)
+    monkeypatch.setattr(host_steps, "APPEAR_SECONDS", 1.0)
     enrolled("node-b")
     simulated_falcon.fault("host_misses_device", "drawer1slot7")
     ended = carry_out(
@@ -203,14 +207,14 @@ def test_an_agent_that_died_is_left_out_once_it_counts_as_away(
     falconweb_administrator: User,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(agents, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.0)
-    monkeypatch.setattr(presence, "RESTORE_SECONDS", 0.0)
+    monkeypatch.setattr(services, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(host_steps, "LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(host_steps, "RESTORE_SECONDS", 0.0)
     TellingHost("node-a").tell()
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
     ended = carry_out(asked(falconweb_administrator, gpu, None))
     assert (ended.state, ended.error) == ("failed", "The agent of node-a did not answer: nothing was detached.")
-    monkeypatch.setattr(agents, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(selectors, "AWAY_SECONDS", 0.0)
     ended = carry_out(asked(falconweb_administrator, gpu, None))
     assert ended.state == "done"
     assert told(ended, "Release on the host")[0] == "skipped"
@@ -241,7 +245,7 @@ def test_reports_that_are_forged_or_old_are_not_believed(chassis: Chassis) -> No
     host.number = 0
     host.tell()
     for text in ("", "1.x", 7, None, "1." + "a" * 32 + "." + "b" * 64 + ".{}", f"1.{before.digest}.{'b' * 64}.{{}}"):
-        report_keep(text)
+        report_store(text)
     after = HostAgent.objects.get(pk=before.pk)
     assert (after.number, after.reported_at) == (before.number, before.reported_at)
 
@@ -266,7 +270,7 @@ def test_a_report_is_not_believed_whose_key_became_void_while_it_was_verified(me
 
     report = HostReport(host="a", number=1, started=time.time(), sent=time.time(), version="1")
     with connection.execute_wrapper(void):
-        report_keep(seal_report(report, key))
+        report_store(seal_report(report, key))
     assert looks >= 3
     assert not HostAgent.objects.filter(number=1).exists()
     if meanwhile == "enrolled anew":
@@ -289,7 +293,7 @@ def test_administrators_alone_enrol_and_forget_agents(
     assert key in answer.content.decode()
     assert "no-store" in answer["Cache-Control"]
     assert key not in str(list(AuditEntry.objects.values_list("after", "before", "sentence")))
-    agent_forget(person=falconweb_administrator, host=host)
+    agent_remove(person=falconweb_administrator, host=host)
     assert not HostAgent.objects.exists()
 
 
@@ -315,13 +319,13 @@ def test_a_member_sees_who_uses_its_own_device_and_nothing_of_others(
 def test_a_command_that_is_lost_with_the_broker_is_sent_again(
     enrolled: Callable[[str], AgentProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents, "AGAIN_SECONDS", 1.0)
+    monkeypatch.setattr(services, "RESEND_SECONDS", 1.0)
     agent, host = enrolled("node-a"), Host.objects.get(name="node-a")
     agent.kill()
-    answers: list[Answer | None] = []
+    answers: list[CommandAnswer | None] = []
 
     def ask() -> None:
-        answers.append(asyncio.run(agents.agent_ask(host, Report())))
+        answers.append(asyncio.run(services.agent_request(host, ReportRequest())))
         connection.close()
 
     thread = threading.Thread(target=ask)
@@ -417,7 +421,7 @@ def test_a_host_looks_for_a_device_whose_link_has_trained_badly_too(
     enrolled: Callable[[str], AgentProcess],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.2)
+    monkeypatch.setattr(steps, "RETRAIN_SECONDS", 0.2)
     enrolled("node-b")
     simulated_falcon.fault("link_downgrade", "drawer1slot7", lanes=4)
     nic = device_in(falcon_chassis, drawer=1, slot=7)
@@ -433,10 +437,10 @@ def test_the_device_page_says_who_uses_it_and_forces_it_when_its_name_is_typed(
 ) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     TellingHost("node-a").tell({gpu: MARIA})
-    page = administrator_client.get(f"/devices/{gpu.pk}/").content.decode()
+    page = page_text(administrator_client.get(f"/devices/{gpu.pk}/"))
     assert "of maria). It stays where it is unless it is forced." in page
     form = {"device": gpu.pk, "target": "", "force": "1", "confirmation": "yes"}
-    refused = administrator_client.post("/operations/", form, follow=True).content.decode()
+    refused = page_text(administrator_client.post("/operations/", form, follow=True))
     assert f"Type &#x27;{gpu.name}&#x27; to confirm that." in refused
     assert not Operation.objects.exists()
     asked_for = administrator_client.post("/operations/", {**form, "confirmation": gpu.name})

@@ -13,13 +13,16 @@ from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Host, HostAgent, HostAnswer, HostPort, Operation
-from fabric.plan_preview import in_use_of
-from fabric.planning import Wanted
-from fabric.services import agents, presence
-from fabric.services.agents import agent_register
-from fabric.services.plans import plan_apply, plan_create
-from falconweb.errors import InUse
+from core.errors import InUse
+from fabric.agents import services
+from fabric.agents.models import HostAgent, HostAnswer
+from fabric.agents.services import agent_register
+from fabric.execution import host_steps
+from fabric.inventory.models import Chassis, Device, Host, HostPort
+from fabric.operations.models import Operation
+from fabric.plans.preview import devices_in_use
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from falconweb.testing import (
     AgentProcess,
     SimulatorProcess,
@@ -120,19 +123,19 @@ def test_a_device_that_its_host_does_not_tell_from_one_in_use_is_not_detached(
         with pytest.raises(InUse) as refused:
             asked(falconweb_administrator, device, None)
         assert refused.value.sentence == (
-            f"{device.name} may be in use: its host does not tell it from other cards of its kind; "
+            f"{device.name} may be in use: its host cannot distinguish it from other cards of its kind; "
             f"in use among them: train (process {MARIA.pid} of maria)."
         )
         assert (ladder(device)["Seen by the host"], ladder(device)["In use"]) == ("unknown", "unknown")
     page = administrator_client.get(f"/devices/{twins[0].pk}/").content.decode()
-    assert "Perhaps in use on node-a: its host does not tell it from other cards" in page
+    assert "Perhaps in use on node-a: its host cannot distinguish it from other cards" in page
     assert "Force it</button>" in page
     others = device_in(chassis, drawer=1, slot=3)
     assert ladder(others)["Seen by the host"] == "done", "its host tells its serial number"
     assert asked(falconweb_administrator, others, None).is_open
     # Nobody uses either of them: which one is to be let go is as unknown.
     host.tell(silent=twins)
-    with pytest.raises(InUse, match="nobody uses any of them now"):
+    with pytest.raises(InUse, match="no process uses any of them now"):
         asked(falconweb_administrator, twins[0], None)
 
 
@@ -144,17 +147,17 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
     site.falcon.hold("node-a", "drawer1slot2", owner="maria", command="train")
     site.enrol("node-a")
     plan = plan_create(
-        person=falconweb_administrator, wanted=Wanted(attachments={first.pk: None}), title="Free it", origin="api"
+        person=falconweb_administrator, wanted=DesiredState(attachments={first.pk: None}), title="Free it", origin="api"
     )
-    (doubted,) = in_use_of(falconweb_administrator, plan)
-    assert doubted.by.startswith("not known: its host does not tell it from other cards")
+    (doubted,) = devices_in_use(falconweb_administrator, plan)
+    assert doubted.by.startswith("not known: its host cannot distinguish it from other cards")
     with pytest.raises(InUse):
         plan_apply(person=falconweb_administrator, plan=plan)
     plan_apply(person=falconweb_administrator, plan=plan, force=[first.pk], confirmation="Free it")
     assert carry_out_plan(plan).state == "done"
     assert told(plan.operations.get(), "Release on the host")[1] == (
-        "Its host was not told to let it go: its host does not tell it from other cards of its kind. "
-        "It is forced all the same."
+        "Its host was not told to release it: its host cannot distinguish it from other cards of its kind. "
+        "It is forced anyway."
     )
     assert site.folder("node-a", place).joinpath("driver").is_symlink(), "the other one stays in use"
     entry = AuditEntry.objects.get(action="operation.force")
@@ -172,10 +175,10 @@ def test_who_uses_the_card_of_others_is_not_told_to_whom_it_may_not_belong(
     TellingHost("node-a").tell({other: VICTOR}, silent=[own, other])
     with pytest.raises(InUse) as refused:
         asked(falconweb_user, Device.objects.get(pk=own.pk), None)
-    assert "does not tell it from other cards" in refused.value.sentence
+    assert "cannot distinguish it from other cards" in refused.value.sentence
     pages = (f"/devices/{own.pk}/", f"/hosts/{Host.objects.get(name='node-a').pk}/")
     said = [repr(vars(refused.value)), *(user_client.get(page).content.decode() for page in pages)]
-    assert "does not tell it from other cards" in said[1]
+    assert "cannot distinguish it from other cards" in said[1]
     assert "victor" not in "".join(said)
     assert "secret" not in "".join(said)
 
@@ -196,7 +199,7 @@ def test_the_only_card_of_its_kind_needs_no_serial_number(site: Site, falconweb_
     site.reported("node-b")
     ended = carry_out(asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None))
     assert (ended.state, ended.error) == ("done", "")
-    assert told(ended, "Release on the host") == ("done", f"{place} is off the bus; nobody held it.")
+    assert told(ended, "Release on the host") == ("done", f"{place} was removed from the bus; it was not in use.")
 
 
 def test_one_card_for_two_devices_of_its_kind_may_be_either(chassis: Chassis, falconweb_administrator: User) -> None:
@@ -266,9 +269,9 @@ def test_whoever_uses_what_has_arrived_already_is_not_cut_off_by_the_next_worker
 def test_a_device_is_given_back_where_the_answer_that_it_was_let_go_is_lost(
     site: Site, falconweb_administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents, "ANSWER_SECONDS", 1.5)
-    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.0)
-    monkeypatch.setattr(presence, "RESTORE_SECONDS", 2.0)
+    monkeypatch.setattr(services, "ANSWER_SECONDS", 1.5)
+    monkeypatch.setattr(host_steps, "LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(host_steps, "RESTORE_SECONDS", 2.0)
     host, gpu, agent = Host.objects.get(name="node-a"), site.device(1, 1), site.start("node-a")
     agent_register(host=host, key=agent.key)
     with agent.delivering():

@@ -15,19 +15,21 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import Tenant, User
+from core.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound
 from fabric.allocation.document import Format
-from fabric.allocation.files import Checked, allocation_check, allocation_export, allocation_plan
-from fabric.allocation.reading import LARGEST_FILE
-from fabric.allocation.seen import distinct
+from fabric.allocation.reader import MAX_FILE_BYTES
+from fabric.allocation.selectors import distinct_names
+from fabric.allocation.services import CheckedFile, allocation_check, allocation_export, allocation_plan
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Plan
-from fabric.planning import Setting, Wanted
-from fabric.services.grants import device_grant, host_port_grant
-from fabric.services.operations import operation_request
-from fabric.services.plans import plan_apply, plan_create
-from falconweb.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort
+from fabric.leases.grants import device_grant, host_port_grant
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import PortSetting
+from fabric.operations.services import operation_request
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from falconweb.testing import carry_out_plan, device_in, host_port_of
-from tests.fabric.conftest import mirror
+from falconweb.testing.chassis import mirror
 from tests.turns import in_turn
 
 
@@ -45,7 +47,7 @@ def written(person: User, format: Format = "json", **scope: Any) -> str:  # noqa
     return allocation_export(person=person, **scope).text(format)
 
 
-def checked(person: User, text: str, **how: Any) -> Checked:
+def checked(person: User, text: str, **how: Any) -> CheckedFile:
     return allocation_check(person=person, raw=text.encode(), **how)
 
 
@@ -54,7 +56,7 @@ def slot_of(plain: Any, number: int, drawer: int = 1) -> Any:
     return next(one for one in found["slots"] if one["slot"] == number)
 
 
-def misfits(found: Checked) -> list[str]:
+def misfits(found: CheckedFile) -> list[str]:
     assert found.report is not None, found.read.problems
     return [line.sentence for line in found.report.misfits]
 
@@ -69,13 +71,13 @@ def test_the_way_out_and_back_is_exact(chassis: Chassis, administrator: User, fo
     assert allocation_plan(person=administrator, checked=found) is None
     gpu, other = (device_in(chassis, drawer=1, slot=slot) for slot in (1, 2))
     assert gpu.slot is not None
-    wanted = Wanted(
+    wanted = DesiredState(
         attachments={
             gpu.pk: None, other.pk: host_port_of(chassis, "H2").pk,
             device_in(chassis, drawer=2, slot=1).pk: None,
         },
         modes={Drawer.objects.get(number=2).pk: DrawerMode.ADVANCED},
-        settings={gpu.slot.port_id or 0: Setting(configured_width=4)},
+        settings={gpu.slot.port_id or 0: PortSetting(configured_width=4)},
     )  # fmt: skip
     changed = plan_create(person=administrator, wanted=wanted, title="Change much", origin="api")
     plan_apply(person=administrator, plan=changed)
@@ -131,7 +133,7 @@ def test_of_a_host_port_of_others_an_export_says_nothing_and_an_import_moves_not
     assert found.report is not None
     assert found.report.is_empty
     slot_of(plain, 1)["attached_to"] = None
-    assert "only its holder can move it" in misfits(checked(member, json.dumps(plain)))[0]
+    assert "only its owner can move it" in misfits(checked(member, json.dumps(plain)))[0]
 
 
 def test_what_others_hold_is_as_unknown_as_what_there_is_not(
@@ -153,7 +155,7 @@ def test_what_others_hold_is_as_unknown_as_what_there_is_not(
         asked = json.loads(written(member))
         slot_of(asked, 1)["attached_to"] = label
         [sentence] = misfits(checked(member, json.dumps(asked)))
-        assert sentence == f"falcon-1 Drawer 1 has no host port that stands for '{label}', or you may not see it."
+        assert sentence == f"falcon-1 Drawer 1 has no host port that matches '{label}', or you may not see it."
     # The whole lab's file: the tenant's own fits, and nothing of the rest is told.
     whole_report = checked(member, written(administrator)).report
     assert whole_report is not None
@@ -188,7 +190,7 @@ def test_nothing_is_made_of_a_file_with_problems_or_of_half_a_file(administrator
     plan = allocation_plan(person=administrator, checked=found, partial=True)
     assert plan is not None
     assert plan.title == "Import of an allocation file, without 1 entry that does not fit"
-    assert Wanted.from_json(plan.wanted) == Wanted(attachments={share[0].pk: None})
+    assert DesiredState.from_json(plan.wanted) == DesiredState(attachments={share[0].pk: None})
 
 
 @pytest.mark.usefixtures("simulator")
@@ -261,7 +263,7 @@ def test_a_key_makes_a_repeated_import_one_plan(chassis: Chassis, administrator:
 
 
 def test_names_that_several_have_get_a_number_that_nothing_else_has() -> None:
-    given = distinct({1: ("c", "H1"), 2: ("c", "H1"), 3: ("c", "H1 #1"), 4: ("d", "H1"), 5: ("c", "H1 #1")})
+    given = distinct_names({1: ("c", "H1"), 2: ("c", "H1"), 3: ("c", "H1 #1"), 4: ("d", "H1"), 5: ("c", "H1 #1")})
     assert given[4] == "H1"
     assert len({given[pk] for pk in (1, 2, 3, 5)}) == 4
 
@@ -294,7 +296,7 @@ def test_the_example_of_the_documentation_is_a_file(chassis: Chassis, administra
     found = checked(administrator, example)
     assert misfits(found) == []
     assert found.report is not None
-    assert found.report.wanted == Wanted(attachments={device_in(chassis, drawer=1, slot=5).pk: None})
+    assert found.report.wanted == DesiredState(attachments={device_in(chassis, drawer=1, slot=5).pk: None})
 
 
 class TestPage:
@@ -351,7 +353,7 @@ class TestPage:
         assert answer.status_code == 200
         for words in (
             "lab.json",
-            "What does not fit",
+            "Entries that do not fit",
             "another serial number",
             "Detach it from node-a (H1).",
             "Make plan",
@@ -371,11 +373,11 @@ class TestPage:
         answer = self.send(browser, written(administrator, "yaml"), make="1")
         assert (answer.status_code, answer["Location"]) == (302, reverse("fabric:allocation"))
         assert Plan.objects.count() == 0
-        assert "Nothing is to be changed" in browser.get(answer["Location"]).content.decode()
+        assert "Nothing to change" in browser.get(answer["Location"]).content.decode()
 
     def test_what_is_typed_may_be_as_large_as_a_file(self, browser: Client, chassis: Chassis) -> None:
-        assert "The file has no meaning" not in self.send(browser, " " * (LARGEST_FILE - 1) + "x").content.decode()
-        answer = self.send(browser, " " * LARGEST_FILE + "x")
+        assert "The file has no meaning" not in self.send(browser, " " * (MAX_FILE_BYTES - 1) + "x").content.decode()
+        answer = self.send(browser, " " * MAX_FILE_BYTES + "x")
         assert (answer.status_code, "larger than 5 MiB" in answer.content.decode()) == (400, True)
 
     def test_odd_choices_are_refused(self, browser: Client, chassis: Chassis, administrator: User) -> None:

@@ -13,28 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from core.documents import MAX_PROBLEMS
 from fabric.allocation.document import (
-    NOTHING,
+    NOT_SPECIFIED,
+    AllocationDocument,
     ChassisEntry,
     DeviceEntry,
-    Document,
     DrawerEntry,
     Format,
     HostEntry,
     HostPortEntry,
     SlotEntry,
 )
-from fabric.allocation.places import MOST_PROBLEMS
-from fabric.allocation.reading import LARGEST_FILE, read_file
+from fabric.allocation.reader import MAX_FILE_BYTES, parse_file
 from fabric.allocation.schema import KINDS, MOST_LANES, SCHEMA
 
 HEAD = '{"format": "falconweb-allocation", "version": 1, "chassis": '
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 
-def told(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:  # noqa: A002 - as read_file
+def told(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:  # noqa: A002 - as parse_file
     """Return line, column, path and sentence of every problem."""
-    read = read_file(raw.encode() if isinstance(raw, str) else raw, format)
+    read = parse_file(raw.encode() if isinstance(raw, str) else raw, format)
     assert (read.document is None) == bool(read.problems)
     return [(one.place.line, one.place.column, one.place.path, one.sentence) for one in read.problems]
 
@@ -49,7 +49,7 @@ def told(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:
         ("null", 1, 1, "not nothing"),
         ("12", 1, 1, "not a number"),
         ("{}", 1, 1, "no 'format'"),
-        ('{"format": "other"}', 1, 12, "no allocation file"),
+        ('{"format": "other"}', 1, 12, "not an allocation file"),
         ('{"format": "falconweb-allocation"}', 1, 1, "without a version"),
         ('{"format": "falconweb-allocation",\n "version": 2, "chasis": []}', 2, 13, "understands version 1"),
         ('{"format": "falconweb-allocation",\n "version": true}', 2, 13, "understands version 1"),
@@ -58,26 +58,26 @@ def told(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:
         ('{"a": 1', 1, 8, "ends too early"),
         ('{"a": [1, 2', 1, 12, "ends too early"),
         ("{'a': 1}", 1, 2, "double quotes"),
-        ('{"a": 1} {}', 1, 10, "goes on after its end"),
+        ('{"a": 1} {}', 1, 10, "continues after its end"),
         ('{"a": "x\ny"}', 1, 7, "does not end on its line"),
-        ('{"a": "\\x"}', 1, 7, "wrong escape"),
+        ('{"a": "\\x"}', 1, 7, "invalid escape"),
         ('{"a": NaN}', 1, 7, "NaN"),
         ('{"a": -Infinity}', 1, 7, "NaN and Infinity"),
         ('{"a": 01}', 1, 7, "'01' has no meaning"),
         ('{"a": True}', 1, 7, "'True' has no meaning"),
         ('{\n  "a": 1 // one\n}', 2, 10, "no comments"),
-        ('{"a": 1,\r\n "a": 2}', 2, 2, "twice: it was said in line 1"),
+        ('{"a": 1,\r\n "a": 2}', 2, 2, "twice: first in line 1"),
         ('{"a": "\\ud800"}', 1, 7, "surrogate"),
         ('{"a": "\\u0000"}', 1, 7, "NUL"),
         ('{"a": ' + "9" * 100_000 + "}", 1, 7, "too many digits"),
         ("a: &x [1]\nb: *x", 1, 4, "aliases"),
         ("a: !!python/object:os.system ls", 1, 4, "Tags"),
-        ("a: 1\n<<: {b: 1}", 2, 1, "Merging"),
+        ("a: 1\n<<: {b: 1}", 2, 1, "Merge keys"),
         ("a: .inf", 1, 4, "infinity"),
         ("a: 1\n---\nb: 2", 2, 1, "second document"),
-        ("a: 1\n b: 2", 2, 3, "no YAML"),
-        ("a: 'x", 1, 6, "no YAML"),
-        ("a: 1\nb: 2\na: 3", 3, 1, "twice: it was said in line 1"),
+        ("a: 1\n b: 2", 2, 3, "not valid YAML"),
+        ("a: 'x", 1, 6, "not valid YAML"),
+        ("a: 1\nb: 2\na: 3", 3, 1, "twice: first in line 1"),
         ("? [a]\n: 1", 1, 3, "name of a member"),
         ("a: \x00", 1, 4, "does not allow"),
     ],
@@ -88,7 +88,7 @@ def test_what_makes_no_sense_is_told_with_line_and_column(raw: str, line: int, c
 
 
 def test_bytes_that_are_no_utf8_are_told_with_their_place() -> None:
-    assert told(b'{"a":\n "\xff"}') == [(2, 3, "", "This is no UTF-8 text. Save the file as UTF-8.")]
+    assert told(b'{"a":\n "\xff"}') == [(2, 3, "", "This is not UTF-8 text. Save the file as UTF-8.")]
     assert "UTF-8" in told('{"format"'.encode("utf-16"))[0][3]
 
 
@@ -129,31 +129,31 @@ def test_all_problems_are_told_at_once_from_top_to_bottom() -> None:
          "'attached_to' must be text or null, not 7. Put it in quotes."),
         (7, "chassis[0].drawers[0].slots[0].lanes", "'lanes' must be from 1 to 64, not 65."),
         (8, "chassis[0].drawers[0].slots[1]",
-         "Slot 1 is asked for twice: first in line 7 (chassis[0].drawers[0].slots[0])."),
+         "Slot 1 is listed twice: first in line 7 (chassis[0].drawers[0].slots[0])."),
         (8, "chassis[0].drawers[0].slots[1].device.kind", "'kind' must be one of gpu, nvme, nic, custom, not 'fpga'."),
         (9, "chassis[0].drawers[0].slots[2]",
-         "The device with serial number 'S1' is asked for twice: first in line 8 (chassis[0].drawers[0].slots[1])."),
+         "The device with serial number 'S1' is listed twice: first in line 8 (chassis[0].drawers[0].slots[1])."),
         (9, "chassis[0].drawers[0].slots[2].slot", "'slot' must be a whole number or null, not 2.5."),
         (9, "chassis[0].drawers[0].slots[2].tenant", "'tenant' must be text or null, not inf. Put it in quotes."),
         (10, "chassis[0].drawers[0].slots[3]", "Neither a slot nor a device is named here."),
-        (12, "chassis[2]", "The chassis 'x' is asked for twice: first in line 12 (chassis[1])."),
+        (12, "chassis[2]", "The chassis 'x' is listed twice: first in line 12 (chassis[1])."),
     ]  # fmt: skip
 
 
 def test_no_more_than_a_hundred_problems_are_told() -> None:
-    read = read_file((HEAD + "[]," + ",".join(f'"key {at}": 0' for at in range(500)) + "}").encode())
-    assert (len(read.problems), read.more) == (MOST_PROBLEMS, True)
+    read = parse_file((HEAD + "[]," + ",".join(f'"key {at}": 0' for at in range(500)) + "}").encode())
+    assert (len(read.problems), read.more) == (MAX_PROBLEMS, True)
     many_twice = "{" + ",".join('"a": 0' for _ in range(500)) + "}"
-    assert len(told(many_twice)) == MOST_PROBLEMS
+    assert len(told(many_twice)) == MAX_PROBLEMS
     # What ends the search is told, however much is wrong before it.
     assert "has no meaning" in told("{" + ",".join('"a": 0' for _ in range(101)) + " x")[-1][3]
 
 
 def test_a_file_beyond_the_limit_is_refused_without_a_look() -> None:
-    (line, _, _, sentence), *others = told(b"\x00" * (LARGEST_FILE + 1))
+    (line, _, _, sentence), *others = told(b"\x00" * (MAX_FILE_BYTES + 1))
     assert (line, others) == (0, [])
     assert "larger than 5 MiB" in sentence
-    assert "NUL" in told(b'"\\u0000"' + b" " * (LARGEST_FILE - 10))[0][3]
+    assert "NUL" in told(b'"\\u0000"' + b" " * (MAX_FILE_BYTES - 10))[0][3]
 
 
 BOMBS = {
@@ -203,7 +203,7 @@ LANES = st.none() | st.integers(1, MOST_LANES)
 
 
 @st.composite
-def documents(draw: Any) -> Document:
+def documents(draw: Any) -> AllocationDocument:
     """Any document that names nothing twice."""
     counter = itertools.count()
 
@@ -215,7 +215,7 @@ def documents(draw: Any) -> Document:
 
     def drawer(number: int) -> DrawerEntry:
         labels = [f"{number}{one}" for one in draw(st.lists(NAME, unique=True, max_size=2))]
-        hosts = st.sampled_from([NOTHING, None]) | st.builds(HostEntry, name=TEXT, identity=TEXT)
+        hosts = st.sampled_from([NOT_SPECIFIED, None]) | st.builds(HostEntry, name=TEXT, identity=TEXT)
         slots = draw(st.lists(st.integers(0, 20), unique=True, max_size=3))
         return DrawerEntry(
             number=number, name=draw(TEXT), mode=draw(st.sampled_from(["", "Advanced", "Unknown"])),
@@ -225,7 +225,7 @@ def documents(draw: Any) -> Document:
             ),
             slots=tuple(
                 SlotEntry(
-                    slot=one, device=device(), attached_to=draw(st.sampled_from([NOTHING, None]) | NAME),
+                    slot=one, device=device(), attached_to=draw(st.sampled_from([NOT_SPECIFIED, None]) | NAME),
                     port_type=draw(TEXT), lanes=draw(LANES), tenant=draw(TEXT),
                 )
                 for one in slots
@@ -233,7 +233,7 @@ def documents(draw: Any) -> Document:
         )  # fmt: skip
 
     names = draw(st.lists(NAME, unique=True, max_size=2))
-    return Document(
+    return AllocationDocument(
         scope=draw(st.sampled_from(["", "everything"])),
         chassis=tuple(
             ChassisEntry(
@@ -246,9 +246,11 @@ def documents(draw: Any) -> Document:
 
 
 @given(documents(), st.sampled_from(["json", "yaml"]))
-def test_what_is_written_is_read_as_the_same_and_written_as_the_same_bytes(document: Document, format_: Format) -> None:
+def test_what_is_written_is_read_as_the_same_and_written_as_the_same_bytes(
+    document: AllocationDocument, format_: Format
+) -> None:
     text = document.text(format_)
-    read = read_file(text.encode(), format_)
+    read = parse_file(text.encode(), format_)
     assert read.problems == ()
     assert read.document == document
     assert read.document is not None
@@ -257,7 +259,7 @@ def test_what_is_written_is_read_as_the_same_and_written_as_the_same_bytes(docum
 
 
 @given(documents())
-def test_other_readers_find_the_same_in_what_is_written(document: Document) -> None:
+def test_other_readers_find_the_same_in_what_is_written(document: AllocationDocument) -> None:
     assert json.loads(document.text("json")) == document.plain()
     assert yaml.safe_load(document.text("yaml")) == document.plain()
 
@@ -269,12 +271,12 @@ ODD = ("null", "true", "0", "-1", "1", "1.0", "2.5", "1e30", '""', f'"{"x" * 300
 
 @given(documents(), st.data())
 def test_a_changed_document_is_refused_by_the_reader_when_by_the_published_schema(
-    document: Document, data: st.DataObject
+    document: AllocationDocument, data: st.DataObject
 ) -> None:
     plain = copy.deepcopy(document.plain())
     for _ in range(data.draw(st.integers(1, 3))):
         change_somewhere(plain, data)
-    found = read_file(json.dumps(plain).encode(), "json").problems
+    found = parse_file(json.dumps(plain).encode(), "json").problems
     if not VALIDATOR.is_valid(plain):
         assert found
     else:

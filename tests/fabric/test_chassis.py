@@ -25,21 +25,22 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from accounts.models import Tenant, User
-from fabric import credentials
-from fabric.models import Chassis, Device, Host, Operation
-from fabric.services import chassis as services
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
+from core import credentials
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from fabric.inventory import services
+from fabric.inventory.models import Chassis, Device, Host
+from fabric.operations.models import Operation
+from falconweb.testing.chassis import mirror
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import SHARED, serve_mockup
-from tests.fabric.conftest import mirror
-from tests.processes import SimulatorProcess
 
-UNTRUSTED = f"The certificate of 127.0.0.1 is not trusted by this system's CAs. {services.HOW_TO_TRUST}"
+UNTRUSTED = f"The certificate of 127.0.0.1 is not trusted by this system's CAs. {services.TRUST_HINT}"
 
 SECRET = "Sesame-open-up-4"
 BODY = "what-lies-behind-this-address"
 OTHER_PIN = "127.0.0.1 shows a certificate with another fingerprint than this one."
 NO_PIN = "The fingerprint is not a SHA-256 fingerprint: 64 hexadecimal digits are needed."
-NO_PEM = "This is no certificate in PEM form: -----BEGIN CERTIFICATE----- and what follows."
+NO_PEM = "This is not a certificate in PEM form, which starts with -----BEGIN CERTIFICATE-----."
 
 
 @contextmanager
@@ -195,7 +196,7 @@ def test_a_ca_is_enough_and_another_one_is_not(administrator: User, bmc: Simulat
         ({"fingerprint": "00:11"}, "fingerprint", NO_PIN),
         ({"fingerprint": ""}, "fingerprint", UNTRUSTED),
         ({"ca_pem": "no certificate"}, "ca_pem", NO_PEM),
-        ({"ca_pem": "BEGIN PRIVATE KEY"}, "ca_pem", "This holds a private key: give the certificate alone."),
+        ({"ca_pem": "BEGIN PRIVATE KEY"}, "ca_pem", "This contains a private key: enter the certificate only."),
         ({"name": " "}, "name", "A name is needed."),
         ({"name": "two\nlines"}, "name", "A name has at most 100 characters, all of them printable."),
         ({"username": ""}, "username", "A password needs a name to sign in with."),
@@ -211,14 +212,14 @@ def test_what_is_wrong_is_said_in_one_sentence_beside_its_field(
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("", "no URL"),
-        ("https://", "no URL"),
-        ("ftp://bmc.example", "no URL"),
-        ("file:///etc/passwd", "no URL"),
-        ("https://bmc.example:99999", "no URL"),
-        ("https://bmc.example:0", "no URL"),
-        ("https://bmc example", "no URL"),
-        ("https://[::1\n]", "no URL"),
+        ("", "not a URL"),
+        ("https://", "not a URL"),
+        ("ftp://bmc.example", "not a URL"),
+        ("file:///etc/passwd", "not a URL"),
+        ("https://bmc.example:99999", "not a URL"),
+        ("https://bmc.example:0", "not a URL"),
+        ("https://bmc example", "not a URL"),
+        ("https://[::1\n]", "not a URL"),
         (f"https://ada:{SECRET}@bmc.example", "carries a user or password"),
         ("https://@bmc.example", "carries a user or password"),
         ("https://bmc.example/admin", "without a path"),
@@ -520,7 +521,7 @@ def test_one_and_the_same_bmc_is_followed_once(administrator: User, bmc: Simulat
     first = add_process(administrator, bmc)
     # By another name of the same host it is the same chassis.
     again = bmc.address.replace("127.0.0.1", "localhost")
-    same = f"This is falcon-1, which is followed at {first.url} already: its UUID is the same."
+    same = f"This is falcon-1, which exists at {first.url} already: its UUID is the same."
     values = {"password": bmc.password, "fingerprint": bmc.fingerprint, "name": "falcon-2"}
     assert refused(lambda: add(administrator, again, **values)) == {"url": same}
     assert list(Chassis.objects.all()) == [first]

@@ -8,12 +8,12 @@ import pytest
 from django.test import Client
 
 from accounts.models import User
+from core.errors import Conflict
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, Drawer, HostPort
-from fabric.planning import Wanted
-from fabric.services.jobs import plan_cancel
-from fabric.services.plans import plan_apply, plan_create
-from falconweb.errors import Conflict
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort
+from fabric.plans.jobs import plan_cancel
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess, add_mirrored, carry_out_plan
 from tests.turns import at_night
 
@@ -38,10 +38,10 @@ def simulator(transactional_db: None, dialect: str) -> Iterator[SimulatorProcess
         yield process
 
 
-def wanted() -> Wanted:
+def wanted() -> DesiredState:
     """A device of drawer 1 detached, another one attached, and drawer 2 in another mode."""
     leaves, comes = (Device.objects.get(slot__drawer__number=1, slot__number=number).pk for number in (1, 7))
-    return Wanted(
+    return DesiredState(
         attachments={leaves: None, comes: HostPort.objects.get(label="H3").pk},
         modes={Drawer.objects.get(number=2).pk: DrawerMode.ADVANCED},
     )
@@ -82,7 +82,7 @@ def test_a_service_without_any_of_them_is_monitored_only_and_says_so(
     device = Device.objects.filter(chassis=row, host_port=None, missing_since=None).first()
     assert device is not None
     with pytest.raises(Conflict, match="monitored only"):
-        plan_create(person=administrator, wanted=Wanted(attachments={device.pk: None}), title="", origin="api")
+        plan_create(person=administrator, wanted=DesiredState(attachments={device.pk: None}), title="", origin="api")
     client.force_login(administrator)
     page = client.get(f"/chassis/{row.pk}/").content.decode()
     assert "Monitored only" in page

@@ -10,26 +10,29 @@ from django.db import connections
 from django.urls import reverse
 
 from accounts.models import Tenant, User
+from core.errors import Conflict, NotFound
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, Host, Operation, Plan, Port
-from fabric.outlook import drawer_seen
-from fabric.plan_preview import preview_of_plan
-from fabric.planning import Setting, Wanted
-from fabric.plans import broken_by_mode, draft_of, marks_of
-from fabric.selectors import fabric_view
-from fabric.services.drafts import draft_add, draft_remove
-from fabric.services.plans import plan_apply
-from fabric.topology import lay_out, planned_places
-from falconweb.errors import Conflict, NotFound
+from fabric.inventory.models import Chassis, Device, Host, Port
+from fabric.operations.models import Operation, Plan
+from fabric.operations.projected_state import projected_drawer
+from fabric.operations.rules import PortSetting
+from fabric.plans.drafts import draft_add, draft_remove
+from fabric.plans.preview import plan_preview
+from fabric.plans.rules import DesiredState
+from fabric.plans.selectors import attachments_broken_by_mode, draft_view
+from fabric.plans.services import plan_apply
+from fabric.topology.layout import layout_chassis, planned_locations
+from fabric.topology.selectors import draft_marks, fabric_view
 from falconweb.testing import SimulatorProcess, carry_out_plan
 from tests.fabric.plan_pages import browser, device_in, drawer, granted, page_of, port, post, words
+from tests.pages import page_text
 
 
 def test_a_draft_grows_entry_by_entry_and_is_one_a_person(chassis: Chassis, administrator: User) -> None:
-    first = draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
-    again = draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 1).pk: None}))
+    first = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    again = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 1).pk: None}))
     assert again.pk == first.pk
-    draft = draft_of(administrator)
+    draft = draft_view(administrator)
     assert draft is not None
     assert [(one.before, one.after) for one in draft.entries] == [
         ("node-a (H1)", "no host"),
@@ -41,17 +44,17 @@ def test_a_draft_grows_entry_by_entry_and_is_one_a_person(chassis: Chassis, admi
 
 def test_what_is_so_already_is_no_entry_and_putting_it_back_takes_it_out(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(1, 1)
-    draft_add(person=administrator, wanted=Wanted(attachments={gpu.pk: port("H3").pk}))
-    back = draft_add(person=administrator, wanted=Wanted(attachments={gpu.pk: gpu.host_port_id}))
+    draft_add(person=administrator, wanted=DesiredState(attachments={gpu.pk: port("H3").pk}))
+    back = draft_add(person=administrator, wanted=DesiredState(attachments={gpu.pk: gpu.host_port_id}))
     assert (back.wanted["attachments"], back.title) == ({}, "Nothing to change")
 
 
 def test_an_entry_that_is_taken_out_leaves_the_draft_as_it_was_before(chassis: Chassis, administrator: User) -> None:
     gpu, nic = device_in(1, 1), device_in(1, 7)
-    before = draft_add(person=administrator, wanted=Wanted(attachments={nic.pk: port("H2").pk}))
+    before = draft_add(person=administrator, wanted=DesiredState(attachments={nic.pk: port("H2").pk}))
     draft_add(
         person=administrator,
-        wanted=Wanted(attachments={gpu.pk: None}, modes={drawer(2).pk: DrawerMode.ADVANCED}),
+        wanted=DesiredState(attachments={gpu.pk: None}, modes={drawer(2).pk: DrawerMode.ADVANCED}),
     )
     draft_remove(person=administrator, key=f"device-{gpu.pk}")
     after = draft_remove(person=administrator, key=f"drawer-{drawer(2).pk}")
@@ -64,10 +67,13 @@ def test_an_entry_that_is_taken_out_leaves_the_draft_as_it_was_before(chassis: C
 
 
 def test_a_name_that_somebody_gave_stays_as_the_draft_grows(chassis: Chassis, administrator: User) -> None:
-    plan = draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     assert "Friday  " not in words(post(administrator, "plan_title", plan.pk, title="  For   Friday "))
-    assert draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 1).pk: None})).title == "For Friday"
-    assert "keeps the one" in words(post(administrator, "plan_title", plan.pk, title="  "))
+    assert (
+        draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 1).pk: None})).title
+        == "For Friday"
+    )
+    assert "keeps its current one" in words(post(administrator, "plan_title", plan.pk, title="  "))
     assert Plan.objects.get().title == "For Friday"
 
 
@@ -77,7 +83,7 @@ def test_two_windows_of_one_person_add_to_one_draft(chassis: Chassis, administra
 
     def add(device: int) -> None:
         try:
-            draft_add(person=administrator, wanted=Wanted(attachments={device: None}))
+            draft_add(person=administrator, wanted=DesiredState(attachments={device: None}))
         finally:
             connections.close_all()
 
@@ -90,17 +96,17 @@ def test_a_draft_forgets_what_is_its_persons_no_more(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
     granted(tenant, 6, 7, ports=("H2",))
-    draft_add(person=member, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     Device.objects.filter(pk=device_in(1, 7).pk).update(tenant=None)
-    left = draft_add(person=member, wanted=Wanted(attachments={device_in(1, 6).pk: None}))
+    left = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 6).pk: None}))
     assert list(left.wanted["attachments"]) == [str(device_in(1, 6).pk)]
 
 
 def test_a_draft_is_nobody_elses(chassis: Chassis, administrator: User, member: User, viewer: User) -> None:
-    draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
-    assert draft_of(member) is None
-    assert marks_of(member).targets == {}
-    assert draft_of(viewer) is None
+    draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    assert draft_view(member) is None
+    assert draft_marks(member).targets == {}
+    assert draft_view(viewer) is None
     assert "Your draft" not in words(browser(viewer).get("/fabric/"))
 
 
@@ -108,16 +114,16 @@ def test_the_topology_shows_what_a_draft_would_change(chassis: Chassis, administ
     nic, gpu, host = device_in(1, 7), device_in(1, 1), Host.objects.get(name="node-b")
     draft_add(
         person=administrator,
-        wanted=Wanted(
+        wanted=DesiredState(
             attachments={nic.pk: port("H2").pk, gpu.pk: None},
             modes={drawer(2).pk: DrawerMode.ADVANCED},
             cables={port("H3").pk: host.pk},
         ),
     )
     [view] = fabric_view(administrator)
-    marks = marks_of(administrator)
-    assert planned_places(view, marks) == {nic.pk: "node-b · H2", gpu.pk: "no host"}
-    first, second = lay_out(view, marks).drawers
+    marks = draft_marks(administrator)
+    assert planned_locations(view, marks) == {nic.pk: "node-b · H2", gpu.pk: "no host"}
+    first, second = layout_chassis(view, marks).drawers
     boxes = {box.slot.number: box for box in first.boxes}
     assert (boxes[7].planned, boxes[1].planned, boxes[2].planned) == ("node-b · H2", "no host", "")
     assert boxes[7].label.endswith("in your draft: to node-b · H2")
@@ -125,17 +131,17 @@ def test_the_topology_shows_what_a_draft_would_change(chassis: Chassis, administ
     assert ("4 → 3" in heads["H1"].line, "2 → 3" in heads["H2"].line) == (True, True)
     assert (heads["H3"].planned, heads["H3"].is_marked) == ("node-b", True)
     assert (first.planned_mode, second.planned_mode) == ("", "Advanced")
-    assert lay_out(view).drawers[0].boxes[6].planned == "", "without a draft it is what it was"
-    text = browser(administrator).get("/fabric/").content.decode()
+    assert layout_chassis(view).drawers[0].boxes[6].planned == "", "without a draft it is what it was"
+    text = page_text(browser(administrator).get("/fabric/"))
     assert "→ node-b · H2" in text
     assert text.count(" planned") >= 4
     assert "→ in your draft: to node-b · H2" in words(browser(administrator).get("/fabric/?view=list"))
 
 
 def test_a_search_does_not_change_what_a_host_port_would_have(chassis: Chassis, administrator: User) -> None:
-    draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     [view] = fabric_view(administrator, search="ConnectX")
-    heads = {head.port.label: head for head in lay_out(view, marks_of(administrator)).drawers[0].heads}
+    heads = {head.port.label: head for head in layout_chassis(view, draft_marks(administrator)).drawers[0].heads}
     assert (heads["H1"].is_marked, "2 → 3" in heads["H2"].line) == (False, True)
 
 
@@ -184,8 +190,8 @@ def test_nonsense_is_no_entry(chassis: Chassis, administrator: User, asked: dict
 
 def test_a_port_that_nothing_is_behind_is_refused_with_a_sentence(chassis: Chassis, administrator: User) -> None:
     bare = Port.objects.get(slot__drawer__number=1, slot__number=8)
-    with pytest.raises(Conflict, match="behind neither a device nor a host port"):
-        draft_add(person=administrator, wanted=Wanted(settings={bare.pk: Setting(configured_width=8)}))
+    with pytest.raises(Conflict, match="connects neither a device nor a host port"):
+        draft_add(person=administrator, wanted=DesiredState(settings={bare.pk: PortSetting(configured_width=8)}))
     assert "Configure" not in words(browser(administrator).get(reverse("fabric:port", args=[bare.pk])))
     assert not Plan.objects.exists()
 
@@ -200,15 +206,15 @@ def test_a_port_and_a_cable_are_drafted_on_their_pages(chassis: Chassis, adminis
     text = page_of(administrator, plan)
     assert "Cable of host port H1" in text
     assert "upstream, towards a host, x8" in text
-    assert "are taken out, and put back" in text, "what is behind the port is interrupted"
+    assert "are detached, and reattached" in text, "what is behind the port is interrupted"
     assert "Cable another host port to it" in words(browser(administrator).get(reverse("fabric:host", args=[other.pk])))
 
 
 def test_a_mode_breaks_as_few_attachments_as_it_can(chassis: Chassis, administrator: User) -> None:
     # H1 has four devices and H2 two: with one host, the two go.
-    broken = broken_by_mode(drawer_seen(drawer(1)), DrawerMode.STANDARD_ONE_HOST)
+    broken = attachments_broken_by_mode(projected_drawer(drawer(1)), DrawerMode.STANDARD_ONE_HOST)
     assert [device.slot for device, _ in broken] == [5, 6]
-    assert broken_by_mode(drawer_seen(drawer(1)), DrawerMode.ADVANCED) == []
+    assert attachments_broken_by_mode(projected_drawer(drawer(1)), DrawerMode.ADVANCED) == []
     shown = words(browser(administrator).get(reverse("fabric:drawer", args=[drawer(1).pk])))
     assert "It breaks 2 attachments" in shown
 
@@ -218,13 +224,13 @@ def test_a_mode_that_breaks_something_is_drafted_with_its_detaches(
 ) -> None:
     post(administrator, "draft", drawer=drawer(1).pk, mode="StandardOneHost")
     plan = Plan.objects.get()
-    assert not preview_of_plan(administrator, plan).steps
+    assert not plan_preview(administrator, plan).steps
     text = page_of(administrator, plan)
-    assert "A rule stands against it" in text
+    assert "A rule blocks it" in text
     assert re.search(r"falcon-1 Drawer 1 :", text), "the drawer that it is about"
     post(administrator, "draft", drawer=drawer(1).pk, mode="StandardOneHost", detach="on")
     plan.refresh_from_db()
-    preview = preview_of_plan(administrator, plan)
+    preview = plan_preview(administrator, plan)
     assert (preview.objections, preview.why_not, len(preview.entries)) == ((), "", 3)
     assert carry_out_plan(plan_apply(person=administrator, plan=plan)).state == "done"
     assert simulator.state()["modes"]["drawer1"] == "StandardOneHost"

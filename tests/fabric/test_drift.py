@@ -17,11 +17,13 @@ from django.utils import timezone
 from accounts.models import Tenant, User
 from fabric.bmc.errors import BmcError
 from fabric.bmc.types import DrawerMode
-from fabric.drift import drift_rows, drift_views
-from fabric.models import Chassis, Device, Drawer, Drift, HostPort, Operation, Port
-from fabric.services.approvals import operation_approved
-from fabric.services.operations import mode_request, operation_request
-from fabric.services.sync import inventory_apply
+from fabric.drift.approvals import operation_result_approve
+from fabric.drift.models import Drift
+from fabric.drift.selectors import drift_rows, drift_views
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from fabric.inventory.sync import inventory_apply
+from fabric.operations.models import Operation
+from fabric.operations.services import mode_request, operation_request
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
 from tests.fabric.outside import configure, explain, put, recable, turn
 from tests.fabric.test_sync import walked
@@ -74,12 +76,12 @@ def test_what_an_operation_did_is_approved(chassis: Chassis, administrator: User
     operation, _ = operation_request(person=administrator, device=card, target=target)
     done = carry_out(operation)
     assert done.state == "done"
-    operation_approved(done)
+    operation_result_approve(done)
     card.refresh_from_db()
     assert card.approved_host_port == target
     assert card.approved_at == done.finished_at
     mirror(chassis)
-    operation_approved(done)
+    operation_result_approve(done)
     assert not Drift.objects.exists()
 
 
@@ -262,7 +264,7 @@ def test_a_walk_that_began_before_an_operation_ended_judges_nothing_of_it(
     begun, old = timezone.now(), walked(chassis)
     operation, _ = operation_request(person=administrator, device=card, target=host_port_of(chassis, "H2"))
     done = carry_out(operation)
-    operation_approved(done)
+    operation_result_approve(done)
     inventory_apply(chassis=chassis, inventory=old, begun_at=begun)
     assert not Drift.objects.exists()
     mirror(chassis)
@@ -286,7 +288,7 @@ def test_what_a_failed_operation_left_is_told_with_the_operation(
     explain(chassis)
     assert only().log_asked_at is None
     (view,) = drift_views(administrator, drift_rows(administrator))
-    assert view.because.startswith(f"‘{operation.summary}’, asked by ada, did not get to its end")
+    assert view.because.startswith(f"‘{operation.summary}’, requested by ada, did not finish")
 
 
 def test_an_operation_that_failed_long_ago_is_not_blamed(chassis: Chassis, administrator: User) -> None:

@@ -13,19 +13,23 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import AuditEntry, Tenant, User
+from accounts.audit.models import AuditEntry
+from accounts.models import Tenant, User
+from core.errors import Conflict, FalconWebError, Forbidden, NotFound
 from fabric.bmc.types import DrawerMode
-from fabric.drift import NOT_YOURS, drift_rows, drift_views
-from fabric.models import Chassis, Device, Drawer, Drift, HostPort, Operation, Plan, Port, Slot
-from fabric.services.approvals import operation_approved
-from fabric.services.drift import Ahead, drifts_accept, drifts_ahead, drifts_reapply
-from fabric.services.grants import device_grant, host_port_grant
-from fabric.services.hands import called
-from fabric.services.operations import operation_request
-from falconweb.errors import Conflict, FalconWebError, Forbidden, NotFound
+from fabric.drift.approvals import operation_result_approve
+from fabric.drift.models import Drift
+from fabric.drift.selectors import drift_rows, drift_views
+from fabric.drift.services import ReapplyEffects, drifts_accept, drifts_reapply, drifts_reapply_effects
+from fabric.inventory.labels import FOREIGN_HOST_PORT, part_name
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
+from fabric.leases.grants import device_grant, host_port_grant
+from fabric.operations.models import Operation, Plan
+from fabric.operations.services import operation_request
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
 from tests.fabric.outside import explain, put, recable, turn
 from tests.fabric.walks import found
+from tests.pages import page_text
 
 Act = Callable[..., Any]
 
@@ -49,7 +53,7 @@ def signed_in(person: User) -> Client:
 def work_off(plan: Plan) -> None:
     """Do the workers' part of a plan."""
     while (operation := Operation.objects.open().filter(plan=plan).in_turn().first()) is not None:
-        operation_approved(carry_out(operation))
+        operation_result_approve(carry_out(operation))
 
 
 # --- accept -------------------------------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ def test_a_mode_is_re_applied(chassis: Chassis, simulator: SimulatorProcess, adm
 def test_a_swapped_device_is_for_hands_in_the_lab(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     found(chassis, devices={gpu: {"serial_number": "ANOTHER"}})
-    with pytest.raises(Conflict, match="put the approved device back by hand"):
+    with pytest.raises(Conflict, match="reinstall the approved device"):
         drifts_reapply(person=administrator, drifts=[Drift.objects.get().pk])
     assert not Plan.objects.exists()
 
@@ -201,13 +205,13 @@ def test_a_tenant_sees_what_differs_of_its_own_and_names_no_host_of_others(
     found(chassis, attached={theirs[0]: host_port_of(chassis, "H3"), device_in(chassis, drawer=1, slot=2): None})
     Drift.objects.update(cause=Drift.Cause.LOG, originator="operator", origin_address="127.0.0.1")
     (view,) = drift_views(member, drift_rows(member))
-    assert (view.expected, view.found) == ("node-a (H1)", NOT_YOURS)
+    assert (view.expected, view.found) == ("node-a (H1)", FOREIGN_HOST_PORT)
     assert view.because.startswith("An account of the site’s operators changed it")
     assert (view.may_accept, view.may_reapply) == (False, False)
     pages = ["/", "/drift/", f"/drift/{view.id}/", "/fabric/", f"/devices/{theirs[0].pk}/"]
     for page in [*pages, "/api/v1/drift/"]:
         text = signed_in(member).get(page).content.decode()
-        assert NOT_YOURS in text or page == "/fabric/"
+        assert FOREIGN_HOST_PORT in text or page == "/fabric/"
         assert "node-c" not in text
         assert "127.0.0.1" not in text
 
@@ -325,7 +329,7 @@ def test_the_pages_say_what_differs_and_change_it_by_one_click(
 
 def agreed_to(answer: Any) -> dict[str, Any]:
     """Return what the page that asks before anything is done sends when its button is pressed."""
-    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', answer.content.decode())
+    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page_text(answer))
     return {name: [value for other, value in fields if other == name] for name, _ in fields}
 
 
@@ -337,16 +341,16 @@ def test_before_a_cable_is_re_applied_the_page_says_what_is_taken_out_and_that_h
     assert attached, "the lab has devices at node-b"
     found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift, client = Drift.objects.get(), signed_in(administrator)
-    assert "somebody has to move the cable by hand" in client.get(f"/drift/{drift.pk}/").content.decode()
+    assert "somebody must move the cable at the chassis" in page_text(client.get(f"/drift/{drift.pk}/"))
     answer = client.post(reverse("fabric:drift_reapply"), {"only": drift.pk})
-    text = answer.content.decode()
+    text = page_text(answer)
     assert answer.status_code == 200
-    assert "Somebody has to move a cable by hand." in text
+    assert "Somebody must move a cable at the chassis." in text
     assert f"The cable of Host port H2 of {chassis.name}, from node-c to node-b" in text
     assert "The plan waits 10 minutes for it." in text
-    assert f"{len(attached)} devices are taken out at once." in text
-    assert all(f"<li>{called(device)}</li>" in text for device in attached)
-    assert called(device_in(chassis, drawer=1, slot=1)) not in text, "it is at H1"
+    assert f"{len(attached)} devices are detached immediately." in text
+    assert all(f"<li>{part_name(device)}</li>" in text for device in attached)
+    assert part_name(device_in(chassis, drawer=1, slot=1)) not in text, "it is at H1"
     assert not Plan.objects.exists()
     answer = client.post(reverse("fabric:drift_reapply"), agreed_to(answer))
     plan = Plan.objects.get()
@@ -362,9 +366,9 @@ def test_what_somebody_agreed_to_is_not_done_when_other_devices_would_go_out(
     found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift, client = Drift.objects.get(), signed_in(administrator)
     fields = agreed_to(client.post(reverse("fabric:drift_reapply"), {"only": drift.pk}))
-    assert gpu.name not in drifts_ahead(person=administrator, drifts=[drift.pk]).taken_out
+    assert gpu.name not in drifts_reapply_effects(person=administrator, drifts=[drift.pk]).taken_out
     Device.objects.filter(pk=gpu.pk).update(host_port=port, approved_host_port=port)
-    with pytest.raises(Conflict, match="Other devices would be taken out"):
+    with pytest.raises(Conflict, match="Re-applying would detach other devices"):
         drifts_reapply(person=administrator, drifts=[drift.pk], agreed=fields["agreed"][0])
     again = client.post(reverse("fabric:drift_reapply"), fields)
     assert again.status_code == 200
@@ -378,8 +382,8 @@ def test_a_port_that_is_re_applied_names_the_device_that_it_takes_out(chassis: C
     gpu = device_in(chassis, drawer=1, slot=1)
     port = Port.objects.get(slot__device=gpu)
     found(chassis, ports={port: {"configured_width": 8}})
-    ahead = drifts_ahead(person=administrator, drifts=[Drift.objects.get(kind="port").pk])
-    assert ahead.taken_out == (called(gpu),)
+    ahead = drifts_reapply_effects(person=administrator, drifts=[Drift.objects.get(kind="port").pk])
+    assert ahead.taken_out == (part_name(gpu),)
     assert not ahead.cables
 
 
@@ -388,7 +392,7 @@ def test_who_may_not_re_apply_is_told_nothing_of_what_is_ahead_and_the_attempt_i
 ) -> None:
     found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift = Drift.objects.get()
-    assert drifts_ahead(person=member, drifts=[drift.pk]) == Ahead()
+    assert drifts_reapply_effects(person=member, drifts=[drift.pk]) == ReapplyEffects()
     assert signed_in(member).post(reverse("fabric:drift_reapply"), {"only": drift.pk}).status_code == 403
     assert AuditEntry.objects.get(action="drift.reapply").outcome == "refused"
     assert not Plan.objects.exists()

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from fabric.durations import Usually, durations_usual, longest_path, span
-from fabric.models import Chassis, Operation
+from fabric.inventory.models import Chassis
+from fabric.operations.models import Operation
+from fabric.operations.selectors import DurationRange, format_duration_range, longest_drawer_duration, usual_durations
 from tests.fabric.plan_pages import done_before
 
 
@@ -16,8 +17,8 @@ def test_how_long_is_the_tenth_to_the_ninetieth_percentile_of_this_chassis_else_
     other = Chassis.objects.create(name="falcon-9", url="https://127.0.0.1:9")
     done_before(chassis, "attach", *range(1, 12))
     done_before(chassis, "detach", 1, 2)
-    usual = durations_usual({("attach", chassis.pk), ("attach", other.pk), ("detach", chassis.pk), ("mode", other.pk)})
-    assert usual["attach", chassis.pk] == Usually(low=pytest.approx(2), high=pytest.approx(10))  # type: ignore[arg-type]
+    usual = usual_durations({("attach", chassis.pk), ("attach", other.pk), ("detach", chassis.pk), ("mode", other.pk)})
+    assert usual["attach", chassis.pk] == DurationRange(low=pytest.approx(2), high=pytest.approx(10))  # type: ignore[arg-type]
     assert usual["attach", other.pk] == usual["attach", chassis.pk]
     assert set(usual) == {("attach", chassis.pk), ("attach", other.pk)}, "of two, nobody can say what is usual"
 
@@ -33,16 +34,16 @@ def test_only_the_newest_200_that_were_done_are_looked_at(chassis: Chassis) -> N
         kind="attach", state="failed", chassis=chassis, summary="failed", requested_by_name="ada",
         started_at=failed, finished_at=failed + timedelta(hours=9),
     )  # fmt: skip
-    assert durations_usual({("attach", chassis.pk)})["attach", chassis.pk].words == "usually 4 s"
+    assert usual_durations({("attach", chassis.pk)})["attach", chassis.pk].words == "usually 4 s"
 
 
 def test_a_plan_takes_as_long_as_its_longest_drawer() -> None:
-    usual = {("attach", 1): Usually(low=4, high=9), ("mode", 1): Usually(low=1, high=2)}
+    usual = {("attach", 1): DurationRange(low=4, high=9), ("mode", 1): DurationRange(low=1, high=2)}
     one, two = (1, 1), (1, 2)
-    total = longest_path([(one, "attach"), (one, "mode"), (two, "attach"), (two, "attach")], usual)
-    assert total == Usually(low=8, high=18)
-    assert longest_path([(one, "attach"), (one, "cable")], usual) is None
-    assert longest_path([], usual) is None
+    total = longest_drawer_duration([(one, "attach"), (one, "mode"), (two, "attach"), (two, "attach")], usual)
+    assert total == DurationRange(low=8, high=18)
+    assert longest_drawer_duration([(one, "attach"), (one, "cable")], usual) is None
+    assert longest_drawer_duration([], usual) is None
 
 
 @pytest.mark.parametrize(
@@ -56,4 +57,4 @@ def test_a_plan_takes_as_long_as_its_longest_drawer() -> None:
     ],
 )
 def test_durations_are_told_in_few_digits(low: float, high: float, told: str) -> None:
-    assert span(low, high) == told
+    assert format_duration_range(low, high) == told

@@ -13,11 +13,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from fabric.holdings import holdings_revision, holdings_table
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Slot
-from fabric.services.grants import device_grant, grants_set, host_port_grant
+from core.errors import Conflict, Forbidden, NotFound
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot
+from fabric.leases.grants import device_grant, grants_set, host_port_grant
+from fabric.leases.selectors import ownership_revision, ownership_table
+from fabric.operations.models import Operation
 from fabric.signals import access_changed
-from falconweb.errors import Conflict, Forbidden, NotFound
+from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 Commit = Callable[..., Any]
@@ -108,9 +110,9 @@ def test_a_granted_device_is_seen_by_its_tenant_and_a_freed_one_no_more(lab: Lab
 
 
 def test_what_another_tenant_holds_must_be_taken_explicitly(lab: Lab) -> None:
-    with pytest.raises(Conflict, match=r"GPU 1 \(falcon-9 Drawer 1\) is held by One"):
+    with pytest.raises(Conflict, match=r"GPU 1 \(falcon-9 Drawer 1\) is granted to One"):
         device_grant(person=lab.ada, device=lab.devices[0], tenant=lab.two)
-    with pytest.raises(Conflict, match=r"Host port H1 \(falcon-9\) is held by One"):
+    with pytest.raises(Conflict, match=r"Host port H1 \(falcon-9\) is granted to One"):
         host_port_grant(person=lab.ada, host_port=lab.ports[0], tenant=lab.two)
     assert lab.holders() == ["One", "", "", "One", ""]
     device_grant(person=lab.ada, device=lab.devices[0], tenant=lab.two, take=True)
@@ -119,7 +121,7 @@ def test_what_another_tenant_holds_must_be_taken_explicitly(lab: Lab) -> None:
 
 
 def test_a_set_of_grants_is_all_or_nothing(lab: Lab) -> None:
-    with pytest.raises(Conflict, match="held by One"):
+    with pytest.raises(Conflict, match="granted to One"):
         grants_set(person=lab.ada, tenant=lab.two, devices=lab.devices, host_ports=lab.ports, take=lab.devices)
     assert lab.holders() == ["One", "", "", "One", ""]
     take: list[Device | HostPort] = [*lab.devices, *lab.ports]
@@ -142,7 +144,7 @@ def test_nothing_changes_hands_while_an_operation_on_it_is_open(lab: Lab) -> Non
     operation = lab.busy(lab.devices[0])
     with pytest.raises(Conflict, match="bob asked to 'Attach it', which has not ended"):
         device_grant(person=lab.ada, device=lab.devices[0], tenant=None)
-    with pytest.raises(Conflict, match="GPU 1 cannot change hands now"):
+    with pytest.raises(Conflict, match="GPU 1 cannot be granted now"):
         grants_set(person=lab.ada, tenant=lab.one, devices=[], host_ports=[])
     # What does not change hands is in nobody's way.
     grants_set(person=lab.ada, tenant=lab.one, devices=lab.devices[:2], host_ports=[])
@@ -154,7 +156,7 @@ def test_nothing_changes_hands_while_an_operation_on_it_is_open(lab: Lab) -> Non
 @pytest.mark.parametrize("end", ["source", "target"])
 def test_a_host_port_stays_while_a_device_is_on_its_way(lab: Lab, end: str) -> None:
     lab.busy(lab.devices[0], **{end: lab.ports[0]})
-    with pytest.raises(Conflict, match=r"Host port H1 \(falcon-9\) cannot change hands now"):
+    with pytest.raises(Conflict, match=r"Host port H1 \(falcon-9\) cannot be granted now"):
         host_port_grant(person=lab.ada, host_port=lab.ports[0], tenant=None)
     assert host_port_grant(person=lab.ada, host_port=lab.ports[1], tenant=lab.two).tenant == lab.two
 
@@ -193,7 +195,7 @@ def test_the_page_shows_who_holds_each_thing_by_drawer(lab: Lab) -> None:
     (group,) = answer.context["groups"]
     assert (group.chassis, group.drawer) == ("falcon-9", "Drawer 1")
     assert [thing.taken for thing in (*group.devices, *group.host_ports)] == [True, False, False, True, False]
-    text = answer.content.decode()
+    text = page_text(answer)
     assert f'name="take_devices" value="{lab.devices[0].pk}"' in text
     assert f'name="devices" value="{lab.devices[1].pk}"' in text
     assert "Take from One: GPU 1, falcon-9 slot 1" in text
@@ -203,7 +205,7 @@ def test_the_page_shows_who_holds_each_thing_by_drawer(lab: Lab) -> None:
 def test_the_page_says_what_stands_in_the_way(lab: Lab) -> None:
     Device.objects.filter(pk=lab.devices[0].pk).update(host_port=lab.ports[1], missing_since=timezone.now())
     lab.busy(lab.devices[0])
-    (group,) = holdings_table(lab.one)
+    (group,) = ownership_table(lab.one)
     assert group.devices[0].notes == ("missing", "an operation is open: Attach it", "its host port H2 is free")
 
 
@@ -217,15 +219,15 @@ def test_the_page_grants_takes_and_frees(lab: Lab) -> None:
          "take_devices": [lab.devices[0].pk]},
         follow=True,
     )  # fmt: skip
-    assert "Two holds 2 devices and 1 host port now." in answer.content.decode()
+    assert "Two now owns or leases 2 devices and 1 host port." in answer.content.decode()
     assert lab.holders() == ["Two", "Two", "", "One", "Two"]
     answer = client.post(address, {"seen": answer.context["seen"]}, follow=True)
-    assert "Two holds nothing now." in answer.content.decode()
+    assert "Two now owns or leases nothing." in answer.content.decode()
     assert lab.holders() == ["", "", "", "One", ""]
 
 
 def test_a_page_that_is_out_of_date_changes_nothing(lab: Lab) -> None:
-    seen = holdings_revision()
+    seen = ownership_revision()
     device_grant(person=lab.ada, device=lab.devices[1], tenant=lab.one)
     for tenant in (lab.one, lab.two):
         address = reverse("fabric:tenant_grants", args=[tenant.pk])
@@ -236,7 +238,7 @@ def test_a_page_that_is_out_of_date_changes_nothing(lab: Lab) -> None:
 
 def test_nonsense_in_the_form_grants_nothing(lab: Lab) -> None:
     address = reverse("fabric:tenant_grants", args=[lab.two.pk])
-    values = {"seen": holdings_revision(), "devices": ["x", "-1", "9" * 30, "²", "999999"]}
+    values = {"seen": ownership_revision(), "devices": ["x", "-1", "9" * 30, "²", "999999"]}
     assert lab.client(lab.ada).post(address, values).status_code == 302
     assert lab.holders() == ["One", "", "", "One", ""]
 
@@ -256,7 +258,7 @@ def test_every_post_is_refused_to_members(lab: Lab) -> None:
     viewer = User.objects.create_user("eve", password="x", role=Role.VIEWER, tenant=lab.one)
     for person in (lab.bob, viewer):
         for name in ("tenant", "tenant_grants", "tenant_removal"):
-            values = {"name": "Mine", "seen": holdings_revision(), "take_devices": [lab.devices[0].pk]}
+            values = {"name": "Mine", "seen": ownership_revision(), "take_devices": [lab.devices[0].pk]}
             assert lab.client(person).post(reverse(f"fabric:{name}", args=[lab.two.pk]), values).status_code == 403
     assert lab.holders() == ["One", "", "", "One", ""]
     assert Tenant.objects.filter(name="Two").exists()

@@ -13,15 +13,17 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.drift import NOT_YOURS
-from fabric.history import attachment_rows, attachment_views
-from fabric.models import Attachment, Chassis, Device, Operation, Slot
-from fabric.planning import Wanted
-from fabric.services.grants import device_grant, host_port_grant
-from fabric.services.history import attachments_follow
-from fabric.services.operations import operation_request
-from fabric.services.sync import inventory_apply
-from fabric.services.truth import truth_read
+from fabric.history.models import Attachment
+from fabric.history.selectors import attachment_rows, attachment_views
+from fabric.history.services import attachments_record
+from fabric.inventory.labels import FOREIGN_HOST_PORT
+from fabric.inventory.models import Chassis, Device, Slot
+from fabric.inventory.sync import inventory_apply
+from fabric.leases.grants import device_grant, host_port_grant
+from fabric.operations.models import Operation
+from fabric.operations.services import operation_request
+from fabric.plans.refresh import refresh_allocation
+from fabric.plans.rules import DesiredState
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
 from tests.fabric.outside import put
 from tests.fabric.walks import found, last_walk
@@ -99,7 +101,7 @@ def test_what_a_failed_operation_left_is_its_doing(
     if looks == "by a walk":
         mirror(chassis)
     else:
-        asyncio.run(truth_read(chassis, Wanted()))
+        asyncio.run(refresh_allocation(chassis, DesiredState()))
     assert story(gpu) == [("H1", "pool", "found", "operation"), ("none", "pool", "operation", "")]
     assert times(gpu)[1].begun_by == operation
     put(chassis, simulator, gpu, to=host_port_of(chassis, "H3"))
@@ -150,7 +152,7 @@ def test_writers_at_once_tell_a_change_once(chassis: Chassis) -> None:
     def write(order: int) -> None:
         try:
             together.wait()
-            attachments_follow([one.pk for one in devices][::order])
+            attachments_record([one.pk for one in devices][::order])
         except Exception as error:  # noqa: BLE001 - told below
             wrong.append(error)
         finally:
@@ -175,7 +177,7 @@ def past(chassis: Chassis, administrator: User, member: User, tenant: Tenant) ->
     Device.objects.filter(pk=gpu.pk).update(host_port=host_port_of(chassis, "H2"))
     now = timezone.now()
     Operation.objects.filter(pk=operation.pk).update(state="done", started_at=now, finished_at=now)
-    attachments_follow([gpu.pk], operations={gpu.pk: operation})
+    attachments_record([gpu.pk], operations={gpu.pk: operation})
     device_grant(person=administrator, device=gpu, tenant=None)
     device_grant(person=administrator, device=gpu, tenant=tenant)
     host_port_grant(person=administrator, host_port=host_port_of(chassis, "H1"), tenant=tenant)
@@ -192,7 +194,7 @@ def test_a_tenant_sees_the_time_since_it_holds_a_device_and_no_host_of_others(
     gpu, _, client = past
     views = attachment_views(member, attachment_rows(member, device=gpu.pk))
     assert [(view.place, view.tenant_name) for view in views] == [
-        ("node-a (H1)", "Vision group"), (NOT_YOURS, "Vision group"),
+        ("node-a (H1)", "Vision group"), (FOREIGN_HOST_PORT, "Vision group"),
     ]  # fmt: skip
     for page in (
         reverse("fabric:slot", args=[gpu.slot_id]), reverse("fabric:device", args=[gpu.pk]),
@@ -203,14 +205,14 @@ def test_a_tenant_sees_the_time_since_it_holds_a_device_and_no_host_of_others(
         answer = client.get(page)
         text = page_text(answer)
         assert "Vision group" in text, page
-        for secret in ("Rival", "node-b", "asked by ada"):
+        for secret in ("Rival", "node-b", "requested by ada"):
             assert secret not in text, page
 
 
 def test_the_history_of_a_slot_is_shown_in_pages_as_csv_and_by_the_api(past: tuple[Device, Client, Client]) -> None:
     gpu, client, _ = past
     text = client.get(reverse("fabric:slot_history", args=[gpu.slot_id])).content.decode()
-    for words in ("Rival group", "node-b (H2)", "asked by ada", "outside FalconWeb", "free pool"):
+    for words in ("Rival group", "node-b (H2)", "requested by ada", "outside FalconWeb", "unassigned"):
         assert words in text
     sheet = client.get(reverse("fabric:slot_history_csv", args=[gpu.slot_id])).getvalue().decode().splitlines()
     listed = client.get(f"/api/v1/history/?slot_id={gpu.slot_id}").json()["results"]
@@ -243,5 +245,5 @@ def test_a_device_that_moves_to_another_slot_is_in_the_history_of_both(chassis: 
     assert slot is not None
     before = gpu.slot_id
     Device.objects.filter(pk=gpu.pk).update(slot=slot)
-    attachments_follow([gpu.pk])
+    attachments_record([gpu.pk])
     assert [row.slot_id for row in times(gpu)] == [before, slot.pk]

@@ -11,9 +11,10 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Host, HostPort, Lease, Tenure
-from fabric.services.lease_clock import leases_tend
-from fabric.services.leases import lease_give
+from fabric.inventory.models import Chassis, Device, Host, HostPort
+from fabric.leases.lifecycle import leases_process
+from fabric.leases.models import Lease, Tenure
+from fabric.leases.services import lease_give
 from tests.fabric.leasing import fresh, pass_time, story
 from tests.turns import NIGHTLY
 
@@ -65,18 +66,18 @@ def test_whenever_a_worker_dies_the_next_one_finishes_its_work(things: tuple[Dev
         with transaction.atomic():
             try:
                 with connection.execute_wrapper(dying_after(statement)):
-                    leases_tend()
+                    leases_process()
                 died = False
             except KilledError:
                 died = True
             for _ in range(3):
-                leases_tend()
+                leases_process()
             things[0].refresh_from_db()
             things[1].refresh_from_db()
             assert (fresh(one).state, fresh(two).state) == ("ended", "active"), statement
             assert (things[0].tenant, things[1].tenant) == (second, None)
             assert Tenure.objects.filter(device=things[0]).count() == 2
-            assert sum("has ended" in line for line in story(one)) == 1
+            assert sum("the lease has ended" in line for line in story(one)) == 1
             assert story(two).count("Started.") == 1
             assert Lease.objects.count() == 2
             transaction.set_rollback(True)

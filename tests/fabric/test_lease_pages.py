@@ -13,15 +13,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from fabric.booking import Span, Wish, month_after, month_begin, month_of
-from fabric.lease_calendar import calendar_of
-from fabric.leases import candidates, lease_notices, short_of
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Lease, Quota, Slot, Tenure
-from fabric.services.grants import device_grant, host_port_grant
-from fabric.services.hands import Thing
-from fabric.services.lease_clock import leases_tend
-from fabric.services.leases import lease_give, lease_request
-from fabric.usage import usage_of
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, LeasablePart, Slot
+from fabric.leases.calendar import lease_calendar
+from fabric.leases.grants import device_grant, host_port_grant
+from fabric.leases.lifecycle import leases_process
+from fabric.leases.models import Lease, Quota, Tenure
+from fabric.leases.rules import RequestedParts, TimeSpan, month_after, month_begin, month_of
+from fabric.leases.selectors import lease_candidates, lease_notices, shortages
+from fabric.leases.services import lease_give, lease_request
+from fabric.leases.usage import usage_of
 from tests.fabric.leasing import fresh, pass_time
 from tests.pages import page_text
 
@@ -79,7 +79,7 @@ class Lab:
         assert answer.status_code == 200
         return page_text(answer)
 
-    def give(self, tenant: Tenant, *things: Thing, start: float = 0, days: float | None = 3) -> Lease:
+    def give(self, tenant: Tenant, *things: LeasablePart, start: float = 0, days: float | None = 3) -> Lease:
         begin = timezone.now() + start * DAY if start else None
         end = None if days is None else timezone.now() + (start + days) * DAY
         return lease_give(person=self.ada, tenant=tenant, things=things, starts_at=begin, ends_at=end)
@@ -137,7 +137,9 @@ def test_two_requests_of_one_person_are_told_apart_on_the_overview(lab: Lab) -> 
 
 def test_a_decision_that_is_refused_keeps_what_was_ticked(lab: Lab) -> None:
     taken = lab.give(lab.two, lab.gpus[0])
-    lease = lease_request(person=lab.bob, wishes=[Wish("gpu", 1)], starts_at=None, ends_at=timezone.now() + DAY)
+    lease = lease_request(
+        person=lab.bob, wishes=[RequestedParts("gpu", 1)], starts_at=None, ends_at=timezone.now() + DAY
+    )
     page = lab.client(lab.ada).post(
         reverse("fabric:lease_decision", args=[lease.pk]),
         {"devices": [lab.gpus[0].pk], "ends_at": local(timezone.now() + DAY), "approve": "1"},
@@ -178,7 +180,7 @@ def test_a_lease_is_given_extended_and_returned_by_its_page(lab: Lab) -> None:
     lease = Lease.objects.get()
     assert given["Location"] == reverse("fabric:lease", args=[lease.pk])
     bob.post(reverse("fabric:lease_extension", args=[lease.pk]), {"ends_at": local(end + DAY), "note": "One more"})
-    assert "bob asks for it until" in lab.text(lab.ada, "fabric:lease", lease.pk)
+    assert "bob requested an extension until" in lab.text(lab.ada, "fabric:lease", lease.pk)
     assert [one.lease_id for one in lease_notices(lab.ada)] == [lease.pk, lease.pk]
     ada.post(reverse("fabric:lease_extension_decline", args=[lease.pk]), {"reason": "No"})
     ada.post(reverse("fabric:lease_extension", args=[lease.pk]), {"ends_at": ""})
@@ -188,10 +190,10 @@ def test_a_lease_is_given_extended_and_returned_by_its_page(lab: Lab) -> None:
     assert "Choose what to return" in nothing.content.decode()
     item = lease.items.get(device=lab.gpus[1])
     bob.post(reverse("fabric:lease_return", args=[lease.pk]), {"items": [item.pk]})
-    leases_tend()
+    leases_process()
     assert list(Device.objects.filter(tenant=lab.one)) == [lab.gpus[0]]
     bob.post(reverse("fabric:lease_return", args=[lease.pk]), {"all": "1"})
-    leases_tend()
+    leases_process()
     assert not Device.objects.filter(tenant=lab.one).exists()
 
 
@@ -199,7 +201,7 @@ def test_the_page_says_why_a_lease_cannot_be_returned(lab: Lab) -> None:
     lease = lab.give(lab.one, lab.gpus[0])
     Chassis.objects.update(last_error="No route to 10.0.0.5", enabled=True)
     pass_time(lease, days=9)
-    leases_tend()
+    leases_process()
     for person in (lab.ada, lab.bob):
         assert "falcon-1 is not answering." in lab.text(person, "fabric:lease", lease.pk)
         assert f"Lease {lease.pk}" in lab.text(person, "fabric:overview")
@@ -218,7 +220,7 @@ def test_the_calendar_shows_others_as_in_use_without_a_name(lab: Lab) -> None:
     assert "SN" not in text
     assert "node-2" not in text
     assert "Two" in lab.text(lab.ada, "fabric:lease_calendar")
-    groups = {group.label: group for group in calendar_of(lab.bob, first=timezone.now().date(), step="days").groups}
+    groups = {group.label: group for group in lease_calendar(lab.bob, first=timezone.now().date(), step="days").groups}
     first, second, third = groups["falcon-1 Drawer 1"].rows[:3]
     assert [block.text for block in first.blocks] == [f"Lease {Lease.objects.order_by('pk')[0].pk}", "in use"]
     assert [(cell.columns, len(cell.blocks)) for cell in second.cells] == [(14, 1)]
@@ -229,7 +231,7 @@ def test_the_calendar_shows_others_as_in_use_without_a_name(lab: Lab) -> None:
 def test_the_calendar_takes_any_day_and_weeks_begin_on_mondays(lab: Lab) -> None:
     for query in ({"from": "nonsense"}, {"from": "0001-01-01"}, {"from": "9999-12-31"}, {"from": "2026-02-31"}):
         assert lab.client(lab.ada).get(reverse("fabric:lease_calendar"), query).status_code == 200
-    weeks = calendar_of(lab.ada, first=datetime(2026, 11, 21, tzinfo=UTC).date(), step="weeks")
+    weeks = lease_calendar(lab.ada, first=datetime(2026, 11, 21, tzinfo=UTC).date(), step="weeks")
     assert (weeks.first.isoformat(), weeks.last.isoformat()) == ("2026-11-16", "2027-02-07")
     assert weeks.earlier.isoformat() == "2026-08-24"
 
@@ -240,7 +242,7 @@ def test_the_calendar_asks_as_much_of_the_database_for_many_as_for_few(
     for device in lab.gpus:
         lab.give(lab.one, device)
     with django_assert_max_num_queries(12):  # type: ignore[operator]
-        calendar_of(lab.ada, first=timezone.now().date(), step="days")
+        lease_calendar(lab.ada, first=timezone.now().date(), step="days")
 
 
 def test_hours_are_exact_and_never_more_than_there_are(lab: Lab) -> None:
@@ -285,8 +287,8 @@ def test_quotas_are_set_by_the_page_and_the_api_and_shown_to_their_tenant(lab: L
     assert set(Quota.objects.values_list("kind", "most_at_once", "most_hours_a_month")) == {
         ("gpu", 2, None), ("nvme", None, 100),
     }  # fmt: skip
-    assert ">100<" in lab.text(lab.bob, "fabric:lease_usage")
-    assert ">100<" not in lab.text(lab.mallory, "fabric:lease_usage")
+    assert "> 100 <" in lab.text(lab.bob, "fabric:lease_usage")
+    assert "> 100 <" not in lab.text(lab.mallory, "fabric:lease_usage")
     where = reverse("api:tenant_quotas", args=[lab.one.pk])
     answer = ada.put(where, {"limits": [{"kind": "nic", "most_at_once": 0}]}, content_type="application/json")
     assert answer.json() == {"limits": [{"kind": "nic", "most_at_once": 0, "most_hours_a_month": None}]}
@@ -317,10 +319,10 @@ def test_by_the_api_a_lease_is_asked_for_approved_extended_and_returned(lab: Lab
     assert post(bob, "lease_extension", longer, asked["id"])["extension_to"] is not None
     post(ada, "lease_extension_decline", {"reason": "No"}, asked["id"])
     assert post(bob, "lease_return", {}, asked["id"])["state"] == "ending"
-    leases_tend()
+    leases_process()
     detail = bob.get(reverse("api:lease", args=[asked["id"]])).json()
     assert detail["state"] == "ended"
-    assert detail["events"][-1]["sentence"] == "Everything that it held is back: the lease has ended."
+    assert detail["events"][-1]["sentence"] == "Everything that it included is returned: the lease has ended."
     assert lab.client(lab.mallory).get(reverse("api:lease", args=[asked["id"]])).status_code == 404
     assert [one["id"] for one in bob.get(reverse("api:leases")).json()["results"]] == [asked["id"]]
 
@@ -341,12 +343,14 @@ def test_the_api_shows_calendar_and_hours_as_the_pages_do(lab: Lab) -> None:
 
 def test_what_is_proposed_lies_where_the_tenant_has_a_host_port(lab: Lab) -> None:
     host_port_grant(person=lab.ada, host_port=lab.ports[1], tenant=lab.one)
-    lease = lease_request(person=lab.bob, wishes=[Wish("gpu", 2), Wish("nvme", 9)], starts_at=None, ends_at=None)
-    found = candidates(lease, Span(timezone.now(), None))
+    lease = lease_request(
+        person=lab.bob, wishes=[RequestedParts("gpu", 2), RequestedParts("nvme", 9)], starts_at=None, ends_at=None
+    )
+    found = lease_candidates(lease, TimeSpan(timezone.now(), None))
     assert [one.name for one in found if one.proposed and one.kind == "gpu"] == [
         "GPU 21 (falcon-1 Drawer 2 Slot 1)", "GPU 22 (falcon-1 Drawer 2 Slot 2)",
     ]  # fmt: skip
-    assert short_of(lease, found) == ["9 NVMe drives asked for, 2 free then."]
+    assert shortages(lease, found) == ["9 NVMe drives requested, 2 free then."]
 
 
 def test_a_tenant_with_a_lease_to_come_is_not_removed(lab: Lab) -> None:

@@ -10,32 +10,28 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from fabric.booking import Wish
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Lease, LeaseItem, Slot, Tenure
-from fabric.services.grants import device_grant, grants_set, host_port_grant
-from fabric.services.lease_clock import leases_tend
-from fabric.services.lease_ends import (
-    lease_extend,
-    lease_extension_decline,
-    lease_extension_request,
-    lease_return,
-)
-from fabric.services.leases import (
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot
+from fabric.leases.ends import lease_extend, lease_extension_decline, lease_extension_request, lease_return
+from fabric.leases.grants import device_grant, grants_set, host_port_grant
+from fabric.leases.lifecycle import leases_process
+from fabric.leases.models import Lease, LeaseItem, Tenure
+from fabric.leases.quotas import QuotaLimits, quotas_set
+from fabric.leases.rules import RequestedParts
+from fabric.leases.services import (
     lease_approve,
     lease_decline,
     lease_give,
     lease_request,
     lease_withdraw,
-    objections_to,
+    request_objections,
 )
-from fabric.services.quotas import Limits, quotas_set
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
 from falconweb.testing import device_in, host_port_of
 from tests.fabric.leasing import fresh, pass_time, story, tenant_of
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
-GPU = [Wish("gpu", 1)]
+GPU = [RequestedParts("gpu", 1)]
 
 
 @pytest.fixture
@@ -85,7 +81,7 @@ def test_a_request_becomes_an_approved_lease_and_the_tenant_holds_it(
     assert (done.state, done.decided_by_name) == ("active", "ada")
     assert gpu(free).tenant == member.tenant
     assert [one.ended_at for one in Tenure.objects.filter(device=gpu(free))] == [None]
-    assert story(done)[0].startswith("Asked for 1 GPU, from ")
+    assert story(done)[0].startswith("Requested 1 GPU, from ")
     assert story(done)[1].startswith("Approved: ")
 
 
@@ -93,11 +89,11 @@ def test_a_lease_that_starts_later_starts_by_the_clock(free: Chassis, administra
     lease = asked(member)
     start = timezone.now() + timedelta(hours=2)
     lease = lease_approve(person=administrator, lease=lease, things=[gpu(free)], starts_at=start, ends_at=start + DAY)
-    leases_tend()
+    leases_process()
     assert (fresh(lease).state, gpu(free).tenant) == ("approved", None)
     pass_time(lease, hours=3)
-    leases_tend()
-    leases_tend()
+    leases_process()
+    leases_process()
     assert (fresh(lease).state, gpu(free).tenant) == ("active", member.tenant)
     assert story(lease).count("Started.") == 1
 
@@ -113,11 +109,11 @@ def test_the_tenant_returns_early_all_of_it_or_a_part(
         lease_return(person=viewer, lease=lease)
     part = lease_return(person=member, lease=lease, items=list(lease.items.filter(device__isnull=False)))
     assert part != lease
-    leases_tend()
+    leases_process()
     assert (fresh(part).state, fresh(lease).state) == ("ended", "active")
     assert (gpu(free).tenant, host_port_of(free, "H1").tenant) == (None, member.tenant)
     assert lease_return(person=member, lease=lease) == lease
-    leases_tend()
+    leases_process()
     assert (fresh(lease).state, host_port_of(free, "H1").tenant) == ("ended", None)
     with pytest.raises(Conflict):
         lease_return(person=member, lease=lease)
@@ -215,8 +211,10 @@ def test_a_quota_is_told_at_the_request_and_holds_at_the_approval(
     free: Chassis, administrator: User, member: User
 ) -> None:
     assert member.tenant is not None
-    quotas_set(person=administrator, tenant=tenant_of(member), limits={"gpu": Limits(most_at_once=0)})
-    assert objections_to(member.tenant, GPU, None, None) == ["Vision group would hold 1 GPU at once; its quota is 0."]
+    quotas_set(person=administrator, tenant=tenant_of(member), limits={"gpu": QuotaLimits(most_at_once=0)})
+    assert request_objections(member.tenant, GPU, None, None) == [
+        "Vision group would hold 1 GPU at once; its quota is 0."
+    ]
     lease = asked(member)
     end = timezone.now() + DAY
     with pytest.raises(Conflict, match="its quota is 0") as refused:
@@ -233,7 +231,7 @@ def test_a_quota_is_told_at_the_request_and_holds_at_the_approval(
 def test_hours_of_a_month_are_limited_by_what_was_held_and_is_promised(
     free: Chassis, administrator: User, tenant: Tenant
 ) -> None:
-    quotas_set(person=administrator, tenant=tenant, limits={"gpu": Limits(most_hours_a_month=100)})
+    quotas_set(person=administrator, tenant=tenant, limits={"gpu": QuotaLimits(most_hours_a_month=100)})
     now = timezone.now()
     begin = datetime(now.year + 1, 3, 20, tzinfo=UTC)
     lease_give(
@@ -270,9 +268,9 @@ def test_who_may_do_what(free: Chassis, administrator: User, member: User, viewe
     "wrong",
     [
         {"wishes": []},
-        {"wishes": [Wish("gpu", 0)]},
-        {"wishes": [Wish("gpu", 1001)]},
-        {"wishes": [Wish("toaster", 1)]},
+        {"wishes": [RequestedParts("gpu", 0)]},
+        {"wishes": [RequestedParts("gpu", 1001)]},
+        {"wishes": [RequestedParts("toaster", 1)]},
         {"starts_at": datetime(2020, 1, 1, tzinfo=UTC)},
         {"ends_at": datetime(2020, 1, 1, tzinfo=UTC)},
         {"ends_at": datetime(9999, 12, 31, tzinfo=UTC)},
@@ -288,7 +286,7 @@ def test_nonsense_is_refused_with_its_place(free: Chassis, member: User, wrong: 
 
 def test_a_chassis_that_the_tenant_does_not_see_is_not_asked_for(free: Chassis, member: User) -> None:
     with pytest.raises(NotFound):
-        asked(member, wishes=[Wish("gpu", 1, free.pk)])
+        asked(member, wishes=[RequestedParts("gpu", 1, free.pk)])
 
 
 def test_requests_that_wait_are_limited(free: Chassis, member: User) -> None:
@@ -303,13 +301,13 @@ def test_two_who_tend_at_once_start_and_end_each_lease_once(free: Chassis, admin
     start = timezone.now() + timedelta(hours=1)
     lease = lease_give(person=administrator, tenant=tenant, things=[gpu(free)], starts_at=start, ends_at=start + DAY)
     pass_time(lease, hours=2)
-    _at_once(leases_tend, 3)
+    _at_once(leases_process, 3)
     assert (fresh(lease).state, story(lease).count("Started.")) == ("active", 1)
     pass_time(lease, days=2)
-    _at_once(leases_tend, 3)
-    leases_tend()
+    _at_once(leases_process, 3)
+    leases_process()
     assert fresh(lease).state == "ended"
-    assert sum("has ended" in line for line in story(lease)) == 1
+    assert sum("the lease has ended" in line for line in story(lease)) == 1
     assert Tenure.objects.filter(device=gpu(free)).count() == 1
 
 
@@ -339,7 +337,7 @@ def test_a_lease_whose_whole_time_passed_while_nobody_looked_takes_nothing(
     start = timezone.now() + timedelta(hours=1)
     lease = lease_give(person=administrator, tenant=tenant, things=[gpu(free)], starts_at=start, ends_at=start + DAY)
     pass_time(lease, days=9)
-    leases_tend()
+    leases_process()
     assert (fresh(lease).state, gpu(free).tenant) == ("ended", None)
     assert not Tenure.objects.exists()
 
@@ -350,8 +348,8 @@ def test_rows_that_something_wrote_by_itself_are_put_right(
     device_grant(person=administrator, device=gpu(free), tenant=tenant)
     Device.objects.filter(pk=gpu(free).pk).update(tenant=tenant_of(others))
     HostPort.objects.filter(label="H1").update(tenant=tenant, tenant_since=timezone.now() - DAY)
-    leases_tend()
-    leases_tend()
+    leases_process()
+    leases_process()
     held = {lease.tenant_name: lease for lease in Lease.objects.filter(state="active")}
     assert set(held) == {"Vision group", "Strangers"}
     assert held["Strangers"].items.get().device == gpu(free)
@@ -371,7 +369,7 @@ def test_a_clock_that_was_set_back_makes_no_time_twice(
 
 
 def test_a_removed_chassis_ends_what_was_held_of_it(free: Chassis, administrator: User, tenant: Tenant) -> None:
-    from fabric.services.chassis import chassis_remove
+    from fabric.inventory.services import chassis_remove
 
     lease = lease_give(person=administrator, tenant=tenant, things=[gpu(free)], starts_at=None, ends_at=None)
     host_port_grant(person=administrator, host_port=host_port_of(free, "H1"), tenant=tenant)

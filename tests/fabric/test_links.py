@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fabric.bmc.types import Link
-from fabric.links import described, is_below
+from fabric.bmc.types import PortLink
+from fabric.inventory.rules import describe_link, is_link_degraded
 
 
-def link(active: int | None, width: int | None, speed: float | None, most: float | None) -> Link:
-    return Link(port_uri="/p", status="LinkUp", active_width=active, width=width, speed_gbps=speed, max_speed_gbps=most)
+def link(active: int | None, width: int | None, speed: float | None, most: float | None) -> PortLink:
+    return PortLink(
+        port_uri="/p", status="LinkUp", active_width=active, width=width, speed_gbps=speed, max_speed_gbps=most
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,9 +32,9 @@ def link(active: int | None, width: int | None, speed: float | None, most: float
     ],
 )
 def test_a_link_is_below_what_both_ends_can_do(
-    found: Link, max_lanes: int | None, max_pcie_type: str, below: bool
+    found: PortLink, max_lanes: int | None, max_pcie_type: str, below: bool
 ) -> None:
-    assert is_below(found, max_lanes, max_pcie_type) is below
+    assert is_link_degraded(found, max_lanes, max_pcie_type) is below
 
 
 @pytest.mark.parametrize(
@@ -49,5 +51,5 @@ def test_a_link_as_narrow_as_its_port_was_configured_is_as_it_should_be(
     active: int, speed: float, configured: int, *, below: bool, words: str
 ) -> None:
     found = msgspec.structs.replace(link(active, 16, speed, 256.0), configured_width=configured)
-    assert is_below(found, 16, "Gen4") is below
-    assert described(found) == words
+    assert is_link_degraded(found, 16, "Gen4") is below
+    assert describe_link(found) == words

@@ -20,19 +20,20 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from accounts.audit.triggers import lift
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Lease, LeaseItem, Operation
-from fabric.planning import Wanted
-from fabric.services.booking import items_add
-from fabric.services.chassis import chassis_remove
-from fabric.services.drafts import draft_add
-from fabric.services.hands import Thing
-from fabric.services.lease_clock import lease_end, lease_fill
-from fabric.services.lease_returns import lease_bring_back
-from fabric.services.leases import lease_give
-from fabric.services.operations import operation_request
-from fabric.services.plans import plan_apply
-from fabric.services.readback import attachments_mirror
-from falconweb.errors import Conflict, FalconWebError
+from core.errors import Conflict, FalconWebError
+from fabric.inventory.models import Chassis, Device, LeasablePart
+from fabric.inventory.services import chassis_remove
+from fabric.leases.ends import lease_release_parts
+from fabric.leases.lifecycle import lease_acquire_pending, lease_end
+from fabric.leases.models import Lease, LeaseItem
+from fabric.leases.ownership import items_add
+from fabric.leases.services import lease_give
+from fabric.operations.models import Operation
+from fabric.operations.services import operation_request
+from fabric.plans.drafts import draft_add
+from fabric.plans.refresh import mirror_attachments
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply
 from falconweb.testing import device_in, host_port_of, mirror
 from tests.fabric.leasing import fresh, pass_time
 from tests.postgres import PostgresServer
@@ -121,13 +122,13 @@ def _somebody_waits() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def over(administrator: User, tenant: Tenant, *things: Thing) -> Lease:
+def over(administrator: User, tenant: Tenant, *things: LeasablePart) -> Lease:
     """Return a lease whose end has come, and that holds these things in this order."""
     lease = lease_give(
         person=administrator, tenant=tenant, things=things[:1], starts_at=None, ends_at=timezone.now() + timedelta(1)
     )
     items_add(lease, things[1:])
-    lease_fill(lease)
+    lease_acquire_pending(lease)
     pass_time(lease, days=2)
     lease_end(lease)
     return lease
@@ -139,11 +140,11 @@ def test_the_tests_of_this_module_run_on_postgresql(postgres: None, db: None) ->
 
 def test_a_draft_grows_in_one_window_while_another_applies_it(chassis: Chassis, administrator: User) -> None:
     one, two = (device_in(chassis, drawer=1, slot=slot) for slot in (1, 2))
-    draft = draft_add(person=administrator, wanted=Wanted(attachments={one.pk: None}))
+    draft = draft_add(person=administrator, wanted=DesiredState(attachments={one.pk: None}))
     applied, added = meet(
         lambda: plan_apply(person=administrator, plan=draft),
         before=ASKS,
-        second=lambda: draft_add(person=administrator, wanted=Wanted(attachments={two.pk: None})),
+        second=lambda: draft_add(person=administrator, wanted=DesiredState(attachments={two.pk: None})),
     )
     assert applied is None
     assert isinstance(added, Conflict)
@@ -156,10 +157,10 @@ def test_a_walk_finds_a_device_swapped_whose_lease_is_brought_back(
 ) -> None:
     lease = over(administrator, tenant, gpu)
     Device.objects.filter(pk=gpu.pk).update(serial_number="ANOTHER-ONE")
-    errors = meet(lambda: lease_bring_back(lease), before=LOCKS_CHASSIS, second=lambda: mirror(chassis))
+    errors = meet(lambda: lease_release_parts(lease), before=LOCKS_CHASSIS, second=lambda: mirror(chassis))
     assert errors == (None, None)
     assert not Operation.objects.exists(), "what came into its place is nobody's to detach"
-    lease_bring_back(lease)
+    lease_release_parts(lease)
     assert fresh(lease).state == "ended"
     gpu.refresh_from_db()
     assert gpu.tenant is None
@@ -178,7 +179,7 @@ def test_a_walk_finds_a_device_swapped_that_a_lease_is_about_to_take(
     errors = meet(
         lambda: mirror(chassis),
         before=r'INSERT INTO "fabric_leaseevent"',
-        second=lambda: lease_fill(lease),
+        second=lambda: lease_acquire_pending(lease),
     )
     assert errors == (None, None)
     gpu.refresh_from_db()
@@ -193,7 +194,7 @@ def test_the_clock_makes_its_plan_while_somebody_asks_for_an_operation(
     lease = over(administrator, tenant, gpu)
     other = device_in(chassis, drawer=2, slot=1)
     errors = meet(
-        lambda: lease_bring_back(lease),
+        lambda: lease_release_parts(lease),
         before=LOCKS_CHASSIS,
         second=lambda: operation_request(person=administrator, device=other, target=None),
     )
@@ -209,7 +210,7 @@ def test_a_lease_frees_a_host_port_and_its_device_while_the_device_is_asked_for(
     Chassis.objects.update(enabled=False)
     lease = over(administrator, tenant, host_port_of(chassis, "H1"), gpu)
     errors = meet(
-        lambda: lease_bring_back(lease),
+        lambda: lease_release_parts(lease),
         before=r'FROM "fabric_device" .*FOR (NO KEY )?UPDATE',
         second=lambda: operation_request(person=administrator, device=gpu, target=None),
     )
@@ -224,7 +225,7 @@ def test_a_chassis_is_removed_of_which_the_clock_brings_something_back(
 ) -> None:
     lease = over(administrator, tenant, gpu)
     brought, removed = meet(
-        lambda: lease_bring_back(lease),
+        lambda: lease_release_parts(lease),
         before=LOCKS_CHASSIS,
         second=lambda: chassis_remove(person=administrator, chassis=chassis),
     )
@@ -237,7 +238,7 @@ def test_a_chassis_is_removed_while_somebody_notes_where_a_device_of_it_is(
     gpu: Device, chassis: Chassis, administrator: User
 ) -> None:
     errors = meet(
-        lambda: attachments_mirror(Device.objects.filter(pk=gpu.pk), chassis=chassis.pk, zones={}),
+        lambda: mirror_attachments(Device.objects.filter(pk=gpu.pk), chassis=chassis.pk, zones={}),
         before=r'INSERT INTO "fabric_attachment"',
         second=lambda: chassis_remove(person=administrator, chassis=chassis),
     )

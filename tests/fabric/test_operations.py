@@ -15,17 +15,20 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.models import Tenant, User
+from core.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound, RuleViolation
+from fabric.bmc import client as bmc_client
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import detach, read_zone
 from fabric.bmc.types import Dialect
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port
-from fabric.services import changes, execution, patience, turn
-from fabric.services.execution import execute, waiting
-from fabric.services.operations import mode_request, operation_request
+from fabric.execution import claims, services
+from fabric.execution import steps as execution_steps
+from fabric.execution.services import execute, runnable_operations
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from fabric.operations.models import Operation
+from fabric.operations.services import mode_request, operation_request
 from fabric.tasks import run_operation
-from falconweb.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound, RuleViolation
-from tests.fabric.conftest import mirror
-from tests.processes import SimulatorProcess
+from falconweb.testing.chassis import mirror
+from falconweb.testing.processes import SimulatorProcess
 from tests.turns import at_night
 from tests.waiting import wait_for
 
@@ -79,9 +82,9 @@ def test_a_gpu_moves_from_one_host_to_another_and_back_to_none(
     assert told["Wait for the link"] == ("done", "Link up, x16 at 128 Gb/s.")
     assert told["Release on the host"] == (
         "skipped",
-        "No agent runs on node-a. Whether somebody uses the device is not known.",
+        "No agent runs on node-a. Whether the device is in use is unknown.",
     )
-    assert told["Seen by the host"] == ("skipped", "No agent runs on node-b. What is known ends at the link.")
+    assert told["Seen by the host"] == ("skipped", "No agent runs on node-b. The device is verified up to its link.")
     gpu.refresh_from_db()
     assert gpu.host_port == port("H2")
     assert zones_with(simulator, "drawer1slot1") == ["hostport1_H2"]
@@ -168,7 +171,7 @@ def test_an_operation_whose_worker_died_after_the_detach_is_carried_to_its_end(
         state="running", worker="dead", lease_until=timezone.now() - timedelta(seconds=1), attempts=1
     )
     assert zones_with(simulator, "drawer1slot1") == []
-    assert waiting() == [str(operation.pk)]
+    assert runnable_operations() == [str(operation.pk)]
     execute(str(operation.pk), worker="second")
     operation.refresh_from_db()
     assert operation.state == "done"
@@ -230,7 +233,7 @@ def test_a_worker_that_lost_its_lease_writes_no_more(
     monkeypatch: pytest.MonkeyPatch,
     renewed_each: float,
 ) -> None:
-    monkeypatch.setattr(turn, "RENEW_SECONDS", renewed_each)
+    monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", renewed_each)
     gpu = device_in("drawer1/PCIeDevices/slot1")
     operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
     simulator.fault("slow", method="PATCH", delay=1.5)
@@ -271,9 +274,9 @@ def test_another_device_in_the_slot_is_not_attached(
 def test_an_operation_ends_even_if_the_chassis_cannot_be_read_back(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "OUTAGE_SECONDS", 1.0)
-    monkeypatch.setattr(execution, "REQUEST_SECONDS", 1.0)
-    monkeypatch.setattr(execution, "TRUTH_SECONDS", 1.0)
+    monkeypatch.setattr(bmc_client, "OUTAGE_SECONDS", 1.0)
+    monkeypatch.setattr(services, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(services, "TRUTH_SECONDS", 1.0)
     for fault in ("hang", "server_error", "reset_connections"):
         simulator.fault(fault)
         operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
@@ -405,7 +408,7 @@ def test_a_device_on_a_host_port_of_others_is_shown_so_and_offers_nothing(
 def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "PRESENCE_SECONDS", 0.2)
+    monkeypatch.setattr(execution_steps, "PRESENCE_SECONDS", 0.2)
     simulator.set_speed(0.2)  # links train for long
     gpu = device_in("drawer1/PCIeDevices/slot7")
     operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
@@ -416,7 +419,7 @@ def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
     thread.join(60)
     operation.refresh_from_db()
     assert operation.state == "failed"
-    assert "was taken out, or detached by somebody else, while its link trained" in operation.error
+    assert "was removed, or detached by somebody else, while its link trained" in operation.error
     last = operation.steps[-1]
     assert (last["name"], last["state"], last["sentence"]) == ("Read back", "done", "It is attached to no host.")
     assert zones_with(simulator, "drawer1slot7") == []
@@ -473,7 +476,7 @@ def test_operations_stay_with_the_tenant_they_were_asked_in(
 def test_an_operation_that_fails_does_not_tell_the_address_of_the_bmc(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr(bmc_client, "OUTAGE_SECONDS", 0.5)
     simulator.fault("reset_connections")
     failed = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
     assert failed.state == "failed"
@@ -525,7 +528,7 @@ def test_what_nobody_could_begin_for_long_is_not_carried_out(
     Operation.objects.update(requested_at=timezone.now() - timedelta(hours=20))
     execute(str(operation.pk), worker="test")
     operation.refresh_from_db()
-    assert (operation.state, operation.error) == ("failed", "Nobody could begin it within 10 minutes. Ask again.")
+    assert (operation.state, operation.error) == ("failed", "It could not start within 10 minutes. Request it again.")
     assert zones_with(simulator, "drawer1slot7") == []
 
 
@@ -581,6 +584,6 @@ def test_whose_turn_it_is_is_found_by_one_question_that_reads_no_steps() -> None
         for number in range(3)
     )
     with CaptureQueriesContext(connection) as asked:
-        assert waiting() == [str(first.pk)]
+        assert runnable_operations() == [str(first.pk)]
     assert len(asked) == 1
     assert '"steps"' not in asked[0]["sql"]

@@ -10,12 +10,13 @@ import pytest
 from django.db import OperationalError, connection, connections
 
 from accounts.models import User
-from fabric.models import Chassis, Device, HostPort, Operation, Plan
-from fabric.planning import Wanted
-from fabric.services import execution, turn
-from fabric.services.execution import execute, waiting
-from fabric.services.jobs import plan_advance, plan_cancel, plans_waiting
-from fabric.services.plans import plan_apply, plan_create
+from fabric.execution import claims, services
+from fabric.execution.services import execute, runnable_operations
+from fabric.inventory.models import Chassis, Device, HostPort
+from fabric.operations.models import Operation, Plan
+from fabric.plans.jobs import idle_plans, plan_advance, plan_cancel
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess, carry_out_plan
 from tests.fabric.disorder import at_step
 from tests.turns import at_night
@@ -33,10 +34,10 @@ LEASE_SECONDS = 0.5
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give a locked database up soon, and the operations of a worker that is away."""
     monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", BUSY_SECONDS)
-    for room in (execution, turn):
-        monkeypatch.setattr(room, "LEASE_SECONDS", LEASE_SECONDS)
-    monkeypatch.setattr(turn, "RENEW_SECONDS", LEASE_SECONDS / 3)
-    monkeypatch.setattr(execution, "HANDED_OVER_SECONDS", 0)
+    for room in (services, claims):
+        monkeypatch.setattr(room, "CLAIM_SECONDS", LEASE_SECONDS)
+    monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", LEASE_SECONDS / 3)
+    monkeypatch.setattr(services, "HANDED_OVER_SECONDS", 0)
     connection.close()
     yield
     connection.close()
@@ -62,7 +63,7 @@ def plan(chassis: Chassis, administrator: User) -> Plan:
     """A plan of two moves that has been applied."""
     gpus = Device.objects.filter(slot__drawer__number=1, slot__number__in=(1, 2))
     target = HostPort.objects.get(label="H3")
-    wanted = Wanted(attachments=dict.fromkeys((gpu.pk for gpu in gpus), target.pk))
+    wanted = DesiredState(attachments=dict.fromkeys((gpu.pk for gpu in gpus), target.pk))
     draft = plan_create(person=administrator, wanted=wanted, title="", origin="api")
     return plan_apply(person=administrator, plan=draft)
 
@@ -88,14 +89,14 @@ def test_an_operation_waits_for_a_locked_database_and_goes_on(
 
 def execute_in_vain(operation: Operation) -> None:
     """Let another worker try while nobody can write."""
-    wait_for(lambda: waiting() == [str(operation.pk)])
+    wait_for(lambda: runnable_operations() == [str(operation.pk)])
     connection.close()
     with pytest.raises(OperationalError):
         execute(str(operation.pk), worker="second")
 
 
 def wait_and_end(plan: Plan) -> Plan:
-    wait_for(waiting)
+    wait_for(runnable_operations)
     return carry_out_plan(plan)
 
 
@@ -115,7 +116,7 @@ def test_a_plan_on_its_way_back_waits_for_a_locked_database(
         lock()
         with pytest.raises(OperationalError):
             plan_advance(plan.pk)
-        assert plans_waiting() == [str(plan.pk)]
+        assert idle_plans() == [str(plan.pk)]
     assert carry_out_plan(plan).state == "rolled_back"
     after = {zone: sorted(members) for zone, members in simulator.state()["zones"].items()}
     assert after == before

@@ -26,13 +26,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError
-from fabric.bmc.log import read_log_entries
+from fabric.bmc.log_search import read_log_entries
 from fabric.bmc.types import DrawerMode
-from fabric.models import Lease, Operation, Plan
-from fabric.services import execution
-from fabric.services.execution import execute, waiting
-from fabric.services.jobs import plan_advance, plan_cancel, plan_of, plans_waiting
-from fabric.services.operations import operation_cancel
+from fabric.execution import services
+from fabric.execution.services import execute, runnable_operations
+from fabric.leases.models import Lease
+from fabric.operations.models import Operation, Plan
+from fabric.operations.services import operation_cancel
+from fabric.plans.jobs import idle_plans, plan_advance, plan_cancel, plan_id_of
 from falconweb.testing import mirror
 from tests.fabric import outside
 from tests.fabric.disorder import (
@@ -123,19 +124,19 @@ class Planning(Leasing, RuleBasedStateMachine):
 
     # --- what workers do --------------------------------------------------------------------------------------------
 
-    @action(14, when=lambda self: waiting() or plans_waiting(), pick=PICK, goes_on=YES)
+    @action(14, when=lambda self: runnable_operations() or idle_plans(), pick=PICK, goes_on=YES)
     def work(self, pick: int, goes_on: bool) -> None:
         """A worker carries an operation out, and lets the plan go on, or dies before that."""
         operation = self.next_operation(pick)
         if operation is not None:
             execute(str(operation.pk), worker="first")
             self.judge(operation)
-            if goes_on and (plan := plan_of(str(operation.pk))):
+            if goes_on and (plan := plan_id_of(str(operation.pk))):
                 plan_advance(plan)
 
     @action(
         16,
-        when=lambda self: waiting(),
+        when=lambda self: runnable_operations(),
         pick=PICK,
         fault=one_of(*FAULTS, *BREAKING * 2),
         step=PICK,
@@ -163,7 +164,7 @@ class Planning(Leasing, RuleBasedStateMachine):
             execute(str(operation.pk), worker="first")
         self.judge(operation)
 
-    @action(3, when=lambda self: waiting(), pick=PICK, step=PICK, roll_back=YES)
+    @action(3, when=lambda self: runnable_operations(), pick=PICK, step=PICK, roll_back=YES)
     def work_and_cancel(self, pick: int, step: int, roll_back: bool) -> None:
         """Somebody cancels at the moment at which a step begins."""
         operation = self.next_operation(pick)
@@ -183,7 +184,7 @@ class Planning(Leasing, RuleBasedStateMachine):
 
     @action(
         6,
-        when=lambda self: waiting(),
+        when=lambda self: runnable_operations(),
         pick=PICK,
         step=PICK,
         seconds=maybe(one_of(0.05, 0.15, 0.25, 0.4)),
@@ -207,24 +208,24 @@ class Planning(Leasing, RuleBasedStateMachine):
         Operation.objects.open().filter(lease_until__isnull=False).update(lease_until=past)
         Plan.objects.filter(planning_until__isnull=False).update(planning_until=past)
 
-    @action(4, when=lambda self: waiting() or plans_waiting(), pick=PICK, other=PICK)
+    @action(4, when=lambda self: runnable_operations() or idle_plans(), pick=PICK, other=PICK)
     def two_workers_at_once(self, pick: int, other: int) -> None:
         """Two workers take the same operation or two, and both let the plans go on."""
         todo = [one for one in (self.next_operation(pick), self.next_operation(other)) if one is not None]
 
         def work(operation: Operation, worker: str) -> None:
             execute(str(operation.pk), worker=worker)
-            if plan := plan_of(str(operation.pk)):
+            if plan := plan_id_of(str(operation.pk)):
                 plan_advance(plan)
 
         self.together([lambda one=one, n=n: work(one, f"worker {n}") for n, one in enumerate(todo)])  # type: ignore[misc]
         for operation in todo:
             self.judge(operation)
 
-    @action(5, when=lambda self: plans_waiting())
+    @action(5, when=lambda self: idle_plans())
     def recover(self) -> None:
         """Beat finds plans whose worker died between two steps."""
-        for plan in plans_waiting():
+        for plan in idle_plans():
             plan_advance(plan)
 
     # --- what happens -----------------------------------------------------------------------------------------------
@@ -312,9 +313,9 @@ class Planning(Leasing, RuleBasedStateMachine):
 
     def next_operation(self, pick: int) -> Operation | None:
         """Return one of those whose turn it is; without one, plans go on that wait for that."""
-        ids = waiting()
+        ids = runnable_operations()
         if not ids:
-            for plan in plans_waiting():
+            for plan in idle_plans():
                 plan_advance(plan)
             return None
         rows = Operation.objects.select_related("chassis", "device", "plan")
@@ -345,10 +346,10 @@ class Planning(Leasing, RuleBasedStateMachine):
     def come_to_the_end(self) -> None:
         """Let workers and beat do all that there is to do: nothing may stay behind."""
         end = time.monotonic() + 60
-        while waiting() or plans_waiting():
-            for pk in waiting():
+        while runnable_operations() or idle_plans():
+            for pk in runnable_operations():
                 execute(pk, worker="last")
-            for plan in plans_waiting():
+            for plan in idle_plans():
                 plan_advance(plan)
             self.world.look()
             self.world.operations_are_in_order()
@@ -364,7 +365,7 @@ class Planning(Leasing, RuleBasedStateMachine):
 @pytest.mark.nightly
 def test_whatever_happens_plans_end_in_the_truth_and_touch_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_patience(PATIENCE, monkeypatch.setattr)
-    monkeypatch.setattr(execution, "HANDED_OVER_SECONDS", 0)
+    monkeypatch.setattr(services, "HANDED_OVER_SECONDS", 0)
     monkeypatch.setattr(Planning, "steps", 0)
     with tempfile.TemporaryDirectory() as folder, MortalWorkers(PATIENCE) as workers:
         monkeypatch.setattr(Planning, "certificates", Path(folder), raising=False)

@@ -9,23 +9,25 @@ from django.http import HttpResponse
 from django.urls import reverse
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Plan
-from fabric.plan_job import job_of
-from fabric.plan_preview import after_words, preview_of_plan
-from fabric.planning import Setting, Wanted
-from fabric.plans import plan_lines, progress_of
-from fabric.services.drafts import draft_add
-from fabric.services.operations import operation_request
-from fabric.services.plans import plan_apply, plan_create
+from fabric.inventory.models import Chassis, Device
+from fabric.operations.models import Plan
+from fabric.operations.rules import PortSetting
+from fabric.operations.services import operation_request
+from fabric.plans.drafts import draft_add
+from fabric.plans.preview import plan_preview, predecessors_label
+from fabric.plans.progress import plan_job
+from fabric.plans.rules import DesiredState
+from fabric.plans.selectors import plan_progress, plan_summaries
+from fabric.plans.services import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan
 from tests.fabric.hosts import MARIA, TellingHost
 from tests.fabric.plan_pages import browser, device_in, done_before, granted, page_of, port, post, words
 
 
 def test_a_preview_says_who_leaves_and_joins_what_and_what_is_touched(chassis: Chassis, administrator: User) -> None:
-    wanted = Wanted(attachments={device_in(1, 1).pk: port("H2").pk, device_in(2, 1).pk: None})
+    wanted = DesiredState(attachments={device_in(1, 1).pk: port("H2").pk, device_in(2, 1).pk: None})
     plan = plan_create(person=administrator, wanted=wanted, title="Two moves", origin="api")
-    preview = preview_of_plan(administrator, plan)
+    preview = plan_preview(administrator, plan)
     assert [(one.before, one.after) for one in preview.entries] == [
         ("node-a (H1)", "node-b (H2)"),
         ("node-a (H4)", "no host"),
@@ -34,14 +36,14 @@ def test_a_preview_says_who_leaves_and_joins_what_and_what_is_touched(chassis: C
     assert [lane.name for lane in preview.lanes] == ["falcon-1 Drawer 1", "falcon-1 Drawer 2"]
     assert preview.usually == "no history yet"
     text = page_of(administrator, plan)
-    assert "Drawers are worked on side by side." in text
+    assert "Drawers are processed in parallel." in text
     assert "Apply plan" in text
     assert "made by the API by ada" in text
 
 
 @pytest.mark.usefixtures("simulator")
 def test_a_preview_says_what_has_changed_since_and_is_planned_anew(chassis: Chassis, administrator: User) -> None:
-    plan = draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     carry_out(operation_request(person=administrator, device=device_in(1, 1), target=None)[0])
     text = page_of(administrator, plan)
     assert "The state has changed since this was planned." in text
@@ -54,12 +56,12 @@ def test_a_preview_says_what_has_changed_since_and_is_planned_anew(chassis: Chas
 
 
 def test_a_preview_says_which_chassis_do_not_answer(chassis: Chassis, administrator: User) -> None:
-    wanted = Wanted(attachments={device_in(1, 1).pk: port("H2").pk})
+    wanted = DesiredState(attachments={device_in(1, 1).pk: port("H2").pk})
     plan = plan_create(person=administrator, wanted=wanted, title="One move", origin="api")
     assert "not answer now" not in page_of(administrator, plan)
     Chassis.objects.update(last_error="It refused the connection.")
     text = page_of(administrator, plan)
-    assert "falcon-1 does not answer now. What stands here of it may be old." in text
+    assert "falcon-1 does not answer now. The data shown for it may be old." in text
     assert "refused the connection" not in text
     Chassis.objects.update(last_error="")
     assert "not answer now" not in page_of(administrator, plan)
@@ -69,9 +71,12 @@ def test_a_preview_says_what_a_drawer_is_busy_with(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
     granted(tenant, 7, ports=("H2",))
-    plan = draft_add(person=member, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     running = plan_create(
-        person=administrator, wanted=Wanted(attachments={device_in(1, 1).pk: None}), title="Secret work", origin="api"
+        person=administrator,
+        wanted=DesiredState(attachments={device_in(1, 1).pk: None}),
+        title="Secret work",
+        origin="api",
     )
     plan_apply(person=administrator, plan=running)
     assert "falcon-1 Drawer 1 is busy with Secret work by ada : it waits behind that." in page_of(administrator, plan)
@@ -84,15 +89,15 @@ def test_a_plan_that_would_take_out_a_device_of_others_is_objected_to_and_names_
     chassis: Chassis, tenant: Tenant, member: User
 ) -> None:
     granted(tenant, 1, 2, 3, 4, ports=("H1",))
-    wanted = Wanted(settings={port("H1").port_id or 0: Setting(configured_width=8)})
+    wanted = DesiredState(settings={port("H1").port_id or 0: PortSetting(configured_width=8)})
     plan = draft_add(person=member, wanted=wanted)
-    assert preview_of_plan(member, plan).why_not == ""
+    assert plan_preview(member, plan).why_not == ""
     Device.objects.filter(slot__number__lte=4).update(tenant=Tenant.objects.create(name="Others"))
-    preview = preview_of_plan(member, plan)
+    preview = plan_preview(member, plan)
     assert preview.why_not
     assert any("a device that is not yours" in one.sentence for one in preview.objections)
     text = page_of(member, Plan.objects.get())
-    assert "Something is done to a device of others" in text
+    assert "Changes a device of others" in text
     assert "Tesla" not in text
 
 
@@ -101,7 +106,7 @@ def test_a_plan_that_takes_what_is_in_use_says_from_whom_and_wants_its_name_type
 ) -> None:
     gpu = device_in(1, 1)
     TellingHost("node-a").tell({gpu: MARIA})
-    plan = draft_add(person=administrator, wanted=Wanted(attachments={gpu.pk: None}))
+    plan = draft_add(person=administrator, wanted=DesiredState(attachments={gpu.pk: None}))
     text = page_of(administrator, plan)
     assert "In use now." in text
     assert f"train (process {MARIA.pid} of maria)" in text
@@ -113,7 +118,7 @@ def test_a_plan_that_takes_what_is_in_use_says_from_whom_and_wants_its_name_type
 
 
 def test_steps_say_what_they_come_after() -> None:
-    assert [after_words(numbers) for numbers in ([], [1], [1, 2], [1, 2, 3], [5, 1, 2, 3, 9])] == [
+    assert [predecessors_label(numbers) for numbers in ([], [1], [1, 2], [1, 2, 3], [5, 1, 2, 3, 9])] == [
         "", "after 1", "after 1, 2", "after 1 to 3", "after 1 to 3, 5, 9",
     ]  # fmt: skip
 
@@ -121,20 +126,20 @@ def test_steps_say_what_they_come_after() -> None:
 @pytest.mark.usefixtures("simulator")
 def test_a_job_tells_how_far_it_is_and_ends_with_its_proof(chassis: Chassis, administrator: User) -> None:
     done_before(chassis, "attach", *[5.0] * 5)
-    wanted = Wanted(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})
+    wanted = DesiredState(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})
     plan = plan_create(person=administrator, wanted=wanted, title="", origin="api")
     post(administrator, "plan_apply", plan.pk, on_failure="roll_back")
     plan.refresh_from_db()
     assert plan.on_failure == "roll_back"
     text = page_of(administrator, plan)
     assert "Running · 0 of 2 steps" in text
-    assert "2 steps are not begun and never will be." in text
+    assert "2 steps have not started and never will." in text
     first = plan.operations.in_turn().first()
     assert first is not None
     carry_out(first)
     assert "1 of 2 steps" in page_of(administrator, plan)
     ended = carry_out_plan(plan)
-    job = job_of(administrator, ended)
+    job = plan_job(administrator, ended)
     assert (job.progress.done, job.progress.total, job.running, job.waiting) == (2, 2, (), 0)
     assert [line.at for line in job.log] == sorted(line.at for line in job.log)
     assert {line.number for line in job.log} == {1, 2}
@@ -149,7 +154,7 @@ def test_a_cancelled_plan_goes_back_and_says_so(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     before = {zone: sorted(held) for zone, held in simulator.state()["zones"].items()}
-    wanted = Wanted(attachments={device_in(1, slot).pk: port("H3").pk for slot in (1, 2)})
+    wanted = DesiredState(attachments={device_in(1, slot).pk: port("H3").pk for slot in (1, 2)})
     plan = plan_apply(
         person=administrator, plan=plan_create(person=administrator, wanted=wanted, title="", origin="api")
     )
@@ -157,14 +162,14 @@ def test_a_cancelled_plan_goes_back_and_says_so(
     assert first is not None
     carry_out(first)
     text = words(post(administrator, "plan_cancel", plan.pk, then="roll_back"))
-    assert "Then everything that was changed goes back." in text
-    assert "Not begun" in text
+    assert "Then everything that was changed is rolled back." in text
+    assert "Not started" in text
     assert "Cancel and roll back" not in text
     ended = carry_out_plan(plan)
     assert {zone: sorted(held) for zone, held in simulator.state()["zones"].items()} == before
     text = page_of(administrator, ended)
-    assert "Rolled back · 1 of 1 steps of the way back" in text
-    assert "The way back" in text
+    assert "Rolled back · 1 of 1 steps of the rollback" in text
+    assert "Rollback" in text
     assert "Undo" not in text, "it is undone"
 
 
@@ -173,11 +178,11 @@ def test_a_plan_that_stopped_says_why_and_what_can_be_done(
 ) -> None:
     nic = device_in(1, 7)
     fault = simulator.fault("link_downgrade", "drawer1slot7", lanes=4)
-    plan = draft_add(person=administrator, wanted=Wanted(attachments={nic.pk: port("H2").pk}))
+    plan = draft_add(person=administrator, wanted=DesiredState(attachments={nic.pk: port("H2").pk}))
     post(administrator, "plan_apply", plan.pk)
     stopped = carry_out_plan(plan)
     text = page_of(administrator, stopped)
-    for button in ("Try again from here", "Roll back", "Leave as it is"):
+    for button in ("Retry from here", "Roll back", "Leave as it is"):
         assert button in text
     assert "below what device and slot can do" in text
     assert "waits for a decision" in words(browser(administrator).get("/"))
@@ -196,26 +201,26 @@ def test_a_plan_that_stopped_goes_on(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
     fault = simulator.fault("link_downgrade", "drawer1slot7", lanes=4)
-    wanted = Wanted(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})
+    wanted = DesiredState(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})
     plan = plan_create(person=administrator, wanted=wanted, title="", origin="api")
     assert carry_out_plan(plan_apply(person=administrator, plan=plan)).state == "stopped"
     simulator.end_fault(fault)
     # Trained anew: it is detached and attached by the steps that are planned then.
     carry_out(operation_request(person=administrator, device=device_in(1, 7), target=None)[0])
-    assert "The hardware is read, and what is left is planned anew" in words(
+    assert "The hardware is read, and the remaining steps are replanned" in words(
         post(administrator, "plan_resume", plan.pk)
     )
     ended = carry_out_plan(plan)
     assert ended.state == "done"
-    job = job_of(administrator, ended)
+    job = plan_job(administrator, ended)
     assert job.progress.done == job.progress.total
-    assert [turn.title for turn in job.turns] == ["Steps", "Planned anew and gone on"]
+    assert [turn.title for turn in job.turns] == ["Steps", "Replanned steps"]
 
 
 @pytest.mark.usefixtures("simulator")
 def test_what_has_ended_cannot_be_decided_again(chassis: Chassis, administrator: User) -> None:
     plan = plan_create(
-        person=administrator, wanted=Wanted(attachments={device_in(1, 1).pk: None}), title="", origin="api"
+        person=administrator, wanted=DesiredState(attachments={device_in(1, 1).pk: None}), title="", origin="api"
     )
     assert "cannot" not in words(post(administrator, "plan_apply", plan.pk))
     assert "was applied by ada already" in words(post(administrator, "plan_apply", plan.pk))
@@ -243,7 +248,7 @@ def test_what_has_ended_cannot_be_decided_again(chassis: Chassis, administrator:
 def test_progress_counts_what_was_planned_anew_once(
     state: str, round_: int, counts: dict[tuple[bool, int, str], int], told: tuple[int, int, bool]
 ) -> None:
-    progress = progress_of(Plan(state=state, round=round_), counts)
+    progress = plan_progress(Plan(state=state, round=round_), counts)
     assert (progress.done, progress.total, progress.back) == told
 
 
@@ -252,9 +257,9 @@ def test_whoever_may_only_look_finds_no_button_and_is_refused(
     chassis: Chassis, tenant: Tenant, member: User, viewer: User
 ) -> None:
     granted(tenant, 7, ports=("H2",))
-    plan = draft_add(person=member, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     text = page_of(viewer, plan)
-    assert "You may look at this draft, but not apply it." in text
+    assert "You may view this draft, but not apply it." in text
     assert "Apply plan" not in text
     for name in ("plan_apply", "plan_title", "plan_anew", "plan_discard", "plan_cancel", "plan_resume", "plan_undo"):
         assert post(viewer, name, plan.pk).status_code in {403, 409}, name
@@ -268,10 +273,10 @@ def test_a_tenant_finds_its_own_plans_and_no_others(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
     granted(tenant, 7, ports=("H2",))
-    own = draft_add(person=member, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    own = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     secret = plan_create(
         person=administrator,
-        wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}),
+        wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}),
         title="Secret",
         origin="api",
     )
@@ -293,9 +298,12 @@ def test_a_tenant_finds_its_own_plans_and_no_others(
 
 
 def test_the_list_keeps_what_is_asked_for(chassis: Chassis, administrator: User) -> None:
-    draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     other = plan_create(
-        person=administrator, wanted=Wanted(attachments={device_in(2, 1).pk: None}), title="Free one", origin="api"
+        person=administrator,
+        wanted=DesiredState(attachments={device_in(2, 1).pk: None}),
+        title="Free one",
+        origin="api",
     )
     plan_apply(person=administrator, plan=other)
     client = browser(administrator)
@@ -314,7 +322,7 @@ def test_the_list_keeps_what_is_asked_for(chassis: Chassis, administrator: User)
 
 @pytest.mark.usefixtures("simulator")
 def test_operations_and_the_overview_tell_steps_with_their_plan(chassis: Chassis, administrator: User) -> None:
-    wanted = Wanted(attachments={device_in(1, 1).pk: None, device_in(1, 2).pk: None})
+    wanted = DesiredState(attachments={device_in(1, 1).pk: None, device_in(1, 2).pk: None})
     plan = plan_create(person=administrator, wanted=wanted, title="Empty two", origin="api")
     client = browser(administrator)
     carry_out(operation_request(person=administrator, device=device_in(2, 1), target=None)[0])
@@ -336,10 +344,10 @@ def test_lines_of_many_plans_take_two_queries(
     for _ in range(3):
         plan = plan_create(
             person=administrator,
-            wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}),
+            wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}),
             title="x",
             origin="api",
         )
         Plan.objects.filter(pk=plan.pk).update(state="done")
     with django_assert_num_queries(2):
-        assert len(plan_lines(Plan.objects.all())) == 3
+        assert len(plan_summaries(Plan.objects.all())) == 3

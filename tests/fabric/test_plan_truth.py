@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from accounts.models import User
+from core.errors import Conflict
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Plan, Port
-from fabric.planning import Setting, Wanted
-from fabric.services.execution import execute
-from fabric.services.jobs import plan_advance, plan_cancel, plan_resume
-from fabric.services.operations import mode_request, operation_cancel, operation_request
-from fabric.services.plans import plan_apply, plan_create, plan_undo
-from falconweb.errors import Conflict
+from fabric.execution.services import execute
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import PortSetting
+from fabric.operations.services import mode_request, operation_cancel, operation_request
+from fabric.plans.jobs import plan_advance, plan_cancel, plan_resume
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create, plan_undo
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of, mirror
 from tests.fabric import outside
 from tests.fabric.disorder import at_step, short_outages
@@ -25,17 +27,17 @@ def gpu(chassis: Chassis, slot: int = 1) -> Device:
     return device_in(chassis, drawer=1, slot=slot)
 
 
-def to(chassis: Chassis, label: str, *slots: int) -> Wanted:
+def to(chassis: Chassis, label: str, *slots: int) -> DesiredState:
     target = host_port_of(chassis, label).pk
-    return Wanted(attachments=dict.fromkeys((gpu(chassis, slot).pk for slot in slots), target))
+    return DesiredState(attachments=dict.fromkeys((gpu(chassis, slot).pk for slot in slots), target))
 
 
-def applied(person: User, wanted: Wanted) -> Plan:
+def applied(person: User, wanted: DesiredState) -> Plan:
     plan = plan_create(person=person, wanted=wanted, title="", origin="api")
     return plan_apply(person=person, plan=plan)
 
 
-def stopped(person: User, simulator: SimulatorProcess, wanted: Wanted, trouble: str) -> Plan:
+def stopped(person: User, simulator: SimulatorProcess, wanted: DesiredState, trouble: str) -> Plan:
     """Return a plan that stopped since the link of one of its devices trained badly."""
     fault = simulator.fault("link_downgrade", trouble, lanes=1)
     plan = carry_out_plan(applied(person, wanted))
@@ -62,7 +64,7 @@ def test_a_way_back_has_ended_when_the_hardware_shows_it(
     plan_advance(plan.pk)
     plan.refresh_from_db()
     assert plan.state == "stopped", "what was brought back is gone again"
-    assert "was done, and is so no more: somebody else changed it meanwhile." in plan.sentence
+    assert "was done, but somebody else has changed it since." in plan.sentence
     ended = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
     assert ended.state == "rolled_back"
     assert "drawer1slot1" in simulator.state()["zones"]["hostport1_H1"]
@@ -121,7 +123,7 @@ def test_a_mode_that_others_are_about_to_change_is_not_counted_on(chassis: Chass
     drawer = Drawer.objects.get(number=2)
     mode_request(person=administrator, drawer=drawer, mode="Advanced")
     with pytest.raises(Conflict, match="which has not ended"):
-        applied(administrator, Wanted(modes={drawer.pk: DrawerMode.ADVANCED}))
+        applied(administrator, DesiredState(modes={drawer.pk: DrawerMode.ADVANCED}))
 
 
 @pytest.mark.nightly
@@ -130,7 +132,7 @@ def test_a_port_that_was_set_while_the_bmc_vanished_is_set_back(
 ) -> None:
     port = Port.objects.get(slot__device=gpu(chassis, 7))
     before = port.configured_width
-    plan = applied(administrator, Wanted(settings={port.pk: Setting(configured_width=4)}))
+    plan = applied(administrator, DesiredState(settings={port.pk: PortSetting(configured_width=4)}))
     [operation] = plan.operations.all()
 
     def vanish() -> None:

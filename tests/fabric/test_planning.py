@@ -13,28 +13,28 @@ import msgspec
 import pytest
 
 from fabric.bmc.types import DrawerMode
-from fabric.planning import DrawerSeen, Objection, Planned, Setting, Wanted, after_steps
-from fabric.stepping import plan_steps
+from fabric.operations.rules import DrawerSnapshot, PortSetting
+from fabric.plans.rules import DesiredState, Objection, PlannedSteps, plan_steps, projected_after
 from tests.fabric.drawers import ADVANCED, ONE, TWO, UNKNOWN, carried_out, device, drawer, host_port, port, told, wish
 
 EMPTY = "........"
 
 
-def steps_of(seen: DrawerSeen, wanted: Wanted) -> list[str]:
+def steps_of(seen: DrawerSnapshot, wanted: DesiredState) -> list[str]:
     """Plan one drawer, check that the way is legal and ends where it shall, and tell the steps."""
     planned = plan_steps([seen], wanted)
     assert planned.objections == ()
-    assert carried_out(seen, planned.steps) == after_steps(seen, wanted)
+    assert carried_out(seen, planned.steps) == projected_after(seen, wanted)
     return told(planned)
 
 
-def objections_of(seen: DrawerSeen, wanted: Wanted) -> list[str]:
+def objections_of(seen: DrawerSnapshot, wanted: DesiredState) -> list[str]:
     planned = plan_steps([seen], wanted)
     assert planned.steps == ()
     return [objection.sentence for objection in planned.objections]
 
 
-def waits(planned: Planned) -> list[tuple[int, ...]]:
+def waits(planned: PlannedSteps) -> list[tuple[int, ...]]:
     return [step.after for step in planned.steps]
 
 
@@ -43,14 +43,14 @@ def waits(planned: Planned) -> list[tuple[int, ...]]:
 
 def test_nothing_wanted_is_an_empty_plan() -> None:
     seen = drawer(ADVANCED, "AB", "12......", widths={"slot 1": 16})
-    assert plan_steps([], Wanted()) == Planned()
-    assert plan_steps([seen], Wanted()) == Planned()
+    assert plan_steps([], DesiredState()) == PlannedSteps()
+    assert plan_steps([seen], DesiredState()) == PlannedSteps()
 
 
 def test_what_is_so_already_needs_no_step() -> None:
     seen = drawer(ADVANCED, "AB", "12......", widths={"slot 1": 16})
     wanted = wish("12......", mode=ADVANCED, cables={"H1": "A", "H2": "B"}, widths={"slot 1": 16})
-    assert plan_steps([seen], wanted) == Planned()
+    assert plan_steps([seen], wanted) == PlannedSteps()
 
 
 def test_a_free_device_is_attached_and_an_attached_one_detached_in_one_step_each() -> None:
@@ -185,12 +185,12 @@ def test_a_plan_within_a_mode_is_told_what_would_be_where_nothing_is_attached_ye
 def test_a_mode_needs_its_host_ports_also_where_nothing_is_attached() -> None:
     planned = plan_steps([drawer(ADVANCED, "A", "........")], wish(mode=TWO))
     sentence = "In mode ‘Standard, two hosts’ each of two host ports reaches one half, and this drawer has only H1."
-    assert planned == Planned(objections=(Objection(sentence=sentence, drawer=1),))
+    assert planned == PlannedSteps(objections=(Objection(sentence=sentence, drawer=1),))
 
 
 def test_a_mode_that_nobody_knows_is_objected_to() -> None:
     assert objections_of(drawer(ADVANCED, "AB", EMPTY), wish(mode=UNKNOWN)) == [
-        "A drawer cannot be changed to a mode that nobody knows."
+        "A drawer cannot be changed to an unknown mode."
     ]
 
 
@@ -294,19 +294,19 @@ def test_a_device_that_moves_while_its_own_port_is_set_is_out_meanwhile() -> Non
 
 def test_a_setting_says_only_what_it_changes() -> None:
     seen = drawer(ADVANCED, "AB", EMPTY, widths={"slot 1": 16})
-    planned = plan_steps([seen], Wanted(settings={port("slot 1"): Setting(port_type="UpstreamPort")}))
-    assert [step.setting for step in planned.steps] == [Setting(port_type="UpstreamPort", configured_width=16)]
-    assert plan_steps([seen], Wanted(settings={port("slot 1"): Setting()})) == Planned()
+    planned = plan_steps([seen], DesiredState(settings={port("slot 1"): PortSetting(port_type="UpstreamPort")}))
+    assert [step.setting for step in planned.steps] == [PortSetting(port_type="UpstreamPort", configured_width=16)]
+    assert plan_steps([seen], DesiredState(settings={port("slot 1"): PortSetting()})) == PlannedSteps()
 
 
 @pytest.mark.parametrize("unconfigured", ["slot 1", "H1"])
 def test_nothing_is_attached_through_a_port_that_is_not_configured(unconfigured: str) -> None:
-    off = Wanted(settings={port(unconfigured): Setting(port_type="UnconfiguredPort")})
+    off = DesiredState(settings={port(unconfigured): PortSetting(port_type="UnconfiguredPort")})
     attached, free = drawer(ADVANCED, "AB", "1......."), drawer(ADVANCED, "AB", EMPTY)
     sentence = "slot 1 cannot be attached through a port that is not configured."
     assert objections_of(attached, off) == [sentence]
     assert objections_of(free, replace(off, attachments=wish("1.......").attachments)) == [sentence]
-    assert objections_of(after_steps(free, off), wish("1.......")) == [sentence]
+    assert objections_of(projected_after(free, off), wish("1.......")) == [sentence]
     assert steps_of(attached, replace(off, attachments=wish(EMPTY).attachments)) == [
         "detach 1",
         f"port {unconfigured} off",
@@ -314,8 +314,8 @@ def test_nothing_is_attached_through_a_port_that_is_not_configured(unconfigured:
 
 
 def test_an_attachment_through_a_port_that_says_it_is_not_configured_is_left_alone() -> None:
-    off = Wanted(settings={port("slot 1"): Setting(port_type="UnconfiguredPort")})
-    odd = after_steps(drawer(ADVANCED, "AB", "1......."), off)
+    off = DesiredState(settings={port("slot 1"): PortSetting(port_type="UnconfiguredPort")})
+    odd = projected_after(drawer(ADVANCED, "AB", "1......."), off)
     assert steps_of(odd, wish("12......")) == ["attach 2 to H2"]
     assert steps_of(odd, wish(mode=TWO)) == ["mode StandardTwoHosts"]
 
@@ -326,7 +326,7 @@ def test_an_attachment_through_a_port_that_says_it_is_not_configured_is_left_alo
 def test_drawers_do_not_wait_for_each_other() -> None:
     drawers = [drawer(ONE, "AB", "11......", number=number) for number in (1, 2, 3)]
     wanted = [wish("22......", number=number) for number in (1, 2, 3)]
-    together = Wanted(attachments={pk: target for one in wanted for pk, target in one.attachments.items()})
+    together = DesiredState(attachments={pk: target for one in wanted for pk, target in one.attachments.items()})
     steps = plan_steps(drawers, together).steps
     assert [step.position for step in steps] == list(range(12))
     assert [step.drawer for step in steps] == [1] * 4 + [2] * 4 + [3] * 4
@@ -337,7 +337,7 @@ def test_drawers_do_not_wait_for_each_other() -> None:
 
 def test_a_plan_with_an_objection_in_one_drawer_has_no_step_in_any() -> None:
     drawers = [drawer(ONE, "AB", "1.......", number=1), drawer(ONE, "AB", "1.......", number=2)]
-    wanted = Wanted(attachments={**wish("11......").attachments, **wish("12......", number=2).attachments})
+    wanted = DesiredState(attachments={**wish("11......").attachments, **wish("12......", number=2).attachments})
     planned = plan_steps(drawers, wanted)
     assert planned.steps == ()
     assert {objection.drawer for objection in planned.objections} == {2}
@@ -345,17 +345,17 @@ def test_a_plan_with_an_objection_in_one_drawer_has_no_step_in_any() -> None:
 
 def test_a_device_is_not_attached_to_a_host_port_of_another_drawer() -> None:
     drawers = [drawer(ADVANCED, "AB", "1.......", number=number) for number in (1, 2)]
-    sentence = "slot 1 and the host port it is wanted at are not in the same drawer."
+    sentence = "slot 1 and its host port in this plan are not in the same drawer."
     for seen in (drawers, drawers[:1]):  # also where the other drawer is not part of the plan
-        planned = plan_steps(seen, Wanted(attachments={device(1): host_port("H2", number=2)}))
-        assert planned == Planned(objections=(Objection(sentence=sentence, drawer=1, device=device(1)),))
+        planned = plan_steps(seen, DesiredState(attachments={device(1): host_port("H2", number=2)}))
+        assert planned == PlannedSteps(objections=(Objection(sentence=sentence, drawer=1, device=device(1)),))
 
 
 def test_what_is_in_no_drawer_has_no_mode_to_break() -> None:
     loose = replace(drawer(UNKNOWN, "AB-", "11......"), id=None)
     assert told(plan_steps([loose], wish("23......"))) == ["move 1 to H2", "move 2 to H3"]
     with pytest.raises(KeyError):
-        plan_steps([loose], Wanted(modes={1: ADVANCED}))
+        plan_steps([loose], DesiredState(modes={1: ADVANCED}))
 
 
 def test_a_drawer_that_does_not_tell_its_mode_judges_by_itself() -> None:
@@ -367,13 +367,13 @@ def test_a_drawer_that_does_not_tell_its_mode_judges_by_itself() -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(attachments={4711: None}),
-        Wanted(modes={4711: ADVANCED}),
-        Wanted(cables={4711: None}),
-        Wanted(settings={4711: Setting()}),
+        DesiredState(attachments={4711: None}),
+        DesiredState(modes={4711: ADVANCED}),
+        DesiredState(cables={4711: None}),
+        DesiredState(settings={4711: PortSetting()}),
     ],
 )
-def test_what_is_not_there_cannot_be_wanted(wanted: Wanted) -> None:
+def test_what_is_not_there_cannot_be_wanted(wanted: DesiredState) -> None:
     with pytest.raises(KeyError, match="4711"):
         plan_steps([drawer(ADVANCED, "AB", "1.......")], wanted)
 
@@ -425,14 +425,14 @@ def test_what_a_plan_interrupts_is_put_back_also_when_it_is_planned_anew_halfway
 
 
 def test_what_is_wanted_survives_as_json() -> None:
-    wanted = Wanted(
+    wanted = DesiredState(
         attachments={1: None, 2: 7}, modes={3: TWO}, cables={4: None, 5: 8},
-        settings={6: Setting(port_type="DownstreamPort", configured_width=4), 9: Setting()},
+        settings={6: PortSetting(port_type="DownstreamPort", configured_width=4), 9: PortSetting()},
     )  # fmt: skip
     plain = wanted.as_json()
     assert msgspec.json.decode(msgspec.json.encode(plain)) == plain
-    assert Wanted.from_json(plain) == wanted
-    assert Wanted.from_json({}) == Wanted()
+    assert DesiredState.from_json(plain) == wanted
+    assert DesiredState.from_json({}) == DesiredState()
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def test_what_is_wanted_survives_as_json() -> None:
 )
 def test_what_is_no_wanted_allocation_is_not_read_as_one(plain: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
-        Wanted.from_json(plain)
+        DesiredState.from_json(plain)
 
 
 def test_modes_are_the_three_and_the_unknown() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.bmc.types import DrawerMode
-from fabric.planning import DrawerSeen, Planned, Setting, Step, Wanted, after_steps
-from fabric.stepping import plan_steps
+from fabric.operations.rules import DrawerSnapshot, PortSetting
+from fabric.plans.rules import DesiredState, PlannedSteps, PlanStep, plan_steps, projected_after
 from tests.fabric.drawers import ADVANCED, ONE, TWO, carried_out, drawer, refusal_of
 from tests.turns import NIGHTLY
 
@@ -29,7 +29,7 @@ State = tuple[DrawerMode, tuple[int | None, ...]]
 # --- any drawers ----------------------------------------------------------------------------------------------------
 
 
-def legal(draw: st.DrawFn, seen: DrawerSeen) -> DrawerSeen:
+def legal(draw: st.DrawFn, seen: DrawerSnapshot) -> DrawerSnapshot:
     """Attach the drawer's devices anyhow, as far as the chassis allows it and a person may ask for it."""
     unconfigured = {pk for pk, setting in seen.settings.items() if setting.port_type == "UnconfiguredPort"}
     usable = [port for port in seen.ports if port.host is not None and port.port not in unconfigured]
@@ -44,21 +44,21 @@ def legal(draw: st.DrawFn, seen: DrawerSeen) -> DrawerSeen:
     return seen
 
 
-def configured(draw: st.DrawFn, seen: DrawerSeen, *, oddly: float) -> DrawerSeen:
+def configured(draw: st.DrawFn, seen: DrawerSnapshot, *, oddly: float) -> DrawerSnapshot:
     """Configure the drawer's ports anyhow; some are off."""
     behind = [*(device.port for device in seen.devices), *(port.port for port in seen.ports)]
     ports = [pk for pk in behind if pk is not None]
     chosen = draw(st.sets(st.sampled_from(ports), max_size=3)) if oddly else set()
     made = {
-        pk: Setting(port_type=draw(st.sampled_from(TYPES)), configured_width=draw(st.sampled_from(WIDTHS)))
+        pk: PortSetting(port_type=draw(st.sampled_from(TYPES)), configured_width=draw(st.sampled_from(WIDTHS)))
         if pk in chosen
-        else seen.settings.get(pk, Setting(port_type="DownstreamPort", configured_width=16))
+        else seen.settings.get(pk, PortSetting(port_type="DownstreamPort", configured_width=16))
         for pk in ports
     }
     return replace(seen, settings=made)
 
 
-def cabled(draw: st.DrawFn, seen: DrawerSeen) -> DrawerSeen:
+def cabled(draw: st.DrawFn, seen: DrawerSnapshot) -> DrawerSnapshot:
     """Lead some cables to other hosts."""
     moved = draw(
         st.dictionaries(st.sampled_from([port.id for port in seen.ports]), st.sampled_from("ABCDE-"), max_size=2)
@@ -71,7 +71,7 @@ def cabled(draw: st.DrawFn, seen: DrawerSeen) -> DrawerSeen:
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> tuple[list[DrawerSeen], list[DrawerSeen], Wanted]:
+def changes(draw: st.DrawFn) -> tuple[list[DrawerSnapshot], list[DrawerSnapshot], DesiredState]:
     """Up to four drawers in any legal state, the same in another one, and the wish that leads from these to those."""
     starts, ends = [], []
     for number in range(1, draw(st.integers(1, 4)) + 1):
@@ -91,10 +91,10 @@ def changes(draw: st.DrawFn) -> tuple[list[DrawerSeen], list[DrawerSeen], Wanted
     return starts, ends, wanted_of(ends, starts if draw(st.booleans()) else [])
 
 
-def wanted_of(ends: Iterable[DrawerSeen], starts: Sequence[DrawerSeen] = ()) -> Wanted:
+def wanted_of(ends: Iterable[DrawerSnapshot], starts: Sequence[DrawerSnapshot] = ()) -> DesiredState:
     """Return the wish for drawers to be so: all of it, or what differs from how they are."""
     every, now = _all_of(ends), _all_of(starts)
-    return Wanted(
+    return DesiredState(
         attachments={pk: one for pk, one in every.attachments.items() if now.attachments.get(pk, pk) != one},
         modes={pk: one for pk, one in every.modes.items() if now.modes.get(pk) != one},
         cables={pk: one for pk, one in every.cables.items() if now.cables.get(pk, pk) != one},
@@ -102,9 +102,9 @@ def wanted_of(ends: Iterable[DrawerSeen], starts: Sequence[DrawerSeen] = ()) -> 
     )
 
 
-def _all_of(drawers: Iterable[DrawerSeen]) -> Wanted:
+def _all_of(drawers: Iterable[DrawerSnapshot]) -> DesiredState:
     seen = list(drawers)
-    return Wanted(
+    return DesiredState(
         attachments={device.id: device.attached for one in seen for device in one.devices},
         modes={one.id: one.mode for one in seen if one.id is not None},
         cables={port.id: port.host for one in seen for port in one.ports},
@@ -112,9 +112,9 @@ def _all_of(drawers: Iterable[DrawerSeen]) -> Wanted:
     )
 
 
-def some_order(steps: Sequence[Step], chance: random.Random) -> list[Step]:
+def some_order(steps: Sequence[PlanStep], chance: random.Random) -> list[PlanStep]:
     """Return the steps in some order in which each comes after those that it waits for."""
-    left, done, order = list(steps), set[int](), list[Step]()
+    left, done, order = list(steps), set[int](), list[PlanStep]()
     while left:
         step = chance.choice([one for one in left if done.issuperset(one.after)])
         left.remove(step)
@@ -123,7 +123,7 @@ def some_order(steps: Sequence[Step], chance: random.Random) -> list[Step]:
     return order
 
 
-def all_carried_out(drawers: Iterable[DrawerSeen], steps: Iterable[Step]) -> list[DrawerSeen]:
+def all_carried_out(drawers: Iterable[DrawerSnapshot], steps: Iterable[PlanStep]) -> list[DrawerSnapshot]:
     """Carry steps out on paper in every drawer; breaks at one that a rule forbids."""
     of_drawer = collections.defaultdict(list)
     for step in steps:
@@ -137,7 +137,7 @@ def all_carried_out(drawers: Iterable[DrawerSeen], steps: Iterable[Step]) -> lis
 @MANY
 @given(changes(), st.randoms(use_true_random=False))
 def test_in_any_order_that_the_steps_allow_no_rule_breaks_and_the_end_is_exact(
-    change: tuple[list[DrawerSeen], list[DrawerSeen], Wanted], chance: random.Random
+    change: tuple[list[DrawerSnapshot], list[DrawerSnapshot], DesiredState], chance: random.Random
 ) -> None:
     starts, ends, wanted = change
     planned = plan_steps(starts, wanted)
@@ -146,14 +146,14 @@ def test_in_any_order_that_the_steps_allow_no_rule_breaks_and_the_end_is_exact(
     assert all(position < step.position for step in planned.steps for position in step.after)
     assert all_carried_out(starts, planned.steps) == ends
     assert all_carried_out(starts, some_order(planned.steps, chance)) == ends
-    assert [after_steps(one, wanted) for one in starts] == ends
-    assert plan_steps(ends, wanted) == Planned()
+    assert [projected_after(one, wanted) for one in starts] == ends
+    assert plan_steps(ends, wanted) == PlannedSteps()
 
 
 @MANY
 @given(changes())
 def test_what_need_not_change_is_not_touched_and_drawers_do_not_wait_for_each_other(
-    change: tuple[list[DrawerSeen], list[DrawerSeen], Wanted],
+    change: tuple[list[DrawerSnapshot], list[DrawerSnapshot], DesiredState],
 ) -> None:
     starts, ends, wanted = change
     steps = plan_steps(starts, wanted).steps
@@ -186,7 +186,7 @@ def test_what_need_not_change_is_not_touched_and_drawers_do_not_wait_for_each_ot
 @MANY
 @given(changes(), st.data())
 def test_from_every_halfway_point_there_is_a_way_on_and_a_way_back(
-    change: tuple[list[DrawerSeen], list[DrawerSeen], Wanted], data: st.DataObject
+    change: tuple[list[DrawerSnapshot], list[DrawerSnapshot], DesiredState], data: st.DataObject
 ) -> None:
     starts, ends, wanted = change
     steps = plan_steps(starts, wanted).steps
@@ -216,7 +216,7 @@ def test_hardly_ever_are_there_more_steps_than_the_fewest_possible() -> None:
     assert planned_steps <= fewest_steps * (1 + MOST_OVER_FEWEST)
 
 
-def small(chance: random.Random) -> tuple[DrawerSeen, DrawerSeen]:
+def small(chance: random.Random) -> tuple[DrawerSnapshot, DrawerSnapshot]:
     """Return a drawer with up to six devices in two legal states."""
     slots = "".join(chance.sample(("." * chance.randint(2, 6)).ljust(8), 8))
     hosts = "".join(chance.choice("ABCDE") for _ in range(chance.randint(2, 5)))
@@ -238,7 +238,7 @@ def small(chance: random.Random) -> tuple[DrawerSeen, DrawerSeen]:
     return made[0], made[1]
 
 
-def fewest_between(start: DrawerSeen, end: DrawerSeen, *, limit: int) -> int:
+def fewest_between(start: DrawerSnapshot, end: DrawerSnapshot, *, limit: int) -> int:
     """Return the fewest steps from a drawer to the same in another state, by trying all that the chassis allows."""
     goal = _state_of(end)
     seen = {_state_of(start): 0}
@@ -259,10 +259,10 @@ def fewest_between(start: DrawerSeen, end: DrawerSeen, *, limit: int) -> int:
     raise AssertionError("there is no way")
 
 
-def _state_of(seen: DrawerSeen) -> State:
+def _state_of(seen: DrawerSnapshot) -> State:
     return seen.mode, tuple(device.attached for device in seen.devices)
 
 
-def _with(seen: DrawerSeen, state: State) -> DrawerSeen:
+def _with(seen: DrawerSnapshot, state: State) -> DrawerSnapshot:
     devices = (replace(device, attached=at) for device, at in zip(seen.devices, state[1], strict=True))
     return replace(seen, mode=state[0], devices=tuple(devices))

@@ -11,16 +11,18 @@ from django.db.models import Count
 
 from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
+from core.errors import Conflict, Forbidden, NotFound, RuleViolation
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Plan, Port
-from fabric.planning import Setting, Wanted
-from fabric.services import changes, execution
-from fabric.services.jobs import plan_advance, plan_cancel, plan_resume, plans_waiting
-from fabric.services.operations import operation_cancel, operation_request
-from fabric.services.plans import plan_apply, plan_change, plan_create, plan_discard, plan_undo
-from fabric.services.proof import UNTOUCHED
+from fabric.execution import services, steps
+from fabric.execution.proof import PROOF_UNTOUCHED
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import PortSetting
+from fabric.operations.services import operation_cancel, operation_request
+from fabric.plans.jobs import idle_plans, plan_advance, plan_cancel, plan_resume
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_change, plan_create, plan_discard, plan_undo
 from fabric.tasks import run_operation
-from falconweb.errors import Conflict, Forbidden, NotFound, RuleViolation
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, mirror
 from tests.fabric.disorder import at_step, short_outages
 from tests.turns import at_night
@@ -39,11 +41,11 @@ def drawer(number: int) -> Drawer:
     return Drawer.objects.get(number=number)
 
 
-def planned(person: User | None, wanted: Wanted, **more: Any) -> Plan:
+def planned(person: User | None, wanted: DesiredState, **more: Any) -> Plan:
     return plan_create(person=person, wanted=wanted, title="", origin="api", **more)
 
 
-def applied(person: User | None, wanted: Wanted, **more: Any) -> Plan:
+def applied(person: User | None, wanted: DesiredState, **more: Any) -> Plan:
     return plan_apply(person=person, plan=planned(person, wanted), **more)
 
 
@@ -55,18 +57,18 @@ def zones(simulator: SimulatorProcess) -> dict[str, list[str]]:
     return {zone: sorted(members) for zone, members in simulator.state()["zones"].items()}
 
 
-def turnover() -> Wanted:
+def turnover() -> DesiredState:
     """All of drawer 1 to H3, and then in standard mode: seven devices, the first four from H1, the next two from H2."""
     devices = Device.objects.filter(slot__drawer__number=1)
-    return Wanted(
+    return DesiredState(
         attachments=dict.fromkeys((device.pk for device in devices), port("H3").pk),
         modes={drawer(1).pk: DrawerMode.STANDARD_ONE_HOST},
     )
 
 
-def shift() -> Wanted:
+def shift() -> DesiredState:
     """Three devices of drawer 1 to H3, one after the other."""
-    return Wanted(attachments=dict.fromkeys((device_in(1, slot).pk for slot in (1, 2, 3)), port("H3").pk))
+    return DesiredState(attachments=dict.fromkeys((device_in(1, slot).pk for slot in (1, 2, 3)), port("H3").pk))
 
 
 @pytest.mark.nightly
@@ -83,13 +85,13 @@ def test_a_whole_drawer_is_turned_over_with_its_mode(
     assert sorted(truth["zones"]["hostport1_H3"]) == [f"drawer1slot{slot}" for slot in range(1, 8)]
     assert truth["zones"]["hostport2_H4"] == before["zones"]["hostport2_H4"], "drawer 2 was not named"
     assert [operation.state for operation in ended.operations.in_turn()] == ["done"] * len(plan.preview)
-    assert set(ended.operations.values_list("proof__sentence", flat=True)) == {UNTOUCHED}
+    assert set(ended.operations.values_list("proof__sentence", flat=True)) == {PROOF_UNTOUCHED}
 
 
 def test_a_rule_that_stands_against_it_is_seen_in_the_draft_and_refused_at_the_application(
     chassis: Chassis, administrator: User
 ) -> None:
-    wanted = Wanted(modes={drawer(1).pk: DrawerMode.STANDARD_ONE_HOST})
+    wanted = DesiredState(modes={drawer(1).pk: DrawerMode.STANDARD_ONE_HOST})
     plan = planned(administrator, wanted)
     assert "objection" in plan.preview[0]
     with pytest.raises(RuleViolation) as refused:
@@ -102,7 +104,7 @@ def test_a_rule_that_stands_against_it_is_seen_in_the_draft_and_refused_at_the_a
 def test_a_plan_on_a_state_that_has_changed_is_refused_with_the_difference(
     chassis: Chassis, administrator: User
 ) -> None:
-    plan = planned(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = planned(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     other, _ = operation_request(person=administrator, device=device_in(1, 1), target=None)
     carry_out(other)
     with pytest.raises(Conflict) as refused:
@@ -110,12 +112,12 @@ def test_a_plan_on_a_state_that_has_changed_is_refused_with_the_difference(
     [difference] = refused.value.details["differences"]
     assert difference.startswith("Tesla V100")
     assert difference.endswith("is at no host now.")
-    changed = plan_change(person=administrator, plan=plan, wanted=Wanted.from_json(plan.wanted))
+    changed = plan_change(person=administrator, plan=plan, wanted=DesiredState.from_json(plan.wanted))
     assert carry_out_plan(plan_apply(person=administrator, plan=changed)).state == "done"
 
 
 def test_a_plan_is_applied_once(chassis: Chassis, administrator: User) -> None:
-    plan = planned(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = planned(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     plan_apply(person=administrator, plan=plan)
     with pytest.raises(Conflict, match="applied by ada already"):
         plan_apply(person=administrator, plan=plan)
@@ -125,13 +127,13 @@ def test_a_plan_is_applied_once(chassis: Chassis, administrator: User) -> None:
 
 
 def test_the_same_key_makes_the_same_plan(chassis: Chassis, administrator: User) -> None:
-    wanted = Wanted(attachments={device_in(1, 7).pk: None})
+    wanted = DesiredState(attachments={device_in(1, 7).pk: None})
     assert planned(administrator, wanted, idempotency_key="k") == planned(administrator, wanted, idempotency_key="k")
 
 
 @pytest.mark.usefixtures("transactional_db")
 def test_nothing_to_do_is_done_at_once(chassis: Chassis, administrator: User) -> None:
-    plan = applied(administrator, Wanted(attachments={device_in(1, 7).pk: None}))
+    plan = applied(administrator, DesiredState(attachments={device_in(1, 7).pk: None}))
     assert (plan.state, plan.preview) == ("done", [])
 
 
@@ -148,7 +150,7 @@ def test_a_failed_step_stops_the_plan_and_nothing_more_begins(
     assert states == ["done"] * at + ["failed"] + ["cancelled"] * (len(states) - at - 1)
     rest = plan.operations.filter(state="cancelled").first()
     assert rest is not None
-    assert rest.error.startswith("Not begun: '")
+    assert rest.error.startswith("Not started: '")
     assert "' failed before it." in rest.error
 
 
@@ -186,7 +188,7 @@ def test_a_plan_rolls_itself_back_where_that_was_wished(
 ) -> None:
     before = zones(simulator)
     simulator.fault("link_downgrade", "drawer1slot7", lanes=1)
-    wanted = Wanted(attachments={device_in(1, 1).pk: port("H2").pk, device_in(1, 7).pk: port("H2").pk})
+    wanted = DesiredState(attachments={device_in(1, 1).pk: port("H2").pk, device_in(1, 7).pk: port("H2").pk})
     plan = carry_out_plan(applied(administrator, wanted, on_failure="roll_back"))
     assert plan.state == "rolled_back"
     assert "below what device and slot can do" in plan.sentence, "why is told still"
@@ -234,8 +236,8 @@ def test_a_step_of_a_plan_whose_chassis_stays_away_stops_it_until_it_is_back(
         plan = carry_out_plan(plan)
         assert plan.state == "stopped"
         back = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
-    assert back.state == "stopped", "the way back begins with a look at the hardware"
-    assert back.sentence.startswith("The way back could not be planned:")
+    assert back.state == "stopped", "the rollback begins with a read of the hardware"
+    assert back.sentence.startswith("The rollback could not be planned:")
     simulator.clear_faults()
     assert carry_out_plan(plan_resume(person=administrator, plan=back)).state == "done"
 
@@ -244,7 +246,7 @@ def test_a_device_that_somebody_else_took_meanwhile_is_not_taken_back(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
     fault = simulator.fault("link_downgrade", "drawer1slot7", lanes=1)
-    plan = carry_out_plan(applied(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk})))
+    plan = carry_out_plan(applied(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk})))
     assert plan.state == "stopped"
     simulator.end_fault(fault)
     carry_out(operation_request(person=administrator, device=device_in(1, 7), target=port("H1"))[0])
@@ -258,8 +260,10 @@ def test_a_device_that_somebody_else_took_meanwhile_is_not_taken_back(
 def test_drawers_do_not_wait_for_each_other_and_a_second_plan_waits_behind_the_first(
     chassis: Chassis, administrator: User
 ) -> None:
-    first = applied(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None}))
-    second = applied(administrator, Wanted(attachments={device_in(1, 1).pk: None}))
+    first = applied(
+        administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})
+    )
+    second = applied(administrator, DesiredState(attachments={device_in(1, 1).pk: None}))
     [waiting] = second.operations.all()
     carry_out(waiting)
     waiting.refresh_from_db()
@@ -272,14 +276,14 @@ def test_drawers_do_not_wait_for_each_other_and_a_second_plan_waits_behind_the_f
 
 @pytest.mark.usefixtures("simulator")
 def test_a_worker_that_died_between_two_steps_is_missed(chassis: Chassis, administrator: User) -> None:
-    plan = applied(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = applied(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     [operation] = plan.operations.all()
     carry_out(operation)
     assert Plan.objects.get(pk=plan.pk).state == "running", "nobody has told yet"
-    assert plans_waiting() == [str(plan.pk)]
+    assert idle_plans() == [str(plan.pk)]
     plan_advance(plan.pk)
     assert Plan.objects.get(pk=plan.pk).state == "done"
-    assert plans_waiting() == []
+    assert idle_plans() == []
 
 
 @pytest.mark.usefixtures("simulator")
@@ -289,15 +293,15 @@ def test_a_tenant_plans_with_what_it_holds_and_sees_nothing_of_others(
     own, other = device_in(1, 7), device_in(1, 1)
     Device.objects.filter(pk=own.pk).update(tenant=tenant)
     HostPort.objects.filter(label="H2").update(tenant=tenant)
-    plan = planned(member, Wanted(attachments={own.pk: port("H2").pk}))
+    plan = planned(member, DesiredState(attachments={own.pk: port("H2").pk}))
     with pytest.raises(NotFound):
-        planned(member, Wanted(attachments={other.pk: None}))
+        planned(member, DesiredState(attachments={other.pk: None}))
     with pytest.raises(NotFound):
-        planned(member, Wanted(attachments={own.pk: port("H1").pk}))
-    with pytest.raises(Forbidden, match="holds all of the drawer"):
-        planned(member, Wanted(modes={drawer(1).pk: DrawerMode.STANDARD_ONE_HOST}))
+        planned(member, DesiredState(attachments={own.pk: port("H1").pk}))
+    with pytest.raises(Forbidden, match="all of the drawer is granted to"):
+        planned(member, DesiredState(modes={drawer(1).pk: DrawerMode.STANDARD_ONE_HOST}))
     with pytest.raises(Forbidden):
-        planned(viewer, Wanted(attachments={own.pk: None}))
+        planned(viewer, DesiredState(attachments={own.pk: None}))
     stranger = User.objects.create_user("mallory", role="user", tenant=Tenant.objects.create(name="Others"))
     with pytest.raises(NotFound):
         plan_apply(person=stranger, plan=plan)
@@ -310,12 +314,12 @@ def test_a_tenant_plans_with_what_it_holds_and_sees_nothing_of_others(
 def test_a_tenant_that_holds_all_of_a_drawer_changes_its_mode(chassis: Chassis, tenant: Tenant, member: User) -> None:
     Device.objects.filter(slot__drawer__number=2).update(tenant=tenant)
     HostPort.objects.filter(drawer__number=2).update(tenant=tenant)
-    ended = carry_out_plan(applied(member, Wanted(modes={drawer(2).pk: DrawerMode.ADVANCED})))
+    ended = carry_out_plan(applied(member, DesiredState(modes={drawer(2).pk: DrawerMode.ADVANCED})))
     assert (ended.state, drawer(2).mode) == ("done", "Advanced")
 
 
 def test_the_site_itself_plans_and_its_operations_need_no_person(chassis: Chassis, simulator: SimulatorProcess) -> None:
-    plan = carry_out_plan(applied(None, Wanted(attachments={device_in(1, 1).pk: None})))
+    plan = carry_out_plan(applied(None, DesiredState(attachments={device_in(1, 1).pk: None})))
     assert (plan.state, plan.requested_by_name) == ("done", "FalconWeb")
     assert "drawer1slot1" not in simulator.state()["zones"]["hostport1_H1"]
 
@@ -326,7 +330,7 @@ def test_a_plan_of_somebody_who_lost_the_right_stops(
 ) -> None:
     Device.objects.filter(pk=device_in(1, 7).pk).update(tenant=tenant)
     HostPort.objects.filter(label="H2").update(tenant=tenant)
-    plan = applied(member, Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = applied(member, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     User.objects.filter(pk=member.pk).update(role="viewer")
     ended = carry_out_plan(plan)
     assert ended.state == "stopped"
@@ -349,7 +353,7 @@ def test_a_port_is_configured_with_its_device_taken_out_and_put_back(
     gpu = device_in(1, 1)
     assert gpu.slot is not None
     assert gpu.slot.port is not None
-    wanted = Wanted(settings={gpu.slot.port.pk: Setting(configured_width=8)})
+    wanted = DesiredState(settings={gpu.slot.port.pk: PortSetting(configured_width=8)})
     plan = planned(administrator, wanted)
     assert kinds(plan) == ["detach", "port", "attach"]
     assert [step["interrupts"] for step in plan.preview] == [True, False, True]
@@ -370,18 +374,18 @@ def test_a_port_that_is_not_configured_takes_no_device(chassis: Chassis, adminis
     nic = device_in(1, 7)
     assert nic.slot is not None
     assert nic.slot.port is not None
-    off = Wanted(settings={nic.slot.port.pk: Setting(port_type="UnconfiguredPort")})
+    off = DesiredState(settings={nic.slot.port.pk: PortSetting(port_type="UnconfiguredPort")})
     assert carry_out_plan(applied(administrator, off)).state == "done"
-    plan = planned(administrator, Wanted(attachments={nic.pk: port("H1").pk}))
+    plan = planned(administrator, DesiredState(attachments={nic.pk: port("H1").pk}))
     assert "cannot be attached through a port that is not configured" in plan.preview[0]["objection"]
 
 
 def test_a_cable_is_moved_by_hand_while_the_plan_waits_for_it(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "CABLE_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(steps, "CABLE_POLL_SECONDS", 0.1)
     node_c = Host.objects.get(name="node-c")
-    wanted = Wanted(cables={port("H2").pk: node_c.pk})
+    wanted = DesiredState(cables={port("H2").pk: node_c.pk})
     plan = planned(administrator, wanted)
     assert kinds(plan) == ["detach", "detach", "cable", "attach", "attach"]
     plan = plan_apply(person=administrator, plan=plan)
@@ -404,8 +408,8 @@ def test_a_cable_is_moved_by_hand_while_the_plan_waits_for_it(
 def test_a_cable_that_nobody_moves_is_waited_for_until_somebody_cancels(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "CABLE_LOOK_SECONDS", 0.1)
-    plan = applied(administrator, Wanted(cables={port("H3").pk: None}))
+    monkeypatch.setattr(steps, "CABLE_POLL_SECONDS", 0.1)
+    plan = applied(administrator, DesiredState(cables={port("H3").pk: None}))
 
     def cancel() -> None:
         wait_for(plan.operations.filter(state="running", steps__icontains="Now move the cable").exists)
@@ -426,10 +430,10 @@ def test_nobody_is_hurried_who_goes_to_move_a_cable(
     chassis: Chassis, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker's turn at a cable is as long as that of other operations, and the time that a person has for it."""
-    monkeypatch.setattr(execution, "OPERATION_SECONDS", 0.5)
-    monkeypatch.setattr(changes, "CABLE_SECONDS", 0.7)
-    monkeypatch.setattr(changes, "CABLE_LOOK_SECONDS", 0.1)
-    plan = carry_out_plan(applied(administrator, Wanted(cables={port("H3").pk: None})))
+    monkeypatch.setattr(services, "OPERATION_SECONDS", 0.5)
+    monkeypatch.setattr(steps, "CABLE_SECONDS", 0.7)
+    monkeypatch.setattr(steps, "CABLE_POLL_SECONDS", 0.1)
+    plan = carry_out_plan(applied(administrator, DesiredState(cables={port("H3").pk: None})))
     assert plan.state == "stopped"
     assert "did not see the cable of H3 move" in plan.operations.get().error
 
@@ -437,7 +441,7 @@ def test_nobody_is_hurried_who_goes_to_move_a_cable(
 def test_only_administrators_have_cables_moved(chassis: Chassis, tenant: Tenant, member: User) -> None:
     HostPort.objects.filter(label="H3").update(tenant=tenant)
     with pytest.raises(Forbidden):
-        planned(member, Wanted(cables={port("H3").pk: None}))
+        planned(member, DesiredState(cables={port("H3").pk: None}))
 
 
 @pytest.mark.usefixtures("simulator")
@@ -452,7 +456,7 @@ def test_an_operation_is_cancelled_before_it_begins(chassis: Chassis, administra
 
 
 def test_a_step_of_a_plan_is_not_cancelled_by_itself(chassis: Chassis, administrator: User) -> None:
-    plan = applied(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = applied(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     [operation] = plan.operations.all()
     with pytest.raises(Conflict, match="cancel the plan"):
         operation_cancel(person=administrator, operation=operation)
@@ -472,12 +476,12 @@ def test_what_others_do_meanwhile_is_told_apart_from_what_nobody_explains(
     assert (ended.state, proof.untouched) == ("done", False)
     assert {one["because"] for one in proof.differences} == {""}
     assert [one["uri"].rpartition("/")[2] for one in proof.differences] == ["hostport2_H4", "slot1"]
-    assert "Administrators see what" in proof.sentence
+    assert "Administrators see the details" in proof.sentence
 
 
 @pytest.mark.usefixtures("simulator")
 def test_everything_that_was_asked_and_done_is_on_record(chassis: Chassis, administrator: User) -> None:
-    plan = carry_out_plan(applied(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk})))
+    plan = carry_out_plan(applied(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk})))
     actions = list(AuditEntry.objects.order_by("sequence").values_list("action", "outcome", "actor_name"))
     assert actions == [
         ("plan.create", "done", "ada"),
@@ -491,20 +495,20 @@ def test_everything_that_was_asked_and_done_is_on_record(chassis: Chassis, admin
 def test_a_port_that_leads_nowhere_is_not_planned_with(chassis: Chassis, administrator: User) -> None:
     lonely = Port.objects.create(chassis=chassis, uri="/lonely", name="Lonely port")
     with pytest.raises(Conflict, match="on no slot and no host port"):
-        planned(administrator, Wanted(settings={lonely.pk: Setting(configured_width=8)}))
+        planned(administrator, DesiredState(settings={lonely.pk: PortSetting(configured_width=8)}))
 
 
 def test_a_device_that_vanished_while_the_plan_stood_still_stops_its_resumption_with_a_sentence(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
     fault = simulator.fault("link_downgrade", "drawer1slot7", lanes=1)
-    plan = carry_out_plan(applied(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk})))
+    plan = carry_out_plan(applied(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk})))
     simulator.end_fault(fault)
     simulator.fault("surprise_removal", "drawer1slot7")
     mirror(chassis)
     again = carry_out_plan(plan_resume(person=administrator, plan=plan))
     assert again.state == "stopped"
-    assert again.sentence.startswith("The way on could not be planned: ")
+    assert again.sentence.startswith("The rest could not be planned: ")
     assert "it is missing" in again.sentence
 
 
@@ -516,7 +520,9 @@ def test_what_a_plan_only_interrupts_is_put_back_when_it_stops_halfway(
     assert gpu.slot is not None
     assert gpu.slot.port is not None
     simulator.fault("server_error", path="Switches/drawer1_switch/Ports/slot1", method="PATCH", status=400)
-    plan = carry_out_plan(applied(administrator, Wanted(settings={gpu.slot.port.pk: Setting(configured_width=8)})))
+    plan = carry_out_plan(
+        applied(administrator, DesiredState(settings={gpu.slot.port.pk: PortSetting(configured_width=8)}))
+    )
     assert plan.state == "stopped"
     assert zones(simulator) != before
     simulator.clear_faults()

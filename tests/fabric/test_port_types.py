@@ -9,11 +9,13 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import User
-from fabric.allocation.files import allocation_check, allocation_export
-from fabric.models import Chassis, Device, HostPort, Operation, Plan, Port
-from fabric.planning import Setting, Wanted
-from fabric.services.plans import plan_apply, plan_create
-from falconweb.errors import Invalid
+from core.errors import Invalid
+from fabric.allocation.services import allocation_check, allocation_export
+from fabric.inventory.models import Chassis, Device, HostPort, Port
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import PortSetting
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess
 
 pytestmark = pytest.mark.django_db
@@ -34,14 +36,17 @@ def test_a_type_that_the_bmc_would_refuse_is_refused_before_anything_is_touched(
 ) -> None:
     of_host, of_slot = ports()
     for port, port_type, leads in ((of_host, "DownstreamPort", "host"), (of_slot, "UpstreamPort", "slot")):
-        wanted = Wanted(settings={port.pk: Setting(port_type=port_type)})
+        wanted = DesiredState(settings={port.pk: PortSetting(port_type=port_type)})
         with pytest.raises(Invalid, match=f"leads to a {leads}: it can be .*, not {port_type}"):
             plan_create(person=administrator, wanted=wanted, title="", origin="api")
     # One that was drafted before this was looked at is not applied.
     plan = plan_create(
-        person=administrator, wanted=Wanted(settings={of_host.pk: Setting(configured_width=8)}), title="", origin="api"
+        person=administrator,
+        wanted=DesiredState(settings={of_host.pk: PortSetting(configured_width=8)}),
+        title="",
+        origin="api",
     )
-    Plan.objects.update(wanted=Wanted(settings={of_host.pk: Setting(port_type="DownstreamPort")}).as_json())
+    Plan.objects.update(wanted=DesiredState(settings={of_host.pk: PortSetting(port_type="DownstreamPort")}).as_json())
     with pytest.raises(Invalid, match="leads to a host"):
         plan_apply(person=administrator, plan=plan)
     assert not Operation.objects.exists()

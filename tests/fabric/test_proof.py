@@ -8,9 +8,10 @@ import time
 from django.db import connection
 
 from accounts.models import User
-from fabric.models import Chassis, Operation, Proof
-from fabric.services.execution import execute
-from fabric.services.operations import operation_request
+from fabric.execution.services import execute
+from fabric.inventory.models import Chassis
+from fabric.operations.models import Operation, Proof
+from fabric.operations.services import operation_request
 from falconweb.testing import SimulatorProcess, carry_out, device_in
 
 

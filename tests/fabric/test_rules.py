@@ -14,7 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.bmc.types import DrawerMode
-from fabric.rules import MODE_NAMES, Connection, DrawerState, why_not_attach, why_not_mode, why_not_stay
+from fabric.operations.rules import (
+    MODE_LABELS,
+    DrawerState,
+    HostConnection,
+    attach_violation,
+    attachment_violation,
+    mode_violation,
+)
 from simulator import rules as chassis_rules
 from tests.turns import NIGHTLY
 
@@ -37,7 +44,7 @@ def drawer(mode: DrawerMode, hosts: str, attached: str = EMPTY) -> DrawerState:
     return DrawerState(
         mode=mode,
         connections=tuple(
-            Connection(label=f"H{number}", number=number, host="" if host == "-" else host)
+            HostConnection(label=f"H{number}", number=number, host="" if host == "-" else host)
             for number, host in enumerate(hosts, start=1)
         ),
         attached={slot: f"H{port}" for slot, port in enumerate(attached, start=1) if port != "."},
@@ -47,7 +54,7 @@ def drawer(mode: DrawerMode, hosts: str, attached: str = EMPTY) -> DrawerState:
 def numbered(mode: DrawerMode, hosts: dict[str, str]) -> DrawerState:
     """An empty drawer whose host ports have these labels."""
     connections = [
-        Connection(label=label, number=int(label.removeprefix("H")), host=host) for label, host in hosts.items()
+        HostConnection(label=label, number=int(label.removeprefix("H")), host=host) for label, host in hosts.items()
     ]
     return DrawerState(mode=mode, connections=tuple(connections), attached={})
 
@@ -127,7 +134,7 @@ CASES = [
     ],
 )
 def test_every_case_of_the_rules(state: DrawerState, slot: int, label: str, said: str) -> None:
-    answer = why_not_attach(state, slot=slot, label=label)
+    answer = attach_violation(state, slot=slot, label=label)
     assert (answer == "") == (said == "")
     assert said in answer
 
@@ -135,12 +142,12 @@ def test_every_case_of_the_rules(state: DrawerState, slot: int, label: str, said
 def test_every_case_is_judged_alike_where_it_is_only_planned_and_told_as_what_would_be() -> None:
     for mode, hosts, attached, slots, label, said in CASES:
         for slot in slots:
-            answer = why_not_attach(drawer(mode, hosts, attached), slot=int(slot), label=label, planned=True)
+            answer = attach_violation(drawer(mode, hosts, attached), slot=int(slot), label=label, planned=True)
             assert (answer == "") == (said == ""), (mode, hosts, attached, slot, label)
             assert "The drawer is in" not in answer
             assert not re.search("in use|would be the", answer)
             if answer and "cabled to" not in answer:
-                assert answer.startswith(f"In mode ‘{MODE_NAMES[mode]}’ ")
+                assert answer.startswith(f"In mode ‘{MODE_LABELS[mode]}’ ")
 
 
 @pytest.mark.parametrize(
@@ -159,8 +166,8 @@ def test_every_case_is_judged_alike_where_it_is_only_planned_and_told_as_what_wo
     ],
 )  # fmt: skip
 def test_what_would_break_a_rule_is_said_in_full(state: DrawerState, slot: int, label: str, said: str) -> None:
-    answer = why_not_attach(state, slot=slot, label=label, planned=True)
-    assert answer == f"In mode ‘{MODE_NAMES[state.mode]}’ {said}"
+    answer = attach_violation(state, slot=slot, label=label, planned=True)
+    assert answer == f"In mode ‘{MODE_LABELS[state.mode]}’ {said}"
 
 
 def test_both_drawers_to_the_same_host_give_it_sixteen_devices() -> None:
@@ -170,7 +177,7 @@ def test_both_drawers_to_the_same_host_give_it_sixteen_devices() -> None:
             for slot in ALL_SLOTS:
                 label = "H2" if mode is TWO and slot > 4 else "H1"
                 state = DrawerState(mode=mode, connections=drawer(mode, hosts).connections, attached=attached)
-                assert why_not_attach(state, slot=slot, label=label) == ""
+                assert attach_violation(state, slot=slot, label=label) == ""
                 attached[slot] = label
             assert len(attached) == 8
 
@@ -179,7 +186,7 @@ def test_both_drawers_to_the_same_host_give_it_sixteen_devices() -> None:
 def test_advanced_takes_any_split_among_three_hosts_slot_after_slot(split: tuple[str, ...]) -> None:
     for slot in ALL_SLOTS:
         so_far = "".join(split[: slot - 1]).ljust(8, ".")
-        assert why_not_attach(drawer(ADVANCED, "ABC", so_far), slot=slot, label=f"H{split[slot - 1]}") == ""
+        assert attach_violation(drawer(ADVANCED, "ABC", so_far), slot=slot, label=f"H{split[slot - 1]}") == ""
 
 
 @pytest.mark.parametrize(
@@ -195,7 +202,7 @@ def test_advanced_takes_any_split_among_three_hosts_slot_after_slot(split: tuple
     ],
 )
 def test_the_number_of_a_host_port_tells_its_half(hosts: dict[str, str], slot: int, label: str, said: str) -> None:
-    answer = why_not_attach(numbered(TWO, hosts), slot=slot, label=label)
+    answer = attach_violation(numbered(TWO, hosts), slot=slot, label=label)
     assert (answer == "") == (said == "")
     assert said in answer
 
@@ -203,36 +210,36 @@ def test_the_number_of_a_host_port_tells_its_half(hosts: dict[str, str], slot: i
 @pytest.mark.parametrize("mode", KNOWN)
 @pytest.mark.parametrize("slot", [9, 10, 255])
 def test_a_drawer_has_eight_slots(mode: DrawerMode, slot: int) -> None:
-    assert why_not_attach(drawer(mode, "AB"), slot=slot, label="H1") == (
+    assert attach_violation(drawer(mode, "AB"), slot=slot, label="H1") == (
         f"A drawer has slots 1 to 8: there is no slot {slot}."
     )
 
 
 @pytest.mark.parametrize("slot", [9, 16])
 def test_a_drawer_of_unknown_mode_may_have_more_slots(slot: int) -> None:
-    assert why_not_attach(drawer(UNKNOWN, "AB"), slot=slot, label="H1") == ""
+    assert attach_violation(drawer(UNKNOWN, "AB"), slot=slot, label="H1") == ""
 
 
 def test_a_slot_without_a_number_is_in_neither_half_and_still_counts() -> None:
-    assert why_not_attach(drawer(TWO, "AB"), slot=0, label="H1") == ""
-    assert why_not_attach(drawer(TWO, "AB"), slot=0, label="H2") == ""
-    assert "H3 does not" in why_not_attach(drawer(TWO, "ABC"), slot=0, label="H3")
-    assert ONLY_ONE in why_not_attach(drawer(ONE, "AB", "1......."), slot=0, label="H2")
-    assert "would be the 4th" in why_not_attach(drawer(ADVANCED, "ABCD", "123....."), slot=0, label="H4")
+    assert attach_violation(drawer(TWO, "AB"), slot=0, label="H1") == ""
+    assert attach_violation(drawer(TWO, "AB"), slot=0, label="H2") == ""
+    assert "H3 does not" in attach_violation(drawer(TWO, "ABC"), slot=0, label="H3")
+    assert ONLY_ONE in attach_violation(drawer(ONE, "AB", "1......."), slot=0, label="H2")
+    assert "would be the 4th" in attach_violation(drawer(ADVANCED, "ABCD", "123....."), slot=0, label="H4")
 
 
 def test_who_has_the_other_devices_can_be_told_instead_of_read() -> None:
     state = drawer(ONE, "AB", "1.......")
-    assert why_not_attach(state, slot=2, label="H2", others=()) == ""
-    assert why_not_attach(state, slot=2, label="H2", others={"H2"}) == ""
-    assert ONLY_ONE in why_not_attach(state, slot=1, label="H2", others={"H1"})
+    assert attach_violation(state, slot=2, label="H2", others=()) == ""
+    assert attach_violation(state, slot=2, label="H2", others={"H2"}) == ""
+    assert ONLY_ONE in attach_violation(state, slot=1, label="H2", others={"H1"})
 
 
 def test_what_is_attached_may_stay_although_no_host_is_behind_it() -> None:
-    assert why_not_stay(drawer(ADVANCED, "A-", "2......."), slot=1, label="H2") == ""
-    assert "H2 reaches slots 5 to 8" in why_not_stay(drawer(TWO, "A-", "2......."), slot=1, label="H2")
-    assert "no host port reaches its slots" in why_not_stay(drawer(TWO, "", "2......."), slot=1, label="H2")
-    assert "only H1 reaches its slots" in why_not_stay(drawer(TWO, "A", "2......."), slot=1, label="H2")
+    assert attachment_violation(drawer(ADVANCED, "A-", "2......."), slot=1, label="H2") == ""
+    assert "H2 reaches slots 5 to 8" in attachment_violation(drawer(TWO, "A-", "2......."), slot=1, label="H2")
+    assert "no host port reaches its slots" in attachment_violation(drawer(TWO, "", "2......."), slot=1, label="H2")
+    assert "only H1 reaches its slots" in attachment_violation(drawer(TWO, "A", "2......."), slot=1, label="H2")
 
 
 # --- changing the mode --------------------------------------------------------------------------------------------
@@ -264,7 +271,7 @@ def test_a_mode_is_entered_only_with_host_ports_and_attachments_it_allows(
     hosts: str, attached: str, fits: set[DrawerMode]
 ) -> None:
     for now, wanted in itertools.product(DrawerMode, KNOWN):
-        said = why_not_mode(drawer(now, hosts, attached), wanted)
+        said = mode_violation(drawer(now, hosts, attached), wanted)
         assert (said == "") == (wanted in fits), (now, wanted)
         if said:
             assert said.endswith(" first.") or "serves at most 3 hosts" in said or "each of two host ports" in said
@@ -272,23 +279,23 @@ def test_a_mode_is_entered_only_with_host_ports_and_attachments_it_allows(
 
 def test_what_stands_in_the_way_of_a_mode_is_said_in_full() -> None:
     state = drawer(ADVANCED, "ABC", "112..1..")
-    assert why_not_mode(state, ONE) == (
+    assert mode_violation(state, ONE) == (
         "In this mode one host port at a time has devices, and H1 (slots 1, 2 and 6) and H2 (slot 3) have some. "
         "Detach all but one's first."
     )
-    assert why_not_mode(state, TWO) == (
+    assert mode_violation(state, TWO) == (
         "Slots 3 and 6 would lose their host: in this mode H1 reaches slots 1 to 4 and H2 reaches slots 5 to 8. "
         "Detach them first."
     )
-    assert why_not_mode(drawer(ADVANCED, "ABC", ".....1.."), TWO).startswith("Slot 6 would lose its host: ")
-    assert why_not_mode(drawer(ADVANCED, "A"), TWO) == (
+    assert mode_violation(drawer(ADVANCED, "ABC", ".....1.."), TWO).startswith("Slot 6 would lose its host: ")
+    assert mode_violation(drawer(ADVANCED, "A"), TWO) == (
         "In this mode each of two host ports reaches one half, and this drawer has only H1."
     )
-    assert why_not_mode(drawer(ADVANCED, ""), TWO).endswith("and this drawer has no host port.")
-    assert why_not_mode(drawer(ADVANCED, "A"), TWO, planned=True) == (
+    assert mode_violation(drawer(ADVANCED, ""), TWO).endswith("and this drawer has no host port.")
+    assert mode_violation(drawer(ADVANCED, "A"), TWO, planned=True) == (
         "In mode ‘Standard, two hosts’ each of two host ports reaches one half, and this drawer has only H1."
     )
-    assert why_not_mode(drawer(ONE, "AB"), UNKNOWN) == "A drawer cannot be changed to a mode that nobody knows."
+    assert mode_violation(drawer(ONE, "AB"), UNKNOWN) == "A drawer cannot be changed to an unknown mode."
 
 
 # --- the chassis' own rules, written by themselves in the simulator -------------------------------------------------
@@ -316,7 +323,7 @@ def refused(mode: DrawerMode, state: DrawerState, attached: dict[int, str]) -> b
 @given(drawers())
 def test_the_chassis_takes_a_mode_exactly_if_the_rules_do(state: DrawerState) -> None:
     for mode in KNOWN:
-        assert (why_not_mode(state, mode) != "") == refused(mode, state, state.attached)
+        assert (mode_violation(state, mode) != "") == refused(mode, state, state.attached)
 
 
 @settings(max_examples=500 if NIGHTLY else 100)
@@ -330,7 +337,7 @@ def test_the_chassis_takes_an_attachment_exactly_if_the_rules_do(state: DrawerSt
         return
     state = DrawerState(mode=state.mode, connections=state.connections, attached=legal)
     for slot, connection in itertools.product(ALL_SLOTS, state.connections):
-        ours = why_not_attach(state, slot=slot, label=connection.label)
+        ours = attach_violation(state, slot=slot, label=connection.label)
         if connection.host:
             assert (ours != "") == refused(state.mode, state, {**legal, slot: connection.label})
         else:

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from accounts.models import User
+from core.errors import Conflict, FalconWebError
 from fabric.bmc.errors import BmcError
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation
-from fabric.services.execution import execute, waiting
-from fabric.services.operations import mode_request, operation_request
-from falconweb.errors import Conflict, FalconWebError
+from fabric.execution.services import execute, runnable_operations
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort
+from fabric.operations.models import Operation
+from fabric.operations.services import mode_request, operation_request
 from falconweb.testing import SimulatorProcess, add_mirrored, mirror
 from tests.fabric.disorder import (
     MODES,
@@ -105,8 +106,8 @@ class Composing(RuleBasedStateMachine):
         Operation.objects.open().filter(lease_until__isnull=False).update(lease_until=past)
         Operation.objects.open().filter(lease_until=None).update(requested_at=past)
         operation.refresh_from_db()
-        assert waiting() == ([str(operation.pk)] if operation.is_open else [])
-        for pk in waiting():
+        assert runnable_operations() == ([str(operation.pk)] if operation.is_open else [])
+        for pk in runnable_operations():
             execute(pk, worker="second")
         self.judge(operation, obstructed=obstructed)
 

@@ -18,16 +18,17 @@ from accounts.models import Tenant, User
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError
-from fabric.bmc.series import SeriesNamer
+from fabric.bmc.series import SeriesFactory
 from fabric.bmc.types import Inventory
-from fabric.models import Chassis, Device, Drawer, Drift, Host, HostPort, Part, Port, Slot, Switch
-from fabric.services.operations import mode_request, operation_request
-from fabric.services.port_counters import port_counters_set_to_zero
-from fabric.services.sync import inventory_apply
-from fabric.sights import owners_of_readings
+from fabric.drift.models import Drift
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch
+from fabric.inventory.port_counters import port_reset_counters
+from fabric.inventory.selectors import reading_owners
+from fabric.inventory.sync import inventory_apply
+from fabric.operations.services import mode_request, operation_request
 from fabric.signals import access_changed
 from falconweb.testing import SimulatorProcess, add_mirrored, carry_out, device_in, host_port_of, mirror
-from telemetry.catalogue import Catalogue
+from telemetry.live.catalogue import SeriesCatalogue
 from tests.bmc.conftest import serve_mockup
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
 from tests.fabric.walks import last_walk, with_device
@@ -141,7 +142,7 @@ def test_a_walk_that_is_older_than_a_reset_does_not_bring_the_errors_back(
     inventory_apply(chassis=chassis, inventory=older)
     port = Port.objects.get(slot__device=device_in(chassis, drawer=1, slot=3))
     assert port.errors["BadTLPCount"] > FEW
-    port_counters_set_to_zero(person=administrator, port=port)
+    port_reset_counters(person=administrator, port=port)
     inventory_apply(chassis=chassis, inventory=older, begun_at=begun)
     port.refresh_from_db()
     assert port.errors["BadTLPCount"] < FEW
@@ -304,10 +305,10 @@ def test_every_published_service_is_mirrored(transactional_db: None, folder: str
         assert reverse("fabric:port", args=[port.pk]) in page
     labels = list(HostPort.objects.values_list("label", flat=True))
     assert len(labels) == len(set(labels))
-    series = [SeriesNamer(inventory).series(f"{sensor.uri}#/Reading") for sensor in inventory.sensors]
+    series = [SeriesFactory(inventory).series(f"{sensor.uri}#/Reading") for sensor in inventory.sensors]
     names = [
         (entry["object"], entry["id"], entry["quantity"], entry["label"])
-        for entry in Catalogue(series, owners_of_readings(chassis.pk, inventory)).entries
+        for entry in SeriesCatalogue(series, reading_owners(chassis.pk, inventory)).entries
     ]
     assert len(names) == len(set(names))
 

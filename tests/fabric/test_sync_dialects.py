@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, read_zone, set_port
+from fabric.bmc.composition import attach, configure_port, read_zone
 from fabric.bmc.discovery import Discovery
 from fabric.bmc.types import Dialect, Inventory
-from fabric.models import Chassis, Device, Host, HostPort, Port
-from fabric.services.sync import inventory_apply
+from fabric.inventory.models import Chassis, Device, Host, HostPort, Port
+from fabric.inventory.sync import inventory_apply
 from falconweb.testing import SimulatorProcess, add_chassis, add_mirrored, device_in, host_port_of, mirror
 from tests.fabric.conftest import put_back
 from tests.fabric.test_sync import differences, rows
@@ -104,14 +104,14 @@ def test_a_chassis_whose_dialect_was_never_told_says_so(db: None) -> None:
         process.fault("server_error", path="/Zones")
         row = add_mirrored(process)
     assert row.dialect == Dialect.NONE
-    assert "could not be told for now" in row.dialect_reason
+    assert "unknown for now" in row.dialect_reason
 
 
 def test_a_chassis_without_a_way_to_attach_says_why(db: None) -> None:
     with SimulatorProcess("--dialect", "none") as process:
         row = add_mirrored(process)
     assert (row.dialect, row.is_composable) == (Dialect.NONE, False)
-    assert row.dialect_reason.startswith("None of the four ways was found")
+    assert row.dialect_reason.startswith("None of the known ways was found")
     assert Device.objects.exclude(host_port=None).count() == 11  # what is attached is seen all the same
 
 
@@ -195,8 +195,8 @@ def test_how_a_port_is_set_up_is_mirrored(chassis: Chassis) -> None:
 
     async def narrow() -> None:
         async with BmcClient(chassis.address()) as bmc:
-            await set_port(bmc, port.uri, configured_width=4)
-            await set_port(bmc, port.uri.replace("slot1", "slot8"), port_type="UnconfiguredPort")
+            await configure_port(bmc, port.uri, configured_width=4)
+            await configure_port(bmc, port.uri.replace("slot1", "slot8"), port_type="UnconfiguredPort")
 
     asyncio.run(narrow())
     mirror(chassis)

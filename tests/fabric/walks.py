@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from fabric.bmc.types import DrawerMode, Inventory, Resource
-from fabric.models import Chassis, Device, Drawer, HostPort, Port, Walk
-from fabric.services.sync import inventory_apply
+from fabric.bmc.types import DrawerMode, Inventory, RedfishResource
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Walk
+from fabric.inventory.sync import inventory_apply
 
 
 def last_walk(chassis: Chassis) -> Inventory:
@@ -62,7 +62,7 @@ def found(
 
 
 def _with(inventory: Inventory, **changes: Mapping[str, Mapping[str, Any]]) -> Inventory:
-    def changed(part: Resource, of: Mapping[str, Mapping[str, Any]]) -> Resource:
+    def changed(part: RedfishResource, of: Mapping[str, Mapping[str, Any]]) -> RedfishResource:
         return msgspec.structs.replace(part, **of[part.uri]) if part.uri in of else part
 
     kinds = {kind: tuple(changed(part, of) for part in getattr(inventory, kind)) for kind, of in changes.items()}

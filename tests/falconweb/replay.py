@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fabric.bmc.types import DrawerMode
-from fabric.rules import Connection, DrawerState, why_not_attach, why_not_mode
+from fabric.operations.rules import DrawerState, HostConnection, attach_violation, mode_violation
 
 Truth = dict[str, Any]
 # How an operation that did not succeed tells what it left.
@@ -21,7 +21,7 @@ class Drawer:
     """A drawer on paper: `attached` is slot number to the label of a host port."""
 
     mode: str
-    connections: tuple[Connection, ...]
+    connections: tuple[HostConnection, ...]
     attached: dict[int, str]
 
     @property
@@ -81,7 +81,7 @@ class Paper:
     def _change_mode(self, drawer: Drawer, operation: dict[str, Any]) -> None:
         wanted = operation["mode"] if operation["state"] == "done" else left_by(operation, drawer.mode)
         if wanted is not None and wanted != drawer.mode:
-            assert not (reason := why_not_mode(drawer.state, DrawerMode(wanted))), (operation, reason)
+            assert not (reason := mode_violation(drawer.state, DrawerMode(wanted))), (operation, reason)
             drawer.mode = wanted
 
     def _compose(self, drawer: Drawer, operation: dict[str, Any], places: Places) -> None:
@@ -97,7 +97,7 @@ class Paper:
             target = left_by(operation, held)
         if target is not None:
             if target != held:
-                assert not (reason := why_not_attach(drawer.state, slot=slot, label=target)), (operation, reason)
+                assert not (reason := attach_violation(drawer.state, slot=slot, label=target)), (operation, reason)
             drawer.attached[slot] = target
 
 
@@ -119,7 +119,7 @@ def _drawer(truth: Truth, name: str) -> Drawer:
     for zone, members in truth["zones"].items():
         port = zone.rpartition("_")[2]
         if zone.startswith(f"hostport{number}_"):
-            connections.append(Connection(label=port, number=int(port[1:]), host=truth["cabling"][zone] or ""))
+            connections.append(HostConnection(label=port, number=int(port[1:]), host=truth["cabling"][zone] or ""))
         for member in members:
             if member.startswith(name):
                 attached[int(member.removeprefix(f"{name}slot"))] = port

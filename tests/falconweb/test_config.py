@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from falconweb.config import BASE_DIR, Config, ConfigurationError, kept_secret
+from falconweb.config import BASE_DIR, Config, ConfigurationError, stored_secret
 
 
 def test_defaults_hold_where_nothing_is_set() -> None:
@@ -73,9 +73,9 @@ def test_a_period_that_readings_cannot_be_kept_for_is_named(name: str, text: str
 
 
 def test_a_generated_secret_is_kept_and_readable_by_the_owner_only(tmp_path: Path) -> None:
-    first = kept_secret(tmp_path, "secret_key")
+    first = stored_secret(tmp_path, "secret_key")
     assert len(first) >= 43
-    assert kept_secret(tmp_path, "secret_key") == first
+    assert stored_secret(tmp_path, "secret_key") == first
     assert stat.S_IMODE((tmp_path / "secrets" / "secret_key").stat().st_mode) == 0o600
 
 

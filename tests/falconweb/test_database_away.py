@@ -14,11 +14,12 @@ from django.db.utils import ConnectionHandler
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import AuditEntry, Role, Tenant, User
+from accounts.audit.models import AuditEntry
+from accounts.models import Role, Tenant, User
 from falconweb import middleware
-from falconweb.database import AWAY, database_away
+from falconweb.api.errors import DATABASE_UNAVAILABLE, database_unavailable
 from falconweb.launch.broker import free_port
-from falconweb.sqlite.patience import patience_left, waiting_at_most
+from falconweb.sqlite.base import limit_lock_wait, remaining_lock_wait
 
 SQLITE = pytest.mark.skipif("connection.vendor != 'sqlite'", reason="SQLite is locked by whoever writes")
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,7 +47,7 @@ def browser(transactional_db: None) -> Client:
 def test_who_meets_a_locked_database_is_told_so_and_what_was_tried_is_kept_afterwards(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(middleware, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(middleware, "REQUEST_LOCK_WAIT_SECONDS", 0.3)
     began = time.monotonic()
     with locked():
         api = browser.post(reverse("api:tenants"), {"name": "One"}, content_type=JSON)
@@ -54,9 +55,12 @@ def test_who_meets_a_locked_database_is_told_so_and_what_was_tried_is_kept_after
     # Far below what a writer waits otherwise, several times over.
     assert time.monotonic() - began < 15
     assert (api.status_code, api["Content-Type"], api["Retry-After"]) == (503, "application/problem+json", "5")
-    assert {name: api.json()[name] for name in ("code", "detail")} == {"code": "unavailable", "detail": AWAY}
+    assert {name: api.json()[name] for name in ("code", "detail")} == {
+        "code": "unavailable",
+        "detail": DATABASE_UNAVAILABLE,
+    }
     assert (page.status_code, page["Retry-After"]) == (503, "5")
-    assert f"{AWAY} If you sent something, look first whether it was done." in page.content.decode()
+    assert f"{DATABASE_UNAVAILABLE} If you sent something, check first whether it was done." in page.content.decode()
     assert not Tenant.objects.exists()
     assert not AuditEntry.objects.exists()
     assert browser.post(reverse("accounts:tenant_add"), {"name": "Three"}).status_code == 302
@@ -65,7 +69,7 @@ def test_who_meets_a_locked_database_is_told_so_and_what_was_tried_is_kept_after
     assert [(one.request_id, one.action, one.outcome, one.status, one.path) for one in late] == [
         (answer["X-Request-ID"], "tenant.add", "failed", 503, answer.wsgi_request.path) for answer in (api, page)
     ]
-    assert all(one.sentence.startswith(f"{AWAY} It was at ") for one in late)
+    assert all(one.sentence.startswith(f"{DATABASE_UNAVAILABLE} It was at ") for one in late)
 
 
 @SQLITE
@@ -78,7 +82,9 @@ def test_nothing_of_a_database_that_cannot_be_opened_is_a_bug_of_the_site(
         for path in ("/", "/sign-in/", reverse("api:devices")):
             answer = browser.get(path)
             assert (answer.status_code, answer["Retry-After"]) == (503, "5"), path
-            assert AWAY in (answer.json()["detail"] if path.startswith("/api/") else answer.content.decode())
+            assert DATABASE_UNAVAILABLE in (
+                answer.json()["detail"] if path.startswith("/api/") else answer.content.decode()
+            )
         answer = browser.post("/sign-in/", {"username": "ada", "password": "x"})
         assert answer.status_code == 503
     finally:
@@ -90,24 +96,24 @@ def test_a_server_that_is_away_is_told_of() -> None:
     handler = ConnectionHandler({DEFAULT_DB_ALIAS: settings})
     with pytest.raises(OperationalError) as caught:
         handler[DEFAULT_DB_ALIAS].ensure_connection()
-    away = database_away(caught.value)
+    away = database_unavailable(caught.value)
     assert away is not None
-    assert (away.status, away.sentence) == (503, AWAY)
+    assert (away.status, away.sentence) == (503, DATABASE_UNAVAILABLE)
 
 
 def test_an_error_of_the_site_is_none_of_the_database() -> None:
     with pytest.raises((OperationalError, ProgrammingError)) as caught, connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM what_there_is_not")
-    assert database_away(caught.value) is None
-    assert database_away(ValueError()) is None
-    assert database_away(None) is None
+    assert database_unavailable(caught.value) is None
+    assert database_unavailable(ValueError()) is None
+    assert database_unavailable(None) is None
 
 
 def test_patience_is_for_all_that_is_asked_together() -> None:
-    assert patience_left(20.0) == 20.0
-    with waiting_at_most(0.05):
-        assert 0 < patience_left(20.0) <= 0.05
-        assert patience_left(0.01) <= 0.01
+    assert remaining_lock_wait(20.0) == 20.0
+    with limit_lock_wait(0.05):
+        assert 0 < remaining_lock_wait(20.0) <= 0.05
+        assert remaining_lock_wait(0.01) <= 0.01
         time.sleep(0.06)
-        assert patience_left(20.0) == 0.0
-    assert patience_left(20.0) == 20.0
+        assert remaining_lock_wait(20.0) == 0.0
+    assert remaining_lock_wait(20.0) == 20.0

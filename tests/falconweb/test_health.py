@@ -15,7 +15,7 @@ from django.test import Client
 
 from falconweb import health
 from falconweb.launch.broker import free_port
-from telemetry.pipeline.publishing import Publisher
+from telemetry.instrumentation.publisher import MetricsPublisher
 
 pytestmark = pytest.mark.django_db(databases="__all__")
 ALL_WELL = {"database": "ok", "readings": "ok", "migrations": "ok", "redis": "ok", "workers": "ok"}
@@ -30,9 +30,9 @@ def not_looked_at_yet() -> Iterator[None]:
 
 
 @pytest.fixture
-def worker() -> Iterator[Publisher]:
+def worker() -> Iterator[MetricsPublisher]:
     """A worker that has just been heard."""
-    publisher = Publisher("worker")
+    publisher = MetricsPublisher("worker")
     publisher.publish()
     yield publisher
     publisher.end()
@@ -53,7 +53,7 @@ def ready() -> tuple[int, dict[str, str]]:
     return answer.status_code, answer.json()
 
 
-def test_a_site_that_can_serve_is_ready(worker: Publisher) -> None:
+def test_a_site_that_can_serve_is_ready(worker: MetricsPublisher) -> None:
     assert ready() == (200, {"status": "ok", **ALL_WELL})
     assert Client().get("/healthz").json() == {"status": "ok", "database": "ok", "redis": "ok"}
     assert Client().head("/readyz").status_code == 200
@@ -63,7 +63,7 @@ def test_without_a_worker_it_serves_and_says_that_it_is_not_whole() -> None:
     client = redis.Redis.from_url(settings.REDIS_URL)
     client.delete("pipeline:processes")
     assert ready() == (200, {"status": "degraded", **ALL_WELL, "workers": "none heard"})
-    web = Publisher("web")
+    web = MetricsPublisher("web")
     web.publish()
     assert ready()[1]["workers"] == "none heard"
     web.end()
@@ -78,7 +78,7 @@ def test_without_redis_it_is_not_ready(redis_away: None) -> None:
 @pytest.mark.django_db(transaction=True, databases="__all__")
 @pytest.mark.parametrize("alias", sorted({"default", settings.READINGS_DATABASE}))
 def test_without_a_database_it_is_not_ready(
-    alias: str, worker: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alias: str, worker: MetricsPublisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that is away; of SQLite a file that is no database: what a disk that is ill leaves."""
     connection = connections[alias]
@@ -95,7 +95,7 @@ def test_without_a_database_it_is_not_ready(
     assert not [hidden for hidden in elsewhere.values() if hidden in str(told)]
 
 
-def test_migrations_that_have_not_run_are_waited_for(worker: Publisher) -> None:
+def test_migrations_that_have_not_run_are_waited_for(worker: MetricsPublisher) -> None:
     applied = MigrationRecorder.Migration.objects.using("default")
     row = applied.filter(app="accounts").latest("pk")
     name, app = row.name, row.app

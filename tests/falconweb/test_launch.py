@@ -161,10 +161,10 @@ def test_https_without_a_proxy_is_refused_in_one_sentence(tmp_path: Path) -> Non
 
 
 def test_a_long_log_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "LONGEST_LOG", 20)
+    monkeypatch.setattr(processes, "MAX_LOG_BYTES", 20)
     log = tmp_path / "talker.log"
     talk = "import sys, time\nfor n in range(9): print(n, 'x' * 9, flush=True); time.sleep(0.05)\ntime.sleep(30)"
-    child = processes.Child("talker", [sys.executable, "-c", talk], environment=os.environ, log=log)
+    child = processes.ChildProcess("talker", [sys.executable, "-c", talk], environment=os.environ, log=log)
     child.start()
     try:
         aside = tmp_path / "talker.log.1"
@@ -172,14 +172,14 @@ def test_a_long_log_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         # The last line may be moved aside before it is looked for.
         while not any("8 xxx" in one.read_text() for one in (log, aside) if one.exists()):
             assert time.monotonic() < deadline
-            assert child.look_after() == ""
+            assert child.restart_if_dead() == ""
             time.sleep(0.01)
         # What it writes after that stands at the beginning, not behind a hole.
         assert log.read_text()[:1].isdigit() or "8 xxx" in aside.read_text()
         assert log.stat().st_size < 9 * 12
         assert aside.read_text()[0].isdigit()
     finally:
-        processes.end_all([child])
+        processes.terminate_all([child])
 
 
 def test_a_function_goes_on_in_a_process_of_its_own_and_ends_as_a_command_does(tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ def test_a_function_goes_on_in_a_process_of_its_own_and_ends_as_a_command_does(t
 
     # It does not do what this process is to do at its own end.
     atexit.register(here := (lambda: os.write(1, b"of another\n")))
-    child = processes.Child("forked", work, environment={"NAME": "ada"}, log=log)
+    child = processes.ChildProcess("forked", work, environment={"NAME": "ada"}, log=log)
     child.start()
-    said = wait_for(child.look_after, "it did not end")
-    assert said == f"forked ended with 3; starting it again. Its log: {log}"
+    said = wait_for(child.restart_if_dead, "it did not end")
+    assert said == f"forked ended with 3; restarting it. Its log: {log}"
     assert log.read_text() == "ada forked\nthe end\n"
-    wait_for(lambda: (child.look_after(), log.read_text().count("the end"))[1] == 2, "it was not started again")
-    processes.end_all([child])
+    wait_for(lambda: (child.restart_if_dead(), log.read_text().count("the end"))[1] == 2, "it was not started again")
+    processes.terminate_all([child])
     atexit.unregister(here)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from django.test import Client
 
-from accounts.audit.context import note_about, telling_about
+from accounts.audit.context import add_log_context, log_context
 from accounts.models import Token, User
 from accounts.services import token_create
 from falconweb.config import Config, ConfigurationError
@@ -75,7 +75,7 @@ def test_an_error_has_its_traceback_and_no_values_of_it(log: Lines) -> None:
 
 
 def test_what_it_is_about_is_told_where_it_is_known_and_nowhere_else(log: Lines) -> None:
-    with telling_about(chassis_id=3, operation_id="0f"):
+    with log_context(chassis_id=3, operation_id="0f"):
         logging.getLogger("a").warning("inside")
     logging.getLogger("a").warning("outside")
     logging.getLogger("a").warning("with more", extra={"chassis_id": 4, "request": object(), "password": PASSWORD})
@@ -90,7 +90,7 @@ async def test_each_task_of_a_loop_has_what_it_is_about(log: Lines) -> None:
     import asyncio
 
     async def follow(number: int) -> None:
-        note_about(chassis_id=number)
+        add_log_context(chassis_id=number)
         await asyncio.sleep(0)
         logging.getLogger("a").warning("%s", number)
 

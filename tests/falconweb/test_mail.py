@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from falconweb.config import Config, ConfigurationError
-from falconweb.mail import CONSOLE, SMTP, MailServer
+from falconweb.config import CONSOLE_BACKEND, SMTP_BACKEND, Config, ConfigurationError, MailServer
 
 
 def test_without_the_setting_there_is_no_mail_server() -> None:
@@ -15,14 +14,14 @@ def test_without_the_setting_there_is_no_mail_server() -> None:
 @pytest.mark.parametrize(
     ("url", "server"),
     [
-        ("smtp://mail.example", MailServer(backend=SMTP, host="mail.example", port=587, starttls=True)),
+        ("smtp://mail.example", MailServer(backend=SMTP_BACKEND, host="mail.example", port=587, starttls=True)),
         (
             "smtp://fal%40con:p%3Aw@mail.example:25?tls=no",
-            MailServer(backend=SMTP, host="mail.example", port=25, name="fal@con", password="p:w"),
+            MailServer(backend=SMTP_BACKEND, host="mail.example", port=25, name="fal@con", password="p:w"),
         ),
-        ("smtps://mail.example", MailServer(backend=SMTP, host="mail.example", port=465, tls=True)),
-        ("smtp://[::1]:2525?tls=no", MailServer(backend=SMTP, host="::1", port=2525)),
-        ("console:", MailServer(backend=CONSOLE)),
+        ("smtps://mail.example", MailServer(backend=SMTP_BACKEND, host="mail.example", port=465, tls=True)),
+        ("smtp://[::1]:2525?tls=no", MailServer(backend=SMTP_BACKEND, host="::1", port=2525)),
+        ("console:", MailServer(backend=CONSOLE_BACKEND)),
     ],
 )
 def test_an_address_is_read(url: str, server: MailServer) -> None:

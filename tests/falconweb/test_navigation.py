@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from fnmatch import filter as matching
-
 import pytest
 from django.test import Client
-from django.urls import get_resolver
 
 from accounts.models import Role, User
-from falconweb.navigation import NAVIGATION, Group, Menu, navigation
-from tests.access.test_matrix import names
-
-# What belongs to nobody's way: one's own account, what leads in and out, what programs read.
-APART = {
-    "accounts:account",
-    "accounts:account_password",
-    "accounts:sign_in",
-    "accounts:sign_out",
-    "accounts:token_*",
-    "metrics",
-}
+from falconweb.addresses import addresses
+from falconweb.navigation import NavigationGroup, navigation, navigation_entries, section_of
 
 
-def patterns() -> list[str]:
-    found: list[str] = []
-    for one in NAVIGATION:
-        pages = one.pages if isinstance(one, Menu) else (one,)
-        found += [pattern for page in pages for pattern in (page.view, *page.there)]
-        found += one.there
-    return found
+def test_every_page_is_somewhere() -> None:
+    known = {place for one, entry in navigation_entries() for place in (one.name, entry.menu)}
+    for name, one in addresses().items():
+        if one.is_page and one.declaration.section is not None:
+            assert section_of(name) in known, f"{name}: its section is the view of no entry, and no menu"
+            assert section_of(name), (
+                f"{name} lies below no entry: declare section='the view of one', or section=None for what belongs to "
+                "nobody's way, as one's own account, what leads in and out, and what programs read"
+            )
 
 
-def test_every_page_is_somewhere_and_every_pattern_means_a_page() -> None:
-    views = [name for name in names(get_resolver().url_patterns) if not name.startswith("api:")]
-    lost = {view for view in views if not any(matching([view], one) for one in (*patterns(), *APART))}
-    assert lost == set()
-    assert [one for one in patterns() if not matching(views, one)] == []
+def test_every_entry_is_shown() -> None:
+    shown = {link.label for one in navigation("", is_administrator=True) for link in getattr(one, "links", [one])}
+    assert shown == {entry.label for _, entry in navigation_entries()}, "A new menu has its place in navigation.BAR"
 
 
 @pytest.mark.django_db
@@ -51,5 +38,5 @@ def test_administration_is_offered_to_administrators_alone(client: Client, role:
 def test_what_lies_below_an_entry_marks_it_and_its_menu_alone() -> None:
     shown = navigation("fabric:lease_usage", is_administrator=True)
     assert [one.label for one in shown if one.is_here] == ["Compose"]
-    compose = next(one for one in shown if isinstance(one, Group) and one.is_here)
+    compose = next(one for one in shown if isinstance(one, NavigationGroup) and one.is_here)
     assert [(one.label, one.is_current) for one in compose.links if one.is_here] == [("Leases", False)]

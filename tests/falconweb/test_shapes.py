@@ -37,8 +37,8 @@ AT_ONCE = """
 # As web processes begin, and workers.
 SITE = """
     import falconweb.asgi
-    from hostwire.preparing import known
-    from benchmarks.model.shapes import Topology
+    from hostwire.protocol import known
+    from benchmarks.model.topology import Topology
     shapes = [*known(), Topology]
 """
 WORKER = """
@@ -50,8 +50,8 @@ WORKER = """
     from falconweb.celery import application
     application.loader.import_default_modules()
     worker_init.send(sender=None)
-    from hostwire.preparing import known
-    from benchmarks.model.shapes import Topology
+    from hostwire.protocol import known
+    from benchmarks.model.topology import Topology
     shapes = [*known(), Topology]
 """
 

@@ -24,7 +24,7 @@ from django.db import (
 
 from accounts.models import Tenant
 from falconweb.sqlite import base
-from falconweb.sqlite.turns import Turns
+from falconweb.sqlite.base import FairLock
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -76,7 +76,7 @@ def test_writers_come_in_the_order_in_which_they_asked() -> None:
     with transaction.atomic():
         for number in range(12):
             threads += in_threads(writer(number))
-            while len(base._turns._waiting) <= number:
+            while len(base._write_lock._waiting) <= number:
                 time.sleep(0.001)
     for thread in threads:
         thread.join()
@@ -156,7 +156,7 @@ def test_a_turn_is_given_back_however_the_transaction_ends(end: str) -> None:
 
 
 def test_who_gives_up_waiting_is_passed_over() -> None:
-    turns = Turns()
+    turns = FairLock()
     assert turns.take(1)
     given_up = threading.Thread(target=turns.take, args=(0.05,))
     given_up.start()

@@ -17,7 +17,7 @@ import pytest
 
 import falconweb.testing
 from accounts.models import User
-from falconweb.testing import chassis, environment, hosts, people, prepared, processes
+from falconweb.testing import chassis, environment, hosts, people, processes, snapshots
 from tests.processes import ROOT
 
 pytestmark = pytest.mark.process
@@ -62,7 +62,7 @@ def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess
     surroundings = {
         name: value
         for name, value in os.environ.items()
-        if name == prepared.FOLDER or not name.startswith(("PYTEST", "DJANGO", "FALCONWEB", "COV"))
+        if name == snapshots.FOLDER or not name.startswith(("PYTEST", "DJANGO", "FALCONWEB", "COV"))
     }
     surroundings |= {
         "PYTHONPATH": str(ROOT),
@@ -170,7 +170,7 @@ def test_an_agent_that_rested_until_what_it_says_is_too_old_is_ended_and_a_new_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = host_agent("node-a")
-    hosts._kept.give_back({}, first)
-    monkeypatch.setattr("hostwire.messages.SKEW_SECONDS", -1.0)
+    hosts._agent_pool.give_back({}, first)
+    monkeypatch.setattr("hostwire.signing.SKEW_SECONDS", -1.0)
     assert host_agent("node-a") is not first
     assert first.process.poll() is not None

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, connections
 
 from accounts.models import Tenant
-from falconweb.threads import in_thread, one_connection
+from core.threads import run_in_thread, single_connection_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -22,12 +22,12 @@ def asked() -> tuple[int, Any, Any]:
 
 
 async def asked_often() -> list[tuple[int, Any, Any]]:
-    at_once = await asyncio.gather(*(in_thread(asked) for _ in range(5)))
-    return [*at_once, await in_thread(asked)]
+    at_once = await asyncio.gather(*(run_in_thread(asked) for _ in range(5)))
+    return [*at_once, await run_in_thread(asked)]
 
 
 def test_one_thread_keeps_its_connection_and_closes_it_in_the_end() -> None:
-    with one_connection():
+    with single_connection_thread():
         found = asyncio.run(asked_often())
         assert len({thread for thread, _, _ in found}) == 1
         assert len({id(kept) for _, kept, _ in found}) == 1
@@ -51,9 +51,9 @@ def test_work_that_breaks_a_transaction_leaves_a_connection_that_can_be_asked() 
 
     async def both() -> tuple[int, Any, Any]:
         with pytest.raises(Exception, match="nowhere"):
-            await in_thread(breaks)
-        found: tuple[int, Any, Any] = await in_thread(asked)
+            await run_in_thread(breaks)
+        found: tuple[int, Any, Any] = await run_in_thread(asked)
         return found
 
-    with one_connection():
+    with single_connection_thread():
         assert asyncio.run(both())[1] is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 
 V1 = "/redfish/v1"
 ZONES = f"{V1}/Fabrics/PCIe/Zones"

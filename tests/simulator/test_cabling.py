@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from falconweb.testing.processes import SimulatorProcess
 from simulator.lab import DEFAULT_LAB
-from tests.processes import SimulatorProcess
 from tests.simulator.conftest import ENDPOINTS, PORTS, V1, Client
 from tests.simulator.test_events import events, stream
 from tests.waiting import eventually

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from falconweb.testing.processes import SimulatorProcess
 from simulator.lab import DEFAULT_LAB, LabError, load_lab
-from tests.processes import ROOT, SimulatorProcess
+from tests.processes import ROOT
 from tests.simulator.conftest import V1, Client
 
 pytestmark = pytest.mark.process

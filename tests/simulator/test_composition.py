@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import ENDPOINTS, PORTS, V1, ZONES, Client, rule_of
 from tests.waiting import eventually
 

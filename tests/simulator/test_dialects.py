@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import ENDPOINTS, PORTS, V1, ZONES, Client, rule_of
 from tests.waiting import eventually
 

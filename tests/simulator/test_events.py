@@ -15,11 +15,12 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import requests
 
-from simulator.clock import Clock
+from falconweb.testing.processes import SimulatorProcess
 from simulator.lab import load_lab
+from simulator.physics import Clock
 from simulator.query import apply, parse
-from simulator.service import Falcon, Options
-from tests.processes import SimulatorProcess
+from simulator.resources import register_all
+from simulator.service import Falcon, ServiceOptions
 from tests.simulator.conftest import V1, Client
 from tests.waiting import eventually
 
@@ -162,7 +163,10 @@ def test_a_log_is_cleared_and_goes_on_counting(fresh: SimulatorProcess) -> None:
 
 def test_a_log_longer_than_a_page_is_read_page_by_page() -> None:
     lab = load_lab()
-    falcon = Falcon(lab, "falcon-1", lab.chassis["falcon-1"], password="long enough", clock=Clock(), options=Options())
+    falcon = Falcon(
+        lab, "falcon-1", lab.chassis["falcon-1"], password="long enough", clock=Clock(), options=ServiceOptions()
+    )
+    register_all(falcon)
     for number in range(2500):
         falcon.events.emit("ResourceEvent.1.3.ResourceChanged", f"change {number}")
     node = falcon.tree.find(f"{LOG}/Entries")

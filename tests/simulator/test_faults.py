@@ -10,7 +10,7 @@ import urllib.error
 import pytest
 import requests
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import ENDPOINTS, PORTS, V1, Client
 from tests.waiting import eventually
 

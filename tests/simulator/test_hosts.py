@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import Client
 from tests.waiting import eventually
 
@@ -220,5 +220,5 @@ def test_without_a_folder_hosts_are_not_played() -> None:
 
 
 def test_a_folder_that_cannot_be_used_is_said() -> None:
-    with pytest.raises(RuntimeError, match="the hosts cannot be played in"):
+    with pytest.raises(RuntimeError, match="the hosts cannot be simulated in"):
         SimulatorProcess("--hosts-root", "/dev/null/hosts")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from falconweb.testing.processes import SimulatorProcess
 from simulator import nvml
-from simulator.state import Asked
-from tests.processes import SimulatorProcess
+from simulator.state import RequestedLoad
 from tests.simulator.test_readings import falcon as plain_falcon
 from tests.waiting import eventually, wait_for
 
@@ -141,8 +141,8 @@ def test_the_hosts_own_gpus_and_meters_follow_too(
     falcon.set_speed(20)
 
 
-def asked(to_device: float, from_device: float = 0.0, **more: float) -> Asked:
-    return Asked(share=0.9, memory_share=0.5, to_device=to_device, from_device=from_device, **more)
+def asked(to_device: float, from_device: float = 0.0, **more: float) -> RequestedLoad:
+    return RequestedLoad(share=0.9, memory_share=0.5, to_device=to_device, from_device=from_device, **more)
 
 
 def test_links_carry_no_more_than_they_can_and_share_the_host_port() -> None:
@@ -174,10 +174,10 @@ def test_a_device_that_is_asked_for_more_takes_more_power_and_warms_up() -> None
     one = plain_falcon(2)
     slot = one.state.drawers[1].slots[1]
     assert slot.device is not None
-    slot.device.asked = Asked(0.1, 0.1, 0.0, 0.0)
+    slot.device.asked = RequestedLoad(0.1, 0.1, 0.0, 0.0)
     one.physics.advance(300.0)
     cool, little = slot.temperature, slot.watts
-    slot.device.asked = Asked(1.0, 0.1, 0.0, 0.0)
+    slot.device.asked = RequestedLoad(1.0, 0.1, 0.0, 0.0)
     one.physics.advance(600.0)
     assert slot.watts > 4 * little
     assert cool + 10 < slot.temperature < 83

@@ -7,8 +7,8 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falconweb.testing.processes import SimulatorProcess
 from simulator.rules import ADVANCED, STANDARD_ONE_HOST, STANDARD_TWO_HOSTS, Allocation, refusal
-from tests.processes import SimulatorProcess
 from tests.simulator.conftest import V1, Client, rule_of
 from tests.waiting import eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import PORTS, V1, Client, rule_of
 from tests.waiting import eventually
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import PORTS, V1, ZONES, Client, rule_of
 from tests.waiting import eventually
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from simulator.clock import Clock
+from falconweb.testing.processes import SimulatorProcess
 from simulator.lab import load_lab
-from simulator.service import Falcon, Options
-from tests.processes import SimulatorProcess
+from simulator.physics import Clock
+from simulator.resources import register_all
+from simulator.service import Falcon, ServiceOptions
 from tests.simulator.conftest import PORTS, V1, Client
 from tests.waiting import eventually
 
@@ -20,7 +21,9 @@ ALL = f"{V1}/TelemetryService/MetricReports/All"
 def falcon(seed: int) -> Falcon:
     lab = load_lab()
     chassis = lab.chassis["falcon-1"]
-    return Falcon(lab, "falcon-1", chassis, password="long enough", clock=Clock(), options=Options(seed=seed))
+    one = Falcon(lab, "falcon-1", chassis, password="long enough", clock=Clock(), options=ServiceOptions(seed=seed))
+    register_all(one)
+    return one
 
 
 def readings(one: Falcon) -> list[tuple[str, str]]:
@@ -144,7 +147,8 @@ def test_both_chassis_show_a_host_with_the_same_identity() -> None:
     lab = load_lab()
     bodies = []
     for name in ("falcon-1", "falcon-2"):
-        one = Falcon(lab, name, lab.chassis[name], password="long enough", clock=Clock(), options=Options())
+        one = Falcon(lab, name, lab.chassis[name], password="long enough", clock=Clock(), options=ServiceOptions())
+        register_all(one)
         node = one.tree.find(f"{V1}/Systems/node-a")
         assert node is not None
         assert node.render is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import ENDPOINTS, Client
 from tests.waiting import wait_for
 
@@ -61,7 +61,7 @@ def test_hosts_whose_folder_was_removed_stop_the_time_of_nothing_that_is_played_
     first, second = tmp_path / "first", tmp_path / "second"
     with SimulatorProcess("--hosts-root", str(first), own=True) as process:
         shutil.rmtree(first)
-        wait_for(lambda: any("does not go on" in line for line in process.output), "the simulator never says so")
+        wait_for(lambda: any("stopped" in line for line in process.output), "the simulator never says so")
         process.ask_control("POST", "/reset", {"arguments": ["--hosts-root", str(second)]})
         device = next((second / "node-a/sys/bus/pci/devices").glob("0000:4*"))
         with (device / "remove").open("a") as file:
@@ -73,7 +73,7 @@ def test_hosts_whose_folder_was_removed_stop_the_time_of_nothing_that_is_played_
     ("arguments", "sentence"),
     [
         (["--dialect", "klingon"], "invalid choice"),
-        (["--speed", "0"], "--speed must lie between"),
+        (["--speed", "0"], "--speed must be between"),
         (["--chassis", "falcon-9"], "the lab has no chassis 'falcon-9'"),
         (["--help"], "a reset"),
         ("--speed", "Expected `array"),

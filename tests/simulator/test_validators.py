@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from falconweb.testing.processes import SimulatorProcess
 from simulator.resources.schemas import SCHEMA_FOLDER
-from tests.processes import ROOT, SimulatorProcess
+from tests.processes import ROOT
 from tests.simulator.conftest import PORTS, Client
 
 pytestmark = pytest.mark.process

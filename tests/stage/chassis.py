@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from telemetry.pipeline.publishing import PERIOD_SECONDS
+from telemetry.instrumentation.publisher import PERIOD_SECONDS
 from tests.stage.operator import LOOK_SECONDS, Operator
 from tests.waiting import Pauses, wait_for
 

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.log import read_log_entries
-from fabric.bmc.types import Address, Trust
+from fabric.bmc.log_search import read_log_entries
+from fabric.bmc.types import BmcAddress, CertificateTrust
 from tests.site import RunningSite, kill, processes_of
 from tests.stage.operator import LOOK_SECONDS
 from tests.stage.processes import workers_at
@@ -55,11 +55,11 @@ def zone_writes(site: RunningSite, name: str) -> int:
     """Return how often the site has changed a zone of a chassis, as the chassis' own log has it."""
     port = json.loads((site.data / "simulator" / "ports.json").read_text())[name][0]
     log = dict(line.partition(" ")[::2] for line in (site.data / "logs" / f"{name}.log").read_text().splitlines())
-    address = Address(
+    address = BmcAddress(
         url=f"https://127.0.0.1:{port}",
         username="administrator",
         password=(site.data / "secrets" / "simulator_password").read_text().strip(),
-        trust=Trust(fingerprint=log["fingerprint"]),
+        trust=CertificateTrust(fingerprint=log["fingerprint"]),
     )
 
     async def counted() -> int:

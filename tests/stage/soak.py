@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from falconweb.sqlite.spare import MOST as MOST_SPARES
+from falconweb.sqlite.base import POOL_SIZE as MOST_SPARES
 from tests.site import processes_of
 from tests.stage.processes import broker_of
 from tests.stage.stage import Stage

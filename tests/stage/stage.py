@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from falconweb.testing.processes import SimulatorProcess
 from simulator.lab import DEFAULT_LAB
-from tests.processes import SimulatorProcess
 from tests.site import RunningSite, processes_of
 from tests.stage.chassis import PlayedChassis
 from tests.stage.operator import Operator

@@ -83,7 +83,7 @@ def test_each_simulated_host_has_an_agent_that_takes_commands(stage: Stage) -> N
         wait_for(lambda log=log: "ready\n" in log.read_text(), f"the agent of {host} did not get ready")  # type: ignore[misc]
         assert "Traceback" not in log.read_text()
         # What it reads is the tree of its own host.
-        assert pids_naming(f"agent.steps\0{data}/simulator/hosts/{host}")
+        assert pids_naming(f"agent.step_worker\0{data}/simulator/hosts/{host}")
 
 
 # --- sick BMCs ------------------------------------------------------------------------------------------------------

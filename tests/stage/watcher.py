@@ -15,7 +15,7 @@ import redis
 import websockets
 from websockets.asyncio.client import connect
 
-from telemetry.frames import HEADER
+from telemetry.live.frames import HEADER
 from tests.stage.operator import Operator
 
 CHASSIS, SEQUENCE = 3, 4  # places among a frame header's fields

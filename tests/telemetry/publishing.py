@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import redis.asyncio
 
-from telemetry.frames import Frame, Values
-from telemetry.live import HeldFrames, News
+from telemetry.live.catalogue import Values
+from telemetry.live.frames import Frame, FrameUpdate, LiveFramePublisher
 
 HOLDER = "a worker of a test"
 
@@ -14,6 +14,6 @@ async def put_frame(bus: redis.asyncio.Redis, frame: Frame, counters: Values | N
     """Publish a frame; the lease is held for no longer than that, and the newest second may come once more."""
     await bus.set(f"polling:{frame.chassis}", HOLDER)
     await bus.delete(f"live:frame:{frame.chassis}")
-    published, _ = await HeldFrames(bus, HOLDER).publish([News(frame, counters)])
+    published, _ = await LiveFramePublisher(bus, HOLDER).publish([FrameUpdate(frame, counters)])
     await bus.delete(f"polling:{frame.chassis}")
     assert published == 1

@@ -13,18 +13,18 @@ import redis.asyncio
 from django.conf import settings
 
 from accounts.models import Tenant
-from fabric.models import Activity, Chassis, Device, Port, Slot
-from telemetry.activity import note_activity
-from telemetry.catalogue import Entry
-from telemetry.frames import Frame
-from telemetry.live import keep_catalogue
+from fabric.inventory.models import Chassis, Device, Port, Slot
+from fabric.leases.models import Activity
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.live.frames import Frame, set_catalogue
+from telemetry.live.services import record_device_activity
 from tests.telemetry.publishing import put_frame
 
 pytestmark = pytest.mark.django_db
 
 
-def entry(thing: str, pk: int, quantity: str) -> Entry:
-    return Entry(key=f"{thing}/{pk}/{quantity}", object=thing, id=pk, quantity=quantity, label="", unit="")
+def entry(thing: str, pk: int, quantity: str) -> SeriesEntry:
+    return SeriesEntry(key=f"{thing}/{pk}/{quantity}", object=thing, id=pk, quantity=quantity, label="", unit="")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def measured(devices: list[Device], *frames: list[float], at: float | None = Non
     async def send() -> None:
         async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as bus:
             await bus.delete(f"live:recent:{chassis}")
-            revision = await keep_catalogue(bus, chassis, series)
+            revision = await set_catalogue(bus, chassis, series)
             for place, values in enumerate(frames):
                 moment = last - (len(frames) - 1 - place)
                 await put_frame(bus, Frame(revision, chassis, int(moment), moment, np.array(values, dtype=np.float64)))
@@ -68,37 +68,37 @@ def states() -> list[bool]:
 
 def test_use_or_traffic_at_any_second_of_the_minute_is_activity(devices: list[Device]) -> None:
     measured(devices, [0, 0, 0, 9e9, 0, 9e9], [55, 0, 0, 0, 0, 9e9], [0, 0.5, 1e4, 0, 1e4, 9e9])
-    note_activity()
+    record_device_activity()
     assert states() == [True, True, False]  # and nothing of the one that nobody holds
 
 
 def test_what_is_not_measured_is_not_noted(devices: list[Device]) -> None:
     measured(devices, [math.nan, 0, math.nan, math.nan, math.nan, 0])
-    note_activity()
+    record_device_activity()
     assert [one.device_id for one in Activity.objects.all()] == [devices[1].pk]
 
 
 def test_old_frames_tell_nothing_of_now(devices: list[Device]) -> None:
     measured(devices, [0, 0, 0, 0, 0, 0], at=time.time() - 300)
-    note_activity()
+    record_device_activity()
     assert not Activity.objects.exists()
 
 
 def test_quiet_goes_on_until_it_is_used_and_begins_anew_after_a_gap(devices: list[Device]) -> None:
     still, busy = [0.0] * 6, [90.0] + [0.0] * 5
     measured(devices, still)
-    note_activity()
+    record_device_activity()
     begin = Activity.objects.get(device=devices[0]).quiet_since
     measured(devices, still)
-    note_activity()
+    record_device_activity()
     assert Activity.objects.get(device=devices[0]).quiet_since == begin
     measured(devices, busy)
-    note_activity()
+    record_device_activity()
     noted = Activity.objects.get(device=devices[0])
     assert (noted.quiet_since, noted.active_at is not None) == (None, True)
     Activity.objects.update(measured_at=datetime.now(UTC) - timedelta(hours=1), quiet_since=begin)
     measured(devices, still)
-    note_activity()
+    record_device_activity()
     again = Activity.objects.get(device=devices[1]).quiet_since
     assert again is not None
     assert begin is not None
@@ -111,8 +111,8 @@ def test_another_catalogue_s_frames_are_left_out(devices: list[Device]) -> None:
 
     async def renew() -> None:
         async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as bus:
-            await keep_catalogue(bus, devices[0].chassis_id, series)
+            await set_catalogue(bus, devices[0].chassis_id, series)
 
     asyncio.run(renew())
-    note_activity()
+    record_device_activity()
     assert not Activity.objects.exists()

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.bmc.types import Quantity, Reading, Series
-from fabric.sights import Owner
-from telemetry.catalogue import Catalogue
-from telemetry.frames import Frame, Values, decode_key, encode_delta, encode_key
+from fabric.bmc.series import ChassisReading, Quantity, ReadingSeries
+from fabric.inventory.selectors import ReadingOwner
+from telemetry.live.catalogue import SeriesCatalogue, Values
+from telemetry.live.frames import Frame, decode_key, encode_delta, encode_key
 from tests.processes import ROOT
 
 numbers = st.floats(width=64) | st.just(math.nan)
@@ -70,21 +70,21 @@ def test_the_browsers_decoder_reads_key_frames_and_deltas(tmp_path: Path) -> Non
 
 
 def test_counters_become_rates_and_a_reset_is_a_gap() -> None:
-    series = [Series(property="/p/Metrics#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES)]
-    catalogue = Catalogue(series, {"/p": Owner("port", 5)})
+    series = [ReadingSeries(property="/p/Metrics#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES)]
+    catalogue = SeriesCatalogue(series, {"/p": ReadingOwner("port", 5)})
     assert catalogue.entries[0]["key"] == "port/5/rx_bytes_per_second"
     rates = [
-        catalogue.sample(Reading(at=at, values=(count,))).values[0]
+        catalogue.sample(ChassisReading(at=at, values=(count,))).values[0]
         for at, count in [(0, 100), (2, 300), (3, 50), (4, 80)]
     ]
     np.testing.assert_array_equal(rates, [math.nan, 100.0, math.nan, 30.0])
 
 
 def test_rates_go_by_the_clock_of_the_bmc() -> None:
-    series = [Series(property="/p/Metrics#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES)]
-    catalogue = Catalogue(series, {"/p": Owner("port", 5)})
+    series = [ReadingSeries(property="/p/Metrics#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES)]
+    catalogue = SeriesCatalogue(series, {"/p": ReadingOwner("port", 5)})
     rates = [
-        catalogue.sample(Reading(at=at, measured_at=measured, values=(count,))).values[0]
+        catalogue.sample(ChassisReading(at=at, measured_at=measured, values=(count,))).values[0]
         # late answers, one report twice, a report left out, a clock set back
         for at, measured, count in [(0, 10, 0), (1.4, 11, 100), (2, 11, 100), (3, 13, 300), (4, 3, 400), (5, 4, 500)]
     ]
@@ -94,12 +94,12 @@ def test_rates_go_by_the_clock_of_the_bmc() -> None:
 def test_a_key_stays_with_its_sensor_when_another_one_goes() -> None:
     def keys(*names: str) -> dict[str, str]:
         series = [
-            Series(
+            ReadingSeries(
                 property=f"/redfish/v1/Chassis/d/Sensors/{name}#/Reading", owner_uri="/d", quantity=Quantity.TEMPERATURE
             )
             for name in names
         ]
-        entries = Catalogue(series, {"/d": Owner("drawer", 4)}).entries
+        entries = SeriesCatalogue(series, {"/d": ReadingOwner("drawer", 4)}).entries
         return {name: entry["key"] for name, entry in zip(names, entries, strict=True)}
 
     before, after = keys("inlet", "middle", "outlet"), keys("middle", "outlet")

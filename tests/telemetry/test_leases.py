@@ -13,8 +13,8 @@ from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.polling import leases
-from telemetry.polling.leases import Leases, Share
+from telemetry.polling import claims
+from telemetry.polling.claims import ChassisClaims, ClaimShare
 from tests.waiting import wait_for
 
 SHORT = 0.3  # s
@@ -23,9 +23,9 @@ SHORT = 0.3  # s
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that stands still for a moment ends no lease, and nobody waits for anybody to come."""
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
-    monkeypatch.setattr(leases, "SETTLED_SECONDS", 0.0)
-    monkeypatch.setattr(leases, "LULL_SECONDS", 0.0)
+    monkeypatch.setattr(claims, "CLAIM_SECONDS", 60.0)
+    monkeypatch.setattr(claims, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(claims, "LULL_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -41,14 +41,14 @@ def forget(client: redis.Redis) -> None:
         client.delete(*keys)
 
 
-def look_shortly(worker: Leases, chassis: Iterable[int]) -> None:
+def look_shortly(worker: ChassisClaims, chassis: Iterable[int]) -> None:
     """Let a worker look a last time: what it holds is over soon."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leases, "LEASE_SECONDS", SHORT)
+        patch.setattr(claims, "CLAIM_SECONDS", SHORT)
         worker.look(list(chassis))
 
 
-def settle(workers: list[Leases], chassis: range, looks: int = 3) -> dict[str, Share]:
+def settle(workers: list[ChassisClaims], chassis: range, looks: int = 3) -> dict[str, ClaimShare]:
     """Let each look in turn, and give back what is too much, as a poller does."""
     shares = {}
     for _ in range(looks):
@@ -59,7 +59,7 @@ def settle(workers: list[Leases], chassis: range, looks: int = 3) -> dict[str, S
 
 
 def test_chassis_are_shared_fairly_and_stay_where_they_are(client: redis.Redis) -> None:
-    workers = [Leases(client, name) for name in "abc"]
+    workers = [ChassisClaims(client, name) for name in "abc"]
     first = settle(workers, range(1, 11))
     assert sorted(len(share.held) for share in first.values()) == [3, 3, 4]
     assert Counter(pk for share in first.values() for pk in share.held) == Counter(range(1, 11))
@@ -67,7 +67,7 @@ def test_chassis_are_shared_fairly_and_stay_where_they_are(client: redis.Redis) 
 
 
 def test_who_joins_gets_a_share_and_who_leaves_hands_it_on(client: redis.Redis) -> None:
-    a, b = Leases(client, "a"), Leases(client, "b")
+    a, b = ChassisClaims(client, "a"), ChassisClaims(client, "b")
     assert len(a.look(range(1, 101)).held) == 100
     shares = settle([a, b], range(1, 101))
     assert [len(share.held) for share in shares.values()] == [50, 50]
@@ -77,20 +77,20 @@ def test_who_joins_gets_a_share_and_who_leaves_hands_it_on(client: redis.Redis) 
 
 
 def test_a_worker_that_dies_at_each_start_moves_nothing(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "SETTLED_SECONDS", 60.0)
-    a = Leases(client, "a")
+    monkeypatch.setattr(claims, "SETTLED_SECONDS", 60.0)
+    a = ChassisClaims(client, "a")
     held = a.look(range(1, 11)).held
     for number in range(3):
-        Leases(client, f"b{number}").look(range(1, 11))
+        ChassisClaims(client, f"b{number}").look(range(1, 11))
         share = a.look(range(1, 11))
         assert share.held == held
         assert share.keep == 10
 
 
 def test_workers_that_start_together_share_from_the_first(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LULL_SECONDS", 0.3)
-    monkeypatch.setattr(leases, "GATHERING_SECONDS", 60.0)
-    workers = [Leases(client, name) for name in "abc"]
+    monkeypatch.setattr(claims, "LULL_SECONDS", 0.3)
+    monkeypatch.setattr(claims, "GATHERING_SECONDS", 60.0)
+    workers = [ChassisClaims(client, name) for name in "abc"]
     first = [worker.look(range(1, 1001)) for worker in workers]
     assert [(len(share.held), share.is_gathering) for share in first] == [(0, True)] * 3
     time.sleep(0.3)
@@ -102,30 +102,30 @@ def test_workers_that_start_together_share_from_the_first(client: redis.Redis, m
 def test_one_that_keeps_coming_lets_chassis_wait_for_no_longer_than_a_while(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "LULL_SECONDS", 60.0)
-    monkeypatch.setattr(leases, "GATHERING_SECONDS", 0.3)
-    first = Leases(client, "first")
+    monkeypatch.setattr(claims, "LULL_SECONDS", 60.0)
+    monkeypatch.setattr(claims, "GATHERING_SECONDS", 0.3)
+    first = ChassisClaims(client, "first")
     assert first.look([1]).is_gathering
     time.sleep(0.3)
-    Leases(client, "newcomer").look([])
+    ChassisClaims(client, "newcomer").look([])
     assert first.look([1]).held == {1}
 
 
 def test_where_somebody_is_there_from_before_nobody_waits(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LULL_SECONDS", 60.0)
-    monkeypatch.setattr(leases, "GATHERING_SECONDS", 0.2)
-    old, dead = Leases(client, "old"), Leases(client, "dead")
+    monkeypatch.setattr(claims, "LULL_SECONDS", 60.0)
+    monkeypatch.setattr(claims, "GATHERING_SECONDS", 0.2)
+    old, dead = ChassisClaims(client, "old"), ChassisClaims(client, "dead")
     old.look([])
     time.sleep(0.2)
     assert len(dead.look(range(1, 11)).held) == 5
     dead.leave()
-    newcomer = Leases(client, "newcomer")
+    newcomer = ChassisClaims(client, "newcomer")
     assert len(newcomer.look(range(1, 11)).held) == 5
     assert len(old.look(range(1, 11)).held) == 5
 
 
 def test_what_a_dead_worker_held_is_taken_once_its_lease_is_over(client: redis.Redis) -> None:
-    dead, other = Leases(client, "dead"), Leases(client, "other")
+    dead, other = ChassisClaims(client, "dead"), ChassisClaims(client, "other")
     settle([dead, other], range(1, 11))
     assert len(other.look(range(1, 11)).held) == 5
     look_shortly(dead, range(1, 11))
@@ -133,7 +133,7 @@ def test_what_a_dead_worker_held_is_taken_once_its_lease_is_over(client: redis.R
 
 
 def test_a_worker_that_was_stopped_knows_that_its_lease_is_over_without_asking(client: redis.Redis) -> None:
-    stopped, other = Leases(client, "stopped"), Leases(client, "other")
+    stopped, other = ChassisClaims(client, "stopped"), ChassisClaims(client, "other")
     stopped.look([1])
     assert stopped.holds(1)
     look_shortly(stopped, [1])
@@ -145,7 +145,7 @@ def test_a_worker_that_was_stopped_knows_that_its_lease_is_over_without_asking(c
 
 
 def test_after_redis_lost_its_memory_everybody_keeps_what_was_theirs(client: redis.Redis) -> None:
-    a, b = Leases(client, "a"), Leases(client, "b")
+    a, b = ChassisClaims(client, "a"), ChassisClaims(client, "b")
     before = settle([a, b], range(1, 11))
     forget(client)
     after = settle([b, a], range(1, 11))
@@ -153,7 +153,7 @@ def test_after_redis_lost_its_memory_everybody_keeps_what_was_theirs(client: red
 
 
 def test_a_thousand_chassis_are_one_round_trip(client: redis.Redis) -> None:
-    worker = Leases(client, "a")
+    worker = ChassisClaims(client, "a")
     worker.look(range(1, 1001))
     connection: Any = client.connection_pool.get_connection()
     sent: list[bytes] = []
@@ -180,7 +180,7 @@ def test_whatever_happens_nobody_holds_what_another_holds(steps: list[tuple[str,
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         forget(client)
         chassis = range(1, 8)
-        workers = [Leases(client, f"{number}") for number in range(4)]
+        workers = [ChassisClaims(client, f"{number}") for number in range(4)]
         for step, number in steps:
             if step == "look":
                 share = workers[number].look(chassis)
@@ -192,7 +192,7 @@ def test_whatever_happens_nobody_holds_what_another_holds(steps: list[tuple[str,
                 for pk in chassis:
                     if client.get(f"polling:{pk}") == workers[number].name.encode():
                         client.delete(f"polling:{pk}")
-                workers[number] = Leases(client, f"{number}")
+                workers[number] = ChassisClaims(client, f"{number}")
             elif step == "forget":
                 # Everybody who is there has looked again before anybody new comes.
                 forget(client)

@@ -15,13 +15,13 @@ from django.conf import settings
 from django.db import connection, connections
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.types import Event, Inventory
-from fabric.models import Chassis, Device
+from fabric.bmc.types import Inventory, RedfishEvent
+from fabric.inventory.models import Chassis, Device
 from falconweb.testing import add_chassis
-from telemetry.polling import mirroring
-from telemetry.polling.following import ended
-from telemetry.polling.mirroring import Mirror
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
+from telemetry.polling import mirror as polling_mirror
+from telemetry.polling.chassis_poller import cancel_and_wait
+from telemetry.polling.mirror import InventoryMirror
 from tests.waiting import eventually_in_loop
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,8 +45,8 @@ def simulator(running: SimulatorProcess) -> Iterator[SimulatorProcess]:
 def chassis(simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch) -> Chassis:
     """falcon-1, at which nobody looks of his own accord, beside a database that is given up soon."""
     monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=3600.0))
-    monkeypatch.setattr(mirroring, "JITTER", (1.1, 1.1))  # the first whole walk is not due at once
-    monkeypatch.setattr(mirroring, "REST_SECONDS", 0.1)
+    monkeypatch.setattr(polling_mirror, "JITTER", (1.1, 1.1))  # the first whole walk is not due at once
+    monkeypatch.setattr(polling_mirror, "REFRESH_PAUSE_SECONDS", 0.1)
     if connection.vendor == "sqlite":
         monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", 0.1)
     return add_chassis(simulator)
@@ -55,13 +55,13 @@ def chassis(simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch) -> Cha
 class Mirrored:
     """A mirror after its first walk; `disturbed` has it look."""
 
-    def __init__(self, mirror: Mirror, disturbed: asyncio.Event, inventory: Inventory) -> None:
+    def __init__(self, mirror: InventoryMirror, disturbed: asyncio.Event, inventory: Inventory) -> None:
         self.mirror, self.disturbed, self.inventory = mirror, disturbed, inventory
 
     def hear(self, uri: str) -> None:
         """Have the BMC say that it has changed a resource."""
         self.mirror.hear(
-            Event(
+            RedfishEvent(
                 event_id="1", message_id="ResourceEvent.1.3.ResourceChanged", message="", severity="OK",
                 timestamp="", origin_uri=uri,
             )
@@ -82,7 +82,7 @@ class Mirrored:
 async def mirrored(chassis: Chassis, changed: dict[str, float] | None = None) -> AsyncIterator[Mirrored]:
     disturbed = asyncio.Event()
     async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
-        mirror = Mirror(chassis, bmc, asyncio.Semaphore(1), disturbed, {} if changed is None else changed)
+        mirror = InventoryMirror(chassis, bmc, asyncio.Semaphore(1), disturbed, {} if changed is None else changed)
         yield Mirrored(mirror, disturbed, await mirror.walk())
 
 
@@ -114,7 +114,7 @@ async def test_a_look_that_finds_nothing_new_writes_nothing_but_that(
     chassis: Chassis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=0.2))
-    monkeypatch.setattr(mirroring, "PERIODS_A_WALK", 1_000_000)
+    monkeypatch.setattr(polling_mirror, "PERIODS_A_WALK", 1_000_000)
     async with mirrored(chassis) as told:
         await Device.objects.filter(chassis=chassis).aupdate(name="of another look")
         row = await Chassis.objects.aget(pk=chassis.pk)
@@ -133,7 +133,7 @@ async def test_a_look_that_finds_nothing_new_writes_nothing_but_that(
 async def test_a_look_at_a_sensor_that_fails_is_made_again_and_its_unit_is_in_doubt_until_then(
     chassis: Chassis, simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(mirroring, "LOOK_PAUSES", (0.3,))
+    monkeypatch.setattr(polling_mirror, "SENSOR_RETRY_DELAYS", (0.3,))
     async with mirrored(chassis) as told:
         before = factor_of(told.inventory)
         await fault(simulator, "server_error", path=SENSOR, status=status, count=2)
@@ -153,7 +153,7 @@ async def test_a_doubt_outlives_the_connection_over_which_the_sensor_was_to_be_l
         told.hear(SENSOR)
         before = told.inventory
     async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
-        again = Mirror(chassis, bmc, asyncio.Semaphore(1), asyncio.Event(), changed)
+        again = InventoryMirror(chassis, bmc, asyncio.Semaphore(1), asyncio.Event(), changed)
         assert again.doubted == {SENSOR}
         assert await again.recent() is not None
         await fault(simulator, "other_unit", "drawer1_slot1_temp")
@@ -179,7 +179,7 @@ async def test_another_unit_is_taken_up_once_the_database_is_back(
     chassis: Chassis, simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=1.0))
-    monkeypatch.setattr(mirroring, "PERIODS_A_WALK", 1_000_000)
+    monkeypatch.setattr(polling_mirror, "PERIODS_A_WALK", 1_000_000)
     async with mirrored(chassis) as told:
         async with told.following() as task:
             with locked():
@@ -196,13 +196,13 @@ async def test_another_unit_is_taken_up_once_the_database_is_back(
 async def test_a_bmc_is_not_walked_again_and_again_while_the_database_is_away(
     chassis: Chassis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
 ) -> None:
-    monkeypatch.setattr(mirroring, "WALK_PAUSE", 0.0)
+    monkeypatch.setattr(polling_mirror, "WALK_PAUSE", 0.0)
     async with mirrored(chassis) as told:
         with locked():
             if why == "a whole walk is overdue":
-                monkeypatch.setattr(mirroring, "PERIODS_A_WALK", 0)
+                monkeypatch.setattr(polling_mirror, "PERIODS_A_WALK", 0)
             else:
-                told.mirror.plan_is_outdated()
+                told.mirror.request_walk()
             async with told.following() as task:
                 await until_told(caplog, "is not mirrored")
                 await asyncio.wait({task}, timeout=2)
@@ -218,5 +218,5 @@ async def test_a_walk_that_takes_its_end_for_a_time_out_is_ended_nevertheless() 
 
     walking = asyncio.create_task(walk())
     await asyncio.sleep(0)
-    await asyncio.wait_for(ended(walking), 60)
+    await asyncio.wait_for(cancel_and_wait(walking), 60)
     assert walking.cancelled()

@@ -16,14 +16,14 @@ import pytest
 import redis
 from django.conf import settings
 
-from fabric.models import Chassis, Device
+from fabric.inventory.models import Chassis, Device
 from falconweb.testing import add_chassis
-from telemetry import live
-from telemetry.frames import Frame, decode_key
-from telemetry.pipeline import tally
-from telemetry.polling.following import Following
-from telemetry.polling.leases import LEASE_SECONDS
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
+from telemetry.instrumentation import metrics
+from telemetry.live import frames as live_frames
+from telemetry.live.frames import Frame, decode_key
+from telemetry.polling.chassis_poller import ChassisPoller
+from telemetry.polling.claims import CLAIM_SECONDS
 from tests.telemetry.worker import polling
 from tests.waiting import wait_for
 
@@ -90,11 +90,11 @@ def test_the_client_never_takes_more_than_its_places(chassis: Chassis, simulator
 
 def test_another_worker_takes_over_within_the_lease_and_nobody_polls_twice(chassis: Chassis) -> None:
     client = redis.Redis.from_url(settings.REDIS_URL)
-    client.set(f"polling:{chassis.pk}", "dead-worker:1", px=round(LEASE_SECONDS * 1000))  # it died a moment ago
+    client.set(f"polling:{chassis.pk}", "dead-worker:1", px=round(CLAIM_SECONDS * 1000))  # it died a moment ago
     with polling("first"):
         began = time.monotonic()
         next(frames(chassis, PATIENCE))
-        assert time.monotonic() - began > LEASE_SECONDS / 2
+        assert time.monotonic() - began > CLAIM_SECONDS / 2
         with polling("second"):
             sequences = [frame.sequence for frame in frames(chassis, 4)]
             assert client.get(f"polling:{chassis.pk}") == b"first"
@@ -103,7 +103,7 @@ def test_another_worker_takes_over_within_the_lease_and_nobody_polls_twice(chass
     assert client.get(f"polling:{chassis.pk}") is None
 
 
-class DeafOnce(Following):
+class DeafOnce(ChassisPoller):
     """A chassis that is followed on after its first cancellation, as where a request takes that for its time-out."""
 
     async def run(self) -> None:
@@ -117,9 +117,9 @@ def test_a_share_is_handed_over_bit_by_bit_and_warns_nobody(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("telemetry.polling.poller.LEAVE_SECONDS", 0.5)
-    monkeypatch.setattr("telemetry.polling.poller.Following", DeafOnce)
+    monkeypatch.setattr("telemetry.polling.poller.ChassisPoller", DeafOnce)
     client = redis.Redis.from_url(settings.REDIS_URL)
-    monkeypatch.setattr("telemetry.polling.poller.HANDED_AT_ONCE", 1)
+    monkeypatch.setattr("telemetry.polling.poller.MAX_HANDOVERS", 1)
     caplog.set_level(logging.INFO)
 
     def holders() -> Counter[Any]:
@@ -138,8 +138,8 @@ def test_a_share_is_handed_over_bit_by_bit_and_warns_nobody(
                 next(frames(moved[0], PATIENCE))
     told = [record for record in caplog.records if record.name.startswith("telemetry")]
     assert [record.getMessage() for record in told if record.levelno > logging.INFO] == []
-    handed = [record.getMessage() for record in told if "handed over" in record.getMessage()]
-    assert handed == ["1 chassis handed over: 2 workers share them"] * 2
+    released = [record.getMessage() for record in told if "releasing" in record.getMessage()]
+    assert released == ["releasing 1 chassis: 2 workers share them"] * 2
 
 
 def test_who_takes_over_reads_at_once_what_was_found_a_moment_ago(
@@ -153,7 +153,7 @@ def test_who_takes_over_reads_at_once_what_was_found_a_moment_ago(
     with polling():
         began = time.monotonic()
         after = next(frames(chassis, PATIENCE))
-        assert time.monotonic() - began < 5 * LEASE_SECONDS
+        assert time.monotonic() - began < 5 * CLAIM_SECONDS
     assert len(after.values) == len(before.values)
     assert after.revision == before.revision
     assert after.sequence > before.sequence
@@ -178,7 +178,7 @@ def test_a_sensor_that_measures_in_another_unit_is_left_out_until_that_is_known_
 ) -> None:
     with polling():
         next(frames(chassis, PATIENCE))
-        series = live.catalogue(chassis.pk)
+        series = live_frames.current_catalogue(chassis.pk)
         place = next(
             place
             for place, entry in enumerate(series)
@@ -188,13 +188,13 @@ def test_a_sensor_that_measures_in_another_unit_is_left_out_until_that_is_known_
         # Each change comes just after a frame: a reading answered before the event of it came would go out as it was.
         stream, values = frames(chassis, PATIENCE), []
         next(stream)
-        before = tally.counts()
+        before = metrics.counter_values()
         # A look at the sensor takes longer than a reading, so that there is one in between.
         simulator.fault("slow", path="/Sensors/slot1_temp", delay=2.0)
         other = simulator.fault("other_unit", "drawer1_slot1_temp")
 
         def counted(name: str) -> float:
-            return tally.counts().get((name, chassis.pk), 0) - before.get((name, chassis.pk), 0)
+            return metrics.counter_values().get((name, chassis.pk), 0) - before.get((name, chassis.pk), 0)
 
         for changed in (1, 2):
             for frame in stream:
@@ -206,4 +206,4 @@ def test_a_sensor_that_measures_in_another_unit_is_left_out_until_that_is_known_
         assert not math.isnan(values[-1]), values
         assert counted("units_changed") == 2
         assert counted("readings_in_doubt") == sum(map(math.isnan, values)) >= 2
-        assert live.catalogue(chassis.pk) == series
+        assert live_frames.current_catalogue(chassis.pk) == series

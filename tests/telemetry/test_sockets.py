@@ -19,15 +19,14 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
-from fabric.sights import Sight
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
+from fabric.inventory.selectors import ReadingScope
 from fabric.signals import access_changed
 from falconweb.asgi import application
-from telemetry.catalogue import Entry
-from telemetry.frames import HEADER, KEY, Frame
-from telemetry.hub import Browser, hub
 from telemetry.links.models import LinkVerdict
-from telemetry.live import keep_catalogue
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.live.frames import HEADER, KEY, Frame, set_catalogue
+from telemetry.live.hub import SocketSubscriber, hub
 from tests.telemetry.publishing import put_frame
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,12 +40,14 @@ class Lab:
     chassis: Chassis
     owned: Device
     other: Device
-    entries: list[Entry]
+    entries: list[SeriesEntry]
     clients: dict[str, Client] = field(default_factory=dict)
 
 
-def entry(kind: str, number: int, quantity: str) -> Entry:
-    return Entry(key=f"{kind}/{number}/{quantity}", object=kind, id=number, quantity=quantity, label=quantity, unit="")
+def entry(kind: str, number: int, quantity: str) -> SeriesEntry:
+    return SeriesEntry(
+        key=f"{kind}/{number}/{quantity}", object=kind, id=number, quantity=quantity, label=quantity, unit=""
+    )
 
 
 def make_lab() -> Lab:
@@ -138,7 +139,7 @@ async def put(lab: Lab, sequence: int, *values: float) -> None:
     """Publish a frame as the poller does."""
     bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
     try:
-        revision = await keep_catalogue(bus, lab.chassis.pk, lab.entries)
+        revision = await set_catalogue(bus, lab.chassis.pk, lab.entries)
         await put_frame(bus, Frame(revision, lab.chassis.pk, sequence, float(sequence), np.array(values)))
     finally:
         await bus.aclose()
@@ -292,8 +293,8 @@ async def test_a_browser_that_stops_reading_skips_frames_and_gets_a_key_frame_ne
             got.put_nowait(message["bytes"])
             await gate.wait()
 
-    stalled = Browser(send, lambda: None)
-    await hub().join(stalled, lab.chassis.pk, Sight(everything=True))
+    stalled = SocketSubscriber(send, lambda: None)
+    await hub().join(stalled, lab.chassis.pk, ReadingScope(everything=True))
     async with Socket(lab.clients["administrator"]) as socket:
         await socket.ask({"subscribe": [lab.chassis.pk]})
         await socket.next_of(bytes)
@@ -318,9 +319,9 @@ async def test_a_socket_that_takes_nothing_more_ends_nothing_but_itself() -> Non
         raise ConnectionResetError
 
     told: list[bool] = []
-    broken = Browser(send, lambda: told.append(True))
+    broken = SocketSubscriber(send, lambda: told.append(True))
     async with Socket(lab.clients["administrator"]) as socket:
-        await hub().join(broken, lab.chassis.pk, Sight(everything=True))
+        await hub().join(broken, lab.chassis.pk, ReadingScope(everything=True))
         await socket.ask({"subscribe": [lab.chassis.pk]})
         await socket.next_of(bytes)
         await put(lab, 2, *ALL)
@@ -346,8 +347,8 @@ async def test_what_a_waiting_socket_ends_with_is_heard() -> None:
         def broken(told: list[str] = told) -> None:
             told.append("broken")
 
-        waiting = Browser(send, broken)
-        await hub().join(waiting, lab.chassis.pk, Sight(everything=True))
+        waiting = SocketSubscriber(send, broken)
+        await hub().join(waiting, lab.chassis.pk, ReadingScope(everything=True))
         if fails:
             gate.set_exception(ConnectionResetError())
         else:

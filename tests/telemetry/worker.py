@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from telemetry.polling import leases
-from telemetry.polling.poller import Poller, run
-from telemetry.store.writer import the_writer
+from telemetry.polling import claims
+from telemetry.polling.poller import Poller, run_poller
+from telemetry.store.writer import process_writer
 
 WRITING_SECONDS = 20.0
 
@@ -19,9 +19,9 @@ WRITING_SECONDS = 20.0
 def polling(name: str = "") -> Iterator[Poller]:
     """Poll the chassis that there are until the block ends, and wait for its end; it waits for no other worker."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leases, "LULL_SECONDS", 0.0)
+        patch.setattr(claims, "LULL_SECONDS", 0.0)
         poller = Poller(name)
-        thread = threading.Thread(target=run, args=(poller,))
+        thread = threading.Thread(target=run_poller, args=(poller,))
         thread.start()
         try:
             yield poller
@@ -30,4 +30,4 @@ def polling(name: str = "") -> Iterator[Poller]:
             thread.join(60)
             assert not thread.is_alive()
             # What was handed over last is written in a thread of its own: not beside the next test.
-            the_writer().stop(WRITING_SECONDS)
+            process_writer().stop(WRITING_SECONDS)

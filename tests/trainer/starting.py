@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from hostwire.training import Event, Phase, Result, Spec, Steps, Trouble, event_decoder
+from hostwire.training import PhaseStarted, RunEvent, RunFailed, RunResult, Spec, StepsCompleted, event_decoder
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,7 @@ class Told:
     """What a run told: its exit code, its events in order, its log."""
 
     code: int
-    events: list[Event]
+    events: list[RunEvent]
     log: str
 
     def seconds(self, phase: str) -> list[float]:
@@ -35,21 +35,21 @@ class Told:
     @property
     def phases(self) -> list[str]:
         """Return the names of its phases."""
-        return [event.name for event in self.events if isinstance(event, Phase)]
+        return [event.name for event in self.events if isinstance(event, PhaseStarted)]
 
     @property
-    def result(self) -> Result:
+    def result(self) -> RunResult:
         """Return its only result."""
-        (result,) = (event for event in self.events if isinstance(event, Result))
+        (result,) = (event for event in self.events if isinstance(event, RunResult))
         return result
 
     @property
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> RunFailed | None:
         """Return the first trouble, None without any."""
-        return next((event for event in self.events if isinstance(event, Trouble)), None)
+        return next((event for event in self.events if isinstance(event, RunFailed)), None)
 
-    def _steps(self, phase: str) -> list[Steps]:
-        steps = [event for event in self.events if isinstance(event, Steps) and event.phase == phase]
+    def _steps(self, phase: str) -> list[StepsCompleted]:
+        steps = [event for event in self.events if isinstance(event, StepsCompleted) and event.phase == phase]
         assert [step.first for step in steps] == [
             sum(len(before.seconds) for before in steps[:number]) for number in range(len(steps))
         ]

@@ -10,12 +10,11 @@ import torch
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from benchmarks.workloads.costs import message_sizes
-from trainer.data import Digits, Images, Questions, Scenes, batches
-from trainer.models.yolo import Yolo, detection_loss, generalised_overlap
-from trainer.rounds import sizes_of
-from trainer.spreading import Casting
-from trainer.tasks import task_of
-from trainer.troubles import last_line, lost_another, out_of_memory_bytes
+from trainer.links import transfer_sizes
+from trainer.models.yolo import Yolo, detection_loss, generalised_iou
+from trainer.parallelism import AutocastModule
+from trainer.reporting import error_summary, is_peer_loss, out_of_memory_bytes
+from trainer.workloads import DigitDataset, ImageDataset, QuestionDataset, SceneDataset, batch_iterator, training_task
 
 TRAINED = [name for name, workload in CATALOGUE.items() if workload.is_training]
 # Millions, as the publications of the networks and the published experiment have them; of BERT without its pooler.
@@ -35,7 +34,7 @@ PUBLISHED = {
 def test_a_model_has_the_parameters_that_its_costs_count(name: str, preset: str) -> None:
     spec = spec_of(name, preset, {})
     with torch.device("meta"):
-        model = task_of(spec).model()
+        model = training_task(spec).model()
     count = sum(parameter.numel() for parameter in model.parameters())
     costs = CATALOGUE[name].costs
     assert costs is not None
@@ -50,10 +49,12 @@ def test_a_tiny_model_learns_from_a_batch(name: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     spec = spec_of(name, "tiny", {})
-    task = task_of(spec)
+    task = training_task(spec)
     model = task.model()
     optimiser = task.optimiser(model)
-    (inputs, targets), *_ = batches(task.samples(spec.batch, 0), batch=spec.batch, workers=0, seed=0, pinned=False)
+    (inputs, targets), *_ = batch_iterator(
+        task.samples(spec.batch, 0), batch=spec.batch, workers=0, seed=0, pinned=False
+    )
     before = [one.detach().clone() for one in model.parameters()]
     loss = task.loss(model(*inputs), targets)
     assert math.isfinite(loss.item())
@@ -68,7 +69,7 @@ def test_a_tiny_model_learns_from_a_batch(name: str) -> None:
 def test_the_same_seed_process_and_number_draw_the_same_sample() -> None:
     sizes = {"length": 8, "image": 32, "classes": 10}
     words = {"length": 8, "sequence": 16, "vocabulary": 100}
-    for kind, given in ((Images, sizes), (Scenes, sizes), (Digits, sizes), (Questions, words)):
+    for kind, given in ((ImageDataset, sizes), (SceneDataset, sizes), (DigitDataset, sizes), (QuestionDataset, words)):
         one, same = (kind(seed=1, rank=0, **given) for _ in range(2))
         other = kind(seed=1, rank=1, **given)
         for samples in (one, same, other):
@@ -79,8 +80,10 @@ def test_the_same_seed_process_and_number_draw_the_same_sample() -> None:
 
 @pytest.mark.process
 def test_loader_processes_bring_the_same_batches_as_none() -> None:
-    samples = Digits(length=8, image=28, classes=10, seed=3, rank=0)
-    alone, helped = (list(batches(samples, batch=4, workers=workers, seed=3, pinned=False)) for workers in (0, 1))
+    samples = DigitDataset(length=8, image=28, classes=10, seed=3, rank=0)
+    alone, helped = (
+        list(batch_iterator(samples, batch=4, workers=workers, seed=3, pinned=False)) for workers in (0, 1)
+    )
     assert len(alone) == len(helped) == 2
     for one, other in zip(alone, helped, strict=True):
         assert torch.equal(one[0][0], other[0][0])
@@ -90,7 +93,7 @@ def test_loader_processes_bring_the_same_batches_as_none() -> None:
 def test_boxes_overlap_wholly_half_or_less_than_not_at_all() -> None:
     place, side = torch.zeros(3, 2), torch.ones(3, 2)
     other = torch.tensor([[0.0, 0.0], [0.5, 0.0], [3.0, 0.0]])
-    same, half, apart = generalised_overlap(place, side, other, side).tolist()
+    same, half, apart = generalised_iou(place, side, other, side).tolist()
     assert same == pytest.approx(1, abs=1e-6)
     assert half == pytest.approx(1 / 3, abs=1e-6)  # 0.5 shared of 1.5
     assert apart == pytest.approx(-0.5, abs=1e-6)  # 2 of the 4 around both hold neither
@@ -100,7 +103,7 @@ def test_the_detection_network_learns_a_scene_that_it_sees_again_and_again() -> 
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Yolo(classes=3, width=0.125, depth=0.33)
-    samples = Scenes(length=2, image=64, classes=3, seed=0, rank=0)
+    samples = SceneDataset(length=2, image=64, classes=3, seed=0, rank=0)
     images = torch.stack([samples[number][0][0] for number in range(2)])
     boxes = torch.stack([samples[number][1][0] for number in range(2)])
     outputs = model(images)
@@ -119,7 +122,7 @@ def test_the_detection_network_learns_a_scene_that_it_sees_again_and_again() -> 
 @pytest.mark.parametrize("given", [{}, {"least_bytes": 8, "most_bytes": 100}, {"least_bytes": 64, "most_bytes": 64}])
 def test_messages_have_the_sizes_that_the_costs_count(given: dict[str, int]) -> None:
     spec = spec_of("all_reduce", "tiny", given)
-    sizes = sizes_of(spec)
+    sizes = transfer_sizes(spec)
     assert sizes == message_sizes(spec)
     assert sizes[0] == spec.options["least_bytes"]
     assert sizes[-1] == spec.options["most_bytes"]
@@ -127,7 +130,7 @@ def test_messages_have_the_sizes_that_the_costs_count(given: dict[str, int]) -> 
 
 def test_a_model_computes_in_the_precision_of_the_run_in_whatever_thread() -> None:
     # As DataParallel calls it, and with what it hands on: that there is autocast, but not to what.
-    model = Casting(torch.nn.Linear(4, 4), torch.bfloat16)
+    model = AutocastModule(torch.nn.Linear(4, 4), torch.bfloat16)
     found = []
 
     def call() -> None:
@@ -150,6 +153,6 @@ def test_errors_are_told_apart_by_their_words() -> None:
     assert out_of_memory_bytes(cpu) == 4096
     assert out_of_memory_bytes(MemoryError()) == 0
     assert out_of_memory_bytes(RuntimeError("shape mismatch")) is None
-    assert lost_another(RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer [127.0.0.1]:4242"))
-    assert not lost_another(RuntimeError("shape mismatch"))
-    assert last_line(ValueError("\n first\nsecond")) == "ValueError: first"
+    assert is_peer_loss(RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer [127.0.0.1]:4242"))
+    assert not is_peer_loss(RuntimeError("shape mismatch"))
+    assert error_summary(ValueError("\n first\nsecond")) == "ValueError: first"

@@ -12,8 +12,8 @@ import torch
 from benchmarks.workloads.catalogue import spec_of
 from hostwire.training import DRIVE_VARIABLE
 from tests.trainer.starting import Told
-from trainer.stock import MemoryStock, stock_of
-from trainer.troubles import Refused
+from trainer.reporting import RunRefused
+from trainer.storage import MemorySamples, sample_source
 
 Ran = Callable[..., Told]
 SHAPE = (3, 5, 7)
@@ -22,7 +22,7 @@ SIZE = 3 * 5 * 7
 
 def stocked(place: Path, monkeypatch: pytest.MonkeyPatch, *, length: int = 50, rank: int = 0) -> list[bytes]:
     monkeypatch.setenv(DRIVE_VARIABLE, str(place))
-    stock = stock_of(SHAPE, length=length, rank=rank, generator=torch.Generator())
+    stock = sample_source(SHAPE, length=length, rank=rank, generator=torch.Generator())
     assert str(place) in stock.words
     return [bytes(stock.read(index).flatten().tolist()) for index in range(length)]
 
@@ -41,7 +41,7 @@ def test_each_sample_of_a_device_file_is_a_part_of_it_and_all_of_them_are_met(
     assert first != parts[:50], "they are read one after the other, as no loader of shuffled files does"
     assert sorted(second) == sorted(parts[50:100])
     assert drive.read_bytes() == content
-    with pytest.raises(Refused, match="samples take"):
+    with pytest.raises(RunRefused, match="samples take"):
         stocked(drive, monkeypatch, length=201)
 
 
@@ -49,8 +49,8 @@ def test_samples_in_a_folder_leave_no_file_behind_and_differ(tmp_path: Path, mon
     assert len(set(stocked(tmp_path, monkeypatch))) == 50
     assert not list(tmp_path.iterdir())
     monkeypatch.delenv(DRIVE_VARIABLE)
-    stock = stock_of(SHAPE, length=50, rank=0, generator=torch.Generator())
-    assert isinstance(stock, MemoryStock)
+    stock = sample_source(SHAPE, length=50, rank=0, generator=torch.Generator())
+    assert isinstance(stock, MemorySamples)
     assert "no storage" in stock.words
 
 

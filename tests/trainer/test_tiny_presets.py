@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
-from hostwire.training import Began
+from hostwire.training import RunStarted
 from tests.trainer.starting import Told
 
 pytestmark = pytest.mark.process
@@ -29,7 +29,7 @@ def ended_well(ran: Ran, name: str) -> Told:
     assert told.code == 0, told.log
     assert told.trouble is None
     began = told.events[0]
-    assert isinstance(began, Began)
+    assert isinstance(began, RunStarted)
     assert began.software.framework.startswith("torch ")
     assert began.software.python
     assert began.software.processor

@@ -15,12 +15,11 @@ from benchmarks.workloads.catalogue import spec_of
 from hostwire.training import Spec
 from tests.trainer.starting import Running, Told
 from tests.waiting import wait_for
-from trainer.links import measure
-from trainer.place import join
-from trainer.storage import data_place
-from trainer.tasks import task_of
-from trainer.telling import EventFile
-from trainer.troubles import Refused
+from trainer.links import measure_link
+from trainer.parallelism import join_group
+from trainer.reporting import EventWriter, RunRefused
+from trainer.storage import data_path
+from trainer.workloads import training_task
 
 pytestmark = pytest.mark.process
 
@@ -88,16 +87,16 @@ def test_a_specification_with_unknown_fields_is_refused(ran: Ran) -> None:
 
 
 def test_what_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="DP spreads one process over GPUs"):
-        join(Spec(workload="mnist_cnn", strategy="dp", devices=2, backend="cpu"))
-    with pytest.raises(Refused, match="no workload 'command'"):
-        task_of(Spec(workload="command", strategy="single", backend="cpu", command=("true",)))
+    with pytest.raises(RunRefused, match="DP spreads one process over GPUs"):
+        join_group(Spec(workload="mnist_cnn", strategy="dp", devices=2, backend="cpu"))
+    with pytest.raises(RunRefused, match="no workload 'command'"):
+        training_task(Spec(workload="command", strategy="single", backend="cpu", command=("true",)))
     alone = Spec(workload="all_reduce", strategy="single", backend="cpu")
-    with pytest.raises(Refused, match="'ddp', also on one device"):
-        measure(alone, join(alone), EventFile(tmp_path / "events", leads=True))
+    with pytest.raises(RunRefused, match="'ddp', also on one device"):
+        measure_link(alone, join_group(alone), EventWriter(tmp_path / "events", leads=True))
     large = Spec(workload="storage_read", options={"file_bytes": 2**60})
-    with pytest.raises(Refused, match="the run reads"):
-        data_place(large)
+    with pytest.raises(RunRefused, match="the run reads"):
+        data_path(large)
 
 
 def test_a_killed_process_ends_the_run_and_the_others(started: Started) -> None:

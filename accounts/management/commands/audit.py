@@ -1,4 +1,4 @@
-"""`manage.py audit`: verify the audit log or an export of it, export it, accept a seal that was found broken."""
+"""`manage.py audit`: verify the audit log or an export of it, export it, accept a broken seal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from accounts.audit import chain
 from accounts.audit.actions import Action
-from accounts.audit.exports import FORMATS, exported, read_lines
-from accounts.audit.selectors import FILTERS, Filter, entries
+from accounts.audit.exports import FORMATS, audit_lines, read_audit_lines
+from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_matching
 from accounts.audit.services import audit_record
-from accounts.audit.verification import LOG, audit_reseal, audit_verify
-from falconweb.errors import Invalid
+from accounts.audit.verification import AUDIT_LOG_TARGET, audit_reseal, audit_verify
+from core.errors import Invalid
 
 BROKEN, USAGE = 1, 2
 EXPLAINED = """\
@@ -26,7 +26,7 @@ exit codes of verify:
   1  it is broken; the sentence names the first entry that is, and what is wrong with it
   2  wrong usage, or a file that cannot be read
 
-An export as JSON Lines has all that is needed to verify it: docs/operate.md tells the recipe.
+A JSON Lines export can be verified without the database: see docs/operate.md.
 """
 
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
     help = "Verify or export the audit log."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes told at the end of --help."""
+        """Return the parser with the exit codes at the end of --help."""
         return super().create_parser(
             prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
         )
@@ -44,17 +44,17 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
         doings = parser.add_subparsers(dest="doing", required=True)
-        verify = doings.add_parser("verify", help="look at every entry, and keep the result in the log")
+        verify = doings.add_parser("verify", help="check every entry, and record the result in the log")
         verify.add_argument("--expect", type=noted, help="SEQUENCE:DIGEST of an entry that was noted elsewhere")
         verify.add_argument("--file", type=Path, help="verify an export as JSON Lines, without the database")
-        verify.add_argument("--gaps", action="store_true", help="the file has only what fits a filter")
+        verify.add_argument("--gaps", action="store_true", help="the file is a filtered export")
         export = doings.add_parser("export", help="write entries, oldest first")
         export.add_argument("--as", dest="format", choices=sorted(FORMATS), default="jsonl")
         export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
-        for name in FILTERS:
-            export.add_argument(f"--{name.replace('_', '-')}", default="", help="keep what fits, as on the page")
-        reseal = doings.add_parser("reseal", help="accept that the seal was found broken, or the log cut off")
-        reseal.add_argument("--reason", required=True, help="why, such as: the backup of 2 March was put back")
+        for name in AUDIT_FILTERS:
+            export.add_argument(f"--{name.replace('_', '-')}", default="", help="filters, as on the page")
+        reseal = doings.add_parser("reseal", help="accept a broken seal or a truncated log")
+        reseal.add_argument("--reason", required=True, help="the reason, such as: the backup of 2 March was restored")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run, and exit with the code."""
@@ -81,12 +81,12 @@ class Command(BaseCommand):
 
     def _verify_file(self, path: Path, *, gaps: bool) -> None:
         with path.open(encoding="utf-8") as file:
-            records = read_lines(file)
+            records = read_audit_lines(file)
             first = next(records, None)
             if first is None:
                 raise Invalid("The file has no entries.")
             counted = _Counted(first, records)
-            found = chain.breaks(counted, first=first["sequence"], previous=str(first["previous"]), gaps=gaps)
+            found = chain.chain_breaks(counted, first=first["sequence"], previous=str(first["previous"]), gaps=gaps)
             broken = next(found, None)
         if broken is not None:
             self.stderr.write(broken.sentence)
@@ -94,19 +94,19 @@ class Command(BaseCommand):
         self.stdout.write(f"All {counted.count} of the file are whole: entries {first['sequence']} to {counted.last}.")
 
     def _export(self, options: dict[str, Any]) -> None:
-        rows = entries(Filter.of({name: options[name] or "" for name in FILTERS}))
+        rows = entries_matching(AuditFilter.of({name: options[name] or "" for name in AUDIT_FILTERS}))
         audit_record(
             action=Action.AUDIT_EXPORT,
             actor=None,
-            target=LOG,
-            after={"as": options["format"], **{name: options[name] for name in FILTERS if options[name]}},
+            target=AUDIT_LOG_TARGET,
+            after={"as": options["format"], **{name: options[name] for name in AUDIT_FILTERS if options[name]}},
         )
         if options["output"] is None:
-            for block in exported(rows, options["format"]):
+            for block in audit_lines(rows, options["format"]):
                 self.stdout.write(block, ending="")
             return
         with options["output"].open("w", encoding="utf-8", newline="") as file:
-            file.writelines(exported(rows, options["format"]))
+            file.writelines(audit_lines(rows, options["format"]))
 
     def _reseal(self, options: dict[str, Any]) -> None:
         if not options["reason"].strip():
@@ -116,7 +116,7 @@ class Command(BaseCommand):
 
 
 class _Counted:
-    """Entries of a file that are counted while they are looked at."""
+    """Entries of a file, counted while they are checked."""
 
     def __init__(self, first: dict[str, Any], others: Iterator[dict[str, Any]]) -> None:
         self.records = itertools.chain([first], others)
@@ -132,6 +132,6 @@ class _Counted:
 def noted(text: str) -> tuple[int, str]:
     """Return the number and digest of an entry; raises the error argparse turns into usage."""
     sequence, _, digest = text.partition(":")
-    if not (sequence.isascii() and sequence.isdecimal()) or len(digest) != len(chain.BEGIN):
+    if not (sequence.isascii() and sequence.isdecimal()) or len(digest) != len(chain.GENESIS_DIGEST):
         raise argparse.ArgumentTypeError("a number and a digest are needed, such as 17:9f86d0...")
     return int(sequence), digest

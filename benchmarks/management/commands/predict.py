@@ -1,4 +1,4 @@
-"""`manage.py predict`: how long a step takes on a topology, with its interval and its reasons."""
+"""`manage.py predict`: the time of a step on a topology, with its interval and its reasons."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from benchmarks.model import (
     refit,
     topology_schema,
 )
-from benchmarks.model.checking import LeftOut, leave_one_out
-from benchmarks.model.shapes import Topology
-from benchmarks.model.telling import check_text, paper_text
+from benchmarks.model.calibration import HeldOutFigure, leave_one_out
+from benchmarks.model.reports import held_out_text, paper_text
+from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import spec_of
-from benchmarks.workloads.specs import SpecError
+from benchmarks.workloads.definitions import SpecError
 from hostwire.training import Spec
 
 OK, USAGE, PROBLEMS, CANNOT = 0, 2, 3, 4
 EXPLAINED = """\
 exit codes:
   0  predicted
-  2  wrong usage: a file that cannot be read, a person that there is not
-  3  the topology file or the run's settings have problems; each is told with its field
+  2  wrong usage: a file that cannot be read, an unknown person
+  3  the topology file or the run's settings have problems; each is reported with its field
   4  it cannot run there: too few devices, or too little memory, with the numbers
 
-A topology file is JSON; `--schema` prints its schema, and docs/topologies has examples. Without --as, predictions rest
-on published rates and data sheets alone, and no database is read.
+A topology file is JSON; `--schema` prints its schema, and docs/topologies has examples. Without --as, predictions use
+only published rates and data sheets, and no database is read.
 """
 
 
@@ -58,10 +58,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
         parser.add_argument("workload", nargs="?", default="", help="name of the workload: resnet50, bert_large, ...")
-        parser.add_argument("--topology", metavar="FILE", help="topology file, - for what is piped in")
+        parser.add_argument("--topology", metavar="FILE", help="topology file, - for standard input")
         parser.add_argument("--preset", default="paper", help="tiny, paper or custom (default: paper)")
         parser.add_argument("--batch", help="samples a device and batch")
-        parser.add_argument("--devices", help="how many devices (default: the preset's, or all that the topology has)")
+        parser.add_argument("--devices", help="number of devices (default: the preset's, or all of the topology)")
         parser.add_argument("--precision", help="fp32, fp16 or bf16")
         parser.add_argument("--strategy", help="single, dp, ddp or sharded")
         parser.add_argument(
@@ -94,7 +94,7 @@ class Command(BaseCommand):
             self._print(topology_schema())
         elif what == "check":
             found = leave_one_out()
-            self._print([_left_out_json(one) for one in found] if options["json"] else check_text(found))
+            self._print([_left_out_json(one) for one in found] if options["json"] else held_out_text(found))
         elif what == "paper":
             rows = paper_rows(self._belief(options["person"]))
             self._print([row.for_json() for row in rows] if options["json"] else paper_text(rows))
@@ -131,7 +131,7 @@ class Command(BaseCommand):
         if not username:
             return prior()
         from accounts.models import User
-        from benchmarks.runs.observing import observations
+        from benchmarks.runs.results import observations
 
         person = User.objects.filter(is_active=True, username=username).first()
         if person is None:
@@ -148,7 +148,7 @@ class Command(BaseCommand):
 
 
 def _spec(options: dict[str, Any], topology: Topology, settings: dict[str, str]) -> Spec:
-    """Return what shall run; where nothing else is said, on as many of the preset's devices as there are."""
+    """Return the specification, by default on as many of the preset's devices as are available."""
     named = {name: options[name] for name in ("batch", "devices", "precision", "strategy") if options[name] is not None}
     given: dict[str, Any] = {**named, **settings}
     workload, preset = options["workload"], options["preset"]
@@ -164,7 +164,7 @@ def _spec(options: dict[str, Any], topology: Topology, settings: dict[str, str])
     return spec_of(workload, preset, given)
 
 
-def _left_out_json(one: LeftOut) -> dict[str, Any]:
+def _left_out_json(one: HeldOutFigure) -> dict[str, Any]:
     return {
         "figure": one.name,
         "unit": "B/s" if one.is_traffic else "s",

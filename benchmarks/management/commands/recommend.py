@@ -1,4 +1,4 @@
-"""`manage.py recommend`: what to compose for a training job, of a pool in a file or of what a person may use."""
+"""`manage.py recommend`: a composition for a training job, from a pool in a file or the resources of a person."""
 
 from __future__ import annotations
 
@@ -11,28 +11,25 @@ import numpy as np
 from django.core.management.base import BaseCommand, CommandParser
 
 from accounts.models import User
-from benchmarks.model.shapes import Observation
-from benchmarks.recommend.amounts import share
-from benchmarks.recommend.answer import Answer, recommend
-from benchmarks.recommend.asking import asked_of
-from benchmarks.recommend.plain import answer_json, words_of
-from benchmarks.recommend.pool import Pool
-from benchmarks.recommend.pool_files import PoolError, read_pool
-from benchmarks.recommend.request import OBJECTIVES
-from benchmarks.recommend.selectors import pool_for, runs_known
-from benchmarks.recommend.study import RUNS, Trial, study
-from falconweb.errors import Invalid
+from benchmarks.model.calibration import Observation
+from benchmarks.recommend.answer import Recommendation, amount_text, recommend, recommendation_json
+from benchmarks.recommend.explanation import format_share
+from benchmarks.recommend.pool import PoolError, RecommendationPool, read_pool
+from benchmarks.recommend.request import OBJECTIVE_LABELS, parse_recommendation_request
+from benchmarks.recommend.selectors import known_observations, recommendation_pool
+from benchmarks.recommend.study import RUNS_A_TRIAL, Trial, run_study
+from core.errors import Invalid
 
 OK, USAGE, PROBLEMS, IMPOSSIBLE = 0, 2, 3, 4
 EXPLAINED = """\
 exit codes:
   0  answered, also where nothing is recommended yet
-  2  wrong usage: a file that cannot be read, a person that there is not
-  3  the pool file or the request has problems; each is told with its field
-  4  impossible: the constraint that cannot hold is named
+  2  wrong usage: a file that cannot be read, an unknown person
+  3  the pool file or the request has problems; each is reported with its field
+  4  impossible: the conflicting constraint is named
 
-With --pool nothing of the site is read, and the answer rests on published rates and data sheets. docs/recommend.md says
-what a pool file holds.
+With --pool no database is read, and the answer uses only published rates and data sheets. docs/recommend.md describes
+the format of a pool file.
 """
 
 
@@ -54,7 +51,7 @@ class Command(BaseCommand):
         parser.add_argument("--pool", metavar="FILE", help="pool file: hosts, drawers and devices to choose from")
         parser.add_argument("--as", dest="person", default="", help="choose from what this person may use now")
         parser.add_argument("--preset", default="paper", help="tiny, paper or custom (default: paper)")
-        parser.add_argument("--objective", default="time", help=f"{', '.join(OBJECTIVES)} (default: time)")
+        parser.add_argument("--objective", default="time", help=f"{', '.join(OBJECTIVE_LABELS)} (default: time)")
         parser.add_argument("--samples", default="", help="how much the job trains on (default: a million)")
         parser.add_argument("--precision", action="append", default=[], help="that may be tried; more than once")
         parser.add_argument("--strategy", action="append", default=[], help="that may be tried; more than once")
@@ -74,17 +71,17 @@ class Command(BaseCommand):
         if options["study"]:
             self._study(options)
         if not options["workload"]:
-            self._end(USAGE, "Name a workload, or ask for the study with --study.")
+            self._end(USAGE, "Name a workload, or request the study with --study.")
         pool, known = self._pool(options)
         try:
-            answer = recommend(pool, asked_of(self._plain(options), pool), known)
+            answer = recommend(pool, parse_recommendation_request(self._plain(options), pool), known)
         except Invalid as error:
             errors = error.details.get("errors") or {"request": error.sentence}
             self._end(PROBLEMS, "\n".join(f"{name}: {words}" for name, words in errors.items()))
-        self.stdout.write(json.dumps(answer_json(pool, answer), indent=1) if options["json"] else _text(answer))
+        self.stdout.write(json.dumps(recommendation_json(pool, answer), indent=1) if options["json"] else _text(answer))
         raise SystemExit(IMPOSSIBLE if answer.impossible is not None else OK)
 
-    def _pool(self, options: dict[str, Any]) -> tuple[Pool, list[Observation]]:
+    def _pool(self, options: dict[str, Any]) -> tuple[RecommendationPool, list[Observation]]:
         if bool(options["pool"]) == bool(options["person"]):
             self._end(USAGE, "Give either --pool FILE, or --as PERSON.")
         if options["pool"]:
@@ -97,14 +94,14 @@ class Command(BaseCommand):
         person = User.objects.filter(username=options["person"]).first()
         if person is None:
             self._end(USAGE, f"There is no person '{options['person']}'.")
-        return pool_for(person), runs_known(person)
+        return recommendation_pool(person), known_observations(person)
 
     def _plain(self, options: dict[str, Any]) -> dict[str, Any]:
         limits: dict[str, Any] = {}
         for one in options["limit"]:
             name, is_given, value = one.partition("=")
             if not is_given:
-                self._end(USAGE, f"'{one}' is no constraint: write NAME=VALUE.")
+                self._end(USAGE, f"'{one}' is not a constraint: write NAME=VALUE.")
             limits[name] = value.split(",") if name in {"models", "host_ids"} else value
         plain: dict[str, Any] = {
             "workload": options["workload"],
@@ -123,15 +120,15 @@ class Command(BaseCommand):
     def _study(self, options: dict[str, Any]) -> NoReturn:
         if options["trials"] < 1:
             self._end(USAGE, "A study has one trial at least.")
-        summary = summary_of(study(options["trials"], seed=options["seed"]))
+        summary = summary_of(run_study(options["trials"], seed=options["seed"]))
         if options["json"]:
             self._end(OK, json.dumps(summary, indent=1), error=False)
         lines = [
             f"{summary['trials']} trials, each a random pool, workload and truth; true regret of what is recommended:"
         ]
         lines += [
-            f"  after {after['runs']} run{'' if after['runs'] == 1 else 's'}: median {share(after['median'])}, "
-            f"95 % of them under {share(after['percentile_95'])}, worst {share(after['worst'])}"
+            f"  after {after['runs']} run{'' if after['runs'] == 1 else 's'}: median {format_share(after['median'])}, "
+            f"95 % of them under {format_share(after['percentile_95'])}, worst {format_share(after['worst'])}"
             for after in summary["after"]
         ]
         self._end(OK, "\n".join(lines), error=False)
@@ -142,11 +139,11 @@ class Command(BaseCommand):
 
 
 def summary_of(trials: list[Trial]) -> dict[str, Any]:
-    """Return what a study comes to: regrets as shares of the cost of the true best, by the number of runs."""
+    """Return the summary of a study: regrets as shares of the true best cost, by the number of runs."""
     regrets = np.array([one.regrets for one in trials])
     return {
         "trials": len(trials),
-        "runs": RUNS,
+        "runs": RUNS_A_TRIAL,
         "candidates": int(np.median([one.candidates for one in trials])),
         "provenance": "simulated",
         "after": [
@@ -161,15 +158,15 @@ def summary_of(trials: list[Trial]) -> dict[str, Any]:
     }
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: Recommendation) -> str:
     lines = [answer.sentence]
     for rank, line in enumerate(answer.lines, 1):
-        spec = line.candidate.spec
+        spec, amount = line.candidate.spec, amount_text(answer, line.objective)
         lines += [
             "",
             f"{rank}. {line.words}",
-            f"   {words_of(answer, line.objective)} with {spec.precision}, {spec.strategy}, batch {spec.batch} a GPU",
-            f"   best with {share(line.probability)}, expected regret {share(line.regret)}, {line.basis}",
+            f"   {amount} with {spec.precision}, {spec.strategy}, batch {spec.batch} a GPU",
+            f"   best with {format_share(line.probability)}, expected regret {format_share(line.regret)}, {line.basis}",
             *(f"   - {one}" for one in line.reasons),
         ]
     if answer.deciding is not None:

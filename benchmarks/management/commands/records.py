@@ -9,11 +9,17 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from accounts.models import User
-from benchmarks.records.content import LARGEST_ON_DISK, Content
-from benchmarks.records.exporting import KINDS, Wanted, records_download
 from benchmarks.records.formats import FORMATS
-from benchmarks.records.importing import Checked, records_check, records_import
-from falconweb.errors import FalconWebError
+from benchmarks.records.import_files import MAX_DISK_BYTES, ImportFile
+from benchmarks.records.services import (
+    EXPORT_KINDS,
+    ExportFilter,
+    ImportCheck,
+    records_check,
+    records_download,
+    records_import,
+)
+from core.errors import FalconWebError
 
 USAGE, PROBLEMS, REFUSED = 2, 3, 5
 
@@ -30,17 +36,17 @@ class Command(BaseCommand):
         export.add_argument("--run", action="append", default=[], help="id of a run; may come several times")
         export.add_argument("--sweep", default="", help="id of a sweep")
         export.add_argument("--workload", default="")
-        export.add_argument("--kind", choices=list(KINDS), default="jsonl")
-        export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
-        entry = doings.add_parser("import", help="make runs of a file, all of it or nothing")
+        export.add_argument("--kind", choices=list(EXPORT_KINDS), default="jsonl")
+        export.add_argument("--output", type=Path, help="file to write (default: standard output)")
+        entry = doings.add_parser("import", help="import runs from a file, all or nothing")
         entry.add_argument("file", type=Path)
-        entry.add_argument("--kind", choices=list(FORMATS), default="", help="what it is; found out when not given")
-        entry.add_argument("--dry-run", action="store_true", help="look at the file, and make nothing")
+        entry.add_argument("--kind", choices=list(FORMATS), default="", help="format of the file (default: detected)")
+        entry.add_argument("--dry-run", action="store_true", help="check the file without importing it")
         for one in (export, entry):
-            one.add_argument("--as", dest="person", required=True, help="name of the person who does it")
+            one.add_argument("--as", dest="person", required=True, help="name of the acting person")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Run; exits with 2 for wrong usage, 3 for a file with problems, 5 where the site refuses it."""
+        """Run; exits with 2 for wrong usage, 3 for a file with problems, 5 if the site refuses it."""
         person = User.objects.filter(is_active=True, username=options["person"]).first()
         if person is None:
             self.stderr.write(f"There is no active person '{options['person']}'.")
@@ -58,7 +64,7 @@ class Command(BaseCommand):
             sys.exit(USAGE)
 
     def _export(self, person: User, options: dict[str, Any]) -> None:
-        wanted = Wanted(runs=tuple(options["run"]), sweep=options["sweep"], workload=options["workload"])
+        wanted = ExportFilter(runs=tuple(options["run"]), sweep=options["sweep"], workload=options["workload"])
         answer = records_download(person=person, wanted=wanted, kind=options["kind"])
         if options["output"] is None:
             for part in answer:
@@ -69,8 +75,8 @@ class Command(BaseCommand):
 
     def _import(self, person: User, options: dict[str, Any]) -> None:
         path: Path = options["file"]
-        content = Content(path=path, name=path.name)
-        checked = records_check(person=person, content=content, format=options["kind"], largest=LARGEST_ON_DISK)
+        content = ImportFile(path=path, name=path.name)
+        checked = records_check(person=person, content=content, format=options["kind"], largest=MAX_DISK_BYTES)
         if checked.problems:
             for one in checked.problems:
                 self.stderr.write(one.words)
@@ -78,11 +84,11 @@ class Command(BaseCommand):
             sys.exit(PROBLEMS)
         self._tell(checked)
         if not options["dry_run"]:
-            imported = records_import(person=person, content=content, format=checked.format, largest=LARGEST_ON_DISK)
+            imported = records_import(person=person, content=content, format=checked.format, largest=MAX_DISK_BYTES)
             for run, is_new in imported.runs:
                 self.stdout.write(f"{run.pk}  {'imported' if is_new else 'here already'}  {run.title}")
 
-    def _tell(self, checked: Checked) -> None:
+    def _tell(self, checked: ImportCheck) -> None:
         self.stdout.write(f"{checked.format_name}: {len(checked.runs)} records, {len(checked.new)} of them new.")
         for note in checked.notes:
             self.stdout.write(note)

@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ('title', models.CharField(max_length=200)),
-                ('state', models.CharField(choices=[('queued', 'Queued'), ('composing', 'Composing'), ('starting', 'Starting'), ('running', 'Running'), ('stopping', 'Stopping'), ('returning', 'Giving back'), ('completed', 'Completed'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='queued', max_length=10)),
+                ('state', models.CharField(choices=[('queued', 'Queued'), ('composing', 'Composing'), ('starting', 'Starting'), ('running', 'Running'), ('stopping', 'Stopping'), ('returning', 'Returning devices'), ('completed', 'Completed'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='queued', max_length=10)),
                 ('workload', models.CharField(max_length=40)),
                 ('preset', models.CharField(blank=True, max_length=10)),
                 ('spec', models.JSONField(default=dict)),

@@ -1,4 +1,4 @@
-"""`manage.py allocation`: export who is attached where, and import it by way of a plan."""
+"""`manage.py allocation`: export attachments to a file, and import them through a plan."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from typing import Any, Literal
 from django.core.management.base import BaseCommand, CommandParser
 
 from accounts.models import Tenant, User
+from core.errors import FalconWebError, NotFound
 from fabric.allocation.document import FORMATS
-from fabric.allocation.files import Checked, allocation_check, allocation_export, allocation_plan
-from fabric.allocation.reading import LARGEST_FILE
-from fabric.allocation.report import WAYS, Line, Report
-from fabric.models import Chassis, Plan
-from fabric.services.plans import plan_apply
-from falconweb.errors import FalconWebError, NotFound
+from fabric.allocation.reader import MAX_FILE_BYTES
+from fabric.allocation.rules import MAPPING_MODES, AllocationReport, ReportLine
+from fabric.allocation.services import CheckedFile, allocation_check, allocation_export, allocation_plan
+from fabric.inventory.models import Chassis
+from fabric.operations.models import Plan
+from fabric.plans.services import plan_apply
 
 OK, USAGE, PROBLEMS, MISFITS, REFUSED, NOT_DONE = 0, 2, 3, 4, 5, 6
-EVERY = 0.5  # seconds between two looks at a plan that is carried out
+EVERY = 0.5  # seconds between two reads of a running plan
 EXPLAINED = """\
 exit codes:
-  0  done: exported, looked at with --dry-run and it fits, a plan made, or nothing to change
-  2  wrong usage: a file that cannot be read, a person, chassis or tenant that there is not
-  3  the file has problems; each is told with its line
+  0  done: exported, checked with --dry-run and it fits, a plan created, or nothing to change
+  2  wrong usage: a file that cannot be read, an unknown user, chassis or tenant
+  3  the file has problems; each is listed with its line
   4  something of the file does not fit here, and --partial was not given
-  5  the site refuses it: rules, rights, or a change by somebody else
-  6  the plan was applied, and did not end well
+  5  the site refuses it: rules, permissions, or a concurrent change
+  6  the plan was applied, and did not succeed
 
-What is done is done as the person of --as, who sees and may what they see and may on the pages. An import makes a plan
-and changes nothing, unless --wait applies it.
+Everything is done as the user of --as, with the visibility and permissions of that user on the pages. An import creates
+a plan and changes nothing, unless --wait applies it.
 """
 
 
@@ -42,7 +43,7 @@ class Command(BaseCommand):
     help = "Export or import an allocation file."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes told at the end of --help."""
+        """Return the parser with the exit codes at the end of --help."""
         return super().create_parser(
             prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
         )
@@ -50,22 +51,24 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
         doings = parser.add_subparsers(dest="doing", required=True)
-        export = doings.add_parser("export", help="write who is attached where")
+        export = doings.add_parser("export", help="write which device is attached to which host")
         scope = export.add_mutually_exclusive_group()
         scope.add_argument("--chassis", default="", help="name of the only chassis to export")
-        scope.add_argument("--tenant", default="", help="name of the tenant whose share to export")
+        scope.add_argument("--tenant", default="", help="name of the tenant whose parts to export")
         export.add_argument("--format", choices=FORMATS, default="json")
-        export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
-        entry = doings.add_parser("import", help="make a plan of a file")
-        entry.add_argument("file", help="file to read, - for what is piped in")
-        entry.add_argument("--by", choices=list(WAYS), default="exact", help="what stands in for what is not the same")
-        entry.add_argument("--onto", default="", help="name of the chassis to put a file with one chassis onto")
-        entry.add_argument("--partial", action="store_true", help="leave out what does not fit")
-        entry.add_argument("--dry-run", action="store_true", help="look at the file, and make nothing")
+        export.add_argument("--output", type=Path, help="file to write; standard output by default")
+        entry = doings.add_parser("import", help="create a plan from a file")
+        entry.add_argument("file", help="file to read, - for standard input")
+        entry.add_argument(
+            "--by", choices=list(MAPPING_MODES), default="exact", help="how to map entries that are not the same here"
+        )
+        entry.add_argument("--onto", default="", help="name of the chassis to map a file with one chassis to")
+        entry.add_argument("--partial", action="store_true", help="leave out entries that do not fit")
+        entry.add_argument("--dry-run", action="store_true", help="check the file, and create nothing")
         entry.add_argument("--json", action="store_true", help="print the report as one JSON object")
         entry.add_argument("--wait", action="store_true", help="apply the plan, and wait until it has ended")
         for one in (export, entry):
-            one.add_argument("--as", dest="person", required=True, help="name of the person who does it")
+            one.add_argument("--as", dest="person", required=True, help="name of the user who does it")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run, and exit with the code."""
@@ -109,7 +112,7 @@ class Command(BaseCommand):
         )
         report = checked.report
         if report is None:
-            return self._tell_problems(checked, as_json=options["json"])
+            return self._print_problems(checked, as_json=options["json"])
         stuck = bool(report.misfits) and not options["partial"]
         plan = None
         if not options["dry_run"] and not stuck:
@@ -117,12 +120,12 @@ class Command(BaseCommand):
             plan = allocation_plan(person=person, checked=checked, name=name, partial=options["partial"])
             if plan is not None and options["wait"]:
                 plan = self._carry_out(person, plan)
-        self._tell(report, plan, options)
+        self._print_report(report, plan, options)
         if stuck:
             return MISFITS
         return NOT_DONE if plan is not None and plan.state not in {Plan.State.DRAFT, Plan.State.DONE} else OK
 
-    def _tell_problems(self, checked: Checked, *, as_json: bool) -> int:
+    def _print_problems(self, checked: CheckedFile, *, as_json: bool) -> int:
         read = checked.read
         if as_json:
             told = {"problems": [one.as_json() for one in read.problems], "more_problems": read.more}
@@ -136,7 +139,7 @@ class Command(BaseCommand):
             self.stderr.write("There are more problems than these.")
         return PROBLEMS
 
-    def _tell(self, report: Report, plan: Plan | None, options: dict[str, Any]) -> None:
+    def _print_report(self, report: AllocationReport, plan: Plan | None, options: dict[str, Any]) -> None:
         if options["json"]:
             made = {"plan_id": plan and str(plan.pk), "plan_state": plan and plan.state}
             self.stdout.write(json.dumps({**report.as_json(), **made}, indent=2))
@@ -157,13 +160,13 @@ class Command(BaseCommand):
         elif report.is_empty:
             self.stdout.write("nothing to change")
 
-    def _list(self, title: str, lines: tuple[Line, ...], words: str) -> None:
+    def _list(self, title: str, lines: tuple[ReportLine, ...], words: str) -> None:
         for line in lines:
             text = f"{title}, line {line.place.line}: {line.what}: {getattr(line, words)}"
             self.stdout.write("".join(one if one.isprintable() else "?" for one in text))
 
     def _carry_out(self, person: User, plan: Plan) -> Plan:
-        """Apply a plan and wait until it has ended, or stopped for somebody to decide."""
+        """Apply a plan and wait until it has ended, or stopped for a decision."""
         plan_apply(person=person, plan=plan)
         while True:
             plan = Plan.objects.get(pk=plan.pk)
@@ -180,11 +183,11 @@ def _named(rows: Any, field: str, name: str, what: str) -> Any:
 
 
 def _bytes(file: str) -> bytes:
-    """Return the file, or as much of it as tells that it is too large."""
+    """Return the file, or enough of it to show that it is too large."""
     if file == "-":
-        return sys.stdin.buffer.read(LARGEST_FILE + 1)
+        return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
     with Path(file).open("rb") as stream:
-        return stream.read(LARGEST_FILE + 1)
+        return stream.read(MAX_FILE_BYTES + 1)
 
 
 def _format(file: str) -> Literal["", "json", "yaml"]:

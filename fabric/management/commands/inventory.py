@@ -1,4 +1,4 @@
-"""`manage.py inventory`: what a Redfish service has, without touching the database."""
+"""`manage.py inventory`: print the inventory of a Redfish service, without the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fabric.bmc.errors import (
     Unreachable,
     WrongAddress,
 )
-from fabric.bmc.types import Address, Inventory, Problem, Trust
+from fabric.bmc.types import BmcAddress, CertificateTrust, Inventory, InventoryProblem
 
 OK, USAGE, UNREACHABLE, REFUSED, NOT_REDFISH, CERTIFICATE, OTHER = 0, 2, 3, 4, 5, 6, 7
 EXIT_CODES: tuple[tuple[type[BmcError], int], ...] = (
@@ -36,16 +36,16 @@ EXIT_CODES: tuple[tuple[type[BmcError], int], ...] = (
 )
 EXPLAINED = """\
 exit codes:
-  0  the inventory was printed, whatever problems it lists
+  0  the inventory was printed, with any problems it lists
   2  wrong usage: an address, file or fingerprint that cannot be used
-  3  nobody answers at the address, or not in time
+  3  no server answers at the address, or not in time
   4  the service refuses the name and password
-  5  what answers is no Redfish service
+  5  the server is not a Redfish service
   6  the certificate is not trusted
   7  another failure
 
-The password comes from --password-file, else from a question on the terminal. REQUESTS_CA_BUNDLE, proxies and other
-settings of the environment play no part. Without --ca and --fingerprint the system's CAs are trusted.
+The password comes from --password-file, else from a prompt on the terminal. REQUESTS_CA_BUNDLE, proxies and other
+settings of the environment are ignored. Without --ca and --fingerprint the system's CAs are trusted.
 """
 # Kind, and the columns of its table besides name and URI.
 TABLES: dict[str, tuple[str, ...]] = {
@@ -80,11 +80,11 @@ TABLES: dict[str, tuple[str, ...]] = {
 class Command(BaseCommand):
     """Prints the inventory of a Redfish service as tables or JSON."""
 
-    help = "Walk a Redfish service and print what it has: chassis, slots, devices, ports, zones, sensors and problems."
+    help = "Walk a Redfish service and print its chassis, slots, devices, ports, zones, sensors and problems."
     requires_system_checks: list[str] = []
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes told at the end of --help."""
+        """Return the parser with the exit codes at the end of --help."""
         return super().create_parser(
             prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
         )
@@ -92,7 +92,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
         parser.add_argument("url", help="address of the service, such as https://10.0.0.5")
-        parser.add_argument("--user", default="", help="name to sign in with; without it nobody signs in")
+        parser.add_argument("--user", default="", help="user name; without it requests are not authenticated")
         parser.add_argument("--password-file", type=Path, help="file whose first line is the password")
         trust = parser.add_mutually_exclusive_group()
         trust.add_argument("--ca", type=Path, help="PEM file of the CA that signed the certificate")
@@ -101,7 +101,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Print the inventory, or one sentence that says why there is none, and exit with its code."""
+        """Print the inventory, or one sentence that explains the failure, and exit with its code."""
         try:
             address = read_address(options)
             inventory = asyncio.run(take_inventory(address, options["timeout"]))
@@ -136,15 +136,15 @@ class Command(BaseCommand):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             self.stdout.write(f"  {line.rstrip()}")
 
-    def _print_problems(self, problems: tuple[Problem, ...]) -> None:
+    def _print_problems(self, problems: tuple[InventoryProblem, ...]) -> None:
         self.stdout.write(f"\nproblems ({len(problems)})")
         for problem in problems:
             seen_from = f" (linked from {printable(problem.referrer)})" if problem.referrer else ""
             self.stdout.write(f"  {problem.kind.value}: {printable(problem.sentence)}{seen_from}")
 
 
-def read_address(options: dict[str, Any]) -> Address:
-    """Return where to sign in and how; raises OSError for a file that cannot be read, WrongAddress for a bad one."""
+def read_address(options: dict[str, Any]) -> BmcAddress:
+    """Return the address and credentials; raises OSError for a file that cannot be read, WrongAddress if invalid."""
     ca_pem = ""
     if options["ca"]:
         try:
@@ -153,16 +153,16 @@ def read_address(options: dict[str, Any]) -> Address:
             raise WrongAddress("The CA file holds no certificate in PEM form.") from error
         if not ca_pem.strip():
             raise WrongAddress("The CA file is empty.")
-    return Address(
+    return BmcAddress(
         url=options["url"],
         username=options["user"],
         password=read_password(options["password_file"]) if options["user"] else "",
-        trust=Trust(ca_pem=ca_pem, fingerprint=options["fingerprint"]),
+        trust=CertificateTrust(ca_pem=ca_pem, fingerprint=options["fingerprint"]),
     )
 
 
 def read_password(file: Path | None) -> str:
-    """Return the first line of a file, or what is typed on the terminal."""
+    """Return the first line of a file, or the input at the terminal."""
     if file is None:
         try:
             return getpass.getpass("Password: ")
@@ -171,7 +171,7 @@ def read_password(file: Path | None) -> str:
     return file.read_text("utf-8").split("\n", 1)[0].removesuffix("\r")
 
 
-async def take_inventory(address: Address, timeout: float) -> Inventory:
+async def take_inventory(address: BmcAddress, timeout: float) -> Inventory:
     """Return the inventory of a whole service; raises BmcError."""
     async with BmcClient(address, timeout=timeout) as bmc:
         return await discover(bmc, everything=True)
@@ -187,12 +187,12 @@ def shown(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text of a service without characters that would steer a terminal."""
+    """Return text of a service without terminal control characters."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def positive(text: str) -> float:
-    """Return a positive number of seconds; raises the error argparse turns into usage."""
+    """Return a positive number of seconds; raises the error that argparse reports as usage."""
     try:
         seconds = float(text)
     except ValueError:

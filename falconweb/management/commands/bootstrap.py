@@ -15,12 +15,13 @@ from django.core.management.base import BaseCommand
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited, target_of
 from accounts.models import Role, User
-from fabric.models import Chassis, Host, HostAgent
-from fabric.services.agents import agent_register
+from fabric.agents.models import HostAgent
+from fabric.agents.services import agent_register
+from fabric.inventory.models import Chassis, Host
 
 
 class Command(BaseCommand):
-    """Creates what a start needs and does not have; harmless when repeated."""
+    """Creates the missing requirements of a start; idempotent."""
 
     help = "Create the first administrator (the password is printed once) and register what is simulated."
 
@@ -59,14 +60,14 @@ class Command(BaseCommand):
                 return
             chassis = Chassis(name=simulated["name"])
         elif not chassis.url.startswith("https://127.0.0.1:"):
-            return  # somebody gave a real chassis this name
+            return  # a real chassis has this name
         chassis.url, chassis.username = simulated["url"], "administrator"
         chassis.fingerprint = simulated["fingerprint"]
         chassis.set_password(simulated["password"])
         chassis.save()
 
     def _agent(self, simulated: dict[str, str]) -> None:
-        # The first walk may come later: it finds the host by its identity.
+        # The first walk may follow later: it finds the host by its identity.
         host, _ = Host.objects.get_or_create(identity=simulated["identity"], defaults={"name": simulated["name"]})
         known = HostAgent.objects.filter(host=host).first()
         if known is None or known.key != simulated["key"]:

@@ -1,4 +1,4 @@
-"""Django's migrate, for all databases of the site: readings have a file of their own."""
+"""Django's migrate, for all databases of the site: readings have a separate one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Command(migrate.Command):
     """Migrates every database unless one is named."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Name no database where nobody names one."""
+        """Default to all databases."""
         super().add_arguments(parser)
         parser.set_defaults(database=None)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run, once for each database, of those besides the first only the rooms that have tables there.
+        """Run for each database; for those besides the default only the applications that have tables there.
 
-        The others would change nothing, but each step of theirs is thought through: half the time of a first start.
+        The others would change nothing, but evaluating their steps takes half the time of a first start.
         """
         databases = [options["database"]] if options["database"] else list(settings.DATABASES)
         if (room := options["app_label"]) and len(databases) > 1:
@@ -33,12 +33,12 @@ class Command(migrate.Command):
                 super().execute(*args, **{**options, "database": database})
                 continue
             for one in _rooms_in(database):
-                # Rooms without migrations have no tables there.
+                # Applications without migrations have no tables there.
                 super().execute(*args, **{**options, "database": database, "app_label": one, "run_syncdb": False})
         return None
 
 
 def _rooms_in(database: str) -> list[str]:
-    """Return the labels of the rooms that have tables in a database."""
+    """Return the labels of the applications that have tables in a database."""
     labels = {config.label for config in apps.get_app_configs() if module_has_submodule(config.module, "migrations")}
     return sorted(label for label in labels if router.allow_migrate(database, label))

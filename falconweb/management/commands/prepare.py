@@ -1,4 +1,4 @@
-"""All that a start needs done before the site serves, in one process: tables, static files, what is simulated."""
+"""All preparations of a start, in one process: tables, static files and the simulation."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 
-from falconweb.launch import prepared
+from falconweb.launch import fingerprints
 
 
 class Command(BaseCommand):
-    """Migrates, collects static files and bootstraps; what is done already is not done again."""
+    """Migrates, collects static files and bootstraps; skips completed steps."""
 
     help = "Prepare the data folder for a start: migrate, collectstatic and bootstrap, as far as they are needed."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the option for folders that many sites begin with."""
+        """Add the option for folders from which sites are copied."""
         parser.add_argument(
             "--skip-bootstrap", action="store_true", help="make no administrator: for a folder that is to be copied"
         )
@@ -27,12 +27,12 @@ class Command(BaseCommand):
         """Run."""
         data, static = settings.CONFIG.data, settings.STATIC_ROOT
         on_sqlite = not settings.CONFIG.database_url
-        if not on_sqlite or not prepared.is_migrated(data):
+        if not on_sqlite or not fingerprints.is_migrated(data):
             call_command("migrate", verbosity=0, run_syncdb=True)
             if on_sqlite:
-                prepared.note_migrated(data)
-        if not prepared.is_collected(static):
+                fingerprints.mark_migrated(data)
+        if not fingerprints.is_collected(static):
             call_command("collectstatic", interactive=False, verbosity=0)
-            prepared.note_collected(static)
+            fingerprints.mark_collected(static)
         if not options["skip_bootstrap"]:
             call_command("bootstrap", stdout=self.stdout)

@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
             name='Route',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('scope', models.CharField(choices=[('all', 'Everything'), ('chassis', 'A chassis'), ('drawer', 'A drawer'), ('device_kind', 'A kind of device'), ('device', 'A device'), ('port', 'A port'), ('tenant', 'What a tenant holds')], default='all', max_length=20)),
+                ('scope', models.CharField(choices=[('all', 'Everything'), ('chassis', 'A chassis'), ('drawer', 'A drawer'), ('device_kind', 'A kind of device'), ('device', 'A device'), ('port', 'A port'), ('tenant', 'What a tenant owns or leases')], default='all', max_length=20)),
                 ('device_kind', models.CharField(blank=True, choices=[('gpu', 'GPU'), ('nvme', 'NVMe drive'), ('nic', 'NIC'), ('custom', 'Custom device')], max_length=10)),
                 ('name', models.CharField(max_length=100, unique=True)),
                 ('kind', models.CharField(choices=[('page', 'Page (the mark in the header)'), ('email', 'E-mail'), ('webhook', 'Webhook'), ('syslog', 'Syslog (RFC 5424)')], max_length=10)),
@@ -60,7 +60,7 @@ class Migration(migrations.Migration):
             name='Rule',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('scope', models.CharField(choices=[('all', 'Everything'), ('chassis', 'A chassis'), ('drawer', 'A drawer'), ('device_kind', 'A kind of device'), ('device', 'A device'), ('port', 'A port'), ('tenant', 'What a tenant holds')], default='all', max_length=20)),
+                ('scope', models.CharField(choices=[('all', 'Everything'), ('chassis', 'A chassis'), ('drawer', 'A drawer'), ('device_kind', 'A kind of device'), ('device', 'A device'), ('port', 'A port'), ('tenant', 'What a tenant owns or leases')], default='all', max_length=20)),
                 ('device_kind', models.CharField(blank=True, choices=[('gpu', 'GPU'), ('nvme', 'NVMe drive'), ('nic', 'NIC'), ('custom', 'Custom device')], max_length=10)),
                 ('name', models.CharField(max_length=100, unique=True)),
                 ('metric', models.CharField(max_length=200)),
@@ -153,7 +153,7 @@ class Migration(migrations.Migration):
             name='Silence',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('scope', models.CharField(choices=[('all', 'Everything'), ('chassis', 'A chassis'), ('drawer', 'A drawer'), ('device_kind', 'A kind of device'), ('device', 'A device'), ('port', 'A port'), ('tenant', 'What a tenant holds')], default='all', max_length=20)),
+                ('scope', models.CharField(choices=[('all', 'Everything'), ('chassis', 'A chassis'), ('drawer', 'A drawer'), ('device_kind', 'A kind of device'), ('device', 'A device'), ('port', 'A port'), ('tenant', 'What a tenant owns or leases')], default='all', max_length=20)),
                 ('device_kind', models.CharField(blank=True, choices=[('gpu', 'GPU'), ('nvme', 'NVMe drive'), ('nic', 'NIC'), ('custom', 'Custom device')], max_length=10)),
                 ('built_in', models.CharField(blank=True, max_length=40)),
                 ('severity', models.CharField(blank=True, choices=[('Warning', 'Warning'), ('Critical', 'Critical')], max_length=10)),

@@ -1,4 +1,4 @@
-"""How amounts of data are written."""
+"""Template filters of amounts of data."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def moved(count: float) -> str:
 
 @register.filter
 def share(rate: float, most: float) -> str:
-    """Return a rate as a share of the highest, 0 to 100: the length of a bar."""
+    """Return a rate as a percentage of the highest, the length of a bar."""
     return "0" if math.isnan(rate) or most <= 0 else f"{100 * rate / most:.2f}"

@@ -1,1 +1,1 @@
-"""Tags of the pages about links."""
+"""Template tags of links."""

@@ -1,4 +1,4 @@
-"""Words for links in templates, and their verdicts on the pages of other rooms."""
+"""Template filters and tags of links, also used on the pages of other apps."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 from django import template
 
 from accounts.models import User
-from telemetry.links.selectors import levels_of, links_ill
-from telemetry.links.shown import LinkView
-from telemetry.links.verdict import figure, told
+from telemetry.links.presentation import LinkView
+from telemetry.links.rules import duration_label, figure_label
+from telemetry.links.selectors import degraded_links, links_of_ports
 
 register = template.Library()
 
 
 @register.filter
 def a_minute(value: float) -> str:
-    """Return events a second as events a minute: a figure of two or three places, 0 for none."""
-    return figure(60 * value) if value > 0 else "0"
+    """Return events a second as events a minute, '0' for none."""
+    return figure_label(60 * value) if value > 0 else "0"
 
 
 @register.filter
 def lasting(seconds: float) -> str:
-    """Return a time in words: '40 s', '12 min'."""
-    return told(seconds)
+    """Return a duration for display: '40 s', '12 min'."""
+    return duration_label(seconds)
 
 
 @register.filter
@@ -35,10 +35,10 @@ def of_port(views: dict[int, LinkView], pk: int) -> LinkView | None:
 
 @register.simple_tag(takes_context=True)
 def link_levels(context: dict[str, Any], ports: Iterable[Any]) -> dict[int, LinkView]:
-    """Return how the links of ports are, by the ports' ids, as far as who is signed in sees them."""
+    """Return the links of ports that the signed-in person may see, by the ports' ids."""
     person = context["request"].user
-    wanted = [getattr(port, "pk", port) for port in ports]
-    return levels_of(person, wanted) if isinstance(person, User) else {}
+    ids = [getattr(port, "pk", port) for port in ports]
+    return links_of_ports(person, ids) if isinstance(person, User) else {}
 
 
 @register.simple_tag(takes_context=True)
@@ -46,11 +46,11 @@ def ill_links(context: dict[str, Any], chassis: Any) -> dict[int, LinkView]:
     """Return those links of one or several chassis that are degraded or worse, by the ports' ids."""
     person = context["request"].user
     views = chassis if isinstance(chassis, list | tuple) else [chassis]
-    return links_ill(person, [one.id for one in views]) if isinstance(person, User) else {}
+    return degraded_links(person, [one.id for one in views]) if isinstance(person, User) else {}
 
 
 @register.inclusion_tag("links/badge.html", takes_context=True)
 def link_badge(context: dict[str, Any], port: Any) -> dict[str, Any]:
-    """Show how the link of one port is, and lead to its page; nothing where nobody sees it."""
+    """Show the verdict on the link of one port, with a link to its page; nothing where it is not visible."""
     found = link_levels(context, [port]) if port else {}
     return {"view": next(iter(found.values()), None)}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.deploy.answer import Deployment, PlaceError, RequestError, deploy
-from benchmarks.deploy.wanted import Place
-from benchmarks.model.paper import falcon_gpus
-from benchmarks.model.shapes import Topology
+from benchmarks.deploy.deployment import Deployment, DeploymentRequestError, TargetError, deploy
+from benchmarks.deploy.request import DeploymentTarget
+from benchmarks.model.calibration import falcon_gpus
+from benchmarks.model.topology import Topology
 
 SHORT: dict[str, Any] = {
     "name": "resnet50", "command": "python train.py --batch-size {batch} --amp {precision}", "workload": "resnet50",
@@ -43,10 +43,10 @@ MODAK: dict[str, Any] = {
 }  # fmt: skip
 
 
-def known(place: Place) -> Topology:
+def known(place: DeploymentTarget) -> Topology:
     """Return the topology of the only host that there is."""
     if place.host not in {"node-1", ""}:
-        raise PlaceError("There is no such host.")
+        raise TargetError("There is no such host.")
     return falcon_gpus()
 
 
@@ -58,7 +58,7 @@ def made(request: dict[str, Any] | str) -> Deployment:
 
 def refused(request: dict[str, Any] | str) -> dict[str, str]:
     """Return the errors of a request by their pointers."""
-    with pytest.raises(RequestError) as error:
+    with pytest.raises(DeploymentRequestError) as error:
         made(request)
     return error.value.errors
 

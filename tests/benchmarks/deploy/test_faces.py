@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounts.models import AuditEntry, Tenant, User
-from benchmarks.deploy.answer import PlaceError
-from benchmarks.deploy.places import topology_for
-from benchmarks.deploy.wanted import Place
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from accounts.audit.models import AuditEntry
+from accounts.models import Tenant, User
+from benchmarks.deploy.deployment import TargetError
+from benchmarks.deploy.request import DeploymentTarget
+from benchmarks.deploy.services import target_topology
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +71,7 @@ def test_the_api_answers_files_reasons_and_gains(client: Client, host: Host) -> 
     assert body["prediction"]["provenance"] == "predicted"
     assert body["gains"][0]["option"] == "data_parallelism"
     assert asked(client, SHORT).json()["errors"] == {
-        "/gpus": "4 GPUs are asked for, and node-1 has 3. Name a composition that has them."
+        "/gpus": "4 GPUs are requested, but node-1 has 3. Name a composition that has them."
     }
 
 
@@ -91,13 +92,13 @@ def test_what_somebody_may_not_see_is_no_place_for_them(host: Host) -> None:
     stranger = User.objects.create_user("mallory", tenant=Tenant.objects.create(name="Elsewhere"))
     device = Device.objects.get(name="GPU 1")
     for place in (
-        Place(pointer="/host", host="node-1"),
-        Place(pointer="/host", host=str(host.pk)),
-        Place(pointer="/c", composition={"host": host.pk}),
-        Place(pointer="/c", composition={"host": host.pk, "devices": {str(device.pk): device.host_port_id}}),
+        DeploymentTarget(pointer="/host", host="node-1"),
+        DeploymentTarget(pointer="/host", host=str(host.pk)),
+        DeploymentTarget(pointer="/c", composition={"host": host.pk}),
+        DeploymentTarget(pointer="/c", composition={"host": host.pk, "devices": {str(device.pk): device.host_port_id}}),
     ):
-        with pytest.raises(PlaceError):
-            topology_for(stranger, place)
+        with pytest.raises(TargetError):
+            target_topology(stranger, place)
 
 
 def test_the_page_shows_what_a_request_comes_to(client: Client, host: Host) -> None:

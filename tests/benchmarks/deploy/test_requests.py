@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.deploy.answer import RequestError
-from benchmarks.deploy.wanted import duration, events, memory
+from benchmarks.deploy.deployment import DeploymentRequestError
+from benchmarks.deploy.request import parse_duration, parse_mail_events, parse_memory
 from benchmarks.model import predict
-from benchmarks.model.paper import falcon_gpus
+from benchmarks.model.calibration import falcon_gpus
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, refused, text_of
 
 
@@ -126,7 +126,7 @@ def test_gains_are_predictions_of_what_is_taken() -> None:
         assert one.source
         assert one.basis == "prior"
         # Only what surely brings something is taken, unless it was asked for.
-        assert one.taken == (one.low > 1.0 or one.why.startswith(("As asked for", "The job has")))
+        assert one.taken == (one.low > 1.0 or one.why.startswith(("As requested", "The job has")))
     assert found.prediction is not None
     spec = found.prediction.spec
     assert (spec.devices, spec.precision) == (4, "fp16")
@@ -138,7 +138,7 @@ def test_what_is_asked_for_stays() -> None:
     found = made(SHORT | {"precision": "fp32", "compile": False, "loader_workers": 2})
     assert found.prediction is not None
     assert (found.prediction.spec.precision, found.prediction.spec.loader_workers) == ("fp32", 2)
-    assert {one.option: one.why for one in found.gains}["loader_workers"] == "As asked for."
+    assert {one.option: one.why for one in found.gains}["loader_workers"] == "As requested."
     assert "precision" not in {one.option for one in found.gains}
 
 
@@ -154,15 +154,15 @@ def test_all_gpus_of_a_place_are_taken_where_no_number_is_named() -> None:
 
 
 def test_parts_are_read_as_people_write_them() -> None:
-    assert [duration(one) for one in ("12:00:00 ", "1-00:00:00", "90", "PT1H30M", "12:30")] == [
+    assert [parse_duration(one) for one in ("12:00:00 ", "1-00:00:00", "90", "PT1H30M", "12:30")] == [
         43200,
         86400,
         5400,
         5400,
         45000,
     ]
-    assert [memory(one) for one in ("64G", "512 MB", "1GiB", "100")] == ["64G", "512M", "1G", "100M"]
-    assert [events(one) for one in ("abe", "END,FAIL", "ALL", "n")] == [
+    assert [parse_memory(one) for one in ("64G", "512 MB", "1GiB", "100")] == ["64G", "512M", "1G", "100M"]
+    assert [parse_mail_events(one) for one in ("abe", "END,FAIL", "ALL", "n")] == [
         ("begin", "end", "fail"), ("end", "fail"), ("begin", "end", "fail"), (),
     ]  # fmt: skip
 
@@ -181,5 +181,5 @@ POINTERS = st.sampled_from([pointer for _, pointer, _, _ in WRONG])
 
 @given(pointer=POINTERS, value=JSONS.filter(lambda one: one is not None))
 def test_nothing_in_a_field_stops_the_reader(pointer: str, value: Any) -> None:
-    with suppress(RequestError):
+    with suppress(DeploymentRequestError):
         made(changed(MODAK if pointer.startswith("/job") else SHORT, pointer, value))

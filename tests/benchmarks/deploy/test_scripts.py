@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.deploy.quoting import UnsafeError, refuse_control, word
+from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters, shell_word
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, refused, text_of
 
 pytestmark = pytest.mark.process
@@ -56,7 +56,7 @@ def test_a_word_stays_a_word(hostile: str, tmp_path: Path) -> None:
 @settings(max_examples=25)
 def test_any_words_come_through_bash(texts: list[str]) -> None:
     texts = [one.replace("${", "$ {") for one in texts]
-    command = " ".join(["printf", "'%s\\n'", "x", *map(word, texts)])
+    command = " ".join(["printf", "'%s\\n'", "x", *map(shell_word, texts)])
     found = subprocess.run(["bash", "-c", command], capture_output=True, check=True, timeout=20)
     assert found.stdout.decode() == "".join(f"{one}\n" for one in ["x", *texts])
 
@@ -66,7 +66,7 @@ def test_any_words_come_through_bash(texts: list[str]) -> None:
 )
 def test_line_breaks_and_control_characters_go_nowhere(bad: str) -> None:
     with pytest.raises(UnsafeError):
-        refuse_control(bad)
+        refuse_control_characters(bad)
     places: dict[str, dict[str, Any]] = {
         "/command": SHORT, "/data": SHORT, "/time": SHORT, "/queue": SHORT, "/image": SHORT, "/name": SHORT,
         "/environment/A": SHORT, "/job/application/executable": MODAK, "/job/application/arguments": MODAK,

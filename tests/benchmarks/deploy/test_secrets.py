@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.deploy.answer import RequestError
-from benchmarks.deploy.secrets import is_secret_name, without_secrets
+from benchmarks.deploy.deployment import DeploymentRequestError
+from benchmarks.deploy.redaction import is_secret_name, redact_secrets
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, text_of
 
 SECRET = "correct-horse-battery"
@@ -36,7 +36,7 @@ PLACES: list[tuple[dict[str, Any], str, Any]] = [
 def test_no_answer_has_it(request_: dict[str, Any], pointer: str, value: Any) -> None:
     try:
         answer = repr(made(changed(request_, pointer, value)))
-    except RequestError as error:
+    except DeploymentRequestError as error:
         answer = repr((error.errors, error.told, error.request))
     assert SECRET not in answer
 
@@ -60,7 +60,7 @@ def test_the_script_wants_it_from_whoever_submits_it(tmp_path: Path) -> None:
     path.write_text(text_of(found, "bash"))
     without = subprocess.run(["bash", str(path)], env={"CONTAINER": ""}, capture_output=True, text=True, check=False)
     assert without.returncode != 0
-    assert "Set TOKEN before the job begins" in without.stderr
+    assert "Set TOKEN before the job starts" in without.stderr
     given = subprocess.run(
         ["bash", str(path)], env={"CONTAINER": "", "TOKEN": "a $(b)"}, capture_output=True, text=True, check=True
     )
@@ -76,7 +76,7 @@ def test_what_is_shown_again_comes_to_the_same() -> None:
 
 
 def test_two_secrets_of_one_name_are_two_variables() -> None:
-    taken = without_secrets(
+    taken = redact_secrets(
         {"a": {"password": "first-one"}, "b": {"password": "second-one"}, "c": {"password": "first-one"}}
     )
     assert taken.names == {"PASSWORD": "/a/password", "PASSWORD_2": "/b/password"}
@@ -84,7 +84,7 @@ def test_two_secrets_of_one_name_are_two_variables() -> None:
 
 
 def test_text_that_is_no_json_is_not_shown_again() -> None:
-    with pytest.raises(RequestError) as error:
+    with pytest.raises(DeploymentRequestError) as error:
         made('{"password": "' + SECRET + '",')
     assert SECRET not in repr((error.value.errors, error.value.request))
     assert error.value.request == ""

@@ -11,12 +11,12 @@ import numpy as np
 from django.utils import timezone
 
 from accounts.models import User
-from benchmarks.figures.rows import Floats, Row
-from benchmarks.model.paper import CELLS
-from benchmarks.model.shapes import LOCAL, Accelerator, Link, Storage, Topology
+from benchmarks.figures.rows import Floats, RunData
+from benchmarks.model.calibration import PAPER_TOPOLOGIES
+from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
 from benchmarks.runs.models import Run
-from benchmarks.runs.series import series_append
-from benchmarks.runs.summary import Figure, Summary, summarise
+from benchmarks.runs.recording import series_append
+from benchmarks.runs.results import Statistic, Summary, summarise
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import Spec
 
@@ -31,7 +31,9 @@ def topology(
     """Return a host with so many GPUs of its own and so many in drawers of a Falcon."""
     accelerators = [Accelerator(name=f"local {one}", model=model) for one in range(local)]
     accelerators += [
-        Accelerator(name=f"falcon {one}", model="V100-PCIE-16GB", place=DRAWERS[one % drawers], link=Link(lanes=lanes))
+        Accelerator(
+            name=f"falcon {one}", model="V100-PCIE-16GB", place=DRAWERS[one % drawers], link=PcieLink(lanes=lanes)
+        )
         for one in range(falcon)
     ]
     places = {one.place for one in accelerators} - {LOCAL}
@@ -39,7 +41,7 @@ def topology(
         host="node-a",
         accelerators=tuple(accelerators),
         storage=storage or Storage(model="local storage"),
-        uplinks={place: Link() for place in sorted(places)},
+        uplinks={place: PcieLink() for place in sorted(places)},
     )
 
 
@@ -54,13 +56,13 @@ def row(
     summary: Summary | None = None,
     spec: Spec | None = None,
     **given: Any,
-) -> Row:
+) -> RunData:
     """Return a run as figures read it, with these seconds of timed steps and these series."""
     columns = {key: (np.asarray(at, float), np.asarray(values, float)) for key, (at, values) in (series or {}).items()}
     if steps is not None:
         columns["steps/timed/seconds"] = (EPOCH + np.cumsum(steps), np.asarray(steps, float))
     nothing = (np.zeros(0), np.zeros(0))
-    return Row(
+    return RunData(
         id=name,
         title=f"Run {name}",
         workload=workload,
@@ -68,7 +70,7 @@ def row(
         is_training=CATALOGUE[workload].is_training if workload in CATALOGUE else True,
         provenance=provenance,  # type: ignore[arg-type]  # one of its values
         spec=spec or (spec_of(workload, "paper", given) if workload in CATALOGUE else None),
-        topology=CELLS[place] if isinstance(place, str) else place,
+        topology=PAPER_TOPOLOGIES[place] if isinstance(place, str) else place,
         summary=summary or Summary(),
         keys=frozenset(columns),
         read=lambda key: columns.get(key, nothing),
@@ -77,9 +79,9 @@ def row(
 
 def figure(
     value: float, low: float | None = None, high: float | None = None, *, unit: str = "s", count: int = 50
-) -> Figure:
+) -> Statistic:
     """Return a value of a summary with its percentiles."""
-    return Figure(
+    return Statistic(
         value=value, low=value if low is None else low, high=value if high is None else high, unit=unit, count=count
     )
 
@@ -104,7 +106,7 @@ def run_made(
     **given: Any,
 ) -> Run:
     """Keep a run in the database with its series and what they come to. `traffic` is bytes a second to each device."""
-    where = CELLS[place] if isinstance(place, str) else place
+    where = PAPER_TOPOLOGIES[place] if isinstance(place, str) else place
     spec = spec_of(workload, "paper", {"devices": max(1, len(where.accelerators)), **given})
     run = Run.objects.create(
         title=title or f"{CATALOGUE[workload].title} on {where.name or 'node-a'}", workload=workload, preset="paper",
@@ -192,7 +194,7 @@ def lab_made(person: User | None) -> list[Run]:
                 title=f"MobileNetV2, {threads} threads", ago=4000.0 + len(runs),
             )
         )  # fmt: skip
-    hybrid = CELLS["hybridGPUs"]
+    hybrid = PAPER_TOPOLOGIES["hybridGPUs"]
     runs.append(
         run_made(
             person, workload="gpu_bandwidth", place=hybrid, title="GPU to GPU", ago=5000.0,

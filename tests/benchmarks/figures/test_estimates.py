@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.figures.estimates import seconds_a_step, together
-from benchmarks.runs.summary import Summary
+from benchmarks.figures.charts import combine_estimates, seconds_a_step
+from benchmarks.runs.results import Summary
 from tests.benchmarks.figures.making import figure, row
 
 
@@ -82,7 +82,7 @@ def test_a_prediction_has_its_own_interval() -> None:
 def test_repetitions_that_disagree_have_a_wider_interval_than_each_of_them() -> None:
     each = [seconds_a_step(row(str(one), steps=sample(one, 0.01, 40, 1))) for one in (0.2, 0.25, 0.3)]
     estimates = [one for one in each if one is not None]
-    found = together(estimates)
+    found = combine_estimates(estimates)
     low, high = found.interval
     assert low is not None
     assert high is not None

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.figures.scaling import scaling
-from benchmarks.figures.shapes import Figure
-from benchmarks.figures.steps import durations, loss
-from benchmarks.figures.storage import reading
+from benchmarks.figures.bandwidth import storage_read_chart
+from benchmarks.figures.charts import Chart
+from benchmarks.figures.training import loss_chart, step_time_chart, throughput_scaling
 from tests.benchmarks.figures.making import EPOCH, row, topology
 
 
-def by(name: str, rows: list[object]) -> Figure:
-    return next(one for one in scaling(rows) if one.name == f"scaling-{name}")  # type: ignore[arg-type]
+def by(name: str, rows: list[object]) -> Chart:
+    return next(one for one in throughput_scaling(rows) if one.name == f"scaling-{name}")  # type: ignore[arg-type]
 
 
 def test_throughput_by_threads_lies_beside_what_would_be_in_proportion() -> None:
@@ -55,7 +54,9 @@ def test_threads_that_are_left_to_the_library_are_no_place_on_the_axis() -> None
 
 def test_loss_goes_over_steps_and_long_runs_are_means_of_some() -> None:
     series = {"steps/timed/loss": (EPOCH + np.arange(900), np.linspace(9.0, 0.0, 900))}
-    drawn = loss([row(series=series), row("short", series={"steps/timed/loss": ([EPOCH], [5.0])}), row("without")])
+    drawn = loss_chart(
+        [row(series=series), row("short", series={"steps/timed/loss": ([EPOCH], [5.0])}), row("without")]
+    )
     assert len(drawn.at) == 300
     assert drawn.at[:3] == (1.0, 4.0, 7.0)
     assert drawn.lines[0].values[0] == pytest.approx(9.0, abs=0.02)
@@ -65,12 +66,12 @@ def test_loss_goes_over_steps_and_long_runs_are_means_of_some() -> None:
 
 
 def test_a_loss_that_became_no_number_is_a_gap() -> None:
-    (line,) = loss([row(series={"steps/timed/loss": (EPOCH + np.arange(3), [1.0, np.nan, 0.5])})]).lines
+    (line,) = loss_chart([row(series={"steps/timed/loss": (EPOCH + np.arange(3), [1.0, np.nan, 0.5])})]).lines
     assert line.values == (1.0, None, 0.5)
 
 
 def test_step_times_are_told_by_the_share_that_stayed_below() -> None:
-    drawn = durations([row(steps=[0.1] * 90 + [1.0] * 10)])
+    drawn = step_time_chart([row(steps=[0.1] * 90 + [1.0] * 10)])
     found = dict(zip(drawn.at, drawn.lines[0].values, strict=True))
     assert (found[0.0], found[50.0], found[100.0]) == (0.1, 0.1, 1.0)
 
@@ -79,7 +80,7 @@ def test_runs_that_are_called_alike_are_numbered() -> None:
     from dataclasses import replace
 
     rows = [replace(row(str(one), steps=[0.1, 0.2]), title="=Same") for one in range(2)]
-    assert [line.group for line in durations(rows).lines] == ["=Same", "=Same #2"]
+    assert [line.group for line in step_time_chart(rows).lines] == ["=Same", "=Same #2"]
 
 
 def test_storage_is_read_at_the_bytes_of_its_file_over_a_pass() -> None:
@@ -87,5 +88,5 @@ def test_storage_is_read_at_the_bytes_of_its_file_over_a_pass() -> None:
         row(name, workload="storage_read", place=place, steps=[seconds] * 5, devices=processes, strategy="ddp")
         for name, place, seconds, processes in (("1", "localNVMe", 4.0, 1), ("2", "falconNVMe", 16.0, 2))
     ]
-    drawn = reading(rows)
+    drawn = storage_read_chart(rows)
     assert [(one.x, round(one.value, 3)) for one in drawn.marks] == [("local NVMe", 2.147), ("Falcon NVMe", 1.074)]

@@ -7,14 +7,21 @@ from dataclasses import replace
 import msgspec
 
 from benchmarks.model.belief import Cell
-from benchmarks.model.paper import DRAWERS, WORKLOADS, falcon_gpus, hybrid_gpus, local_gpus, paper_spec
-from benchmarks.model.shapes import Link, Topology
+from benchmarks.model.calibration import (
+    PAPER_DRAWERS,
+    PAPER_WORKLOADS,
+    falcon_gpus,
+    hybrid_gpus,
+    local_gpus,
+    paper_spec,
+)
+from benchmarks.model.topology import PcieLink, Topology
 
 
 def one_drawer() -> Topology:
     """Return a host with the four GPUs of one drawer."""
     eight = falcon_gpus()
-    return replace(eight, name="oneDrawer", accelerators=eight.accelerators[:4], uplinks={DRAWERS[0]: Link()})
+    return replace(eight, name="oneDrawer", accelerators=eight.accelerators[:4], uplinks={PAPER_DRAWERS[0]: PcieLink()})
 
 
 def study_cells() -> list[Cell]:
@@ -30,7 +37,7 @@ def study_cells() -> list[Cell]:
             ),
             topology,
         )
-        for workload in WORKLOADS
+        for workload in PAPER_WORKLOADS
         for topology in (local_gpus(), hybrid_gpus(), falcon_gpus(), one_drawer())
         for devices in (1, 2, 4, 8)
         if devices <= len(topology.accelerators)

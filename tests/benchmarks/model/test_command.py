@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from benchmarks.model.paper import CONFIGURATIONS, WORKLOADS
+from benchmarks.model.calibration import PAPER_CONFIGURATIONS, PAPER_WORKLOADS
 from falconweb.config import BASE_DIR
 
 EXAMPLES = BASE_DIR / "docs" / "topologies"
@@ -37,7 +37,7 @@ def predicted(*arguments: str) -> dict[str, Any]:
 def test_the_published_experiment_is_25_cells() -> None:
     rows: Any = predicted("--paper")
     assert [(row["workload"], row["configuration"]) for row in rows] == [
-        (workload, configuration) for workload in WORKLOADS for configuration in CONFIGURATIONS
+        (workload, configuration) for workload in PAPER_WORKLOADS for configuration in PAPER_CONFIGURATIONS
     ]
     for row in rows:
         low, high = row["interval"]

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import Spec
-from trainer.tasks import task_of
+from trainer.workloads import training_task
 
 TRAINED = [name for name, workload in CATALOGUE.items() if workload.is_training]
 OTHERWISE: dict[str, dict[str, Any]] = {
@@ -28,7 +28,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 
 def counted(spec: Spec) -> tuple[int, float]:
     """Return parameters and operations of a forward pass of one sample, as PyTorch counts them."""
-    task = task_of(spec)
+    task = training_task(spec)
     # A BERT looks at its mask and wants numbers there; the others are counted without any.
     device = "cpu" if "sequence" in spec.options else "meta"
     with torch.device(device):
@@ -72,7 +72,7 @@ def test_full_sizes_have_the_parameters_and_products_that_publications_name(
 @pytest.mark.parametrize("name", TRAINED)
 def test_what_is_kept_for_the_backward_pass_is_what_autograd_keeps(name: str) -> None:
     spec = spec_of(name, "custom", OTHERWISE[name])
-    task = task_of(spec)
+    task = training_task(spec)
     device = "cpu" if "sequence" in spec.options else "meta"
     with torch.device(device):
         model = task.model().train()

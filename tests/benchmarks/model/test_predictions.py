@@ -19,8 +19,8 @@ from benchmarks.model import (
     refit,
     step_seconds,
 )
-from benchmarks.model.paper import falcon_gpus, falcon_nvme, hybrid_gpus, local_gpus, paper_spec
-from benchmarks.model.shapes import Accelerator, Observation, Topology
+from benchmarks.model.calibration import Observation, falcon_gpus, falcon_nvme, hybrid_gpus, local_gpus, paper_spec
+from benchmarks.model.topology import Accelerator, Topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import Spec
 
@@ -122,7 +122,7 @@ def test_a_cpus_memory_is_shared_by_its_processes() -> None:
 
 
 def test_too_few_devices_are_refused_with_both_numbers() -> None:
-    with pytest.raises(ModelError, match="9 devices, and the topology has 8"):
+    with pytest.raises(ModelError, match="9 devices, but the topology has 8"):
         predict(changed(BERT, devices=9), local_gpus())
 
 

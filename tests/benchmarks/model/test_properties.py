@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.model import memory_bytes, predict, prior, step_seconds, traffic_rate
-from benchmarks.model.paper import LOCAL_GPU
-from benchmarks.model.shapes import LOCAL, Accelerator, Link, Storage, Topology
+from benchmarks.model.calibration import PAPER_LOCAL_GPU
+from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import Spec
 
@@ -25,23 +25,23 @@ MODELS = ["V100-PCIE-16GB", "P100-PCIE-16GB", "A100-PCIE-40GB", "H100-PCIE-80GB"
 def topologies(draw: st.DrawFn) -> Topology:
     local = draw(st.integers(0, 8))
     places = draw(st.lists(st.sampled_from(["a/1/H1", "a/2/H2", "b/1/H1"]), max_size=8))
-    devices = [Accelerator(name=f"local {index}", model=LOCAL_GPU) for index in range(local)]
+    devices = [Accelerator(name=f"local {index}", model=PAPER_LOCAL_GPU) for index in range(local)]
     devices += [
         Accelerator(
             name=f"far {index}",
             model=draw(st.sampled_from(MODELS)),
             place=place,
-            link=Link(lanes=draw(st.sampled_from(LANES)), generation=draw(st.integers(1, 4))),
+            link=PcieLink(lanes=draw(st.sampled_from(LANES)), generation=draw(st.integers(1, 4))),
         )
         for index, place in enumerate(places)
     ]
     storage = Storage(place=draw(st.sampled_from([LOCAL, *sorted(set(places))])))
     return Topology(
         cores=draw(st.integers(1, 128)),
-        accelerators=tuple(devices or [Accelerator(name="one", model=LOCAL_GPU)]),
+        accelerators=tuple(devices or [Accelerator(name="one", model=PAPER_LOCAL_GPU)]),
         storage=storage,
         uplinks={
-            place: Link(lanes=draw(st.sampled_from(LANES)), generation=draw(st.integers(1, 4)))
+            place: PcieLink(lanes=draw(st.sampled_from(LANES)), generation=draw(st.integers(1, 4)))
             for place in sorted({*places, storage.place} - {LOCAL})
         },
         local_fabric=draw(st.sampled_from(["nvlink", "pcie"])),
@@ -69,8 +69,8 @@ def steps(spec: Spec, topology: Topology) -> np.ndarray[tuple[int, ...], np.dtyp
     return step_seconds(prior().draws(40, 1), [(spec, topology)], misfit=False)[:, 0]
 
 
-def wider(link: Link) -> Link:
-    return Link(lanes=16, generation=max(4, link.generation))
+def wider(link: PcieLink) -> PcieLink:
+    return PcieLink(lanes=16, generation=max(4, link.generation))
 
 
 @QUICK

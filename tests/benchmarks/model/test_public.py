@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 
 from benchmarks.model import paper_cells, predict, prior
-from benchmarks.model.checking import leave_one_out, median_error
-from benchmarks.model.facts import CPU_STEPS, RATES
-from benchmarks.model.paper import falcon_gpus, paper_spec
-from benchmarks.model.parameters import CENTRE, NAMES, SPREAD
+from benchmarks.model.calibration import falcon_gpus, leave_one_out, median_error, paper_spec
+from benchmarks.model.reference_data import (
+    PARAMETER_NAMES,
+    PRIOR_CENTRES,
+    PRIOR_SPREADS,
+    PUBLISHED_CPU_STEPS,
+    PUBLISHED_RATES,
+)
 from falconweb.config import BASE_DIR
 
 DOCUMENT = BASE_DIR / "docs" / "model.md"
 
 
 def test_each_published_figure_is_left_out_once() -> None:
-    assert len(leave_one_out()) == len(RATES) + len(CPU_STEPS) + 1
+    assert len(leave_one_out()) == len(PUBLISHED_RATES) + len(PUBLISHED_CPU_STEPS) + 1
     assert len({one.name for one in leave_one_out()}) == len(leave_one_out())
 
 
@@ -45,15 +49,15 @@ def test_the_document_states_the_errors_that_are_found() -> None:
 def test_published_figures_narrow_what_is_believed_of_what_they_tell() -> None:
     belief = prior()
     spreads = np.sqrt(np.diag(belief.covariance))
-    assert np.all(spreads <= SPREAD * 1.0001)
+    assert np.all(spreads <= PRIOR_SPREADS * 1.0001)
     for name in ("half", "single", "straggle", "workload:resnet50", "count"):
-        index = NAMES.index(name)
-        assert spreads[index] < 0.9 * SPREAD[index], name
+        index = PARAMETER_NAMES.index(name)
+        assert spreads[index] < 0.9 * PRIOR_SPREADS[index], name
     # Nothing published tells of these.
     for name in ("dp", "compile", "device:H100"):
-        index = NAMES.index(name)
-        assert spreads[index] == pytest.approx(SPREAD[index], rel=0.01)
-        assert belief.mean[index] == pytest.approx(CENTRE[index], abs=0.05)
+        index = PARAMETER_NAMES.index(name)
+        assert spreads[index] == pytest.approx(PRIOR_SPREADS[index], rel=0.01)
+        assert belief.mean[index] == pytest.approx(PRIOR_CENTRES[index], abs=0.05)
 
 
 def test_the_one_published_traffic_is_within_the_interval_of_its_own_prediction() -> None:
@@ -76,7 +80,7 @@ def test_the_published_experiment_has_25_cells_of_eight_gpus() -> None:
 
 
 def test_only_the_design_notes_figures_and_data_sheets_are_published_inputs() -> None:
-    sources = {rate.source for rate in RATES}
+    sources = {rate.source for rate in PUBLISHED_RATES}
     assert sources == {
         "NVIDIA DeepLearningExamples",
         "lambdal/deeplearning-benchmark",

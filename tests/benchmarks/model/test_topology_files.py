@@ -9,25 +9,25 @@ import jsonschema
 import pytest
 
 from benchmarks.model import TopologyError, read_topology, topology_json, topology_schema
-from benchmarks.model.paper import CELLS
-from benchmarks.model.shapes import Link
+from benchmarks.model.calibration import PAPER_TOPOLOGIES
+from benchmarks.model.topology import PcieLink
 from falconweb.config import BASE_DIR
 
 EXAMPLES = BASE_DIR / "docs" / "topologies"
 LEAST = {"format": "falconweb.topology/1"}
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", PAPER_TOPOLOGIES)
 def test_published_configurations_are_read_from_their_examples_and_written_back(name: str) -> None:
     text = (EXAMPLES / f"{name}.json").read_text()
-    assert read_topology(text) == CELLS[name]
-    assert topology_json(CELLS[name]) == text
+    assert read_topology(text) == PAPER_TOPOLOGIES[name]
+    assert topology_json(PAPER_TOPOLOGIES[name]) == text
 
 
 def test_the_published_schema_is_what_is_read() -> None:
     assert json.loads((EXAMPLES / "topology.schema.json").read_text()) == topology_schema()
     jsonschema.Draft202012Validator.check_schema(topology_schema())
-    for name in CELLS:
+    for name in PAPER_TOPOLOGIES:
         jsonschema.validate(json.loads((EXAMPLES / f"{name}.json").read_text()), topology_schema())
 
 
@@ -44,7 +44,7 @@ def test_what_is_left_out_has_a_meaning() -> None:
         )
     )
     assert [device.memory_bytes for device in found.accelerators] == [32e9, 80e9]
-    assert found.uplinks == {"x/1/H1": Link()}
+    assert found.uplinks == {"x/1/H1": PcieLink()}
     assert found.storage.place == "local"
 
 

@@ -15,10 +15,10 @@ from zlib import crc32
 import numpy as np
 
 from benchmarks.model.belief import cell_key
-from benchmarks.model.facts import CORE_RATE, device_facts
+from benchmarks.model.calibration import Observation
 from benchmarks.model.features import costs_of, link_rate
-from benchmarks.model.parameters import FAMILY
-from benchmarks.model.shapes import LOCAL, Observation, Topology
+from benchmarks.model.reference_data import CORE_RATE, WORKLOAD_FAMILY, device_datasheet
+from benchmarks.model.topology import LOCAL, Topology
 from hostwire.training import Spec
 
 LAYERS = 24
@@ -50,7 +50,7 @@ class World:
         backward = max(passes) * 0.65
         forward = max(passes) - backward
         exchange = self._exchange(spec, topology, costs.parameters, costs.late_share, backward)
-        device = device_facts(devices[0].model)
+        device = device_datasheet(devices[0].model)
         update = costs.parameters * self._draw("update", 45, 0.3) / device.memory_rate
         if spec.strategy == "sharded":
             update /= spec.devices
@@ -59,8 +59,8 @@ class World:
 
     def _pass(self, spec: Spec, model: str) -> float:
         """Return forward and backward of a batch on a device: efficiency that saturates with the batch."""
-        costs, device, family = costs_of(spec), device_facts(model), FAMILY[spec.workload]
-        rate = {"fp32": device.single, "fp16": device.half, "bf16": device.brain}[spec.precision]
+        costs, device, family = costs_of(spec), device_datasheet(model), WORKLOAD_FAMILY[spec.workload]
+        rate = {"fp32": device.single, "fp16": device.half, "bf16": device.bf16}[spec.precision]
         reached = {"fp32": 0.52, "fp16": 0.36, "bf16": 0.36}[spec.precision]
         reached *= self._draw(f"reached {family}", 1.0, 0.15) * self._draw(f"reached {spec.workload}", 1.0, 0.15)
         if family == "depthwise":
@@ -126,7 +126,11 @@ class World:
         """Return the step of a queue between the loader and the devices: batches of varying cost, devices that wait."""
         costs = costs_of(spec)
         cores = min(topology.cores * 0.9, (1 if spec.strategy == "dp" else spec.devices) * max(1, spec.loader_workers))
-        name = "scenes" if spec.workload == "yolov5l" else FAMILY[spec.workload].replace("depthwise", "convolution")
+        name = (
+            "scenes"
+            if spec.workload == "yolov5l"
+            else WORKLOAD_FAMILY[spec.workload].replace("depthwise", "convolution")
+        )
         a_byte = {"convolution": 1.25e-8, "scenes": 0.8e-8, "transformer": 3e-8}[name]
         loading = spec.global_batch * costs.device_bytes * self._draw(f"loading {name}", a_byte, 0.3) / cores
         loading *= CORE_RATE / 80e9

@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Any
 
-from benchmarks.model.shapes import Link
-from benchmarks.recommend.pool import Pool
-from benchmarks.recommend.pool_files import read_pool
+from benchmarks.model.topology import PcieLink
+from benchmarks.recommend.pool import RecommendationPool, read_pool
 from fabric.bmc.types import DrawerMode
-from fabric.planning import Wanted
-from fabric.rules import ABOUT_MODES
-from fabric.stepping import plan_steps
+from fabric.operations.rules import MODE_DESCRIPTIONS
+from fabric.plans.rules import DesiredState, plan_steps
 
 V100, A100 = "V100-PCIE-16GB", "A100-PCIE-40GB"
 
 
-def pool_of(hosts: list[dict[str, Any]], drawers: list[dict[str, Any]]) -> Pool:
+def pool_of(hosts: list[dict[str, Any]], drawers: list[dict[str, Any]]) -> RecommendationPool:
     """Read a pool as a file has it."""
     return read_pool(json.dumps({"format": "falconweb-pool", "version": 1, "hosts": hosts, "drawers": drawers}))
 
@@ -66,7 +64,7 @@ def drawer(
     }
 
 
-def any_pool(seed: int, *, devices: int = 5) -> Pool:
+def any_pool(seed: int, *, devices: int = 5) -> RecommendationPool:
     """A small pool of any kind, with what others hold in between."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     hosts = [{"name": name, "local_gpus": chance.choice((0, 0, 1, 2))} for name in ("a", "b")]
@@ -79,15 +77,15 @@ def any_pool(seed: int, *, devices: int = 5) -> Pool:
             at = chance.choice(("", "", "1", "2"))
             slots[slot] = chance.choice("VVVAv") + at
         ports: list[str | None] = [chance.choice(("a", "a", "b", None)) for _ in range(2)]
-        mode = chance.choice([one.value for one in ABOUT_MODES])
+        mode = chance.choice([one.value for one in MODE_DESCRIPTIONS])
         drawers.append(drawer(number, ports=ports, devices="".join(slots), mode=mode, change=chance.random() < 0.6))
     return pool_of(hosts, drawers)
 
 
-Signature = tuple[int, int, tuple[tuple[Link, tuple[tuple[str, int], ...]], ...]]
+Signature = tuple[int, int, tuple[tuple[PcieLink, tuple[tuple[str, int], ...]], ...]]
 
 
-def every_signature(pool: Pool) -> set[Signature]:
+def every_signature(pool: RecommendationPool) -> set[Signature]:
     """All that can be told apart of what any subset of free devices, at any ports, in any modes comes to."""
     found: set[Signature] = set()
     for host in pool.hosts.values():
@@ -100,19 +98,19 @@ def every_signature(pool: Pool) -> set[Signature]:
     return found
 
 
-def _of_a_drawer(pool: Pool, nth: int, host: int) -> Iterator[tuple[Any, ...]]:
+def _of_a_drawer(pool: RecommendationPool, nth: int, host: int) -> Iterator[tuple[Any, ...]]:
     yield ()
     seen = pool.drawers[nth]
     ports = [port.id for port in seen.ports if port.host == host]
     free = [one for one in seen.devices if one.id in pool.devices]
-    modes = [seen.mode, *(ABOUT_MODES if seen.id in pool.modes else ())]
+    modes = [seen.mode, *(MODE_DESCRIPTIONS if seen.id in pool.modes else ())]
     for size in range(1, len(free) + 1):
         for chosen in combinations(free, size):
             idle = [one for one in free if one not in chosen and one.attached is not None]
             for at in product(ports, repeat=size):
                 for mode in modes:
                     for out in (gone for count in range(len(idle) + 1) for gone in combinations(idle, count)):
-                        wanted = Wanted(
+                        wanted = DesiredState(
                             attachments={
                                 **{one.id: port for one, port in zip(chosen, at, strict=True)},
                                 **{one.id: None for one in out},
@@ -123,7 +121,7 @@ def _of_a_drawer(pool: Pool, nth: int, host: int) -> Iterator[tuple[Any, ...]]:
                             yield _places(pool, chosen, at)
 
 
-def _places(pool: Pool, chosen: Any, at: tuple[int, ...]) -> tuple[Any, ...]:
+def _places(pool: RecommendationPool, chosen: Any, at: tuple[int, ...]) -> tuple[Any, ...]:
     ports: dict[int, dict[str, int]] = {}
     for one, port in zip(chosen, at, strict=True):
         held = ports.setdefault(port, {})

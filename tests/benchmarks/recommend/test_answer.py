@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 from benchmarks.model import prior
-from benchmarks.model.belief import formula
-from benchmarks.model.shapes import Accelerator, Observation, Topology
-from benchmarks.recommend.answer import Answer, recommend
-from benchmarks.recommend.candidates import Seconds, candidates_of, costs_of, objective_of
-from benchmarks.recommend.plain import answer_json, answer_rows
-from benchmarks.recommend.pool import Pool
-from benchmarks.recommend.request import Asked, Freedom, Limits
-from benchmarks.recommend.study import RUNS, study, trial
+from benchmarks.model.belief import formula_seconds
+from benchmarks.model.calibration import Observation
+from benchmarks.model.topology import Accelerator, Topology
+from benchmarks.recommend.answer import Recommendation, recommend, recommendation_json, recommendation_rows
+from benchmarks.recommend.candidates import StepSeconds, enumerate_candidates, objective_values, ranking_costs
+from benchmarks.recommend.pool import RecommendationPool
+from benchmarks.recommend.request import Constraints, RecommendationRequest, SoftwareChoices
+from benchmarks.recommend.study import RUNS_A_TRIAL, run_study, run_trial
 from benchmarks.workloads.catalogue import spec_of
-from fabric.planning import Wanted
-from fabric.stepping import plan_steps
+from fabric.plans.rules import DesiredState, plan_steps
 from hostwire.training import Spec
 from tests.benchmarks.recommend.pools import any_pool, drawer, pool_of
 
@@ -27,12 +26,12 @@ RESNET = spec_of("resnet50", "paper", {})
 BERT = spec_of("bert_large", "paper", {})
 
 
-def asked(spec: Spec = BERT, **given: object) -> Asked:
-    return Asked(spec=spec, samples=177_000, **given)  # type: ignore[arg-type]
+def asked(spec: Spec = BERT, **given: object) -> RecommendationRequest:
+    return RecommendationRequest(spec=spec, samples=177_000, **given)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def pool() -> Pool:
+def pool() -> RecommendationPool:
     return pool_of(
         [{"name": "a", "local_gpus": 4}, {"name": "b", "local_gpus": 1}],
         [
@@ -42,13 +41,13 @@ def pool() -> Pool:
     )
 
 
-def told(answer: Answer) -> str:
+def told(answer: Recommendation) -> str:
     assert answer.impossible is not None
     assert not answer.lines
     return answer.sentence
 
 
-def of_all_subsets(pool: Pool, spec: Spec) -> float:
+def of_all_subsets(pool: RecommendationPool, spec: Spec) -> float:
     """The least seconds a sample, by the middle of the belief, over every subset of devices at every port."""
     least = np.inf
     for host in pool.hosts.values():
@@ -59,12 +58,14 @@ def of_all_subsets(pool: Pool, spec: Spec) -> float:
                     one = msgspec.structs.replace(
                         spec, devices=local + size, strategy="ddp" if local + size > 1 else "single"
                     )
-                    seconds = formula(prior().centre(), [(one, topology_of(pool, host.id, local, attachments))])[0, 0]
+                    seconds = formula_seconds(
+                        prior().centre(), [(one, topology_of(pool, host.id, local, attachments))]
+                    )[0, 0]
                     least = min(least, float(seconds) / one.global_batch)
     return least
 
 
-def can_be(pool: Pool, host: int, attachments: dict[int, int]) -> bool:
+def can_be(pool: RecommendationPool, host: int, attachments: dict[int, int]) -> bool:
     """Whether a plan brings it about, as everything is or with all idle devices of the drawers concerned detached."""
     ports = {port.id: port.host for one in pool.drawers for port in one.ports}
     if any(ports[port] != host for port in attachments.values()):
@@ -76,13 +77,14 @@ def can_be(pool: Pool, host: int, attachments: dict[int, int]) -> bool:
         ways.append([{}, dict.fromkeys(idle)])
     return any(
         not plan_steps(
-            pool.drawers, Wanted(attachments={**{pk: to for part in parts for pk, to in part.items()}, **attachments})
+            pool.drawers,
+            DesiredState(attachments={**{pk: to for part in parts for pk, to in part.items()}, **attachments}),
         ).objections
         for parts in product(*ways)
     )
 
 
-def topology_of(pool: Pool, host: int, local: int, attachments: dict[int, int]) -> Topology:
+def topology_of(pool: RecommendationPool, host: int, local: int, attachments: dict[int, int]) -> Topology:
     own = pool.hosts[host]
     return Topology(
         cores=own.cores, memory_bytes=own.memory_bytes,
@@ -101,15 +103,15 @@ def topology_of(pool: Pool, host: int, local: int, attachments: dict[int, int]) 
 @pytest.mark.parametrize("seed", [3, 5, 8])
 def test_on_a_small_pool_the_best_is_that_of_all_subsets(seed: int) -> None:
     pool = any_pool(seed, devices=4)
-    found = candidates_of(pool, asked(RESNET, limits=Limits(same_mode=True)), prior().centre())
+    found = enumerate_candidates(pool, asked(RESNET, limits=Constraints(same_mode=True)), prior().centre())
     assert found.exact
-    seconds = Seconds.of(found.every, prior().centre())
-    ours = costs_of(found.every, asked(RESNET), seconds)[0].min() / 177_000
+    seconds = StepSeconds.of(found.every, prior().centre())
+    ours = ranking_costs(found.every, asked(RESNET), seconds)[0].min() / 177_000
     assert ours == pytest.approx(of_all_subsets(pool, RESNET), rel=1e-9)
 
 
-def test_every_line_can_be_composed_and_says_what_it_rests_on(pool: Pool) -> None:
-    answer = recommend(pool, asked(freedom=Freedom(precisions=("fp32", "fp16"), strategies=("ddp", "sharded"))))
+def test_every_line_can_be_composed_and_says_what_it_rests_on(pool: RecommendationPool) -> None:
+    answer = recommend(pool, asked(freedom=SoftwareChoices(precisions=("fp32", "fp16"), strategies=("ddp", "sharded"))))
     assert answer.exact
     assert answer.lines
     assert "All" in answer.search_words
@@ -121,20 +123,20 @@ def test_every_line_can_be_composed_and_says_what_it_rests_on(pool: Pool) -> Non
         assert line.candidate.spec.devices == line.devices
     regrets = [line.regret for line in answer.lines[1:]]
     assert regrets == sorted(regrets)
-    plain = answer_json(pool, answer)
-    assert len(plain["candidates"]) == len(list(answer_rows(answer))) == len(answer.lines)
+    plain = recommendation_json(pool, answer)
+    assert len(plain["candidates"]) == len(list(recommendation_rows(answer))) == len(answer.lines)
 
 
-def test_the_same_question_has_the_same_answer(pool: Pool) -> None:
-    assert answer_json(pool, recommend(pool, asked())) == answer_json(pool, recommend(pool, asked()))
+def test_the_same_question_has_the_same_answer(pool: RecommendationPool) -> None:
+    assert recommendation_json(pool, recommend(pool, asked())) == recommendation_json(pool, recommend(pool, asked()))
 
 
-def test_objectives_are_counted_as_they_say(pool: Pool) -> None:
+def test_objectives_are_counted_as_they_say(pool: RecommendationPool) -> None:
     draws = prior().centre()
     request = asked()
-    every = candidates_of(pool, request, draws).every
-    seconds = Seconds.of(every, draws)
-    time, hours, joules = (objective_of(every, request, seconds, one)[0] for one in ("time", "gpu_hours", "energy"))
+    every = enumerate_candidates(pool, request, draws).every
+    seconds = StepSeconds.of(every, draws)
+    time, hours, joules = (objective_values(every, request, seconds, one)[0] for one in ("time", "gpu_hours", "energy"))
     for place, one in enumerate(every):
         steps = request.samples / one.spec.global_batch
         assert time[place] == pytest.approx(steps * seconds.step[0, place])
@@ -145,11 +147,11 @@ def test_objectives_are_counted_as_they_say(pool: Pool) -> None:
     assert few.best.devices == 1
 
 
-def test_a_limit_on_time_asks_for_more_devices(pool: Pool) -> None:
-    alone = recommend(pool, asked(objective="devices", limits=Limits(most_devices=1)))
+def test_a_limit_on_time_asks_for_more_devices(pool: RecommendationPool) -> None:
+    alone = recommend(pool, asked(objective="devices", limits=Constraints(most_devices=1)))
     assert alone.best is not None
     wanted = alone.best.seconds.value / 2.5
-    answer = recommend(pool, asked(objective="devices", limits=Limits(most_seconds=wanted)))
+    answer = recommend(pool, asked(objective="devices", limits=Constraints(most_seconds=wanted)))
     assert answer.best is not None
     assert answer.best.devices > 1
     assert all(line.seconds.high < wanted * 1.2 for line in answer.lines)
@@ -158,58 +160,60 @@ def test_a_limit_on_time_asks_for_more_devices(pool: Pool) -> None:
 @pytest.mark.parametrize(
     ("limits", "names"),
     [
-        (Limits(most_seconds=1.0, most_devices=8), {"most_seconds"}),
-        (Limits(least_devices=40), {"least_devices"}),
-        (Limits(models=frozenset({"H100"})), {"models"}),
-        (Limits(most_watts=100.0, same_mode=True), {"most_watts"}),
-        (Limits(storage="chassis"), {"storage"}),
-        (Limits(most_joules=10.0), {"most_joules"}),
-        (Limits(gpus="local", least_devices=5), {"gpus", "least_devices"}),
+        (Constraints(most_seconds=1.0, most_devices=8), {"most_seconds"}),
+        (Constraints(least_devices=40), {"least_devices"}),
+        (Constraints(models=frozenset({"H100"})), {"models"}),
+        (Constraints(most_watts=100.0, same_mode=True), {"most_watts"}),
+        (Constraints(storage="chassis"), {"storage"}),
+        (Constraints(most_joules=10.0), {"most_joules"}),
+        (Constraints(gpus="local", least_devices=5), {"gpus", "least_devices"}),
         (
-            Limits(hosts=frozenset({2}), gpus="local", least_devices=2, one_model=True),
+            Constraints(hosts=frozenset({2}), gpus="local", least_devices=2, one_model=True),
             {"hosts", "gpus", "least_devices"},
         ),
-        (Limits(one_place=True, least_devices=7, most_watts=10_000.0), {"one_place", "least_devices"}),
+        (Constraints(one_place=True, least_devices=7, most_watts=10_000.0), {"one_place", "least_devices"}),
     ],
 )
-def test_the_constraint_that_cannot_hold_is_named(pool: Pool, limits: Limits, names: set[str]) -> None:
+def test_the_constraint_that_cannot_hold_is_named(
+    pool: RecommendationPool, limits: Constraints, names: set[str]
+) -> None:
     answer = recommend(pool, asked(limits=limits))
     sentence = told(answer)
     assert answer.impossible is not None
     assert set(answer.impossible.constraints) == names
-    assert "cannot hold" in sentence
+    assert ("constraints conflict" if len(names) > 1 else "not possible") in sentence
     assert {name for name, _ in answer.impossible.relaxed} == names
     for name in names:
         assert recommend(pool, asked(limits=limits.without(name))).lines
 
 
-def test_a_batch_that_fits_nowhere_is_refused_with_the_number(pool: Pool) -> None:
-    answer = recommend(pool, asked(freedom=Freedom(batches=(5000,))))
+def test_a_batch_that_fits_nowhere_is_refused_with_the_number(pool: RecommendationPool) -> None:
+    answer = recommend(pool, asked(freedom=SoftwareChoices(batches=(5000,))))
     assert "memory" in told(answer)
     assert any("16.0 GB" in one and "5000" in one for one in answer.unfit)
-    some = recommend(pool, asked(freedom=Freedom(batches=(6, 40))))
+    some = recommend(pool, asked(freedom=SoftwareChoices(batches=(6, 40))))
     assert some.lines
     assert some.unfit
 
 
-def test_a_global_batch_is_divided_or_said_to_be_indivisible(pool: Pool) -> None:
+def test_a_global_batch_is_divided_or_said_to_be_indivisible(pool: RecommendationPool) -> None:
     answer = recommend(pool, asked(global_batch=12))
     assert {line.devices * line.candidate.spec.batch for line in answer.lines} == {12}
     assert 5 in answer.undivided
-    refused = recommend(pool, asked(global_batch=7, limits=Limits(least_devices=2, most_devices=4)))
-    assert "cannot hold together" in told(refused)
+    refused = recommend(pool, asked(global_batch=7, limits=Constraints(least_devices=2, most_devices=4)))
+    assert "constraints conflict" in told(refused)
     assert refused.undivided == (2, 3, 4)
     alone = pool_of([{"name": "a", "local_gpus": 1}], [])
     assert recommend(alone, asked(global_batch=7)).lines
 
 
 def test_without_hosts_or_devices_there_is_a_sentence() -> None:
-    assert "host" in told(recommend(Pool(), asked()))
+    assert "host" in told(recommend(RecommendationPool(), asked()))
     assert "free" in told(recommend(pool_of([{"name": "a"}], [drawer(1, ports=["a"], devices="vv")]), asked()))
     assert "attached" in told(recommend(pool_of([{"name": "a"}], [drawer(1, ports=[None], devices="VV")]), asked()))
 
 
-def test_a_run_makes_the_answer_surer_and_is_called_measured(pool: Pool) -> None:
+def test_a_run_makes_the_answer_surer_and_is_called_measured(pool: RecommendationPool) -> None:
     before = recommend(pool, asked())
     assert before.best is not None
     one = before.best
@@ -231,20 +235,20 @@ def test_a_run_makes_the_answer_surer_and_is_called_measured(pool: Pool) -> None
 
 def test_five_runs_leave_hardly_any_regret() -> None:
     """Of 2 random pools and truths, of which none is of the model's form; the nightly study has many more."""
-    trials = study(2)
+    trials = run_study(2)
     last = np.array([one.regrets[-1] for one in trials])
-    assert all(len(one.regrets) == RUNS + 1 for one in trials)
+    assert all(len(one.regrets) == RUNS_A_TRIAL + 1 for one in trials)
     assert np.median(last) < 0.005
     assert np.quantile(last, 0.95) < 0.05
 
 
 def test_a_trial_can_be_repeated() -> None:
-    assert trial(10_011) == trial(10_011)
+    assert run_trial(10_011) == run_trial(10_011)
 
 
 @pytest.mark.nightly
 def test_five_runs_leave_hardly_any_regret_in_many_trials() -> None:
-    trials = study(300, seed=2)
+    trials = run_study(300, seed=2)
     first, last = (np.array([one.regrets[place] for one in trials]) for place in (0, -1))
     assert np.median(last) < 0.005
     assert np.quantile(last, 0.95) < 0.05

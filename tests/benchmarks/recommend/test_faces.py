@@ -15,12 +15,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from benchmarks.recommend.pool_files import PoolError, read_pool
-from benchmarks.recommend.selectors import pool_for
+from benchmarks.recommend.pool import PoolError, read_pool
+from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.runs.models import Hold, Run
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Plan, Port, Slot
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
+from fabric.operations.models import Plan
 from tests.benchmarks.recommend.pools import drawer
+from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 QUESTION = {"workload": "bert_large", "preset": "paper", "samples": "177000"}
@@ -85,7 +87,7 @@ def ask(person: User, **given: Any) -> Any:
 
 
 def test_the_pool_is_what_is_free_and_theirs(chassis: Chassis, boss: User, owner: User) -> None:
-    theirs, others = pool_for(owner), pool_for(boss)
+    theirs, others = recommendation_pool(owner), recommendation_pool(boss)
     assert {one.name for one in theirs.devices.values()} == {"falcon/Slot 1", "falcon/Slot 2"}
     assert {one.name for one in theirs.hosts.values()} == {"node-a"}
     assert {one.name for one in others.devices.values()} == {"falcon/Slot 3", "falcon/Slot 4", "falcon/Slot 5"}
@@ -96,32 +98,32 @@ def test_the_pool_is_what_is_free_and_theirs(chassis: Chassis, boss: User, owner
     (uplink,) = theirs.uplinks.values()
     assert uplink.generation == 4
     stranger = User.objects.create_user("stranger", tenant=Tenant.objects.create(name="Two"), role=Role.USER)
-    assert not pool_for(stranger).hosts
+    assert not recommendation_pool(stranger).hosts
 
 
 def test_what_a_run_is_at_is_not_free(chassis: Chassis, boss: User) -> None:
-    before = pool_for(boss)
+    before = recommendation_pool(boss)
     run = Run.objects.create(title="a run", workload="resnet50", provenance="simulated", requested_by_name="boss")
     device = Device.objects.get(name="GPU 3")
     Hold.objects.create(run=run, key=f"device/{device.pk}")
     Hold.objects.create(run=run, key=f"host/{Host.objects.get(name='node-a').pk}/gpu/0")
-    after = pool_for(boss)
+    after = recommendation_pool(boss)
     assert set(before.devices) - set(after.devices) == {device.pk}
     assert after.gpus == before.gpus - 2
     Device.objects.filter(name="GPU 4").update(health="Critical")
-    assert len(pool_for(boss).devices) == len(after.devices) - 1
+    assert len(recommendation_pool(boss).devices) == len(after.devices) - 1
     # A BMC that does not answer attaches nothing, and takes nothing away; what its host has of its own is there.
     for state in ({"last_error": "It does not answer."}, {"last_error": "", "enabled": False}):
         Chassis.objects.update(**state)
-        assert not pool_for(boss).devices
-        assert pool_for(boss).gpus == sum(host.local_gpus for host in after.hosts.values())
+        assert not recommendation_pool(boss).devices
+        assert recommendation_pool(boss).gpus == sum(host.local_gpus for host in after.hosts.values())
 
 
 def test_the_pool_takes_as_many_queries_however_much_there_is(
     chassis: Chassis, boss: User, django_assert_max_num_queries: Any
 ) -> None:
     with django_assert_max_num_queries(22):
-        pool_for(boss)
+        recommendation_pool(boss)
 
 
 def test_the_api_answers_with_candidates_that_become_a_plan(chassis: Chassis, boss: User) -> None:
@@ -169,18 +171,18 @@ def test_impossible_constraints_are_an_answer_that_names_them(chassis: Chassis, 
 
 def test_the_page_shows_the_form_then_the_ranking_and_its_csv(chassis: Chassis, boss: User) -> None:
     client = browser(boss)
-    form = client.get(reverse("recommend:recommend")).content.decode()
+    form = page_text(client.get(reverse("recommend:recommend")))
     assert "4 GPUs" not in form
     assert 'name="workload"' in form
-    page = client.get(reverse("recommend:recommend"), QUESTION).content.decode()
+    page = page_text(client.get(reverse("recommend:recommend"), QUESTION))
     assert "local" in page
     assert "Best with" in page
     assert "Make it a plan" in page
     assert "predicted" in page
-    assert '<h2 id="verdict">Undecided</h2>' in page
+    assert '<h2 id="verdict"> Undecided </h2>' in page
     assert "Nothing is recommended yet." in page
-    sure = client.get(reverse("recommend:recommend"), {**QUESTION, "gpus": "chassis"}).content.decode()
-    assert '<h2 id="verdict">Recommended</h2>' in sure
+    sure = page_text(client.get(reverse("recommend:recommend"), {**QUESTION, "gpus": "chassis"}))
+    assert '<h2 id="verdict"> Recommended </h2>' in sure
     sent = client.get(reverse("recommend:recommend_csv"), QUESTION)
     rows = list(csv.DictReader(io.StringIO(sent.getvalue().decode())))
     assert rows[0]["rank"] == "1"
@@ -196,9 +198,9 @@ def test_what_needs_another_mode_is_a_plan_and_no_run(chassis: Chassis, boss: Us
     given = {**QUESTION, "gpus": "chassis", "least": "4", "most": "4", "host": str(host)}
     page = browser(boss).get(reverse("recommend:recommend"), given).content.decode()
     assert "the mode of 1 drawer to change" in page
-    assert "It needs a drawer in another mode" in page
+    assert "It requires a change of a drawer's mode" in page
     assert "Make it a plan" in page
-    assert "It cannot be run from here" not in page
+    assert "It cannot be run: no agent" not in page
 
 
 def test_who_is_refused_is_asked_the_same_again(chassis: Chassis, boss: User) -> None:
@@ -217,18 +219,18 @@ def test_who_is_refused_is_asked_the_same_again(chassis: Chassis, boss: User) ->
 def test_what_is_wrong_in_the_form_is_told_where_it_is(chassis: Chassis, boss: User) -> None:
     answer = browser(boss).get(reverse("recommend:recommend"), {**QUESTION, "most": "many", "batch": "1,x"})
     assert answer.status_code == 400
-    page = answer.content.decode()
+    page = page_text(answer)
     assert "At most GPUs: ‘many’ is not a whole number." in page
     assert "‘x’ is not a whole number." in page
     assert 'value="many"' in page
     none = browser(boss).get(reverse("recommend:recommend"), {"workload": "<b>"})
     assert none.status_code == 400
-    assert "<b>" not in none.content.decode()
+    assert "<b>" not in page_text(none)
 
 
 def test_empty_pools_say_why(boss: User) -> None:
     page = browser(boss).get(reverse("recommend:recommend")).content.decode()
-    assert "There is no host" in page
+    assert "You cannot use any host" in page
     Host.objects.create(name="node-a", identity="a")
     assert "No GPU is free" in browser(boss).get(reverse("recommend:recommend")).content.decode()
 
@@ -237,7 +239,7 @@ def test_a_viewer_looks_but_makes_neither_plan_nor_run(chassis: Chassis, owner: 
     viewer = User.objects.create_user("viewer", tenant=owner.tenant, role=Role.VIEWER)
     client = browser(viewer)
     page = client.get(reverse("recommend:recommend"), QUESTION).content.decode()
-    assert "You may look" in page
+    assert "You have read-only access" in page
     assert "Make it a plan" not in page
     device, port = Device.objects.get(name="GPU 2").pk, HostPort.objects.get(label="H1").pk
     wanted = json.dumps({"attachments": {device: port}})
@@ -314,7 +316,7 @@ def test_the_command_answers_from_a_file_and_exits_by_what_came_of_it(
     assert "expected regret" in said
     code, said = command(capsys, "resnet50", "--pool", str(file), "--limit", "least_devices=9")
     assert code == 4
-    assert "cannot hold" in said
+    assert "not possible" in said
     assert command(capsys, "nothing", "--pool", str(file))[0] == 3
     assert command(capsys, "resnet50", "--pool", str(tmp_path / "none.json"))[0] == 2
     assert command(capsys, "resnet50")[0] == 2

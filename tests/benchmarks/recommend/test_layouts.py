@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.recommend.layouts import Layout
-from benchmarks.recommend.pool import Pool
-from benchmarks.recommend.request import Limits
-from benchmarks.recommend.searching import layouts_of
-from fabric.stepping import plan_steps
+from benchmarks.recommend.pool import RecommendationPool
+from benchmarks.recommend.request import Constraints
+from benchmarks.recommend.search import search_layouts
+from fabric.plans.rules import plan_steps
 from tests.benchmarks.recommend.pools import A100, V100, Signature, any_pool, drawer, every_signature, pool_of
 
 
@@ -22,12 +22,12 @@ def signature(layout: Layout, host: int) -> Signature:
     return (host, layout.local, places)
 
 
-def told_apart(pool: Pool) -> set[Signature]:
+def told_apart(pool: RecommendationPool) -> set[Signature]:
     """What the search finds, each host by itself: hosts that are alike stand for each other otherwise."""
     return {
         signature(layout, host)
         for host in pool.hosts
-        for layout in layouts_of(pool, Limits(hosts=frozenset({host}))).layouts
+        for layout in search_layouts(pool, Constraints(hosts=frozenset({host}))).layouts
     }
 
 
@@ -47,7 +47,7 @@ def test_the_search_finds_exactly_what_all_subsets_come_to_on_larger_pools(seed:
 @pytest.mark.parametrize("seed", range(16))
 def test_every_layout_can_be_planned_and_takes_only_what_is_free(seed: int) -> None:
     pool = any_pool(seed, devices=9)
-    found = layouts_of(pool, Limits())
+    found = search_layouts(pool, Constraints())
     assert found.exact
     for layout in found.layouts:
         wanted = layout.wanted(pool)
@@ -67,7 +67,7 @@ def test_every_layout_can_be_planned_and_takes_only_what_is_free(seed: int) -> N
 
 def test_devices_that_are_there_already_are_taken_first() -> None:
     pool = pool_of([{"name": "a"}], [drawer(1, ports=["a", "a"], devices="VV2VVVVVV")])
-    best = next(one for one in layouts_of(pool, Limits(most_devices=1)).layouts if one.changes == (0, 0))
+    best = next(one for one in search_layouts(pool, Constraints(most_devices=1)).layouts if one.changes == (0, 0))
     assert best.wanted(pool).attachments == {}
     assert best.attachments(pool) == {1002: 102}
 
@@ -77,12 +77,12 @@ def test_limits_are_kept_by_every_layout() -> None:
         [{"name": "a", "local_gpus": 4}, {"name": "b", "local_gpus": 1}],
         [drawer(1, ports=["a", "b"], devices="VVAAV2V2..", mode="StandardTwoHosts")],
     )
-    every = layouts_of(pool, Limits()).layouts
+    every = search_layouts(pool, Constraints()).layouts
     assert {one.host.name for one in every} == {"a", "b"}
     assert any(one.changes[0] for one in every)
 
     def left(**limits: object) -> tuple[Layout, ...]:
-        found = layouts_of(pool, Limits(**limits)).layouts  # type: ignore[arg-type]
+        found = search_layouts(pool, Constraints(**limits)).layouts  # type: ignore[arg-type]
         assert found
         return found
 
@@ -106,12 +106,12 @@ def test_a_drive_is_taken_once_and_only_where_storage_is_asked_for() -> None:
     pool = pool_of(
         [{"name": "a", "local_gpus": 1}], [drawer(1, ports=["a"], devices="VN"), drawer(2, ports=["a"], devices="N")]
     )
-    assert all(one.storage(pool) is None for one in layouts_of(pool, Limits()).layouts)
-    with_drive = layouts_of(pool, Limits(storage="chassis")).layouts
+    assert all(one.storage(pool) is None for one in search_layouts(pool, Constraints()).layouts)
+    with_drive = search_layouts(pool, Constraints(storage="chassis")).layouts
     assert with_drive
     assert all(one.storage(pool) is not None for one in with_drive)
-    both = layouts_of(pool, Limits(storage="any")).layouts
-    assert len(both) == len(with_drive) + len(layouts_of(pool, Limits()).layouts)
+    both = search_layouts(pool, Constraints(storage="any")).layouts
+    assert len(both) == len(with_drive) + len(search_layouts(pool, Constraints()).layouts)
     for one in with_drive:
         topology = one.named(pool)
         assert topology.storage.place in topology.uplinks
@@ -122,7 +122,7 @@ def test_a_large_pool_is_cut_down_and_says_so() -> None:
         [{"name": "a", "local_gpus": 8}],
         [drawer(nth, ports=["a", "a"], devices="VVVVAAAA", chassis=f"falcon-{nth}") for nth in range(1, 9)],
     )
-    found = layouts_of(pool, Limits())
+    found = search_layouts(pool, Constraints())
     assert not found.exact
     assert {one.count for one in found.layouts} >= {1, 8, 16, 72}
     assert not any(plan_steps(pool.drawers, one.wanted(pool)).objections for one in found.layouts[::50])

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from accounts.models import Tenant, User
-from benchmarks.records.content import Content
-from benchmarks.records.exporting import Wanted, records_download
+from benchmarks.records.import_files import ImportFile
+from benchmarks.records.services import ExportFilter, records_download
 from benchmarks.runs.models import LogPart, Run
-from benchmarks.runs.series import series_append
-from benchmarks.runs.summary import Figure, Summary
+from benchmarks.runs.recording import series_append
+from benchmarks.runs.results import Statistic, Summary
 from hostwire.training import Software, Spec
 
 SPEC = Spec(workload="resnet50", devices=2, batch=4, steps=3, warmup=1, backend="cpu", options={"image": 32})
@@ -32,7 +32,7 @@ def ended_run(tenant: Tenant | None, **given: Any) -> Run:
         "spec": msgspec.to_builtins(SPEC), "spec_hash": SPEC.hash, "executor": "torch", "provenance": "measured",
         "topology": TOPOLOGY, "software": msgspec.to_builtins(Software(python="3.11", framework="torch 2.13.0")),
         "results": msgspec.to_builtins(
-            Summary(step_seconds=Figure(value=0.25, low=0.2, high=0.3, unit="s", count=3), first_loss=6.9)
+            Summary(step_seconds=Statistic(value=0.25, low=0.2, high=0.3, unit="s", count=3), first_loss=6.9)
         ),
         "exit_code": 0, "steps_done": 3, "started_at": MOMENT, "ended_at": MOMENT, "finished_at": MOMENT,
         "requested_by_name": "bob", "tenant": tenant,
@@ -55,13 +55,13 @@ def sampled_run(tenant: Tenant | None, **given: Any) -> Run:
 
 def exported(person: User, *runs: Run, kind: str = "jsonl") -> bytes:
     """Return the export of runs as it is sent."""
-    wanted = Wanted(runs=tuple(str(run.pk) for run in runs))
+    wanted = ExportFilter(runs=tuple(str(run.pk) for run in runs))
     return b"".join(records_download(person=person, wanted=wanted, kind=kind))
 
 
-def content(data: bytes | str, name: str = "runs.jsonl") -> Content:
+def content(data: bytes | str, name: str = "runs.jsonl") -> ImportFile:
     """Return bytes as a file."""
-    return Content(data=data.encode() if isinstance(data, str) else data, name=name)
+    return ImportFile(data=data.encode() if isinstance(data, str) else data, name=name)
 
 
 def lines_of(data: bytes) -> list[dict[str, Any]]:

@@ -9,14 +9,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from accounts.audit.actions import Action
-from accounts.models import AuditEntry, Role, Tenant, User
-from benchmarks.records.exporting import Wanted, records_download, runs_wanted
-from benchmarks.records.importing import records_check, records_import
-from benchmarks.records.staging import MOST_KEPT, staged, staged_again
+from accounts.audit.models import AuditEntry
+from accounts.models import Role, Tenant, User
+from benchmarks.records.import_files import MAX_STAGED_FILES, stage_file, staged_file_get
+from benchmarks.records.services import ExportFilter, export_run_list, records_check, records_download, records_import
 from benchmarks.runs.models import Run
-from benchmarks.runs.series import series_append
-from benchmarks.runs.summary import summary_of
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
+from benchmarks.runs.recording import series_append
+from benchmarks.runs.results import summary_of
+from core.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
 from tests.benchmarks.records.making import content, ended_run, exported, lines_of, sampled_run, written
 
 pytestmark = pytest.mark.django_db
@@ -80,23 +80,23 @@ def test_an_import_is_in_the_audit_log_done_or_refused(member: User, viewer: Use
 
 
 def test_what_is_staged_is_for_who_brought_it(member: User, stranger: User) -> None:
-    token, kept = staged(member, [b"abc", b"def"], "a.txt")
-    assert staged_again(member, token, "a.txt").text() == "abcdef"
+    token, kept = stage_file(member, [b"abc", b"def"], "a.txt")
+    assert staged_file_get(member, token, "a.txt").text() == "abcdef"
     for person, word in ((stranger, token), (member, "../../etc/passwd"), (member, "0" * 64)):
         with pytest.raises(NotFound):
-            staged_again(person, word, "")
-    for number in range(MOST_KEPT):
-        staged(member, [str(number).encode()], "")
+            staged_file_get(person, word, "")
+    for number in range(MAX_STAGED_FILES):
+        stage_file(member, [str(number).encode()], "")
     assert kept.path is not None
     assert not kept.path.exists()
 
 
 def test_too_large_a_file_leaves_nothing_behind(member: User) -> None:
-    token, kept = staged(member, [b"small"], "")
+    token, kept = stage_file(member, [b"small"], "")
     assert kept.path is not None
     before = set(kept.path.parent.iterdir())
     with pytest.raises(TooLarge):
-        staged(member, (b"x" * 2**20 for _ in range(40)), "")
+        stage_file(member, (b"x" * 2**20 for _ in range(40)), "")
     assert set(kept.path.parent.iterdir()) == before
     assert token
 
@@ -105,18 +105,18 @@ def test_only_runs_that_have_ended_are_exported(member: User, stranger: User) ->
     done, going = sampled_run(member.tenant), ended_run(member.tenant, state="running")
     with pytest.raises(Conflict, match="has not ended"):
         exported(member, going)
-    assert list(runs_wanted(member, Wanted())) == [done]
+    assert list(export_run_list(member, ExportFilter())) == [done]
     with pytest.raises(NotFound):
         exported(stranger, done)
-    for wanted in (Wanted(runs=("x",)), Wanted(provenance="guessed"), Wanted(sweep="y")):
+    for wanted in (ExportFilter(runs=("x",)), ExportFilter(provenance="guessed"), ExportFilter(sweep="y")):
         with pytest.raises(Invalid):
-            runs_wanted(member, wanted)
+            export_run_list(member, wanted)
 
 
 def test_a_table_of_runs_has_their_medians_and_units(member: User) -> None:
     sampled_run(member.tenant)
     ended_run(member.tenant, results={}, spec={}, topology={}, spec_hash="", title="@bare")
-    text = b"".join(records_download(person=member, wanted=Wanted(), kind="summary")).decode()
+    text = b"".join(records_download(person=member, wanted=ExportFilter(), kind="summary")).decode()
     head, first, second = text.splitlines()
     row = dict(zip(head.split(","), first.split(","), strict=True))
     assert (row["step_seconds"], row["step_seconds_p95"], row["global_batch"]) == ("0.25", "0.3", "8")

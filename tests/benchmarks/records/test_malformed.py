@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounts.models import Role, Tenant, User
-from benchmarks.records.content import Content
-from benchmarks.records.formats import FORMATS, Reading
-from benchmarks.records.importing import records_check, records_import
-from benchmarks.records.problems import TooManyError
+from benchmarks.records.formats import FORMATS, FormatReader
+from benchmarks.records.import_files import ImportFile, ProblemLimitReached
+from benchmarks.records.services import records_check, records_import
 from benchmarks.runs.models import Run, Series
-from falconweb.errors import Forbidden, Invalid
+from core.errors import Forbidden, Invalid
 from tests.benchmarks.records.making import content, exported, lines_of, sampled_run, written
 
 pytestmark = pytest.mark.django_db
@@ -123,7 +122,7 @@ RAW = [
     (b'{"kind":"run","exit_code":' + b"9" * 5000 + b"}\n", 1, "", "digits"),
     (b'{"kind":"run","a":' + b"[" * 100_000 + b"\n", 1, "", ""),
     (b'{"kind":"run","a":"\\ud800"}\n', 1, "a", "cannot be kept"),
-    (b'{"kind":"run"\n', 1, "", "no JSON"),
+    (b'{"kind":"run"\n', 1, "", "not valid JSON"),
     (b"[1]\n", 1, "", "object"),
     (b'\n\n{"kind":"run"}\n', 3, "id", "missing"),
     (b'{"kind":"run"}\n\xff\xfe\n', 2, "", "UTF-8"),
@@ -197,11 +196,11 @@ def test_a_table_of_ones_own_becomes_runs(member: User) -> None:
 
 @given(st.binary(max_size=300), st.sampled_from(["", *FORMATS]))
 def test_no_bytes_stop_the_reader(data: bytes, kind: str) -> None:
-    reading = Reading(Content(data=data), kind or "record")
+    reading = FormatReader(ImportFile(data=data), kind or "record")
     try:
         for _ in reading.lines():
             pass
-    except TooManyError:
+    except ProblemLimitReached:
         assert len(reading.problems.found) == 20
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from accounts.models import Role, Tenant, User
-from benchmarks.records.importing import records_check, records_import
-from benchmarks.records.shapes import VALUES_A_LINE
+from benchmarks.records.schema import VALUES_A_LINE
+from benchmarks.records.services import records_check, records_import
 from benchmarks.runs.models import LogPart, Run
-from benchmarks.runs.series import series_append, series_read
+from benchmarks.runs.recording import series_append, series_read
 from tests.benchmarks.records.making import content, ended_run, exported, lines_of, sampled_run, without_path
 
 NUMBERS = st.floats(allow_infinity=False, width=64)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from accounts.models import User
 from benchmarks.records import mlperf, nccl, nvbandwidth, p2p
-from benchmarks.records.formats import TOOLS, detect
-from benchmarks.records.importing import records_import
-from benchmarks.records.problems import Problems, TooManyError
-from benchmarks.records.shapes import RunLine
+from benchmarks.records.formats import TOOL_PARSERS, detect_format
+from benchmarks.records.import_files import ImportProblems, ProblemLimitReached
+from benchmarks.records.schema import RunLine
+from benchmarks.records.services import records_import
 from benchmarks.runs.models import Run
-from benchmarks.runs.series import series_read
+from benchmarks.runs.recording import series_read
 from hostwire.training import Spec
 from tests.benchmarks.records.making import content
 from tests.benchmarks.records.outputs import MLPERF, NCCL, NCCL_JSON, NVBANDWIDTH, P2P, event
@@ -29,16 +29,16 @@ TEXTS = {
 }  # fmt: skip
 
 
-def parsed(kind: str, text: str) -> tuple[list[RunLine], Problems]:
+def parsed(kind: str, text: str) -> tuple[list[RunLine], ImportProblems]:
     """Return the headers of the runs in an output, and what is wrong with it."""
-    problems = Problems()
-    output = TOOLS[kind](text, problems)
+    problems = ImportProblems()
+    output = TOOL_PARSERS[kind](text, problems)
     return [one.header for one in output.runs], problems
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_each_is_told_from_the_others(kind: str) -> None:
-    assert detect(content(TEXTS[kind], "output")) == kind
+    assert detect_format(content(TEXTS[kind], "output")) == kind
 
 
 @pytest.mark.django_db
@@ -118,7 +118,7 @@ def test_the_environment_of_a_test_is_not_kept() -> None:
 
 
 def test_tests_that_did_not_pass_are_left_out_and_named() -> None:
-    problems = Problems()
+    problems = ImportProblems()
     output = nvbandwidth.parse(json.dumps(NVBANDWIDTH), problems)
     (found,) = output.runs
     tables = found.header.results["tables"]
@@ -171,7 +171,7 @@ def test_a_log_of_mlperf_becomes_a_run_with_its_batch_and_durations(member: User
 
 
 def test_a_log_may_have_several_runs_and_one_that_does_not_end() -> None:
-    problems = Problems()
+    problems = ImportProblems()
     text = f"{MLPERF}\n{MLPERF.rpartition(chr(10))[0]}"
     output = mlperf.parse(text, problems)
     assert [one.header.state for one in output.runs] == ["completed", "failed"]
@@ -206,14 +206,14 @@ def test_without_a_count_of_devices_there_is_no_specification() -> None:
     assert run.results["tables"]["mlperf"]["global_batch_size"] == 1024
 
 
-@given(st.sampled_from(list(TOOLS)), st.text(max_size=200), st.integers(0, 2000))
+@given(st.sampled_from(list(TOOL_PARSERS)), st.text(max_size=200), st.integers(0, 2000))
 def test_no_text_stops_a_parser(kind: str, text: str, place: int) -> None:
     whole = TEXTS[kind]
     for one in (text, whole[:place] + text + whole[place + len(text) :]):
-        with suppress(TooManyError):
-            TOOLS[kind](one, Problems())
+        with suppress(ProblemLimitReached):
+            TOOL_PARSERS[kind](one, ImportProblems())
 
 
 def test_versions_of_nccl_are_told_as_people_write_them() -> None:
-    assert [nccl._version(one) for one in (22005, 2804, 0)] == ["2.20.5", "2.8.4", ""]
-    assert p2p.parse("", Problems()).runs == []
+    assert [nccl._version_text(one) for one in (22005, 2804, 0)] == ["2.20.5", "2.8.4", ""]
+    assert p2p.parse("", ImportProblems()).runs == []

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from accounts.models import User
 from agent.machine import Machine
-from agent.report import Reporter
-from agent.runs.runs import Runs
+from agent.report import HostReporter
+from agent.runs.manager import RunManager
 from agent.settings import Settings
-from fabric.models import Chassis, Host
-from fabric.services.agents import agent_register, report_keep
+from fabric.agents.services import agent_register, report_store
+from fabric.inventory.models import Chassis, Host
 from falconweb.testing import AgentProcess, SimulatorProcess
-from hostwire.messages import new_key, seal_report
-from hostwire.shapes import HostReport
+from hostwire.protocol import HostReport
+from hostwire.signing import new_key, seal_report
 from tests.benchmarks.runs.lab import Lab, RunningLab
 from tests.waiting import wait_for
 
@@ -44,7 +44,7 @@ def lab(
         return running
     host, key = Host.objects.get(name="node-a"), new_key()
     agent_register(host=host, key=key)
-    report_keep(seal_report(reported(simulated_hosts, host), key))
+    report_store(seal_report(reported(simulated_hosts, host), key))
     return Lab(falcon_chassis, simulated_falcon, administrator, host)
 
 
@@ -76,6 +76,6 @@ def reported(hosts: Path, host: Host) -> HostReport:
             unused = {"AGENT_KEY": new_key(), "AGENT_BROKER": "unused", "AGENT_HOST": host.identity}
             settings = Settings.from_environment({**os.environ, **unused})
             machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-            _reports[host.name] = Reporter(settings, machine, Runs(settings, machine)).look()
+            _reports[host.name] = HostReporter(settings, machine, RunManager(settings, machine)).look()
             machine.close()
     return replace(_reports[host.name], started=time.time(), sent=time.time())

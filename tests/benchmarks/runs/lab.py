@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from accounts.models import User
-from benchmarks.runs.composition import Composition
 from benchmarks.runs.models import Run
+from benchmarks.runs.requests import RunRequest
+from benchmarks.runs.rules import Composition
+from benchmarks.runs.scheduler import run_advance, runs_schedule
 from benchmarks.runs.services import run_create
-from benchmarks.runs.tending import run_go_on, runs_tend
 from benchmarks.workloads.catalogue import spec_of
-from fabric.models import Chassis, Device, Host, Operation
-from fabric.services.execution import execute, waiting
-from fabric.services.jobs import plan_advance, plans_waiting
+from fabric.execution.services import execute, runnable_operations
+from fabric.inventory.models import Chassis, Device, Host
+from fabric.operations.models import Operation
+from fabric.plans.jobs import idle_plans, plan_advance
 from falconweb.testing import AgentProcess, SimulatorProcess, device_in, host_port_of, mirror
 from tests.waiting import Pauses
 
@@ -45,8 +47,9 @@ class Lab:
         count = composition.local_gpus + len(composition.devices)
         given = {"devices": max(1, count), "backend": "cuda", "steps": 12, "batch": 16, **more.pop("given", {})}
         spec = spec_of(workload, "custom", given)
-        options = {"executor": "simulated", "person": self.person, **more}
-        return run_create(spec=spec, composition=composition, **options)
+        person = more.pop("person", self.person)
+        wanted = RunRequest(spec=spec, composition=composition, **{"executor": "simulated", **more})
+        return run_create(person=person, wanted=wanted)
 
 
 @dataclass
@@ -62,12 +65,12 @@ def work() -> None:
         execute(str(operation.pk), worker="tests")
         if operation.plan_id is not None:
             plan_advance(operation.plan_id)
-    for operation_id in waiting():
+    for operation_id in runnable_operations():
         execute(operation_id, worker="tests")
-    for plan_id in plans_waiting():
+    for plan_id in idle_plans():
         plan_advance(plan_id)
-    for run_id in runs_tend():
-        run_go_on(run_id, worker="tests")
+    for run_id in runs_schedule():
+        run_advance(run_id, worker="tests")
 
 
 def until(run: Run, fits: Callable[[Run], Any], *, seconds: float = 60.0, doing: Callable[[], None] = work) -> Run:

@@ -12,10 +12,11 @@ from accounts.models import Role, Tenant, User
 from benchmarks.runs.models import Run
 from benchmarks.runs.services import run_delete
 from benchmarks.workloads.catalogue import CATALOGUE
-from fabric.models import HostAgent
-from falconweb.errors import Conflict, Forbidden, NotFound
+from core.errors import Conflict, Forbidden, NotFound
+from fabric.agents.models import HostAgent
 from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
+from tests.pages import page_text
 from tests.without import needs_torch
 
 pytestmark = pytest.mark.process
@@ -147,7 +148,7 @@ def test_the_form_and_a_file_ask_for_the_same_run(lab: Lab) -> None:
         answer = client.post("/benchmarks/runs/new/file/", {"text": wrong_text})
         assert answer.status_code == 400
         assert field in answer.content.decode()
-    again = client.get(f"/benchmarks/runs/new/?again={by_form.pk}").content.decode()
+    again = page_text(client.get(f"/benchmarks/runs/new/?again={by_form.pk}"))
     assert f'name="device-{lab.host.pk}-{device}" value="{port}" checked' in again
     several = client.post("/benchmarks/runs/cancel/", {"run": [by_form.pk, by_file.pk], "next": "//elsewhere.example"})
     assert several["Location"] == "/benchmarks/runs/"
@@ -172,6 +173,6 @@ def test_the_form_tells_all_that_is_wrong_at_once_and_where(lab: Lab) -> None:
     answer = client.post("/benchmarks/runs/new/", {**given, "batch": "many", "limit": "soon"})
     page = answer.content.decode()
     assert answer.status_code == 400
-    assert '<a href="#limit">Time limit: Give minutes.</a>' in page
+    assert '<a href="#limit">Time limit: Enter a number of minutes.</a>' in page
     assert '<a href="#f-batch">Batch a device is a whole number' in page
     assert not Run.objects.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,27 +11,26 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from accounts.audit.models import AuditEntry
-from benchmarks.runs import hosting
-from benchmarks.runs.asking import file_of
-from benchmarks.runs.composition import Composition
-from benchmarks.runs.drives import own_drive
-from benchmarks.runs.holds import User
-from benchmarks.runs.log import log_tail
+from benchmarks.runs import execution
+from benchmarks.runs.execution import orphaned_runs_end
 from benchmarks.runs.models import Hold, Run
-from benchmarks.runs.observing import observations
-from benchmarks.runs.series import series_of, series_read
+from benchmarks.runs.recording import log_tail, series_of, series_read
+from benchmarks.runs.requests import RunRequest, run_file
+from benchmarks.runs.results import observations, summary_of
+from benchmarks.runs.rules import Composition, HoldOwner
+from benchmarks.runs.scheduler import run_advance
 from benchmarks.runs.services import run_cancel, run_create, run_retry, run_return
-from benchmarks.runs.strays import strays_end
-from benchmarks.runs.summary import summary_of
-from benchmarks.runs.tending import run_go_on
+from benchmarks.runs.topology import own_drive
 from benchmarks.workloads.catalogue import spec_of
-from fabric.models import Device, HostAgent, Plan
-from fabric.planning import Wanted
-from fabric.services import agents
-from fabric.services.agents import report_of
-from fabric.services.operations import operation_request
-from fabric.services.plans import plan_apply, plan_create
-from falconweb.errors import Conflict, InUse, Invalid
+from core.errors import Conflict, InUse, Invalid
+from fabric.agents import services
+from fabric.agents.models import HostAgent
+from fabric.agents.selectors import latest_report
+from fabric.inventory.models import Device
+from fabric.operations.models import Plan
+from fabric.operations.services import operation_request
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from telemetry.events.models import Event
 from tests.benchmarks.runs.lab import RunningLab, attached, ended, in_state, until
 from tests.without import needs_torch
@@ -111,7 +109,7 @@ def test_a_crash_and_no_way_to_attach_give_everything_back_and_no_way_back_is_of
     run_cancel(person=lab.person, run=run)
     run = ended(run)
     assert run.state == "cancelled"
-    assert run.sentence.startswith("Its devices were not given back")
+    assert run.sentence.startswith("Its devices were not returned")
     assert attached(lab.chassis)[5] == "H1"
     assert not Hold.objects.exists()
     lab.simulator.clear_faults()
@@ -136,11 +134,13 @@ def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: RunningLab
     # The device is free: but the second came before.
     assert "behind ‘second’" in third.sentence
     # To the people of other tenants who share the host, somebody's run is somebody's.
-    assert User("first", 1).named_to(User("second", 2)) == "somebody else's run"
+    assert HoldOwner("first", 1).label_for(HoldOwner("second", 2)) == "somebody else's run"
     # What a run has is nobody's to take without saying so.
     with pytest.raises(InUse, match="a run of a benchmark has it"):
         operation_request(person=lab.person, device=lab.device(1), target=None)
-    taking = plan_create(person=lab.person, wanted=Wanted(attachments={lab.device(1).pk: None}), title="", origin="api")
+    taking = plan_create(
+        person=lab.person, wanted=DesiredState(attachments={lab.device(1).pk: None}), title="", origin="api"
+    )
     with pytest.raises(InUse, match="a run of a benchmark has it"):
         plan_apply(person=lab.person, plan=taking)
     assert run_cancel(person=lab.person, run=second).state == "cancelled"
@@ -159,7 +159,7 @@ def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab
     soon = timezone.now() + timedelta(seconds=20)
     Run.objects.filter(pk=run.pk).update(worker="gone", lease_until=soon)
     kept = Run.objects.get(pk=run.pk)
-    run_go_on(str(run.pk), worker="other")
+    run_advance(str(run.pk), worker="other")
     assert Run.objects.get(pk=run.pk).next_event == kept.next_event
     # Its lease runs out.
     Run.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
@@ -192,10 +192,10 @@ def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: RunningLab
     # Its agent is back, and says that it goes on there.
     lab.agent.start()
     assert ended(stray).trouble == "lost"
-    until(stray, lambda _: str(stray.pk) in strays_end())
+    until(stray, lambda _: str(stray.pk) in orphaned_runs_end())
     agent = HostAgent.objects.get(host=lab.host)
-    until(stray, lambda _: (found := report_of(HostAgent.objects.get(pk=agent.pk))) and not found.trainer.running)
-    assert strays_end() == []
+    until(stray, lambda _: (found := latest_report(HostAgent.objects.get(pk=agent.pk))) and not found.trainer.running)
+    assert orphaned_runs_end() == []
 
 
 @pytest.mark.nightly
@@ -221,7 +221,7 @@ def test_whatever_ends_a_run_its_log_stays_and_its_devices_go_back(lab: RunningL
     assert hung.title == "Look what follows (exercise)"
     again = run_retry(person=lab.person, run=Run.objects.get(pk=hung.pk))
     assert (again.title, again.exercise) == (hung.title, {"fails": "hang", "after": 2})
-    assert json.loads(file_of(again))["exercise"] == again.exercise
+    assert json.loads(run_file(again))["exercise"] == again.exercise
     assert not limited.exercise
 
 
@@ -230,8 +230,8 @@ def test_a_host_that_reports_and_answers_nothing_keeps_no_device_for_ever(
     lab: RunningLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = attached(lab.chassis)
-    monkeypatch.setattr(hosting, "STOP_SECONDS", 0.1)
-    monkeypatch.setattr(agents, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(execution, "STOP_TIMEOUT", 0.1)
+    monkeypatch.setattr(services, "ANSWER_SECONDS", 0.3)
     run = until(lab.ask(lab.place(5), given=ENDLESS), in_state("running"))
     lab.agent.kill()
     # It reported just now, and somebody cancelled the run long ago.
@@ -263,12 +263,12 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
     }  # fmt: skip
     until(first, in_state("running"))
     second = lab.ask(replace(lab.place(2), own_drive=True), title="second")
-    until(second, lambda run: run.sentence == "Waits for the NVMe drive of node-a, which ‘first’ uses.")
+    until(second, lambda run: run.sentence == "Waiting for the NVMe drive of node-a, which ‘first’ uses.")
     run_cancel(person=lab.person, run=first)
     second = ended(second)
     assert (second.state, second.error) == ("completed", "")
     # What a chassis had is not the host's own, though the host shows it, and the site does not say that it is there.
-    report = report_of(HostAgent.objects.get(host=lab.host))
+    report = latest_report(HostAgent.objects.get(host=lab.host))
     assert report is not None
     drive, of_chassis = drive_of_chassis(lab)
     Device.objects.filter(pk=drive.pk).update(host_port=None, missing_since=timezone.now())
@@ -287,13 +287,13 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_pytorch_measures_on_the_cpu_and_is_not_said_to_have_read_a_drive(lab: RunningLab, ranks: int) -> None:
     spec = spec_of("mnist_cnn", "tiny", {"devices": ranks})
-    asked: dict[str, Any] = {"person": lab.person, "spec": spec, "executor": "torch", "preset": "tiny"}
     place = Composition(host=lab.host.pk, cpu=True)
+    wanted = RunRequest(spec=spec, composition=place, executor="torch", preset="tiny")
     # The drives of a simulated host are none.
     for with_drive in (replace(place, own_drive=True), drive_of_chassis(lab)[1]):
         with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
-            run_create(composition=with_drive, **asked)
-    run = ended(run_create(composition=place, **asked), seconds=120.0)
+            run_create(person=lab.person, wanted=replace(wanted, composition=with_drive))
+    run = ended(run_create(person=lab.person, wanted=wanted), seconds=120.0)
     assert (run.state, run.error, run.exit_code) == ("completed", "", 0)
     assert (run.provenance, spec.devices) == ("measured", ranks)
     assert run.software["framework"].startswith("torch ")

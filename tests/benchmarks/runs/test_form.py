@@ -11,13 +11,15 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Role, User
-from benchmarks.runs.composition import Composition
+from benchmarks.runs.choices import run_choices
 from benchmarks.runs.models import Hold, Run
-from benchmarks.runs.offered import offered_to
-from fabric.models import Chassis, Device, Host, HostPort, Lease, LeaseItem
+from benchmarks.runs.rules import Composition
+from fabric.inventory.models import Chassis, Device, Host, HostPort
+from fabric.leases.models import Lease, LeaseItem
 from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
 from tests.benchmarks.runs.test_asking import client_of
+from tests.pages import page_text
 
 pytestmark = pytest.mark.process
 
@@ -62,7 +64,7 @@ def refused(client: Client, given: dict[str, Any]) -> str:
     answer = client.post(NEW, given)
     assert answer.status_code in {400, 409}
     assert Run.objects.count() == before
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def slots_of(composition: Composition) -> set[tuple[int, int]]:
@@ -95,12 +97,12 @@ def test_a_number_that_cannot_be_is_marked_and_what_was_typed_is_kept(lab: Lab) 
     page = refused(client, typed(lab, **{name: "7", "limit": "soon"}))
     assert f'<a href="#{name}">falcon-1 H1 can have 6 GPUs, not 7.</a>' in page
     assert f'max="6" value="7" data-count="{h1}" aria-invalid="true" aria-describedby="{name}-error"' in page
-    assert '<a href="#limit">Time limit: Give minutes.</a>' in page
+    assert '<a href="#limit">Time limit: Enter a number of minutes.</a>' in page
     ticked = {box_of(lab, slot): h1 for slot in (1, 2, 3)}
     page = refused(client, typed(lab, **ticked, **{name: "2"}))
-    assert "3 are ticked for falcon-1 H1, and 2 asked for" in page
+    assert "3 are ticked for falcon-1 H1, and 2 requested" in page
     assert len(re.findall(rf'name="device-\d+-\d+" value="{h1}" checked', page)) == 3
-    assert "Give a whole number of GPUs for falcon-1 H1." in refused(client, typed(lab, **{name: "²"}))
+    assert "Enter a whole number of GPUs for falcon-1 H1." in refused(client, typed(lab, **{name: "²"}))
     page = refused(client, typed(lab))
     assert f'<a href="#{box_of(lab, 1)}">No GPU is chosen' in page
     page = refused(client, typed(lab, executor="torch", **{name: "1"}))
@@ -111,7 +113,7 @@ def test_a_host_port_is_chosen_where_two_lead_to_the_host(lab: Lab) -> None:
     client = client_of(lab.person)
     h1, h2 = (host_port_of(lab.chassis, label) for label in ("H1", "H2"))
     HostPort.objects.filter(pk=h2.pk).update(host=lab.host)
-    page = client.get(NEW).content.decode()
+    page = page_text(client.get(NEW))
     assert f'name="port-{lab.host.pk}-{lab.device(1).pk}"' in page
     assert f'name="port-{lab.host.pk}-{lab.device(1, 2).pk}"' not in page
     # Slots 5 and 6 are at H2 now, 1 to 4 at H1.
@@ -127,11 +129,11 @@ def test_a_host_port_is_chosen_where_two_lead_to_the_host(lab: Lab) -> None:
 def test_data_is_read_from_one_drive_also_by_the_cpu_and_again(lab: Lab) -> None:
     client, storage = client_of(lab.person), f"storage-{lab.host.pk}"
     drive, h4 = lab.device(5, 2), host_port_of(lab.chassis, "H4").pk
-    page = client.get(NEW).content.decode()
+    page = page_text(client.get(NEW))
     assert "the host’s own NVMe drive" in page
     own = asked(client, typed(lab, **{count_of(lab): "1", storage: "own"}))
     assert (own.own_drive, own.storage, len(own.devices)) == (True, None, 1)
-    again = client.get(f"{NEW}?again={Run.objects.get().pk}").content.decode()
+    again = page_text(client.get(f"{NEW}?again={Run.objects.get().pk}"))
     assert f'name="{storage}" value="own" checked' in again
     run = Run.objects.get()
     run.delete()
@@ -139,7 +141,7 @@ def test_data_is_read_from_one_drive_also_by_the_cpu_and_again(lab: Lab) -> None
     given = {**typed(lab), **cpu, storage: drive.pk}
     chosen = asked(client, given)
     assert chosen == Composition(host=lab.host.pk, devices={drive.pk: h4}, storage=drive.pk, cpu=True)
-    again = client.get(f"{NEW}?again={Run.objects.get().pk}").content.decode()
+    again = page_text(client.get(f"{NEW}?again={Run.objects.get().pk}"))
     assert f'name="{storage}" value="{drive.pk}" checked' in again
     assert asked(client, {**given, storage: ""}) == Composition(host=lab.host.pk, cpu=True)
 
@@ -159,7 +161,7 @@ def test_devices_of_a_chassis_that_takes_no_change_are_not_to_be_had(
     h1 = host_port_of(lab.chassis, "H1").pk
     lab.ask(lab.place(1, 2))
     Chassis.objects.filter(pk=lab.chassis.pk).update(**change)
-    page = client.get(NEW, {"workload": "resnet50", "preset": "custom"}).content.decode()
+    page = page_text(client.get(NEW, {"workload": "resnet50", "preset": "custom"}))
     assert f'name="{box_of(lab, 1)}" value="{h1}" disabled' in page
     assert f"slot 1 · {reason}" in page
     assert count_of(lab) not in page  # none can be taken
@@ -168,17 +170,17 @@ def test_devices_of_a_chassis_that_takes_no_change_are_not_to_be_had(
     assert f"V100-PCIE-16GB in falcon-1 · Drawer 1 slot 1 cannot be taken: {reason}" in page
     page = refused(client, typed(lab, **{storage: lab.device(5, 2).pk, f"local-{lab.host.pk}": "1"}))
     assert f'<a href="#{storage}">SSDPEDKX040T7' in page
-    again = client.get(f"{NEW}?again={Run.objects.get().pk}").content.decode()
+    again = page_text(client.get(f"{NEW}?again={Run.objects.get().pk}"))
     assert again.count("cannot be taken:") == 2
 
 
 def test_a_host_is_named_to_those_who_see_it(lab: Lab, grant_to_tenant: Any) -> None:
-    administrators = client_of(lab.person).get(NEW).content.decode()
+    administrators = page_text(client_of(lab.person).get(NEW))
     assert "slot 5 · at node-b (H2)" in administrators
     grant_to_tenant(lab.device(1), lab.device(5), host_port_of(lab.chassis, "H1"))
     tenant = lab.device(1).tenant
     bob = User.objects.create_user("bob", password="a-long-password-1", role=Role.USER, tenant=tenant)
-    page = client_of(bob).get(NEW, {"preset": "custom"}).content.decode()
+    page = page_text(client_of(bob).get(NEW, {"preset": "custom"}))
     assert "node-b" not in page
     assert f'name="{box_of(lab, 5)}" value="{host_port_of(lab.chassis, "H1").pk}" disabled' in page
     assert "it is at a host port that is not granted to your tenant" in page
@@ -186,22 +188,22 @@ def test_a_host_is_named_to_those_who_see_it(lab: Lab, grant_to_tenant: Any) -> 
     now = timezone.now()
     lease = Lease.objects.create(state=Lease.State.ENDING, tenant=tenant, starts_at=now, ends_at=now)
     LeaseItem.objects.create(lease=lease, device=lab.device(1), name="slot 1")
-    page = client_of(bob).get(NEW, {"preset": "custom"}).content.decode()
+    page = page_text(client_of(bob).get(NEW, {"preset": "custom"}))
     assert "slot 1 · slot 1 is returning" in page
 
 
 def test_a_form_without_a_free_gpu_names_the_run_that_has_them(lab: Lab) -> None:
     client = client_of(lab.person)
     run = lab.ask(lab.place(1), title="The long one")
-    said = "All GPUs that node-a can have are used, by ‘The long one’."
+    said = "All GPUs available to node-a are used by ‘The long one’."
     devices = Device.objects.filter(kind=Device.Kind.GPU)
     Hold.objects.bulk_create(Hold(key=f"device/{one.pk}", run=run) for one in devices)
-    page = client.get(NEW).content.decode()
+    page = page_text(client.get(NEW))
     assert "at node-a (H1), used by ‘The long one’" in page
     assert said not in page  # eight of its own are free
     Hold.objects.bulk_create(Hold(key=f"host/{lab.host.pk}/gpu/{number}", run=run) for number in range(8))
     Hold.objects.create(key=f"host/{lab.host.pk}/cpu", run=run)
-    page = client.get(NEW).content.decode()
+    page = page_text(client.get(NEW))
     assert said in page
     assert "8 used by ‘The long one’" in page
     assert "Its CPU is used by ‘The long one’" in page
@@ -209,7 +211,7 @@ def test_a_form_without_a_free_gpu_names_the_run_that_has_them(lab: Lab) -> None
 
 def test_a_command_is_kept_as_it_was_quoted_and_is_not_simulated(lab: Lab) -> None:
     client = client_of(lab.person)
-    page = client.get(NEW, {"workload": "command"}).content.decode()
+    page = page_text(client.get(NEW, {"workload": "command"}))
     assert 'name="executor" value="torch" checked' in page
     run = lab.ask(lab.place(1))
     Run.objects.filter(pk=run.pk).update(
@@ -221,7 +223,7 @@ def test_a_command_is_kept_as_it_was_quoted_and_is_not_simulated(lab: Lab) -> No
 
 def test_no_other_host_runs_what_was_asked_for_one_that_is_gone(lab: Lab) -> None:
     page = refused(client_of(lab.person), typed(lab, host=987654, **{count_of(lab): "1"}))
-    assert "The host that was chosen is not yours to run anything on, or is gone." in page
+    assert "You cannot run anything on the selected host, or it was removed." in page
 
 
 def test_the_file_page_shows_a_file_that_works(lab: Lab) -> None:
@@ -235,16 +237,16 @@ def test_the_file_page_shows_a_file_that_works(lab: Lab) -> None:
     text = client.get(FILE, {"sample": "yes"}).context["text"]
     assert client.post(FILE, {"text": text}).status_code == 302
     assert Run.objects.get().composition["local_gpus"] == 1
-    assert "Paste JSON, or choose a file." in client.post(FILE, {"text": " "}).content.decode()
+    assert "Paste JSON, or choose a file." in page_text(client.post(FILE, {"text": " "}))
     Host.objects.get(pk=lab.host.pk).agent.delete()
-    assert "no run can be asked for now" in client.get(FILE).content.decode()
-    assert "A run that is asked for now is refused." in client.get(NEW).content.decode()
+    assert "No run can be started now" in page_text(client.get(FILE))
+    assert "A run started now is refused." in page_text(client.get(NEW))
 
 
 def test_what_is_offered_is_read_in_as_many_queries_however_much_there_is(
     lab: Lab, django_assert_max_num_queries: Any
 ) -> None:
     with django_assert_max_num_queries(17):
-        found = offered_to(lab.person)
+        found = run_choices(lab.person)
     assert found.standings[lab.device(1).pk].at == "node-a (H1)"
     assert sum(next(one for one in found.hosts if one.id == lab.host.pk).own_memory) == 8 * 16 * 2**30

@@ -9,13 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.runs.composition import Composition
-from benchmarks.runs.log import log_append, log_read, log_tail
 from benchmarks.runs.models import Run
-from benchmarks.runs.recording import news_keep
-from benchmarks.runs.series import VALUES_A_CHUNK, series_append, series_read, thinned
-from benchmarks.runs.summary import summarise
-from hostwire.training import News, Phase, Reading, Spec, Steps, Trouble
+from benchmarks.runs.recording import (
+    VALUES_A_CHUNK,
+    downsample,
+    log_append,
+    log_read,
+    log_tail,
+    run_update_store,
+    series_append,
+    series_read,
+)
+from benchmarks.runs.results import summarise
+from benchmarks.runs.rules import Composition
+from hostwire.training import PhaseStarted, RunFailed, RunReading, RunUpdate, Spec, StepsCompleted
 
 pytestmark = pytest.mark.django_db
 
@@ -40,7 +47,7 @@ def test_a_series_is_read_as_it_was_written_whatever_the_pieces(run: Run) -> Non
     assert np.array_equal(found, values, equal_nan=True)
     assert np.array_equal(at, np.arange(len(values)))
     assert max(len(bytes(one.at)) for one in run.series.get().chunks.all()) <= 8 * VALUES_A_CHUNK
-    few, _ = thinned(at, found, 10)
+    few, _ = downsample(at, found, 10)
     assert (len(few), few[0], few[-1]) == (10, at[0], at[-1])
     assert len(series_read(run, "none")[0]) == 0
 
@@ -48,14 +55,14 @@ def test_a_series_is_read_as_it_was_written_whatever_the_pieces(run: Run) -> Non
 def test_what_a_host_tells_is_kept_in_as_many_queries_however_many_devices_it_has(
     run: Run, django_assert_max_num_queries: Any
 ) -> None:
-    def told(devices: int, number: int) -> News:
+    def told(devices: int, number: int) -> RunUpdate:
         values = {f"gpu/{device}/{name}": 1.0 * number for device in range(devices) for name in ("power", "cpu")}
-        event = Reading(at=100.0 + number, interval=1.0, source="nvml", values=values)
-        return News(run=str(run.pk), state="running", events=(event,), first_event=number)
+        event = RunReading(at=100.0 + number, interval=1.0, source="nvml", values=values)
+        return RunUpdate(run=str(run.pk), state="running", events=(event,), first_event=number)
 
     for number in range(3):
         with django_assert_max_num_queries(9):
-            Run.objects.filter(pk=run.pk).update(**news_keep(run, told(32, number)))
+            Run.objects.filter(pk=run.pk).update(**run_update_store(run, told(32, number)))
         run.refresh_from_db()
     at, values = series_read(run, "gpu/31/power")
     assert (at.tolist(), values.tolist()) == ([100.0, 101.0, 102.0], [0.0, 1.0, 2.0])
@@ -79,15 +86,15 @@ def test_a_log_is_read_on_from_any_byte_without_half_a_character(run: Run) -> No
 
 def test_events_that_are_told_twice_are_kept_once(run: Run) -> None:
     events = (
-        Phase(at=100.0, name="timed"),
-        Steps(at=103.0, phase="timed", first=0, seconds=(1.0, 2.0), loss=(3.0, None)),
-        Reading(at=102.0, interval=1.0, source="nvml", values={"gpu/0000:41:00.0/power": 200.0, "cpu": 0.5}),
-        Trouble(at=104.0, what="crash", sentence="First."),
-        Trouble(at=105.0, what="lost", sentence="Second."),
+        PhaseStarted(at=100.0, name="timed"),
+        StepsCompleted(at=103.0, phase="timed", first=0, seconds=(1.0, 2.0), loss=(3.0, None)),
+        RunReading(at=102.0, interval=1.0, source="nvml", values={"gpu/0000:41:00.0/power": 200.0, "cpu": 0.5}),
+        RunFailed(at=104.0, what="crash", sentence="First."),
+        RunFailed(at=105.0, what="lost", sentence="Second."),
     )
-    told = News(run=str(run.pk), state="running", events=events, log="one\n", next_byte=4)
+    told = RunUpdate(run=str(run.pk), state="running", events=events, log="one\n", next_byte=4)
     for _ in range(2):
-        changes = news_keep(run, told)
+        changes = run_update_store(run, told)
         Run.objects.filter(pk=run.pk).update(**changes)
         run.refresh_from_db()
     assert (run.steps_done, run.phase, run.next_event, run.next_byte) == (2, "timed", 5, 4)
@@ -144,8 +151,8 @@ def test_very_many_steps_are_summed_up_in_little_memory(run: Run) -> None:
 
 def test_the_order_of_ranks_is_kept_whatever_the_database_does_with_objects(run: Run) -> None:
     place = Composition(host=1, devices={12: 3, 7: 3, 100: 4})
-    Run.objects.filter(pk=run.pk).update(composition=place.as_kept())
+    Run.objects.filter(pk=run.pk).update(composition=place.as_stored())
     run.refresh_from_db()
     assert list(Composition.from_json(run.composition).devices) == [12, 7, 100]
-    shuffled = {**place.as_kept(), "devices": {"7": 3, "12": 3, "100": 4}}
+    shuffled = {**place.as_stored(), "devices": {"7": 3, "12": 3, "100": 4}}
     assert list(Composition.from_json(shuffled).devices) == [12, 7, 100]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.runs.composition import Composition
-from benchmarks.sweeps.grid import Expansion, Grid, expand, grid_checked
-from benchmarks.sweeps.pool import Pool, PoolDevice, PoolHost
+from benchmarks.runs.rules import Composition
+from benchmarks.sweeps.grid import GridExpansion, SweepGrid, expand_grid, validated_grid
+from benchmarks.sweeps.placement import PoolDevice, PoolHost, SweepPool
 from hostwire.training import Spec
 
 NODE_A, NODE_B = 1, 2
@@ -14,7 +14,7 @@ DRAWERS = {1: "falcon-1 Drawer 1", 2: "falcon-1 Drawer 2"}
 GPU = "V100-SXM2-16GB"
 
 
-def pool(*, gpus: int = 8, local_gpus: int = 4, **of_host: Any) -> Pool:
+def pool(*, gpus: int = 8, local_gpus: int = 4, **of_host: Any) -> SweepPool:
     """Two hosts with GPUs of their own, half of the devices in each of two drawers, and a drive; both reach all."""
     devices = [
         PoolDevice(
@@ -32,7 +32,7 @@ def pool(*, gpus: int = 8, local_gpus: int = 4, **of_host: Any) -> Pool:
         PoolHost(id=pk, name=name, local_gpus=local_gpus, local_model=GPU, **of_host)
         for pk, name in ((NODE_A, "node-a"), (NODE_B, "node-b"))
     )
-    return Pool(hosts=hosts, devices=(*devices, drive), drawers=DRAWERS)
+    return SweepPool(hosts=hosts, devices=(*devices, drive), drawers=DRAWERS)
 
 
 def anything(spec: Spec, composition: Composition) -> str:
@@ -40,7 +40,7 @@ def anything(spec: Spec, composition: Composition) -> str:
     return ""
 
 
-def expanded(of: Pool | None = None, **members: Any) -> Expansion:
+def expanded(of: SweepPool | None = None, **members: Any) -> GridExpansion:
     """Return what a grid comes to, on node-a unless told."""
-    grid = Grid.from_json({"workload": ["resnet50"], "host": [NODE_A], **members})
-    return expand(grid_checked(grid), of or pool(), anything)
+    grid = SweepGrid.from_json({"workload": ["resnet50"], "host": [NODE_A], **members})
+    return expand_grid(validated_grid(grid), of or pool(), anything)

@@ -8,12 +8,14 @@ import pytest
 from django.utils import timezone
 
 from accounts.audit.actions import Action
-from accounts.models import AuditEntry, Role, Tenant, User
+from accounts.audit.models import AuditEntry
+from accounts.models import Role, Tenant, User
 from benchmarks.runs.models import Run
 from benchmarks.runs.services import run_cancel, run_retry
 from benchmarks.sweeps import services
 from benchmarks.sweeps.models import Point, Sweep
-from benchmarks.sweeps.selectors import points_of, standings_of
+from benchmarks.sweeps.scheduler import sweep_advance, sweeps_due
+from benchmarks.sweeps.selectors import point_list, progress_of_sweeps
 from benchmarks.sweeps.services import (
     sweep_create,
     sweep_delete,
@@ -22,9 +24,9 @@ from benchmarks.sweeps.services import (
     sweep_resume,
     sweep_retry,
 )
-from benchmarks.sweeps.tending import sweep_advance, sweeps_due
-from fabric.models import Drawer, Plan
-from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
+from core.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
+from fabric.inventory.models import Drawer
+from fabric.operations.models import Plan
 from tests.benchmarks.runs.lab import RunningLab, attached, work
 from tests.benchmarks.sweeps.world import ask, freed, grid_of, points, running, settled, states, tend, until
 
@@ -64,11 +66,11 @@ def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_e
     completed = settled(sweep)
     assert (completed.state, completed.sentence) == ("completed", "4 completed.")
     assert attached(lab.chassis) == before
-    assert standings_of([completed])[sweep.pk].counts["completed"] == 4
-    assert all(one.figures is not None and one.figures.samples_per_second for one in points_of(completed))
+    assert progress_of_sweeps([completed])[sweep.pk].counts["completed"] == 4
+    assert all(one.figures is not None and one.figures.samples_per_second for one in point_list(completed))
     # Of each composition one plan there and one back, before the halt and after it.
     titles = list(Plan.objects.order_by("applied_at").values_list("title", flat=True))
-    assert sum(title.startswith("Give back") for title in titles) == 2
+    assert sum(title.startswith("Return devices") for title in titles) == 2
     entries = set(AuditEntry.objects.filter(outcome="done").values_list("action", flat=True))
     assert {Action.SWEEP_CREATE, Action.SWEEP_HALT, Action.SWEEP_RESUME} <= entries
 
@@ -137,11 +139,11 @@ def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with
     victim = cancelled()
     sweep_pause(person=lab.person, sweep=sweep)
     settled(sweep)
-    (point,) = (one for one in points_of(sweep) if one.position == victim.position)
+    (point,) = (one for one in point_list(sweep) if one.position == victim.position)
     assert point.state == "cancelled"
     waits = sweep_retry(person=lab.person, sweep=sweep)
-    assert (waits.state, waits.sentence) == ("paused", "ada paused it. What runs ends by itself.")
-    assert [one.state for one in points_of(sweep)].count("waiting") == 2
+    assert (waits.state, waits.sentence) == ("paused", "ada paused it. Running runs complete.")
+    assert [one.state for one in point_list(sweep)].count("waiting") == 2
     for _ in range(5):
         tend()
     assert not running(sweep)
@@ -150,7 +152,7 @@ def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with
     victim = cancelled()
     sweep_halt(person=lab.person, sweep=sweep)
     settled(sweep)
-    assert [one.state for one in points_of(sweep)].count("cancelled") == 1
+    assert [one.state for one in point_list(sweep)].count("cancelled") == 1
     goes_on = sweep_retry(person=lab.person, sweep=sweep)
     assert (goes_on.state, goes_on.sentence, goes_on.finished_at) == ("running", "", None)
     assert settled(sweep).sentence == "2 completed."
@@ -170,16 +172,16 @@ def test_who_may_ask_and_what_is_refused(lab: RunningLab, monkeypatch: pytest.Mo
                 act(person=person, sweep=sweep)
     with pytest.raises(Forbidden):
         sweep_create(person=viewer, grid=grid_of(lab))
-    with pytest.raises(Invalid, match="There is no host"):
+    with pytest.raises(Invalid, match="You cannot compose with host"):
         sweep_create(person=stranger, grid=grid_of(lab))
     with pytest.raises(Invalid) as caught:
         sweep_create(person=lab.person, grid=grid_of(lab, workload=["bert_large"], batch=[512]))
     assert "GB" in caught.value.details["left_out"][0]["why"]
-    monkeypatch.setattr(services, "MOST_OPEN", 1)
+    monkeypatch.setattr(services, "MAX_OPEN_SWEEPS", 1)
     with pytest.raises(Conflict, match="1 sweeps"):
         sweep_create(person=lab.person, grid=grid_of(lab))
     # Who asked may not run anything any more: the sweep waits, and says why.
     User.objects.filter(pk=lab.person.pk).update(is_active=False)
     until(sweep, lambda one: one.state == "paused")
-    assert "may not run anything any more" in Sweep.objects.get(pk=sweep.pk).sentence
+    assert "may no longer run anything" in Sweep.objects.get(pk=sweep.pk).sentence
     work()

@@ -13,12 +13,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.audit.actions import Action
-from accounts.models import AuditEntry, Role, Tenant, User
+from accounts.audit.models import AuditEntry
+from accounts.models import Role, Tenant, User
 from benchmarks.runs.models import Chunk, LogPart, Run, Series
 from benchmarks.sweeps.models import Point, Sweep
+from benchmarks.sweeps.scheduler import sweep_advance
 from benchmarks.sweeps.services import sweep_delete
-from benchmarks.sweeps.tending import sweep_advance
-from falconweb.errors import Conflict, Forbidden, NotFound
+from core.errors import Conflict, Forbidden, NotFound
 from tests.benchmarks.records.making import sampled_run
 
 pytestmark = pytest.mark.django_db
@@ -145,10 +146,10 @@ def test_who_may_delete_it_and_whose_runs(owner: User, sweep: Sweep, tenant: Ten
     for who, error in ((viewer, Forbidden), (stranger, NotFound)):
         with pytest.raises(error):
             sweep_delete(person=who, sweep=sweep)
-    with pytest.raises(Forbidden, match="Others asked for 3 of its runs"):
+    with pytest.raises(Forbidden, match="Others requested 3 of its runs"):
         sweep_delete(person=colleague, sweep=sweep, runs=True)
     page = client_of(colleague).get(reverse("sweeps:sweep", args=[sweep.pk])).content.decode()
-    assert "others asked for 3 of them" in page
+    assert "others requested 3 of them" in page
     assert 'name="runs"' not in page
     assert "sure-delete" not in client_of(viewer).get(reverse("sweeps:sweep", args=[sweep.pk])).content.decode()
     assert Sweep.objects.exists()
@@ -167,12 +168,12 @@ def test_the_page_asks_first_and_the_list_goes_on(owner: User, sweep: Sweep) -> 
     answer = client.post(address, follow=True)
     assert answer.redirect_chain == [(reverse("sweeps:sweeps"), 302)]
     told = answer.content.decode()
-    assert "‘Over batches’ is deleted." in told
+    assert "‘Over batches’ was deleted." in told
     assert "1 sweep" in told
     table = b"".join(client.get(reverse("sweeps:sweeps_csv"))).decode()
     assert [row[1] for row in csv.reader(io.StringIO(table))][:2] == ["title", "Another"]
     answer = client.post(reverse("sweeps:delete", args=[other.pk]), {"runs": "1"}, follow=True)
-    assert "‘Another’ is deleted with its runs." in answer.content.decode()
+    assert "‘Another’ was deleted with its runs." in answer.content.decode()
     assert "No sweeps yet" in answer.content.decode()
     assert sorted(Run.objects.values_list("position", flat=True)) == [0, 1]
 

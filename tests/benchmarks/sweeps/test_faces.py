@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import AuditEntry
+from accounts.audit.models import AuditEntry
 from benchmarks.sweeps.models import Point, Sweep
 from tests.benchmarks.runs.lab import RunningLab
 from tests.benchmarks.sweeps.test_manifest import FFDL, SECRET

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.runs.composition import Composition
-from benchmarks.sweeps.grid import MOST_POINTS, Grid, expand, grid_checked, varied
-from benchmarks.sweeps.pool import Impossible, Wish, composed
-from falconweb.errors import Invalid
+from benchmarks.runs.rules import Composition
+from benchmarks.sweeps.grid import MAX_POINTS, SweepGrid, expand_grid, validated_grid, varied_axes
+from benchmarks.sweeps.placement import PlacementError, PlacementRequest, compose_placement
+from core.errors import Invalid
 from hostwire.training import Spec
 from tests.benchmarks.sweeps.pools import GPU, NODE_A, NODE_B, anything, expanded, pool
 
@@ -87,8 +87,8 @@ def test_what_stands_against_a_point_leaves_it_out_with_its_number() -> None:
     def refuse(spec: Spec, composition: Composition) -> str:
         return f"{spec.batch} samples need {spec.batch / 8:.0f} GB." if spec.batch > 64 else ""
 
-    grid = grid_checked(Grid.from_json({"workload": ["resnet50"], "host": [NODE_A], "batch": [64, 512]}))
-    found = expand(grid, pool(), refuse)
+    grid = validated_grid(SweepGrid.from_json({"workload": ["resnet50"], "host": [NODE_A], "batch": [64, 512]}))
+    found = expand_grid(grid, pool(), refuse)
     assert [one.spec.batch for one in found.points] == [64]
     assert [(one.values["batch"], one.why) for one in found.left_out] == [(512, "512 samples need 64 GB.")]
     assert found.reasons == [("512 samples need 64 GB.", 1)]
@@ -128,9 +128,9 @@ def test_a_device_at_another_host_is_left_there() -> None:
         ),
         drawers=taken.drawers,
     )
-    with pytest.raises(Impossible, match="no free accelerators for node-a"):
-        composed(taken, Wish(host=NODE_A, count=1, placement="drawer:1"))
-    assert len(composed(taken, Wish(host=NODE_B, count=1, placement="drawer:1")).devices) == 1
+    with pytest.raises(PlacementError, match="no free accelerators for node-a"):
+        compose_placement(taken, PlacementRequest(host=NODE_A, count=1, placement="drawer:1"))
+    assert len(compose_placement(taken, PlacementRequest(host=NODE_B, count=1, placement="drawer:1")).devices) == 1
 
 
 def test_data_may_lie_on_a_drive_of_a_chassis_that_the_host_reaches() -> None:
@@ -138,7 +138,7 @@ def test_data_may_lie_on_a_drive_of_a_chassis_that_the_host_reaches() -> None:
     assert [one.composition.storage for one in found.points] == [None, 90, None]
     assert found.points[1].composition.devices == {90: 101}
     assert {one.why for one in found.left_out} == {
-        "There is no NVMe drive 7 that you may compose with.", "node-b does not reach Drive."
+        "You cannot compose with NVMe drive 7, or it does not exist.", "node-b does not reach Drive."
     }  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def test_a_run_on_the_cpu_takes_no_device() -> None:
 
 
 def test_a_host_that_the_person_may_not_compose_with_is_none() -> None:
-    assert whys(host=[77]) == ["There is no host 77 that you may compose with."]
+    assert whys(host=[77]) == ["You cannot compose with host 77, or it does not exist."]
 
 
 def test_options_apply_to_the_workloads_that_have_them() -> None:
@@ -184,7 +184,7 @@ def test_options_apply_to_the_workloads_that_have_them() -> None:
         ({"limit_seconds": 1e9}, "limit_seconds", "1 to 604,800 seconds"),
         ({"same": {"colour": 3}}, "same", "None of these workloads has 'colour'."),
         ({"early": {"objectives": ["beauty"]}}, "early", "'beauty' is none of time, device_time, devices."),
-        ({"early": {"objectives": ["devices"]}}, "early", "Besides fewer devices"),
+        ({"early": {"objectives": ["devices"]}}, "early", "Besides devices"),
         ({"command": ["ls"]}, "command", "Only the workload 'command' takes a command."),
         ({"batch": list(range(1, 66))}, "batch", "at most 64 values"),
     ],
@@ -201,25 +201,25 @@ def test_a_wrong_grid_names_the_field(members: dict[str, Any], field: str, sente
 )
 def test_what_is_no_grid_is_told_by_its_member(plain: Any, field: str) -> None:
     with pytest.raises(Invalid) as caught:
-        Grid.from_json(plain)
+        SweepGrid.from_json(plain)
     assert field in caught.value.details["errors"]
 
 
 def test_more_runs_than_a_sweep_has_are_refused_and_so_are_more_combinations_than_are_looked_at() -> None:
-    with pytest.raises(Invalid, match=f"at most {MOST_POINTS:,} runs"):
+    with pytest.raises(Invalid, match=f"at most {MAX_POINTS:,} runs"):
         expanded(batch=list(range(1, 60)), threads=list(range(1, 20)))
     with pytest.raises(Invalid, match="combinations; at most 20,000"):
         expanded(batch=list(range(1, 60)), threads=list(range(1, 60)), loader_workers=list(range(1, 60)))
 
 
 def test_a_grid_is_the_same_after_a_way_through_json() -> None:
-    grid = Grid.from_json({"workload": ["resnet50"], "host": [1], "batch": [8, 16], "early": {"predicted": False}})
-    assert Grid.from_json(grid.as_json()) == grid
-    assert varied(grid) == ["batch"]
+    grid = SweepGrid.from_json({"workload": ["resnet50"], "host": [1], "batch": [8, 16], "early": {"predicted": False}})
+    assert SweepGrid.from_json(grid.as_json()) == grid
+    assert varied_axes(grid) == ["batch"]
 
 
 def test_values_that_come_twice_count_once() -> None:
-    assert grid_checked(Grid.from_json({"workload": ["resnet50"], "host": [1], "batch": [8, 8]})).batch == (8,)
+    assert validated_grid(SweepGrid.from_json({"workload": ["resnet50"], "host": [1], "batch": [8, 8]})).batch == (8,)
 
 
 def test_models_of_accelerators_are_told() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.sweeps.manifest import Manifest, read_manifest, refused
-from falconweb.errors import Invalid
+from benchmarks.sweeps.manifest import Manifest, manifest_error, read_manifest
+from core.errors import Invalid
 
 SECRET = "hunter2-very-secret"
 FFDL = f"""\
@@ -105,7 +105,7 @@ def test_the_same_manifest_may_be_json() -> None:
         ("  version", "  versoin", (21, 3), "framework.versoin", "'versoin' is not known here. Is 'version' meant?"),
         ("--epochs 10", "'half", (22, 12), "framework.command",
          "The command has a quotation mark without its other half."),
-        ("learners: 2", "gpus: 2", (7, 1), "gpus", "'gpus' stands here twice: it was said in line 4."),
+        ("learners: 2", "gpus: 2", (7, 1), "gpus", "'gpus' appears twice: first in line 4."),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_told_with_its_place(
     (problem,) = manifest.problems
     assert (problem.sentence, problem.place.path) == (sentence, path)
     assert (problem.place.line, problem.place.column) == place
-    assert refused(manifest).details["errors"] == {path: sentence}
+    assert manifest_error(manifest).details["errors"] == {path: sentence}
     with pytest.raises(Invalid, match=f"Line {place[0]}, column {place[1]}"):
         manifest.grid_with({})
 
@@ -142,7 +142,7 @@ def test_bombs_and_heaps_are_refused_at_once() -> None:
     bomb = "a: &a [x, x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
     )
-    assert "aliases are not taken" in read_manifest(bomb).problems[0].sentence
+    assert "aliases are not supported" in read_manifest(bomb).problems[0].sentence
     assert "at most 100,000 characters" in read_manifest("name: " + "x" * 200_000).problems[0].sentence
     assert "nested too deeply" in read_manifest("[" * 90_000).problems[0].sentence
 
@@ -161,7 +161,7 @@ def test_grids_in_manifests_are_held_to_the_same_rules() -> None:
 
 def everything_told(manifest: Manifest) -> str:
     """Return all that is ever shown or kept of a manifest."""
-    error = refused(manifest) if manifest.problems else None
+    error = manifest_error(manifest) if manifest.problems else None
     return repr((manifest, error and (error.sentence, error.details)))
 
 

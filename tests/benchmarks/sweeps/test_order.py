@@ -8,19 +8,19 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.sweeps.order import MOST_EXACT, Cost, cost_of, order_of
+from benchmarks.sweeps.placement import MAX_EXACT, CompositionCost, cheapest_order, composition_cost
 
 compositions = st.dictionaries(st.integers(1, 5), st.integers(1, 3), max_size=4)
 
 
-def composed(order: list[int], wanted: list[dict[int, int]], now: dict[int, int | None]) -> Cost:
+def composed(order: list[int], wanted: list[dict[int, int]], now: dict[int, int | None]) -> CompositionCost:
     """Return what an order costs."""
-    return cost_of([wanted[number] for number in order], now)
+    return composition_cost([wanted[number] for number in order], now)
 
 
 @given(st.lists(compositions, max_size=5), st.dictionaries(st.integers(1, 5), st.none() | st.integers(1, 3)))
 def test_no_order_of_few_compositions_costs_less(wanted: list[dict[int, int]], now: dict[int, int | None]) -> None:
-    order = order_of(wanted, now)
+    order = cheapest_order(wanted, now)
     assert sorted(order) == list(range(len(wanted)))
     brute = min(composed(list(other), wanted, now) for other in itertools.permutations(range(len(wanted))))
     assert composed(order, wanted, now) == brute
@@ -30,7 +30,7 @@ def test_no_order_of_few_compositions_costs_less(wanted: list[dict[int, int]], n
 def test_on_many_compositions_it_costs_no_more_than_the_order_that_was_given(
     wanted: list[dict[int, int]], seed: int
 ) -> None:
-    order = order_of(wanted, {})
+    order = cheapest_order(wanted, {})
     assert sorted(order) == list(range(len(wanted)))
     shuffled = random.Random(seed).sample(range(len(wanted)), len(wanted))  # noqa: S311 - nothing secret
     assert composed(order, wanted, {}) <= composed(shuffled, wanted, {})
@@ -38,20 +38,20 @@ def test_on_many_compositions_it_costs_no_more_than_the_order_that_was_given(
 
 def test_runs_of_one_composition_stay_together_in_their_order() -> None:
     one, other = {1: 1}, {1: 2}
-    assert order_of([one, other, one, other, one], {}) in ([0, 2, 4, 1, 3], [1, 3, 0, 2, 4])
+    assert cheapest_order([one, other, one, other, one], {}) in ([0, 2, 4, 1, 3], [1, 3, 0, 2, 4])
 
 
 def test_the_largest_comes_first_so_that_the_smaller_ones_find_their_devices() -> None:
     wanted = [{1: 1}, {1: 1, 2: 1}, {1: 1, 2: 1, 3: 1, 4: 1}]
-    assert order_of(wanted, {})[0] == 2
-    assert composed(order_of(wanted, {}), wanted, {}) == Cost(moves=4, compositions=1)
-    assert composed([0, 1, 2], wanted, {}) == Cost(moves=4, compositions=3)
+    assert cheapest_order(wanted, {})[0] == 2
+    assert composed(cheapest_order(wanted, {}), wanted, {}) == CompositionCost(moves=4, compositions=1)
+    assert composed([0, 1, 2], wanted, {}) == CompositionCost(moves=4, compositions=3)
 
 
 def test_what_is_composed_already_costs_nothing_and_comes_first() -> None:
     wanted = [{1: 2}, {1: 1}]
-    assert order_of(wanted, {1: 1}) == [1, 0]
-    assert composed([1, 0], wanted, {1: 1}) == Cost(moves=1, compositions=1)
+    assert cheapest_order(wanted, {1: 1}) == [1, 0]
+    assert composed([1, 0], wanted, {1: 1}) == CompositionCost(moves=1, compositions=1)
 
 
 def test_more_compositions_than_are_searched_exactly_come_close_to_the_best() -> None:
@@ -59,10 +59,10 @@ def test_more_compositions_than_are_searched_exactly_come_close_to_the_best() ->
     subsets = [set(some) for size in (1, 2, 3, 4) for some in itertools.combinations(range(1, 5), size)]
     wanted = [dict.fromkeys(some, port) for port in (1, 2) for some in subsets]
     random.Random(7).shuffle(wanted)  # noqa: S311
-    assert len(wanted) > MOST_EXACT
-    assert composed(order_of(wanted, {}), wanted, {}) == Cost(moves=8, compositions=2)
+    assert len(wanted) > MAX_EXACT
+    assert composed(cheapest_order(wanted, {}), wanted, {}) == CompositionCost(moves=8, compositions=2)
 
 
 def test_nothing_to_order_is_no_order() -> None:
-    assert order_of([], {}) == []
-    assert cost_of([], {}) == Cost()
+    assert cheapest_order([], {}) == []
+    assert composition_cost([], {}) == CompositionCost()

@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.runs.models import Run
-from benchmarks.sweeps.grid import Grid
+from benchmarks.sweeps.grid import SweepGrid
 from benchmarks.sweeps.models import Point, Sweep
+from benchmarks.sweeps.scheduler import sweep_advance, sweeps_due
 from benchmarks.sweeps.services import sweep_create
-from benchmarks.sweeps.tending import sweep_advance, sweeps_due
-from fabric.planning import Wanted
-from fabric.services.plans import plan_apply, plan_create
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from tests.benchmarks.runs.lab import Lab, attached, work
 from tests.waiting import Pauses
 
 
-def grid_of(lab: Lab, **members: Any) -> Grid:
+def grid_of(lab: Lab, **members: Any) -> SweepGrid:
     """Return a grid of quick runs on the host's own GPUs, unless told."""
     given = {
         "workload": ["mnist_cnn"], "host": [lab.host.pk], "placement": ["local"], "count": [1], "batch": [8, 16],
         "same": {"steps": 6, "warmup": 1}, "executor": "simulated",
     }  # fmt: skip
-    return Grid.from_json({**given, **members})
+    return SweepGrid.from_json({**given, **members})
 
 
 def ask(lab: Lab, **members: Any) -> Sweep:
@@ -73,7 +73,7 @@ def points(sweep: Sweep) -> list[Point]:
 
 def freed(lab: Lab, *slots: int) -> dict[int, str]:
     """Detach the devices in these slots of the first drawer; return what is attached then."""
-    wanted = Wanted(attachments={lab.device(slot).pk: None for slot in slots})
+    wanted = DesiredState(attachments={lab.device(slot).pk: None for slot in slots})
     plan = plan_create(person=lab.person, wanted=wanted, title="Free them", origin="api")
     plan = plan_apply(person=lab.person, plan=plan)
     end = time.monotonic() + 30

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_of
-from benchmarks.workloads.parameters import COMMON
-from benchmarks.workloads.specs import SpecError, spec_from_json
+from benchmarks.workloads.definitions import COMMON_PARAMETERS, SpecError, spec_from_json
 from hostwire.training import Spec
 
 HOME = Path(__file__).resolve().parents[3]
@@ -70,9 +69,9 @@ def test_tiny_presets_run_in_two_processes_on_the_cpu() -> None:
 
 
 def test_common_parameters_are_the_fields_of_a_spec() -> None:
-    named = {parameter.name for parameter in COMMON}
+    named = {parameter.name for parameter in COMMON_PARAMETERS}
     assert named == set(Spec.__struct_fields__) - {"workload", "framework", "options", "command"}
-    for parameter in COMMON:
+    for parameter in COMMON_PARAMETERS:
         assert spec_default(parameter.name) == parameter.default
 
 
@@ -154,8 +153,8 @@ def test_an_own_command_is_a_line_or_words() -> None:
     line = spec_of("command", "custom", {"command": "python train.py --name 'two words'"})
     assert line.command == ("python", "train.py", "--name", "two words")
     assert spec_of("command", "custom", {"command": list(line.command)}) == line
-    assert wrong("command", "custom", {})["command"] == "Say what to run."
-    assert wrong("command", "custom", {"command": "  "})["command"] == "Say what to run."
+    assert wrong("command", "custom", {})["command"] == "Enter a command."
+    assert wrong("command", "custom", {"command": "  "})["command"] == "Enter a command."
     assert "cannot be split" in wrong("command", "custom", {"command": "echo 'open"})["command"]
     assert "a list of words" in wrong("command", "custom", {"command": {"run": "ls"}})["command"]
     assert "4096" in wrong("command", "custom", {"command": "x" * 5000})["command"]

@@ -10,12 +10,10 @@ import pytest
 from django.test import Client
 
 from accounts.models import Role, Tenant, User
-from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot
-from telemetry.alerts.engine import Change, Turn
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
 from telemetry.alerts.models import Alert
-from telemetry.alerts.scopes import Subject
-from telemetry.alerts.services.recording import changes_record
-from telemetry.alerts.terms import Check, Condition, Terms
+from telemetry.alerts.rules import AlertSubject, Check, CheckTransition, Condition, Terms, Transition
+from telemetry.alerts.services import transitions_record
 from tests.telemetry.history.conftest import forget_live
 
 HOT = Terms(condition=Condition.ABOVE, value=85.0, hold=3.0)
@@ -86,7 +84,7 @@ def lab(db: None) -> Lab:
 def check_of(device: Device, *, cause: str = "sensor_critical:upper", severity: str = "Critical", terms: Terms = HOT,
              key: str = "", rule: int | None = None) -> Check:  # fmt: skip
     """Return a check on a device's temperature."""
-    subject = Subject(
+    subject = AlertSubject(
         object="device", chassis=device.chassis_id, drawer=device.slot.drawer_id if device.slot else None,
         device=device.pk, device_kind=device.kind, tenant=device.tenant_id, name=device.name,
     )  # fmt: skip
@@ -96,15 +94,15 @@ def check_of(device: Device, *, cause: str = "sensor_critical:upper", severity: 
     )  # fmt: skip
 
 
-def turn(check: Check, word: Turn, *, at: float | None = None, value: float = 92.5) -> Change:
+def turn(check: Check, word: Transition, *, at: float | None = None, value: float = 92.5) -> CheckTransition:
     """Return that a check turned, now unless told."""
     moment = time.time() if at is None else at
-    return Change(check=check, turn=word, at=moment, since=moment - 3, value=value, worst=value)
+    return CheckTransition(check=check, turn=word, at=moment, since=moment - 3, value=value, worst=value)
 
 
-def record(changes: Iterable[Change], chassis: Chassis) -> None:
+def record(changes: Iterable[CheckTransition], chassis: Chassis) -> None:
     """Keep what turned."""
-    changes_record(chassis_id=chassis.pk, changes=list(changes))
+    transitions_record(chassis_id=chassis.pk, changes=list(changes))
 
 
 def fire(device: Device, **more: object) -> Alert:

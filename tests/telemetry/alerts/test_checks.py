@@ -7,26 +7,37 @@ import math
 import numpy as np
 import pytest
 
-from fabric.bmc.types import Fan, Quantity, Sensor, Series, Thresholds
-from fabric.sights import Owner
-from telemetry.alerts.checks import Book, Facts, Plan, RuleInForce, plan_checks
-from telemetry.alerts.engine import NO_PLACE
-from telemetry.alerts.scopes import Scope, Subject
-from telemetry.alerts.terms import BUILT_INS, Condition, Terms, limit_words, seconds_words, value_words
-from telemetry.catalogue import Entry, Sample
+from fabric.bmc.series import Quantity, ReadingSeries
+from fabric.bmc.types import RedfishFan, RedfishSensor, Thresholds
+from fabric.inventory.selectors import ReadingOwner
+from telemetry.alerts.checks import ActiveRule, ChassisFacts, PlannedChecks, RuleSet, plan_checks
+from telemetry.alerts.rules import (
+    BUILT_IN_RULES,
+    NO_COLUMN,
+    AlertScope,
+    AlertSubject,
+    Condition,
+    Terms,
+    duration_label,
+    limit_label,
+    value_label,
+)
+from telemetry.live.catalogue import Sample, SeriesEntry
 
-GPU = Subject(object="device", chassis=1, drawer=1, device=3, device_kind="gpu", tenant=5, name="GPU 3")
-LINK = Subject(object="port", chassis=1, drawer=1, device=3, device_kind="gpu", port=7, tenant=5, name="Link of GPU 3")
-UPSTREAM = Subject(object="port", chassis=1, drawer=2, port=8, host_port=2, name="Host port H1")
-WHOLE = Subject(object="chassis", chassis=1, name="falcon")
-FACTS = Facts(
+GPU = AlertSubject(object="device", chassis=1, drawer=1, device=3, device_kind="gpu", tenant=5, name="GPU 3")
+LINK = AlertSubject(
+    object="port", chassis=1, drawer=1, device=3, device_kind="gpu", port=7, tenant=5, name="Link of GPU 3"
+)
+UPSTREAM = AlertSubject(object="port", chassis=1, drawer=2, port=8, host_port=2, name="Host port H1")
+WHOLE = AlertSubject(object="chassis", chassis=1, name="falcon")
+FACTS = ChassisFacts(
     1, "falcon", {("device", 3): GPU, ("port", 7): LINK, ("port", 8): UPSTREAM, ("chassis", 0): WHOLE}, {7: 16, 8: None}
 )
 
 
-def entry(key: str, quantity: str = "", unit: str = "") -> Entry:
+def entry(key: str, quantity: str = "", unit: str = "") -> SeriesEntry:
     kind, pk, rest = key.split("/", 2)
-    return Entry(key=key, object=kind, id=int(pk), quantity=quantity or rest.split("/")[0], label="x", unit=unit)
+    return SeriesEntry(key=key, object=kind, id=int(pk), quantity=quantity or rest.split("/")[0], label="x", unit=unit)
 
 
 ENTRIES = [
@@ -40,13 +51,13 @@ ENTRIES = [
 ]
 
 
-def planned(metric: str, scope: Scope | None = None, condition: Condition = Condition.ABOVE) -> Plan:
-    rule = RuleInForce(pk=7, name="r", metric=metric, scope=scope or Scope(), terms=Terms(condition=condition),
+def planned(metric: str, scope: AlertScope | None = None, condition: Condition = Condition.ABOVE) -> PlannedChecks:
+    rule = ActiveRule(pk=7, name="r", metric=metric, scope=scope or AlertScope(), terms=Terms(condition=condition),
                        severity="Warning")  # fmt: skip
-    return plan_checks(book=Book(rules=(rule,)), facts=FACTS, entries=ENTRIES)
+    return plan_checks(book=RuleSet(rules=(rule,)), facts=FACTS, entries=ENTRIES)
 
 
-def keys(plan: Plan) -> list[str]:
+def keys(plan: PlannedChecks) -> list[str]:
     return [check.key for check in plan.checks]
 
 
@@ -73,29 +84,29 @@ def test_a_metric_is_a_quantity_or_a_pattern_of_keys(metric: str, found: list[st
 @pytest.mark.parametrize(
     ("scope", "found"),
     [
-        (Scope(), 2),
-        (Scope(kind="chassis", id=1), 2),
-        (Scope(kind="chassis", id=2), 0),
-        (Scope(kind="drawer", id=1), 1),
-        (Scope(kind="drawer", id=2), 1),
-        (Scope(kind="device_kind", word="gpu"), 1),
-        (Scope(kind="device_kind", word="nic"), 0),
-        (Scope(kind="device", id=3), 1),
-        (Scope(kind="port", id=8), 1),
-        (Scope(kind="tenant", id=5), 1),
-        (Scope(kind="tenant", id=6), 0),
-        (Scope(kind="device"), 0),
+        (AlertScope(), 2),
+        (AlertScope(kind="chassis", id=1), 2),
+        (AlertScope(kind="chassis", id=2), 0),
+        (AlertScope(kind="drawer", id=1), 1),
+        (AlertScope(kind="drawer", id=2), 1),
+        (AlertScope(kind="device_kind", word="gpu"), 1),
+        (AlertScope(kind="device_kind", word="nic"), 0),
+        (AlertScope(kind="device", id=3), 1),
+        (AlertScope(kind="port", id=8), 1),
+        (AlertScope(kind="tenant", id=5), 1),
+        (AlertScope(kind="tenant", id=6), 0),
+        (AlertScope(kind="device"), 0),
     ],
 )
-def test_a_scope_takes_in_the_link_of_its_devices(scope: Scope, found: int) -> None:
+def test_a_scope_takes_in_the_link_of_its_devices(scope: AlertScope, found: int) -> None:
     assert len(planned("link_status", scope).checks) == found
 
 
 def test_what_is_missing_is_named_by_the_scope_or_by_the_key_although_nothing_is_sent() -> None:
-    for metric, scope in (("power_watts", Scope(kind="device", id=3)), ("device/3/power_watts", Scope())):
+    for metric, scope in (("power_watts", AlertScope(kind="device", id=3)), ("device/3/power_watts", AlertScope())):
         plan = planned(metric, scope, Condition.MISSING)
-        assert (keys(plan), plan.places) == (["device/3/power_watts"], (NO_PLACE,))
-    for metric, scope in (("power_watts", Scope(kind="drawer", id=1)), ("device/44/power_watts", Scope())):
+        assert (keys(plan), plan.places) == (["device/3/power_watts"], (NO_COLUMN,))
+    for metric, scope in (("power_watts", AlertScope(kind="drawer", id=1)), ("device/44/power_watts", AlertScope())):
         assert planned(metric, scope, Condition.MISSING).checks == ()
 
 
@@ -115,11 +126,11 @@ def test_the_rate_of_a_counter_is_by_the_bmcs_clock_and_none_after_a_reset() -> 
     assert math.isnan(plan.values(sample(10, 100), sample(10, 100))[place])
 
 
-def sensor_plan(thresholds: Thresholds, names: frozenset[str] = frozenset(BUILT_INS)) -> Plan:
+def sensor_plan(thresholds: Thresholds, names: frozenset[str] = frozenset(BUILT_IN_RULES)) -> PlannedChecks:
     uri = "/redfish/v1/Chassis/d/Sensors/t"
-    series = [Series(property=f"{uri}#/Reading", owner_uri="x", quantity=Quantity.TEMPERATURE)]
-    sensor = Sensor(uri=uri, name="t", thresholds=thresholds)
-    return plan_checks(book=Book(built_ins=names), facts=FACTS, entries=ENTRIES[:1], series=series, sensors=[sensor])
+    series = [ReadingSeries(property=f"{uri}#/Reading", owner_uri="x", quantity=Quantity.TEMPERATURE)]
+    sensor = RedfishSensor(uri=uri, name="t", thresholds=thresholds)
+    return plan_checks(book=RuleSet(built_ins=names), facts=FACTS, entries=ENTRIES[:1], series=series, sensors=[sensor])
 
 
 def test_the_sensors_own_thresholds_ring_by_default() -> None:
@@ -143,18 +154,18 @@ def test_a_fatal_limit_alone_is_critical_and_limits_that_are_no_numbers_are_none
 def test_a_sensor_of_the_older_thermal_resource_is_found_by_its_fragment() -> None:
     uri = "/redfish/v1/Chassis/d/Thermal#/Temperatures/0"
     plan = plan_checks(
-        book=Book(built_ins=frozenset({"sensor_critical"})), facts=FACTS, entries=ENTRIES[:1],
-        series=[Series(property=f"{uri}/ReadingCelsius", owner_uri="x", quantity=Quantity.TEMPERATURE)],
-        sensors=[Sensor(uri=uri, name="t", thresholds=Thresholds(upper_critical=70))],
+        book=RuleSet(built_ins=frozenset({"sensor_critical"})), facts=FACTS, entries=ENTRIES[:1],
+        series=[ReadingSeries(property=f"{uri}/ReadingCelsius", owner_uri="x", quantity=Quantity.TEMPERATURE)],
+        sensors=[RedfishSensor(uri=uri, name="t", thresholds=Thresholds(upper_critical=70))],
     )  # fmt: skip
     assert [check.terms.value for check in plan.checks] == [70]
 
 
 @pytest.mark.parametrize(("health", "value"), [("OK", 0.0), ("", 0.0), ("Warning", 1.0), ("Critical", 1.0)])
 def test_a_fan_is_judged_by_its_health(health: str, value: float) -> None:
-    fan = Fan(uri="/fans/1", name="Fan 1", health=health)
-    plan = plan_checks(book=Book(built_ins=frozenset({"fan_failed"})), facts=FACTS, entries=ENTRIES, fans=[fan],
-                       owners={"/fans/1": Owner("chassis", 0)})  # fmt: skip
+    fan = RedfishFan(uri="/fans/1", name="Fan 1", health=health)
+    plan = plan_checks(book=RuleSet(built_ins=frozenset({"fan_failed"})), facts=FACTS, entries=ENTRIES, fans=[fan],
+                       owners={"/fans/1": ReadingOwner("chassis", 0)})  # fmt: skip
     (check,) = plan.checks
     assert plan.values(sample(1, 1), None)[plan.places[0]] == value
     assert check.key == "chassis/0/fan/Fan 1"
@@ -162,13 +173,13 @@ def test_a_fan_is_judged_by_its_health(health: str, value: float) -> None:
 
 def test_links_ring_where_something_is_attached() -> None:
     names = frozenset({"link_down", "link_degraded"})
-    plan = plan_checks(book=Book(built_ins=names), facts=FACTS, entries=ENTRIES)
+    plan = plan_checks(book=RuleSet(built_ins=names), facts=FACTS, entries=ENTRIES)
     assert {(check.cause, check.key) for check in plan.checks} == {
         ("link_down", "port/7/link_status"), ("link_down", "port/8/link_status"),
         ("link_degraded", "port/7/link_width_lanes"),
     }  # fmt: skip
-    free = Facts(1, "falcon", FACTS.subjects)
-    assert plan_checks(book=Book(built_ins=names), facts=free, entries=ENTRIES).checks == ()
+    free = ChassisFacts(1, "falcon", FACTS.subjects)
+    assert plan_checks(book=RuleSet(built_ins=names), facts=free, entries=ENTRIES).checks == ()
 
 
 @pytest.mark.parametrize(
@@ -178,13 +189,13 @@ def test_links_ring_where_something_is_attached() -> None:
      (math.inf, "W", "inf W")],
 )  # fmt: skip
 def test_values_are_told_with_fixed_decimals(value: float, unit: str, words: str) -> None:
-    assert value_words(value, unit) == words
+    assert value_label(value, unit) == words
 
 
 def test_limits_and_times_are_told_as_they_were_typed() -> None:
-    assert limit_words(85.0, "°C") == "85 °C"
-    assert limit_words(0.125, "V") == "0.125 V"
-    assert [seconds_words(one) for one in (0.5, 30, 90, 300, 330, 7200, 9000, 3 * 86400)] == [
+    assert limit_label(85.0, "°C") == "85 °C"
+    assert limit_label(0.125, "V") == "0.125 V"
+    assert [duration_label(one) for one in (0.5, 30, 90, 300, 330, 7200, 9000, 3 * 86400)] == [
         "0.5 s", "30 s", "90 s", "5 min", "5 min 30 s", "2 h", "2 h 30 min", "3 d",
     ]  # fmt: skip
     assert Terms(condition=Condition.DIFFERS, value=4, hold=30).words("state") == "other than up for 30 s"

@@ -11,19 +11,18 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity, Reading, Series
-from fabric.models import Device, Port
-from fabric.sights import Owner
-from falconweb.sqlite.patience import waiting_at_most
-from telemetry.alerts import clerk as module
-from telemetry.alerts.clerk import Clerk
+from fabric.bmc.series import LINK_STATUSES, ChassisReading, Quantity, ReadingSeries
+from fabric.bmc.types import Inventory
+from fabric.inventory.models import Device, Port
+from fabric.inventory.selectors import ReadingOwner
+from falconweb.sqlite.base import limit_lock_wait
+from telemetry.alerts import services
+from telemetry.alerts import watch as module
 from telemetry.alerts.models import Alert, BuiltInSwitch, Rule
-from telemetry.alerts.services import recording
-from telemetry.alerts.services.recording import NOT_ABOUT_IT, NOT_ATTACHED
-from telemetry.alerts.watch import AlertWatch
-from telemetry.catalogue import Catalogue
+from telemetry.alerts.services import NOT_ABOUT_IT, NOT_ATTACHED
+from telemetry.alerts.watch import AlertWatch, AlertWriter
 from telemetry.events.models import Event
-from telemetry.taps import Told
+from telemetry.live.catalogue import ReadingContext, SeriesCatalogue
 from tests.telemetry.alerts.conftest import Lab, check_of, turn
 from tests.waiting import wait_for
 
@@ -33,9 +32,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def watch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[AlertWatch]:
     """A watch over the lab's chassis with a clerk of its own."""
-    own = Clerk()
-    monkeypatch.setattr("telemetry.alerts.watch.clerk", lambda: own)
-    monkeypatch.setattr(module, "PAUSES", (0.1,))
+    own = AlertWriter()
+    monkeypatch.setattr("telemetry.alerts.watch.alert_writer", lambda: own)
+    monkeypatch.setattr(module, "RETRY_DELAYS", (0.1,))
     made = AlertWatch(lab.chassis.pk)
     yield made
     thread = own._thread
@@ -49,17 +48,17 @@ def watch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[AlertWatch]:
 def test_what_turns_while_the_database_is_locked_is_kept_afterwards_in_order(
     lab: Lab, watch: AlertWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient = recording.changes_record
+    patient = services.transitions_record
     tries: list[object] = []
 
     def hurried(**values: object) -> None:
         tries.append(values)
-        with waiting_at_most(0.2):
+        with limit_lock_wait(0.2):
             patient(**values)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "changes_record", hurried)
+    monkeypatch.setattr(module, "transitions_record", hurried)
     hot, warm = check_of(lab.device), check_of(lab.other)
-    own = watch._clerk
+    own = watch._writer
     with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         own.keep(lab.chassis.pk, [turn(hot, "pending", at=1000.0), turn(warm, "pending", at=1000.0)])
@@ -77,23 +76,23 @@ def test_what_turns_while_the_database_is_locked_is_kept_afterwards_in_order(
 
 
 def test_what_comes_without_end_is_bounded(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING", 10)
-    idle = Clerk()  # without a watch it has no thread
+    monkeypatch.setattr(module, "MAX_WAITING", 10)
+    idle = AlertWriter()  # without a watch it has no thread
     idle.keep(lab.chassis.pk, [turn(check_of(lab.device, key=str(number)), "firing") for number in range(50)])
-    assert len(idle._turns) == 10
+    assert len(idle._transitions) == 10
     assert not idle.flush(0)
 
 
 def test_a_watch_of_a_chassis_that_is_gone_harms_nobody(lab: Lab, watch: AlertWatch) -> None:
     lab.chassis.delete()
     watch.lost("It is away.")
-    assert watch._clerk.flush(5)
+    assert watch._writer.flush(5)
     watch.lost("It is away.")
-    assert watch._clerk.flush(5)
+    assert watch._writer.flush(5)
 
 
 def test_the_thread_ends_with_the_last_watch_and_comes_back_with_the_next(lab: Lab, watch: AlertWatch) -> None:
-    own = watch._clerk
+    own = watch._writer
     own.leave(watch)
     wait_for(lambda: own._thread is None)
     own.follow(watch)
@@ -108,21 +107,21 @@ class Links:
     def __init__(self, watch: AlertWatch, port: int) -> None:
         self.watch, self.at = watch, time.time() - 600
         series = [
-            Series(property="/p#/LinkStatus", owner_uri="/p", quantity=Quantity.LINK_STATUS),
-            Series(property="/p#/Width", owner_uri="/p", quantity=Quantity.LINK_WIDTH),
+            ReadingSeries(property="/p#/LinkStatus", owner_uri="/p", quantity=Quantity.LINK_STATUS),
+            ReadingSeries(property="/p#/Width", owner_uri="/p", quantity=Quantity.LINK_WIDTH),
         ]
-        self.catalogue = Catalogue(series, {"/p": Owner("port", port)})
-        watch.begin(Told(watch.chassis_id, self.catalogue, Inventory(), {}))
+        self.catalogue = SeriesCatalogue(series, {"/p": ReadingOwner("port", port)})
+        watch.begin(ReadingContext(watch.chassis_id, self.catalogue, Inventory(), {}))
 
     def take(self, after: float) -> None:
         """Tell that it is down and has 4 lanes, so many seconds after the last time."""
         self.at += after
-        self.watch.take(self.catalogue.sample(Reading(at=self.at, values=(LINK_STATUSES["LinkDown"], 4.0))))
+        self.watch.take(self.catalogue.sample(ChassisReading(at=self.at, values=(LINK_STATUSES["LinkDown"], 4.0))))
 
     def states(self, after: float) -> list[str]:
         """Tell it once more, and return the states of the alerts that are kept by then."""
         self.take(after)
-        assert self.watch._clerk.flush(5)
+        assert self.watch._writer.flush(5)
         return list(Alert.objects.values_list("state", flat=True))
 
 
@@ -130,7 +129,7 @@ class Links:
 def links(lab: Lab, watch: AlertWatch, monkeypatch: pytest.MonkeyPatch) -> Links:
     """The link of the lab's device, with the built-in rule for such on."""
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(module, "MOVED_SECONDS", 0.1)
+    monkeypatch.setattr(module, "REPLAN_SECONDS", 0.1)
     BuiltInSwitch.objects.create(name="link_down", enabled=True)
     assert lab.device.slot is not None
     assert lab.device.slot.port_id is not None
@@ -158,7 +157,7 @@ def test_a_narrow_link_whose_full_width_a_walk_does_not_tell_is_still_attached(l
     wait_for(lambda: links.states(0.01) == ["pending"] and Alert.objects.get().cause.startswith("link_degraded"))
     wait_for(lambda: links.states(31) == ["firing"])
     ports.update(width=None)
-    wait_for(lambda: links.watch._clerk._orphans or links.states(0.01) != ["firing"])
+    wait_for(lambda: links.watch._writer._missing_since or links.states(0.01) != ["firing"])
     assert links.states(0.01) == ["firing"]
     Device.objects.filter(pk=lab.device.pk).update(missing_since=timezone.now(), host_port=None)
     wait_for(lambda: links.states(0.01) == ["resolved"])

@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.alerts.engine import FIRING, NO_PLACE, PENDING, Change, Engine, State
-from telemetry.alerts.scopes import Subject
-from telemetry.alerts.terms import Check, Condition, Terms
+from telemetry.alerts.rules import (
+    FIRING,
+    NO_COLUMN,
+    PENDING,
+    AlertEngine,
+    AlertSubject,
+    Check,
+    CheckState,
+    CheckTransition,
+    Condition,
+    Terms,
+)
 
-SUBJECT = Subject(object="device", chassis=1, device=1)
+SUBJECT = AlertSubject(object="device", chassis=1, device=1)
 # Few values, so that limits are hit exactly.
 VALUES = st.sampled_from([math.nan, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0])
 LIMITS = st.sampled_from([-1.0, 0.0, 1.0, 2.0])
@@ -102,7 +111,7 @@ class Plain:
     ),
 )
 def test_all_at_once_is_each_by_itself(rules: list[Terms], samples: list[tuple[float, list[float]]]) -> None:
-    engine = Engine([check(one, f"key-{n}") for n, one in enumerate(rules)], list(range(len(rules))))
+    engine = AlertEngine([check(one, f"key-{n}") for n, one in enumerate(rules)], list(range(len(rules))))
     plain = [Plain(one) for one in rules]
     at = 1000.0
     for elapsed, values in samples:  # our clock may stand still, and be set back
@@ -124,21 +133,21 @@ def test_all_at_once_is_each_by_itself(rules: list[Terms], samples: list[tuple[f
 def test_an_engine_that_goes_on_from_states_turns_as_one_that_never_stopped(
     rule: Terms, values: list[float], break_at: int
 ) -> None:
-    whole, before = (Engine([check(rule)], [0]) for _ in range(2))
+    whole, before = (AlertEngine([check(rule)], [0]) for _ in range(2))
     told: list[tuple[str, float]] = []
     kept: list[tuple[str, float]] = []
     for second, value in enumerate(values):
         told += [(one.turn, one.since) for one in whole.step(float(second), np.array([value]))]
         if second == break_at:
-            after = Engine([check(rule)], [0])
+            after = AlertEngine([check(rule)], [0])
             after.restore(before.states())
             before = after
         kept += [(one.turn, one.since) for one in before.step(float(second), np.array([value]))]
     assert told == kept
 
 
-def play(rule: Terms, values: list[float], place: int = 0) -> Iterator[Change]:
-    engine = Engine([check(rule)], [place])
+def play(rule: Terms, values: list[float], place: int = 0) -> Iterator[CheckTransition]:
+    engine = AlertEngine([check(rule)], [place])
     for second, value in enumerate(values):
         yield from engine.step(float(second), np.array([value]))
 
@@ -167,7 +176,7 @@ def test_no_value_leaves_everything_as_it_is() -> None:
 def test_what_is_missing_rings_also_where_the_series_is_not_there_at_all() -> None:
     rule = Terms(condition=Condition.MISSING, hold=1.0)
     assert [one.turn for one in play(rule, [1.0, math.nan, math.nan, 1.0])] == ["pending", "firing", "resolved"]
-    assert [one.turn for one in play(rule, [1.0, 1.0, 1.0], NO_PLACE)] == ["pending", "firing"]
+    assert [one.turn for one in play(rule, [1.0, 1.0, 1.0], NO_COLUMN)] == ["pending", "firing"]
 
 
 @pytest.mark.parametrize(
@@ -179,28 +188,28 @@ def test_what_is_missing_rings_also_where_the_series_is_not_there_at_all() -> No
     ],
 )
 def test_the_value_furthest_off_is_kept(condition: Condition, values: list[float], worst: float) -> None:
-    engine = Engine([check(Terms(condition=condition, value=80.0))], [0])
+    engine = AlertEngine([check(Terms(condition=condition, value=80.0))], [0])
     for second, value in enumerate(values):
         engine.step(float(second), np.array([value]))
     assert engine.states()[check(HOT).identity].worst == worst
 
 
 def test_a_hold_goes_on_from_when_it_began_elsewhere() -> None:
-    engine = Engine([check(HOT)], [0])
-    engine.restore({check(HOT).identity: State(PENDING, since=-100.0)})
+    engine = AlertEngine([check(HOT)], [0])
+    engine.restore({check(HOT).identity: CheckState(PENDING, since=-100.0)})
     assert [one.turn for one in engine.step(0.0, np.array([81.0]))] == ["firing"]
-    engine.restore({check(HOT).identity: State(FIRING, since=-100.0)})
+    engine.restore({check(HOT).identity: CheckState(FIRING, since=-100.0)})
     assert engine.step(1.0, np.array([81.0])) == []
     assert [one.turn for one in engine.step(2.0, np.array([70.0]))] == ["resolved"]
 
 
 def test_a_clock_that_is_set_back_does_not_keep_a_hold_from_ending() -> None:
-    engine = Engine([check(HOT)], [0])
+    engine = AlertEngine([check(HOT)], [0])
     assert [one.turn for one in engine.step(5000.0, np.array([81.0]))] == ["pending"]
     assert engine.step(100.0, np.array([81.0])) == []
     assert [one.turn for one in engine.step(102.0, np.array([81.0]))] == ["firing"]
 
 
 def test_an_engine_without_checks_takes_anything() -> None:
-    assert Engine([], []).step(0.0, np.array([1.0])) == []
-    assert Engine([], []).step(0.0, np.array([])) == []
+    assert AlertEngine([], []).step(0.0, np.array([1.0])) == []
+    assert AlertEngine([], []).step(0.0, np.array([])) == []

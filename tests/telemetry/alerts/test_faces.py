@@ -14,11 +14,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from fabric.models import Device
+from fabric.inventory.models import Device
 from telemetry.alerts.models import Alert, BuiltInSwitch, Delivery, Route, Rule, Silence
-from telemetry.alerts.selectors import ringing_for
-from telemetry.alerts.services.routes import RouteValues, route_add
-from telemetry.alerts.services.silences import SilenceValues, silence_add
+from telemetry.alerts.route_services import RouteValues, SilenceValues, route_add, silence_add
+from telemetry.alerts.selectors import active_alerts_for
+from tests.pages import page_text
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
 
 pytestmark = pytest.mark.django_db
@@ -53,7 +53,7 @@ def test_the_worst_comes_first_and_every_order_and_filter_is_in_the_address(lab:
     resolve(three[2])
     assert names(client, show="history") == ["GPU 2"]
     assert len(names(client, show="all")) == 3
-    page = client.get("/alerts/", {"q": "known"}).content.decode()
+    page = page_text(client.get("/alerts/", {"q": "known"}))
     assert "GPU 1 known" in page
     assert "GPU 2" not in page
     assert "1 alert found" in page
@@ -148,12 +148,12 @@ def test_the_mark_in_the_header_counts_what_rings_and_no_more(lab: Lab, three: l
     assert (mine["critical"], mine["warning"], mine["loudest"]) == (1, 1, "Warning")
     values = SilenceValues(ends_at=timezone.now() + timedelta(hours=1), why="Fans", severity="Critical")
     silence_add(person=lab.administrator, values=values)
-    assert ringing_for(lab.administrator).worst == "Warning"
+    assert active_alerts_for(lab.administrator).worst == "Warning"
     # Routes to the page say what it shows, where there are any.
     route = route_add(person=lab.administrator, values=RouteValues(name="mark", kind="page", severity="Critical"))
-    assert ringing_for(lab.administrator).worst == ""
+    assert active_alerts_for(lab.administrator).worst == ""
     Route.objects.filter(pk=route.pk).update(severity="Warning", enabled=False)
-    assert ringing_for(lab.administrator).worst == ""
+    assert active_alerts_for(lab.administrator).worst == ""
 
 
 def test_of_a_dead_chassis_the_mark_counts_one(lab: Lab) -> None:
@@ -162,10 +162,10 @@ def test_of_a_dead_chassis_the_mark_counts_one(lab: Lab) -> None:
         + [turn(check_of(lab.device, key=f"k{number}"), "firing") for number in range(40)],
         lab.chassis,
     )
-    found = ringing_for(lab.administrator)
+    found = active_alerts_for(lab.administrator)
     assert (found.critical, found.warning) == (1, 0)
     page = lab.client(lab.administrator).get("/alerts/").content.decode()
-    assert page.count("another alert says enough") == 40
+    assert page.count("suppressed by a more severe alert") == 40
 
 
 def test_a_rule_goes_through_the_form_and_comes_back(lab: Lab) -> None:
@@ -242,12 +242,12 @@ def test_the_api_does_all_of_it(lab: Lab) -> None:
 
 def test_an_empty_list_says_why_and_what_to_do(lab: Lab) -> None:
     boss, user = lab.client(lab.administrator), lab.client(lab.user)
-    assert "All is quiet" in boss.get("/alerts/").content.decode()
-    assert "that your tenant holds" in user.get("/alerts/").content.decode()
-    assert "Nothing fits" in boss.get("/alerts/?q=nobody").content.decode()
+    assert "No active alerts" in boss.get("/alerts/").content.decode()
+    assert "host ports of your tenant" in user.get("/alerts/").content.decode()
+    assert "No matching alerts" in boss.get("/alerts/?q=nobody").content.decode()
     assert "Add a route" in boss.get("/alerts/routes/").content.decode()
     assert Silence.objects.count() == 0
-    assert "None. A silence keeps" in boss.get("/alerts/silences/").content.decode()
+    assert "None. A silence stops" in boss.get("/alerts/silences/").content.decode()
 
 
 def test_a_list_of_many_costs_as_many_queries_as_one_of_few(lab: Lab, django_assert_max_num_queries: Any) -> None:

@@ -15,17 +15,17 @@ from django.conf import settings as site
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.models import Chassis, Device
+from fabric.inventory.models import Chassis, Device
 from falconweb.testing import SimulatorProcess, add_chassis
 from telemetry.alerts.models import Alert, Delivery, Route
-from telemetry.alerts.services.absence import HOLD_SECONDS, NOBODY, chassis_watch
-from telemetry.alerts.services.gathering import WAITS
-from telemetry.alerts.services.routes import RouteValues, route_add
-from telemetry.alerts.services.rules import RuleValues, built_in_switch, rule_add, rule_edit, values_of
+from telemetry.alerts.notifications import GATHER_WAITS
+from telemetry.alerts.route_services import RouteValues, route_add
+from telemetry.alerts.rule_services import RuleValues, built_in_switch, rule_add, rule_edit, rule_values
+from telemetry.alerts.rules import BUILT_IN_RULES, NOT_ANSWERING
+from telemetry.alerts.services import HOLD_SECONDS, NO_WORKER, unread_chassis_check
 from telemetry.alerts.tasks import notify
-from telemetry.alerts.terms import BUILT_INS, NOT_ANSWERING
 from telemetry.events.models import Event
-from telemetry.polling import following
+from telemetry.polling import chassis_poller
 from tests.smtp_sink import SmtpSink
 from tests.telemetry.delivery.sinks import HttpSink, SyslogSink
 from tests.telemetry.worker import polling
@@ -60,10 +60,10 @@ def ada() -> User:
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold, wait and pause for less long than an operator's site does."""
     for name, seconds in ((NOT_ANSWERING, 1.5), ("sensor_critical", 1.0), ("sensor_caution", 1.0)):
-        monkeypatch.setitem(BUILT_INS, name, replace(BUILT_INS[name], hold=seconds))
-    monkeypatch.setattr(following, "FAILED_PAUSES", (0.4,))
-    monkeypatch.setattr("telemetry.alerts.clerk.LOOK_SECONDS", 0.4)
-    monkeypatch.setattr("telemetry.alerts.services.gathering.WAITS", tuple(one / 20 for one in WAITS))
+        monkeypatch.setitem(BUILT_IN_RULES, name, replace(BUILT_IN_RULES[name], hold=seconds))
+    monkeypatch.setattr(chassis_poller, "RETRY_DELAYS", (0.4,))
+    monkeypatch.setattr("telemetry.alerts.watch.LOOK_SECONDS", 0.4)
+    monkeypatch.setattr("telemetry.alerts.notifications.GATHER_WAITS", tuple(one / 20 for one in GATHER_WAITS))
 
 
 def ringing() -> set[str]:
@@ -151,7 +151,7 @@ def test_rules_count_within_seconds_and_go_on_with_the_next_worker(
         assert row.since == since
         assert (row.fired_at - since).total_seconds() >= 4
         assert Alert.objects.ringing().get(rule=rule) == before
-        off = RuleValues(**{**vars(values_of(soon)), "value": 900.0})
+        off = RuleValues(**{**vars(rule_values(soon)), "value": 900.0})
         rule_edit(person=ada, rule=soon, values=off)
         wait_for(lambda: Alert.objects.get(pk=row.pk).state == "resolved")
     assert Alert.objects.filter(rule=soon).count() == 1
@@ -174,7 +174,7 @@ def test_a_dead_bmc_is_one_alert_and_one_notification_whatever_else_rings(
         # The newest frame stays in Redis for a while, and says nothing of now.
         redis.Redis.from_url(site.REDIS_URL).set(f"live:frame:{chassis.pk}", newest, ex=60)
         for _ in range(10):
-            chassis_watch()
+            unread_chassis_check()
             notify()
         assert ringing() == {NOT_ANSWERING}
         simulator.end_fault(fault)
@@ -201,20 +201,20 @@ def test_a_failed_fan_rings_and_a_rule_that_is_off_does_not(
 
 
 def test_a_chassis_that_no_worker_reads_rings_and_one_that_is_switched_off_is_quiet(chassis: Chassis) -> None:
-    chassis_watch()
+    unread_chassis_check()
     assert not Alert.objects.exists()  # it was added a moment ago
     Chassis.objects.update(created_at=timezone.now() - timedelta(hours=1))
     bus = redis.Redis.from_url(site.REDIS_URL)
     bus.delete(f"alerts:unread:{chassis.pk}")
-    chassis_watch()
+    unread_chassis_check()
     assert not Alert.objects.exists()  # the site may have been started a moment ago
     bus.set(f"alerts:unread:{chassis.pk}", time.time() - HOLD_SECONDS)
     for _ in range(2):
-        chassis_watch()
-    assert list(Alert.objects.values_list("cause", "state", "note")) == [(NOT_ANSWERING, "firing", NOBODY)]
+        unread_chassis_check()
+    assert list(Alert.objects.values_list("cause", "state", "note")) == [(NOT_ANSWERING, "firing", NO_WORKER)]
     with polling():
         wait_for(lambda: not ringing())
     Chassis.objects.update(enabled=False)
     Alert.objects.update(state="firing", resolved_at=None)
-    chassis_watch()
+    unread_chassis_check()
     assert not ringing()

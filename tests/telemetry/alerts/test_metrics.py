@@ -13,13 +13,11 @@ from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
 from accounts.audit.models import AuditEntry
-from fabric.models import Chassis
-from falconweb.errors import Invalid, Unavailable
-from telemetry.alerts import metrics
-from telemetry.alerts.metrics import metric_required
+from core.errors import Invalid, Unavailable
+from fabric.inventory.models import Chassis
+from telemetry.alerts import rule_services
 from telemetry.alerts.models import Rule
-from telemetry.alerts.services import rules
-from telemetry.alerts.services.rules import RuleValues, rule_add, rule_edit, values_of
+from telemetry.alerts.rule_services import RuleValues, require_known_metric, rule_add, rule_edit, rule_values
 from tests.telemetry.alerts.conftest import Lab
 from tests.telemetry.history.conftest import entry, record
 
@@ -52,7 +50,7 @@ def test_what_the_site_knows_may_be_watched_before_any_chassis_has_it() -> None:
         "port/*/errors/*/rate", "*/errors/*/rate", "*/link_status", "device/99/power_watts", "drawer/?/fan_rpm",
         "chassis/0/*", "other", "port/*/rate", "*/rate", "drawer/*/temperature_celsius/*", "chassis/*/other/*",
     ):  # fmt: skip
-        metric_required(metric)
+        require_known_metric(metric)
 
 
 def test_what_is_misspelt_is_refused_with_what_is_near(lab: Lab) -> None:
@@ -65,14 +63,14 @@ def test_what_is_misspelt_is_refused_with_what_is_near(lab: Lab) -> None:
         ("port/[12]/link_staus", "port/[12]/link_status"),
     ):  # fmt: skip
         with pytest.raises(Invalid) as refused:
-            metric_required(metric)
+            require_known_metric(metric)
         assert near in refused.value.details["near"], metric
         assert near in refused.value.details["errors"]["metric"]
 
 
 def test_what_is_near_nothing_is_told_what_there_is(lab: Lab) -> None:
-    with pytest.raises(Invalid, match=r"Nothing is called 'zzz'\. Quantities are .*power_watts"):
-        metric_required("zzz")
+    with pytest.raises(Invalid, match=r"There is no metric 'zzz'\. Quantities are .*power_watts"):
+        require_known_metric("zzz")
 
 
 @pytest.mark.django_db(transaction=True, databases="__all__")
@@ -82,9 +80,9 @@ def test_what_a_chassis_measures_or_has_measured_may_be_watched(lab: Lab, measur
         "port/*/errors/VendorErrorCount/rate", "chassis/0/other/Humidity",
         "drawer/3/temperature_celsius/Chassis.drawer1.Sensors.inlet",
     ):  # fmt: skip
-        metric_required(metric)
+        require_known_metric(metric)
     with pytest.raises(Invalid) as refused:
-        metric_required("chassis/0/other/PumpDoty")
+        require_known_metric("chassis/0/other/PumpDoty")
     assert refused.value.details["near"][0] == "chassis/0/other/PumpDuty"
 
 
@@ -93,9 +91,9 @@ def test_without_redis_it_is_said_that_nobody_can_tell(lab: Lab) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     try:
         for metric in ("power_watts", "port/*/rate", "drawer/*/temperature_celsius/*"):
-            metric_required(metric)
-        with pytest.raises(Unavailable, match="cannot be told"):
-            metric_required("pwoer_watts")
+            require_known_metric(metric)
+        with pytest.raises(Unavailable, match="cannot be looked up"):
+            require_known_metric("pwoer_watts")
     finally:
         settings.REDIS_URL = there
 
@@ -104,10 +102,12 @@ def test_a_rule_keeps_the_metric_that_it_has_although_nothing_measures_it_any_mo
     row = rule_add(person=lab.administrator, values=RULE)
     Rule.objects.filter(pk=row.pk).update(metric="chassis/0/other/Gone")
     row.refresh_from_db()
-    changed = rule_edit(person=lab.administrator, rule=row, values=RuleValues(**{**vars(values_of(row)), "value": 1.0}))
+    changed = rule_edit(
+        person=lab.administrator, rule=row, values=RuleValues(**{**vars(rule_values(row)), "value": 1.0})
+    )
     assert (changed.metric, changed.value) == ("chassis/0/other/Gone", 1.0)
     with pytest.raises(Invalid):
-        rule_edit(person=lab.administrator, rule=row, values=RuleValues(**{**vars(values_of(row)), "metric": "gnoe"}))
+        rule_edit(person=lab.administrator, rule=row, values=RuleValues(**{**vars(rule_values(row)), "metric": "gnoe"}))
 
 
 def test_page_and_api_refuse_a_metric_that_is_misspelt_and_say_what_is_near(lab: Lab) -> None:
@@ -131,23 +131,23 @@ def test_what_is_stored_is_asked_for_once_however_many_chassis_there_are(lab: La
     other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
     record(other.pk, [entry("chassis", 0, "other/Dew", "Dew", "°C")], [time.time() - 3600.0], lambda _at: (9.0,))
     with CaptureQueriesContext(connections[settings.READINGS_DATABASE]) as asked:
-        metric_required("chassis/0/other/Dew")
+        require_known_metric("chassis/0/other/Dew")
     assert sum('"store_' in one["sql"] for one in asked.captured_queries) == 1
     # What was measured before is not gone through: of each chassis the newest catalogue counts.
     record(other.pk, [entry("chassis", 0, "other/Glow", "Glow", "lx")], [time.time() - 1800.0], lambda _at: (9.0,))
-    metric_required("chassis/0/other/Glow")
+    require_known_metric("chassis/0/other/Glow")
     with pytest.raises(Invalid):
-        metric_required("chassis/0/other/Dew")
+        require_known_metric("chassis/0/other/Dew")
 
 
 @pytest.mark.django_db(transaction=True, databases="__all__")
 def test_what_cannot_be_gone_through_in_time_is_no_slip_of_the_pen(
     lab: Lab, measured: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "MOST_SECONDS", 0.0)
-    metric_required("power_watts")
+    monkeypatch.setattr(rule_services, "MAX_LOOKUP_SECONDS", 0.0)
+    require_known_metric("power_watts")
     with pytest.raises(Unavailable, match="in time"):
-        metric_required("pwoer_watts")
+        require_known_metric("pwoer_watts")
 
 
 @pytest.mark.django_db(transaction=True, databases="__all__")
@@ -156,13 +156,13 @@ def test_nobody_waits_with_writing_while_a_metric_is_looked_for(lab: Lab, monkey
 
     def noted(metric: str) -> None:
         locked.append(connection.in_atomic_block)
-        metric_required(metric)
+        require_known_metric(metric)
 
-    monkeypatch.setattr(rules, "metric_required", noted)
+    monkeypatch.setattr(rule_services, "require_known_metric", noted)
     row = rule_add(person=lab.administrator, values=RULE)
     rule_edit(person=lab.administrator, rule=row, values=RuleValues(**{**vars(RULE), "metric": "power_watts"}))
     with pytest.raises(Invalid):
         rule_add(person=lab.administrator, values=RuleValues(**{**vars(RULE), "name": "x", "metric": "pwoer"}))
     assert locked == [False, False, False]
     refused = AuditEntry.objects.get(action="alert_rule.add", outcome="refused")
-    assert "Nothing is called" in refused.sentence
+    assert "There is no metric" in refused.sentence

@@ -17,17 +17,33 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
-from fabric.models import Device, Tenure
-from falconweb.errors import Conflict, Invalid
+from core.errors import Conflict, Invalid
+from fabric.inventory.models import Device
+from fabric.leases.models import Tenure
+from telemetry.alerts.messages import MAX_LISTED, iso_utc
 from telemetry.alerts.models import Alert, Delivery, Route, Silence, Told
-from telemetry.alerts.services.acknowledging import alerts_acknowledge
-from telemetry.alerts.services.delivering import GIVE_UP, GIVE_UP_REFUSED, deliveries_send, pause_after
-from telemetry.alerts.services.gathering import line_of, notifications_gather, wait_of
-from telemetry.alerts.services.routes import RouteValues, delivery_retry, route_add, route_edit, route_test
-from telemetry.alerts.services.silences import SilenceValues, silence_add, silence_end
+from telemetry.alerts.notifications import (
+    GIVE_UP,
+    GIVE_UP_REFUSED,
+    deliveries_send,
+    gather_wait,
+    notification_line,
+    notifications_gather,
+    retry_delay,
+)
+from telemetry.alerts.route_services import (
+    RouteValues,
+    SilenceValues,
+    delivery_retry,
+    route_add,
+    route_edit,
+    route_test,
+    silence_add,
+    silence_end,
+)
+from telemetry.alerts.services import alerts_acknowledge
 from telemetry.alerts.tasks import notify
-from telemetry.alerts.wording import MOST_LISTED, instant
-from telemetry.delivery.senders import signature_of
+from telemetry.delivery.senders import webhook_signature
 from tests.processes import ROOT
 from tests.smtp_sink import SmtpSink
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
@@ -115,7 +131,7 @@ def test_an_alert_is_told_once_by_every_kind_of_route_and_that_it_is_over(
     identity = got.headers["webhook-id"]
     assert identity == first["id"]
     stamp = int(got.headers["webhook-timestamp"])
-    assert got.headers["webhook-signature"] == signature_of(
+    assert got.headers["webhook-signature"] == webhook_signature(
         "s3cret", message_id=identity, timestamp=stamp, body=got.body
     )
     assert [recipients for recipients, _ in mail.got] == [("ops@example.org", "night@example.org")] * 2
@@ -153,11 +169,11 @@ def test_a_storm_is_few_notifications(lab: Lab, hook: HttpSink) -> None:
     assert sum(one[2] for one in told(hook)) == many
     first = json.loads(hook.bodies[0])
     assert first["firing"] == len(first["alerts"]) + first["more"]
-    assert len(first["alerts"]) <= MOST_LISTED
+    assert len(first["alerts"]) <= MAX_LISTED
 
 
 def test_the_more_was_told_lately_the_longer_the_next_message_waits() -> None:
-    waits = [wait_of(number) for number in range(6)]
+    waits = [gather_wait(number) for number in range(6)]
     assert waits == sorted(waits)
     assert waits[0] == 10
     assert waits[-1] == 180
@@ -198,7 +214,7 @@ def test_what_is_critical_does_not_wait_behind_letters_of_lesser_ones(lab: Lab, 
 
 
 def test_of_many_critical_letters_the_next_waits_a_minute_at_most() -> None:
-    waits = [wait_of(number, urgent=True) for number in range(6)]
+    waits = [gather_wait(number, urgent=True) for number in range(6)]
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (10, 60)
 
@@ -214,7 +230,7 @@ def test_a_tenants_route_tells_nothing_of_the_time_when_another_held_it(lab: Lab
     notify()
     ((line,),) = (json.loads(body)["alerts"] for body in hook.bodies)
     assert (line["id"], line["value"], line["worst_value"]) == (lasting.pk, None, None)
-    assert line["since"] == instant(handed)
+    assert line["since"] == iso_utc(handed)
     # It goes on to somebody else: that it is over there is told, and nothing of what was measured.
     own = fire(lab.other)
     pass_time(20)
@@ -238,12 +254,12 @@ def test_a_tenants_route_tells_nothing_of_the_time_when_another_held_it(lab: Lab
     assert tenure.ended_at is not None
     times = [lines[1][name] for name in ("since", "fired_at", "resolved_at")]
     # Nor when the next one got it, by which it was over: a minute after it was lost.
-    assert times == [instant(own.since), instant(own.fired_at), instant(tenure.ended_at)]
+    assert times == [iso_utc(own.since), iso_utc(own.fired_at), iso_utc(tenure.ended_at)]
     # Where no history tells of it, it is as it was.
     tenure.delete()
-    told_then = line_of(own, tenant=lab.others.pk)
+    told_then = notification_line(own, tenant=lab.others.pk)
     assert own.resolved_at is not None
-    assert (told_then["since"], told_then["resolved_at"]) == (instant(own.since), instant(own.resolved_at))
+    assert (told_then["since"], told_then["resolved_at"]) == (iso_utc(own.since), iso_utc(own.resolved_at))
 
 
 def test_a_dead_chassis_is_one_notification_and_the_rest_is_told_if_it_lasts_afterwards(
@@ -297,7 +313,7 @@ def test_a_webhook_that_is_down_for_an_hour_gets_everything_afterwards_in_order(
     # Those behind it wait for it, untried.
     assert set(waiting.exclude(pk=head.pk).values_list("attempts", flat=True)) == {0}
     hook.answer = lambda _got: (200, {})
-    pass_time(pause_after(head.attempts))
+    pass_time(retry_delay(head.attempts))
     notify()
     ids = [line["id"] for body in hook.bodies for line in json.loads(body)["alerts"]]
     assert ids == [one.pk for one in alerts]
@@ -379,17 +395,17 @@ MORTAL = """
     import os, signal, sys
     import django
     django.setup()
-    from telemetry.alerts.services import delivering
+    from telemetry.alerts import notifications
 
-    hand_over = delivering._hand_over
+    transmit = notifications._transmit
 
     def die(row):
         if sys.argv[1] == "after":
-            hand_over(row)
+            transmit(row)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    delivering._hand_over = die
-    delivering.deliveries_send()
+    notifications._transmit = die
+    notifications.deliveries_send()
 """
 
 

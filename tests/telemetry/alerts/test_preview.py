@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from django.template.loader import render_to_string
 
-from accounts.models import AuditEntry
-from telemetry.alerts.drawing import HEIGHT, WIDTH, drawing_of
-from telemetry.alerts.facts import rule_in_force
+from accounts.audit.models import AuditEntry
 from telemetry.alerts.models import Alert, Rule
-from telemetry.alerts.preview import Preview, rule_preview
-from telemetry.alerts.services.rules import RuleValues, rule_fill
+from telemetry.alerts.preview import HEIGHT, WIDTH, RulePreview, draw_preview_line, rule_preview
+from telemetry.alerts.rule_services import RuleValues, rule_fill
+from telemetry.alerts.selectors import active_rule
 from tests.telemetry.alerts.conftest import Lab
 from tests.telemetry.history.conftest import entry, record
 
@@ -39,7 +38,7 @@ def began(lab: Lab) -> float:
     return began
 
 
-def tried(lab: Lab, began: float, **values: Any) -> Preview:
+def tried(lab: Lab, began: float, **values: Any) -> RulePreview:
     """Return what a rule on the temperature would have done."""
     wanted: dict[str, Any] = {
         "name": "x",
@@ -49,7 +48,7 @@ def tried(lab: Lab, began: float, **values: Any) -> Preview:
     } | values
     row = Rule(pk=0)
     rule_fill(row, RuleValues(**wanted))
-    return rule_preview(person=lab.administrator, rule=rule_in_force(row), since=began, until=began + SECONDS)
+    return rule_preview(person=lab.administrator, rule=active_rule(row), since=began, until=began + SECONDS)
 
 
 def test_it_says_how_often_when_for_how_long_and_on_what(lab: Lab, began: float) -> None:
@@ -82,7 +81,7 @@ def test_hysteresis_scope_and_the_other_conditions(lab: Lab, began: float) -> No
 def test_a_series_is_not_missing_before_it_was_first_measured(lab: Lab, began: float) -> None:
     row = Rule(pk=0)
     rule_fill(row, RuleValues(name="x", metric="temperature_celsius", condition="missing", hold_seconds=3.0))
-    rule, whole = rule_in_force(row), began + SECONDS
+    rule, whole = active_rule(row), began + SECONDS
     early = rule_preview(person=lab.administrator, rule=rule, since=began - 600, until=whole)
     assert [one.since for one in early.episodes] == [pytest.approx(began + 130, abs=early.step)]
     # One that was measured before is missing from the begin of the range on.
@@ -97,10 +96,10 @@ def test_a_value_is_not_missing_while_nothing_was_read_and_it_is_said_in_other_w
     row = Rule(pk=0)
     rule_fill(row, RuleValues(name="x", metric="temperature_celsius", condition="missing", hold_seconds=3.0,
                               scope="device", scope_id=lab.device.pk))  # fmt: skip
-    preview = rule_preview(person=lab.administrator, rule=rule_in_force(row), since=began, until=again + 60)
+    preview = rule_preview(person=lab.administrator, rule=active_rule(row), since=began, until=again + 60)
     assert preview.gaps
     assert preview.sentence == "It would have fired once, as there was no value, on one series, for 2 s altogether."
-    (drawing,) = (drawing_of(line, preview) for line in preview.lines)
+    (drawing,) = (draw_preview_line(line, preview) for line in preview.lines)
     assert (drawing.limit, len(drawing.bars)) == (None, 1)
     text = render_to_string("alerts/preview.html", {"preview": preview, "drawings": [drawing], "span_words": "an hour"})
     assert "Worst" not in text
@@ -108,13 +107,13 @@ def test_a_value_is_not_missing_while_nothing_was_read_and_it_is_said_in_other_w
         tried(lab, began, condition="missing", hold_seconds=60.0).sentence,
         tried(lab, began, condition="missing", metric="power_watts").sentence,
     ]
-    assert said[0] == "It would not have fired. Of 2 series none was ever without a value for so long."
-    assert "cannot be tried" in said[1]
+    assert said[0] == "It would not have fired. None of 2 series was without a value for that long."
+    assert "there is no preview" in said[1]
 
 
 def test_the_picture_shows_the_band_the_limit_and_the_times(lab: Lab, began: float) -> None:
     preview = tried(lab, began)
-    drawing = drawing_of(preview.lines[0], preview)
+    drawing = draw_preview_line(preview.lines[0], preview)
     assert len(drawing.bars) == 2
     assert drawing.bars[0].x == pytest.approx(WIDTH * 100 / SECONDS, abs=1)
     assert drawing.limit is not None

@@ -11,15 +11,22 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from accounts.models import AuditEntry
-from fabric.models import Device, Tenure
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
-from telemetry.alerts.engine import FIRING, PENDING
-from telemetry.alerts.facts import open_states
+from accounts.audit.models import AuditEntry
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from fabric.inventory.models import Device
+from fabric.leases.models import Tenure
 from telemetry.alerts.models import Alert, Rule
-from telemetry.alerts.services.acknowledging import Result, alerts_acknowledge
-from telemetry.alerts.services.recording import NOT_MEASURED, RULE_ENDED, alerts_end, changes_record
-from telemetry.alerts.services.rules import RuleValues, rule_add, rule_edit, rule_remove, rule_switch, values_of
+from telemetry.alerts.rule_services import RuleValues, rule_add, rule_edit, rule_remove, rule_switch, rule_values
+from telemetry.alerts.rules import FIRING, PENDING
+from telemetry.alerts.selectors import open_alert_states
+from telemetry.alerts.services import (
+    NOT_MEASURED,
+    RULE_ENDED,
+    AcknowledgeResult,
+    alerts_acknowledge,
+    alerts_end,
+    transitions_record,
+)
 from telemetry.events.models import Event
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
 
@@ -98,24 +105,24 @@ def test_a_chassis_that_was_removed_is_no_error(lab: Lab) -> None:
     check = check_of(lab.device)
     pk = lab.chassis.pk
     lab.chassis.delete()
-    changes_record(chassis_id=pk, changes=[turn(check, "firing")])
+    transitions_record(chassis_id=pk, changes=[turn(check, "firing")])
     assert not Alert.objects.exists()
 
 
 def test_states_are_read_back_from_the_rows(lab: Lab) -> None:
     hot, warm = check_of(lab.device), check_of(lab.other)
     record([turn(hot, "firing", at=1000.0), turn(warm, "pending", at=2000.0)], lab.chassis)
-    states = open_states(lab.chassis.pk)
+    states = open_alert_states(lab.chassis.pk)
     assert (states[hot.identity].state, states[hot.identity].since) == (FIRING, 997.0)
     assert (states[warm.identity].state, states[warm.identity].since) == (PENDING, 1997.0)
     alerts_acknowledge(person=lab.administrator, alerts=[Alert.objects.get(state="firing").pk])
-    assert open_states(lab.chassis.pk)[hot.identity].state == FIRING
+    assert open_alert_states(lab.chassis.pk)[hot.identity].state == FIRING
 
 
 def test_who_acknowledges_is_kept_with_the_note_and_only_the_first_counts(lab: Lab) -> None:
     alert = fire(lab.device)
     (result,) = alerts_acknowledge(person=lab.user, alerts=[alert.pk], note="I look at the fans. ")
-    assert result == Result(alert.pk, "Too hot: GPU 1")
+    assert result == AcknowledgeResult(alert.pk, "Too hot: GPU 1")
     with pytest.raises(Conflict) as refused:
         alerts_acknowledge(person=lab.administrator, alerts=[alert.pk], note="Mine")
     assert "bob acknowledged it at" in refused.value.sentence
@@ -187,7 +194,7 @@ def test_a_rule_that_is_switched_off_changed_so_or_deleted_ends_its_alerts(lab: 
         lambda rule: rule_edit(
             person=lab.administrator,
             rule=rule,
-            values=RuleValues(**{**vars(values_of(rule)), "enabled": False}),
+            values=RuleValues(**{**vars(rule_values(rule)), "enabled": False}),
         ),
         lambda rule: rule_remove(person=lab.administrator, rule=rule),
     )

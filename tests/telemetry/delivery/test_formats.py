@@ -10,9 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from telemetry.delivery.cef import cef
-from telemetry.delivery.rows import csv_rows, json_line
-from telemetry.delivery.syslog import TURNING, one_line
+from telemetry.delivery.formats import BIDI_CONTROLS, cef_line, csv_rows, json_line, one_line
 from tests.telemetry.delivery.readers import read_cef
 
 TEXTS = st.text(alphabet=st.characters(codec=None), max_size=60)
@@ -29,7 +27,7 @@ def test_what_anybody_writes_comes_out_of_cef_as_it_was(
     fields: tuple[str, str, str, str, str], extension: dict[str, str]
 ) -> None:
     vendor, product, version, signature, name = fields
-    line = cef(
+    line = cef_line(
         vendor=vendor, product=product, version=version, signature=signature, name=name, severity="Critical",
         extension=extension,
     )  # fmt: skip
@@ -45,7 +43,7 @@ def test_what_anybody_writes_comes_out_of_cef_as_it_was(
 
 
 def test_cef_says_which_version_it_is() -> None:
-    made = cef(
+    made = cef_line(
         vendor="v", product="p", version="1", signature="s", name="n", severity=0, extension={"act": 1}, cef_version=1
     )
     assert made == "CEF:1|v|p|1|s|n|0|act=1"
@@ -53,7 +51,7 @@ def test_cef_says_which_version_it_is() -> None:
 
 def test_cef_takes_no_key_that_would_be_two() -> None:
     with pytest.raises(ValueError, match="no key"):
-        cef(vendor="v", product="p", version="1", signature="s", name="n", severity=0, extension={"a b": "x"})
+        cef_line(vendor="v", product="p", version="1", signature="s", name="n", severity=0, extension={"a b": "x"})
 
 
 @given(st.lists(st.lists(UNICODE, min_size=2, max_size=4), min_size=1, max_size=5))
@@ -73,7 +71,7 @@ def test_a_json_line_is_one_line_and_says_the_same(values: dict[str, object]) ->
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert len(line.decode().splitlines()) == 1
-    assert not TURNING & set(line.decode())
+    assert not BIDI_CONTROLS & set(line.decode())
     found = json.loads(line)
     assert list(found.values()) == [
         one.encode(errors="replace").decode() if isinstance(one, str) else one for one in _last_of_each(values).values()
@@ -84,10 +82,10 @@ def _last_of_each(values: dict[str, object]) -> dict[str, object]:
     return {name.encode(errors="replace").decode(): one for name, one in values.items()}
 
 
-@pytest.mark.parametrize("letter", sorted(TURNING))
+@pytest.mark.parametrize("letter", sorted(BIDI_CONTROLS))
 def test_what_turns_the_direction_of_a_text_is_shown_for_what_it_is(letter: str) -> None:
     text = f"port {letter}nwod\u2028si\u2029it"
-    line = cef(
+    line = cef_line(
         vendor=text,
         product="p",
         version="1",

@@ -6,9 +6,10 @@ from typing import Literal
 
 import pytest
 
-from falconweb.errors import Invalid
+from core.errors import Invalid
 from simulator.certificates import ServerCertificate, server_certificate
-from telemetry.delivery.senders import DeliveryFailed, send_syslog
+from telemetry.delivery.endpoints import DeliveryFailed
+from telemetry.delivery.senders import send_syslog
 from tests.telemetry.delivery.sinks import SyslogSink, closed_port
 from tests.waiting import wait_for
 
@@ -82,7 +83,7 @@ def test_a_port_where_nothing_listens_is_told(kind: str) -> None:
         ("tcp://host?x=1", "ends after its port"),
         ("udp://name:pw@host", "name and password"),
         ("udp://169.254.1.1", "link-local"),
-        ("udp://255.255.255.255", "no single"),
+        ("udp://255.255.255.255", "not the address of a single"),
     ],
 )
 def test_an_address_that_may_not_be_is_refused(address: str, sentence: str) -> None:

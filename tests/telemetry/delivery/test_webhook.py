@@ -14,10 +14,10 @@ from email.utils import format_datetime
 
 import pytest
 
-from falconweb.errors import Invalid
+from core.errors import Invalid
 from simulator.certificates import ServerCertificate, server_certificate
-from telemetry.delivery.senders import DeliveryFailed, send_webhook
-from telemetry.delivery.targets import seconds_asked, why_refused
+from telemetry.delivery.endpoints import DeliveryFailed, refusal_reason, retry_after_seconds
+from telemetry.delivery.senders import send_webhook
 from tests.telemetry.delivery.sinks import HttpSink, closed_port
 
 
@@ -93,7 +93,7 @@ def test_retry_after_is_heard_in_seconds_and_as_a_date(sink: HttpSink) -> None:
      ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("Wed, 21 Oct 9999 07:28:00 GMT", 3600)],
 )  # fmt: skip
 def test_a_retry_after_is_within_reason_or_none(header: str | None, seconds: float | None) -> None:
-    assert seconds_asked(header, time.time()) == seconds
+    assert retry_after_seconds(header, time.time()) == seconds
 
 
 @pytest.mark.parametrize("mood", ["silent", "drips"])
@@ -178,9 +178,9 @@ def test_proxies_of_the_environment_are_not_used(sink: HttpSink, monkeypatch: py
         ("", "begins with"),
         ("http://user:secret@host/", "name and password"),
         ("http://@host/", "name and password"),
-        ("http://", "names no host"),
-        ("http://:80/", "names no host"),
-        ("http://host:99999/", "no address"),
+        ("http://", "has no host"),
+        ("http://:80/", "has no host"),
+        ("http://host:99999/", "not a valid address"),
         ("http://host:0/", "Port 0"),
         ("http://host/a b", "space"),
         ("http://host/\r\nX-Evil: 1", "space"),
@@ -188,9 +188,9 @@ def test_proxies_of_the_environment_are_not_used(sink: HttpSink, monkeypatch: py
         ("http://host\\@other/", "name and password"),
         ("http://host\\other/", "leave out"),
         ("http://host/#part", "leave out"),
-        ("http://[::1/", "no address"),
-        ("http://" + "a" * 70 + ".example/", "no name"),
-        ("http://a..b/", "no name"),
+        ("http://[::1/", "not a valid address"),
+        ("http://" + "a" * 70 + ".example/", "not a valid host name"),
+        ("http://a..b/", "not a valid host name"),
         ("http://host/" + "a" * 2000, "2000"),
         ("http://169.254.169.254/latest/meta-data", "link-local"),
         ("http://[fe80::1]/", "link-local"),
@@ -198,9 +198,9 @@ def test_proxies_of_the_environment_are_not_used(sink: HttpSink, monkeypatch: py
         ("http://[64:ff9b::a9fe:a9fe]/", "link-local"),
         ("http://[2002:a9fe:a9fe::]/", "link-local"),
         ("http://[fd00:ec2::254]/", "credentials"),
-        ("http://0.0.0.0/", "no single"),
-        ("http://[::]/", "no single"),
-        ("http://224.0.0.1/", "no single"),
+        ("http://0.0.0.0/", "not the address of a single"),
+        ("http://[::]/", "not the address of a single"),
+        ("http://224.0.0.1/", "not the address of a single"),
     ],
 )
 def test_an_address_that_may_not_be_is_refused_before_anything_is_sent(url: str, sentence: str) -> None:
@@ -220,7 +220,7 @@ def test_a_link_local_address_in_disguise_is_refused_when_it_is_looked_up(host: 
     "number", ["127.0.0.1", "::1", "10.0.0.5", "192.168.1.1", "192.0.2.1", "fd00::1", "2001:db8::"]
 )
 def test_addresses_of_a_lab_are_allowed(number: str) -> None:
-    assert why_refused(number) == ""
+    assert refusal_reason(number) == ""
 
 
 def test_a_name_that_nobody_knows_is_a_failure_that_may_pass() -> None:

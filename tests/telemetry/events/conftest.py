@@ -17,14 +17,14 @@ import pytest
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
-from fabric.bmc.eventlog import instant
+from fabric.bmc.events import parse_timestamp
 from fabric.bmc.types import Inventory
-from fabric.models import Chassis
-from fabric.services.sync import inventory_apply
+from fabric.inventory.models import Chassis
+from fabric.inventory.sync import inventory_apply
 from falconweb.testing.processes import SimulatorProcess
 from telemetry.events.models import Event
-from telemetry.polling import listening
-from telemetry.polling.following import PLACES
+from telemetry.polling import event_listener
+from telemetry.polling.chassis_poller import BMC_REQUESTS
 from tests.fabric.disorder import database_url
 from tests.waiting import Pauses, wait_for
 
@@ -90,10 +90,10 @@ def listening_to(chassis: Chassis, inventory: Inventory) -> Iterator[None]:
     listeners: list[Listener] = []
 
     async def main() -> None:
-        async with BmcClient(chassis.address(), at_a_time=PLACES) as bmc:
+        async with BmcClient(chassis.address(), at_a_time=BMC_REQUESTS) as bmc:
             await bmc.service_root()
             disturbed = asyncio.Event()
-            task = asyncio.create_task(listening.listen(chassis.pk, bmc, inventory, disturbed))
+            task = asyncio.create_task(event_listener.listen_to_events(chassis.pk, bmc, inventory, disturbed))
             listeners.append(Listener(disturbed, asyncio.get_running_loop(), task))
             ready.set()
             await asyncio.gather(task, return_exceptions=True)
@@ -143,7 +143,7 @@ def kept(chassis: Chassis) -> Counter[Told]:
 
 def moment(told: str) -> str:
     """Return a time as it is kept."""
-    found = instant(told)
+    found = parse_timestamp(told)
     return found.isoformat(timespec="milliseconds") if found else ""
 
 

@@ -18,7 +18,7 @@ import threading, django
 django.setup()
 from django.db import connections, transaction
 from django.utils import timezone
-from telemetry.events.cursor import events_after, horizon
+from telemetry.events.selectors import events_after, horizon
 from telemetry.events.models import Event
 from telemetry.events.services import event_record
 

@@ -16,11 +16,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device
-from telemetry.events.messages import CATALOGUE, message_known, severity_of
+from fabric.inventory.models import Chassis, Device
 from telemetry.events.models import Event, SavedView
-from telemetry.events.selectors import place_of
+from telemetry.events.rules import MESSAGE_CATALOGUE, event_severity, find_message
+from telemetry.events.selectors import list_position
 from telemetry.events.services import event_record
+from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
@@ -45,7 +46,7 @@ def many() -> list[Event]:
 def page(client: Client, query: str = "") -> str:
     answer = client.get(reverse("events:events") + query)
     assert answer.status_code == 200
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def test_the_page_goes_through_all_of_them_and_says_how_many(administrator_client: Client, many: list[Event]) -> None:
@@ -82,7 +83,7 @@ def test_an_event_says_what_it_means_and_leads_to_its_thing_its_charts_and_what_
     record("On another day.", chassis_id=chassis.pk, at=event.at - timedelta(days=1))
     record("Elsewhere.")
     text = administrator_client.get(reverse("events:event", args=[event.pk])).content.decode()
-    known = message_known("Fabric.1.0.PortDown")
+    known = find_message("Fabric.1.0.PortDown")
     assert known is not None
     assert known.explanation in text
     assert "A port is down &lt;b&gt;." in text
@@ -143,8 +144,8 @@ def test_newest_events_of_a_thing_are_a_part_of_its_page(administrator_client: C
     device = Device.objects.create(chassis=chassis, uri="/d", name="GPU 1")
     shown = administrator_client.get(reverse("fabric:device", args=[device.pk])).content.decode()
     part = f"{reverse('events:newest')}?device={device.pk}"
-    assert f'hx-get="{part}"' in shown
-    assert "Nothing yet" in administrator_client.get(part).content.decode()
+    assert f'data-source="{part}"' in shown
+    assert "No events yet" in administrator_client.get(part).content.decode()
     for number in range(9):
         record(f"Number {number}.", device_id=device.pk)
     text = administrator_client.get(part).content.decode()
@@ -245,15 +246,15 @@ def messages(client: Client, query: str = "") -> list[str]:
 
 def test_the_catalogue_explains_each_message_a_page_at_a_time(administrator_client: Client) -> None:
     first = administrator_client.get(reverse("events:catalogue"))
-    assert f"{len(CATALOGUE)} messages." in first.content.decode()
+    assert f"{len(MESSAGE_CATALOGUE)} messages." in first.content.decode()
     names = [
         name
         for number in range(1, first.context["page"].paginator.num_pages + 1)
         for name in messages(administrator_client, f"?page={number}")
     ]
-    assert names == list(CATALOGUE)
+    assert names == list(MESSAGE_CATALOGUE)
     assert len(first.context["page"]) == 50
-    for message in CATALOGUE.values():
+    for message in MESSAGE_CATALOGUE.values():
         assert message.explanation.endswith("."), message.name
         assert message.severity in {"OK", "Warning", "Critical"}
 
@@ -263,9 +264,9 @@ def test_the_catalogue_is_searched_filtered_and_sorted_in_the_address(administra
     critical = messages(administrator_client, "?registry=Fabric&severity=Critical&sort=name")
     assert critical == sorted(critical)
     assert critical
-    assert {CATALOGUE[name].severity for name in critical} == {"Critical"}
-    assert {CATALOGUE[name].registry for name in critical} == {"Fabric"}
-    worst = [CATALOGUE[name].severity for name in messages(administrator_client, "?q=fan&sort=worst")]
+    assert {MESSAGE_CATALOGUE[name].severity for name in critical} == {"Critical"}
+    assert {MESSAGE_CATALOGUE[name].registry for name in critical} == {"Fabric"}
+    worst = [MESSAGE_CATALOGUE[name].severity for name in messages(administrator_client, "?q=fan&sort=worst")]
     assert worst == sorted(worst, key=["Critical", "Warning", "OK"].index)
     text = administrator_client.get(reverse("events:catalogue") + "?q=link&registry=Fabric&page=1").content.decode()
     assert "catalogue/messages.csv?q=link&amp;registry=Fabric" in text
@@ -282,7 +283,7 @@ def test_the_catalogue_is_searched_filtered_and_sorted_in_the_address(administra
 
 def test_the_catalogue_by_the_api_is_whole_unless_filtered(administrator_client: Client) -> None:
     address = reverse("api:events_catalogue")
-    assert [one["name"] for one in administrator_client.get(address).json()] == list(CATALOGUE)
+    assert [one["name"] for one in administrator_client.get(address).json()] == list(MESSAGE_CATALOGUE)
     found = administrator_client.get(f"{address}?search=flap&severity=Critical&sort=name").json()
     assert found
     assert {one["severity"] for one in found} == {"Critical"}
@@ -334,10 +335,10 @@ def test_all_before_an_event_is_all_of_it_to_the_microsecond(administrator_clien
     rows = [record(str(at), chassis_id=chassis.pk, at=second + timedelta(microseconds=at)) for at in times]
     for place, row in enumerate(rows):
         text = administrator_client.get(reverse("events:event", args=[row.pk])).content.decode()
-        assert ("All before it" in text) is bool(place)
+        assert ("Earlier events" in text) is bool(place)
         if not place:
             continue
-        link = next(part for part in text.split('"') if part.endswith(f"before={place_of(row)}"))
+        link = next(part for part in text.split('"') if part.endswith(f"before={list_position(row)}"))
         found = administrator_client.get(link.replace("&amp;", "&")).context["page"].rows
         assert [one.pk for one in found] == [one.pk for one in reversed(rows[:place])]
 
@@ -361,7 +362,7 @@ def test_the_form_keeps_a_moment_as_exactly_as_its_fields_can(administrator_clie
     ],
 )  # fmt: skip
 def test_severity_is_as_told_else_by_message(told: str, message: str, severity: str) -> None:
-    assert severity_of(told, message) == severity
+    assert event_severity(told, message) == severity
 
 
 def test_every_message_of_the_simulator_is_in_the_catalogue() -> None:
@@ -372,7 +373,7 @@ def test_every_message_of_the_simulator_is_in_the_catalogue() -> None:
         "H3Falcon.1.0.ManagerRestarted", "H3Falcon.1.0.DrawerModeChanged", "Environmental.1.0.FanRestored",
         "ResourceEvent.1.3.ResourceRemoved",
     )  # fmt: skip
-    assert [one for one in messages if message_known(one) is None] == []
+    assert [one for one in messages if find_message(one) is None] == []
 
 
 @COMMITTED

@@ -12,15 +12,14 @@ from django.http import QueryDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from falconweb.errors import Invalid
-from telemetry.events.cursor import events_after
-from telemetry.events.filters import IDS, Filter
-from telemetry.events.messages import message_of
+from core.errors import Invalid
+from telemetry.events.filters import IDS, EventFilter
 from telemetry.events.models import Event
-from telemetry.events.selectors import events_page, place_of
+from telemetry.events.rules import message_name
+from telemetry.events.selectors import events_after, events_page, list_position
+from telemetry.exports.execution import run_events
 from telemetry.exports.models import ExportRun
-from telemetry.exports.options import Options, shape_of
-from telemetry.exports.running import rows_of
+from telemetry.exports.options import ExportOptions, formatter_for
 
 pytestmark = pytest.mark.django_db
 
@@ -79,7 +78,8 @@ def fits(row: dict[str, Any], asked: dict[str, Any], now: datetime) -> bool:
             "until" not in asked or row["at"] < datetime.fromisoformat(asked["until"]),
             all(not asked.get(name) or row[name] in asked[name] for name in ("source", "severity")),
             all(not asked.get(name) or row[f"{name}_id"] in asked[name] for name in IDS),
-            not asked.get("message") or message_of(row["message_id"]) in [message_of(one) for one in asked["message"]],
+            not asked.get("message")
+            or message_name(row["message_id"]) in [message_name(one) for one in asked["message"]],
             "person" not in asked or row["person_name"].lower() == asked["person"].lower(),
         )
     )
@@ -91,10 +91,10 @@ def test_a_filter_keeps_what_a_plain_list_would_page_by_page(
     rows: list[dict[str, Any]], asked: dict[str, Any], limit: int
 ) -> None:
     Event.objects.all().delete()
-    Event.objects.bulk_create(Event(message=message_of(row["message_id"]), **row) for row in rows)
+    Event.objects.bulk_create(Event(message=message_name(row["message_id"]), **row) for row in rows)
     now = START + timedelta(hours=12)
     stored = list(Event.objects.order_by("pk"))
-    wanted = Filter.of(asked)
+    wanted = EventFilter.of(asked)
     expected = [one for one, row in zip(stored, rows, strict=True) if fits(row, asked, now)]
     newest_first = sorted(expected, key=lambda one: (one.at, one.pk), reverse=True)
     found = wanted.apply(Event.objects.all(), now=now)
@@ -110,7 +110,7 @@ def test_a_filter_keeps_what_a_plain_list_would_page_by_page(
     assert older == newest_first
     if newest_first:
         newer: list[Event] = []
-        place = place_of(newest_first[-1])
+        place = list_position(newest_first[-1])
         while True:
             page = events_page(found, after=place, limit=limit)
             newer = [*page.rows, *newer]
@@ -123,9 +123,9 @@ def test_a_filter_keeps_what_a_plain_list_would_page_by_page(
 
 @given(FILTERS)
 def test_the_parameters_of_a_filter_read_as_the_same_filter(asked: dict[str, Any]) -> None:
-    wanted = Filter.of(asked)
-    assert Filter.of(QueryDict(urlencode(wanted.parameters()))) == wanted
-    assert Filter.of({}) == Filter()
+    wanted = EventFilter.of(asked)
+    assert EventFilter.of(QueryDict(urlencode(wanted.parameters()))) == wanted
+    assert EventFilter.of({}) == EventFilter()
 
 
 @pytest.mark.parametrize(
@@ -139,28 +139,28 @@ def test_the_parameters_of_a_filter_read_as_the_same_filter(asked: dict[str, Any
 )  # fmt: skip
 def test_what_cannot_be_filtered_by_is_refused_with_its_name(name: str, text: str) -> None:
     with pytest.raises(Invalid) as caught:
-        Filter.of({name: text})
+        EventFilter.of({name: text})
     assert list(caught.value.details["errors"]) == [name]
 
 
 def test_an_end_that_is_not_later_than_the_begin_is_refused() -> None:
     for until in (START, START - timedelta(microseconds=1)):
         with pytest.raises(Invalid) as caught:
-            Filter.of({"since": START.isoformat(), "until": until.isoformat()})
+            EventFilter.of({"since": START.isoformat(), "until": until.isoformat()})
         assert list(caught.value.details["errors"]) == ["until"]
-    assert Filter.of({"since": START.isoformat(), "until": (START + timedelta(microseconds=1)).isoformat()})
+    assert EventFilter.of({"since": START.isoformat(), "until": (START + timedelta(microseconds=1)).isoformat()})
 
 
 def test_one_that_was_kept_before_such_were_refused_finds_nothing() -> None:
     Event.objects.create(at=START, source="bmc", severity="OK", text="x")
     Event.objects.create(at=START - timedelta(minutes=1), source="bmc", severity="OK", text="x")
     kept = {"since": [START.isoformat()], "until": [(START - timedelta(minutes=2)).isoformat()]}
-    wanted = Filter.of(kept, is_kept=True)
+    wanted = EventFilter.of(kept, is_kept=True)
     assert not wanted.apply(Event.objects.all()).exists()
     run = ExportRun(snapshot={"filter": kept}, created_at=START)
-    assert not rows_of(run, shape_of("csv", ["at"], Options())).exists()
+    assert not run_events(run, formatter_for("csv", ["at"], ExportOptions())).exists()
     with pytest.raises(Invalid):
-        Filter.of({**kept, "source": ["nonsense"]}, is_kept=True)
+        EventFilter.of({**kept, "source": ["nonsense"]}, is_kept=True)
 
 
 @pytest.mark.parametrize("place", ["x", "1", "-", "1-x", "1-99999999999999999999", "-99999999999999999-1", "1-1-1"])

@@ -16,10 +16,10 @@ from django.db import connection
 from django.utils import timezone
 
 from fabric.bmc.types import Inventory
-from fabric.models import Chassis, Device
+from fabric.inventory.models import Chassis, Device
 from falconweb.testing.processes import SimulatorProcess
 from telemetry.events.models import Event, Position
-from telemetry.polling import listening
+from telemetry.polling import event_listener
 from tests.telemetry.events.conftest import (
     kept,
     listening_process,
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait as long as in earnest."""
-    monkeypatch.setattr(listening, "PAUSES", (0.1,))
-    monkeypatch.setattr(listening, "DATABASE_PAUSES", (0.1,))
+    monkeypatch.setattr(event_listener, "RECONNECT_DELAYS", (0.1,))
+    monkeypatch.setattr(event_listener, "DATABASE_RETRY_DELAYS", (0.1,))
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_bmc_that_reboots_loses_nothing(
 def test_a_log_that_is_emptied_while_somebody_listens_loses_nothing(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "CHECK_SECONDS", 0.3)
+    monkeypatch.setattr(event_listener, "CHECK_SECONDS", 0.3)
     with listening_to(chassis, inventory):
         wait_for_stream(simulator)
         simulator.add_events(12)
@@ -164,7 +164,7 @@ def test_numbers_that_begin_anew_are_other_events(
         wait_until_same(chassis, simulator, begin)
         told = Event.objects.filter(message="FalconWeb.EventsMayBeLost")
         wait_for(told.exists)
-    assert "The numbers in the BMC's log began anew" in told.get().text
+    assert "The numbering of the BMC's log restarted" in told.get().text
 
 
 def test_a_log_that_was_overwritten_meanwhile_is_told_of_as_a_gap(
@@ -202,7 +202,7 @@ def test_a_log_that_was_emptied_meanwhile_is_told_of_as_a_doubt(
 def test_a_burst_is_kept_although_the_stream_drops_most_of_it(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "HURRY_SECONDS", 0.5)
+    monkeypatch.setattr(event_listener, "HURRY_SECONDS", 0.5)
     with listening_to(chassis, inventory):
         wait_for_stream(simulator)
         simulator.add_events(3000, message="Burst {n}.")
@@ -217,7 +217,7 @@ def test_a_burst_is_kept_although_the_stream_drops_most_of_it(
 def test_the_end_of_a_burst_is_not_waited_for_until_something_else_happens(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "HURRY_SECONDS", 0.5)
+    monkeypatch.setattr(event_listener, "HURRY_SECONDS", 0.5)
     with listening_to(chassis, inventory):
         wait_for_stream(simulator)
         simulator.add_events(1500, message="Burst {n}.")
@@ -240,7 +240,7 @@ def test_a_stream_cut_in_the_middle_of_an_event_tells_it_once(
 def test_records_without_ids_are_known_by_what_they_say(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "CHECK_SECONDS", 0.3)
+    monkeypatch.setattr(event_listener, "CHECK_SECONDS", 0.3)
     simulator.fault("events_without_id")
     with listening_to(chassis, inventory):
         wait_for_stream(simulator)
@@ -280,7 +280,7 @@ def test_without_a_stream_the_log_is_read_time_and_again(
 def test_a_stream_that_is_offered_only_later_is_listened_to(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "CHECK_SECONDS", 0.5)
+    monkeypatch.setattr(event_listener, "CHECK_SECONDS", 0.5)
     service = msgspec.structs.replace(inventory.service, event_stream_uri="")
     with listening_to(chassis, msgspec.structs.replace(inventory, service=service)):
         wait_for_stream(simulator)
@@ -294,8 +294,8 @@ def test_while_the_database_is_away_events_wait_for_it(
 ) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("a file is locked")
-    monkeypatch.setattr(listening, "MOST_WAITING", 60)
-    monkeypatch.setattr(listening, "HURRY_SECONDS", 0.5)
+    monkeypatch.setattr(event_listener, "MAX_WAITING_EVENTS", 60)
+    monkeypatch.setattr(event_listener, "HURRY_SECONDS", 0.5)
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.2)
     with listening_to(chassis, inventory):
         wait_for_stream(simulator)

@@ -10,11 +10,13 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from fabric.bmc.types import Event as Record
-from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch, Tenure
-from fabric.sights import Owner
+from fabric.bmc.types import RedfishEvent as Record
+from fabric.history.models import Attachment
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from fabric.inventory.selectors import ReadingOwner
+from fabric.leases.models import Tenure
+from telemetry.events.ingestion import log_records_ingest, stream_records_ingest
 from telemetry.events.models import Event
-from telemetry.events.recording import records_from_log, records_from_stream
 from telemetry.events.services import event_record
 
 pytestmark = pytest.mark.django_db
@@ -53,7 +55,7 @@ class Past:
         """When the new one came."""
         return self.now - timedelta(hours=1)
 
-    def tells(self, *records: tuple[str, datetime], owners: dict[str, Owner] | None = None) -> list[Event]:
+    def tells(self, *records: tuple[str, datetime], owners: dict[str, ReadingOwner] | None = None) -> list[Event]:
         """Let the log tell of resources at moments, read just now; returns the events."""
         told = [
             Record(
@@ -62,7 +64,7 @@ class Past:
             )
             for number, (uri, at) in enumerate(records)
         ]  # fmt: skip
-        records_from_log(chassis_id=self.chassis.pk, records=told, owners=owners or {}, ahead=timedelta(0))
+        log_records_ingest(chassis_id=self.chassis.pk, records=told, owners=owners or {}, ahead=timedelta(0))
         return list(Event.objects.order_by("pk"))
 
 
@@ -181,7 +183,7 @@ def test_an_event_of_a_sensor_is_of_the_device_that_it_measures(
     past: Past, related: tuple[str, ...], is_device: bool
 ) -> None:
     sensor = f"{DRAWER}/Sensors/temp"
-    owners = {sensor: Owner("drawer", past.drawer.pk, "Slot 1 temperature", related)}
+    owners = {sensor: ReadingOwner("drawer", past.drawer.pk, "Slot 1 temperature", related)}
     (row,) = past.tells((sensor, past.now), owners=owners)
     assert row.drawer_id == past.drawer.pk
     assert row.subject_name.endswith(": Slot 1 temperature")
@@ -190,10 +192,10 @@ def test_an_event_of_a_sensor_is_of_the_device_that_it_measures(
 
 def test_a_sensor_of_a_slot_that_the_stream_told_late_is_of_the_device_of_then(past: Past) -> None:
     sensor = f"{DRAWER}/Thermal#/Temperatures/0"
-    owners = {sensor: Owner("drawer", past.drawer.pk, "Slot 1", (SLOT,))}
+    owners = {sensor: ReadingOwner("drawer", past.drawer.pk, "Slot 1", (SLOT,))}
     record = Record(event_id="1", message_id="Test.1.0.Hot", message="Hot.", severity="Critical",
                     timestamp=past.before.isoformat(), origin_uri=sensor, stream_id="1")  # fmt: skip
-    records_from_stream(
+    stream_records_ingest(
         chassis_id=past.chassis.pk, stream_uri="/sse", records=[record], owners=owners, ahead=timedelta(0), live=False
     )
     row = Event.objects.get()
@@ -203,7 +205,8 @@ def test_a_sensor_of_a_slot_that_the_stream_told_late_is_of_the_device_of_then(p
 def test_sensors_that_name_each_other_end_nowhere(past: Past) -> None:
     sensors = [f"{DRAWER}/Sensors/{name}" for name in "ab"]
     owners = {
-        one: Owner("drawer", past.drawer.pk, "x", (other,)) for one, other in zip(sensors, sensors[::-1], strict=True)
+        one: ReadingOwner("drawer", past.drawer.pk, "x", (other,))
+        for one, other in zip(sensors, sensors[::-1], strict=True)
     }
     (row,) = past.tells((sensors[0], past.now), owners=owners)
     assert (row.drawer_id, row.device_id) == (past.drawer.pk, None)

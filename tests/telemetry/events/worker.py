@@ -13,8 +13,8 @@ def main(pk: int) -> None:
     django.setup()
     from fabric.bmc.client import BmcClient
     from fabric.bmc.discovery import discover
-    from fabric.models import Chassis
-    from telemetry.polling.listening import listen
+    from fabric.inventory.models import Chassis
+    from telemetry.polling.event_listener import listen_to_events
 
     address = Chassis.objects.get(pk=pk).address()
 
@@ -23,7 +23,7 @@ def main(pk: int) -> None:
             inventory = await discover(bmc)
             sys.stdout.write("ready\n")
             sys.stdout.flush()
-            await listen(pk, bmc, inventory, asyncio.Event())
+            await listen_to_events(pk, bmc, inventory, asyncio.Event())
 
     asyncio.run(run())
 

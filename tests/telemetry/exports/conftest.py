@@ -13,10 +13,10 @@ from pytest_django.fixtures import Settings
 from accounts.models import User
 from simulator.certificates import ServerCertificate, server_certificate
 from telemetry.events.models import Event
-from telemetry.exports import running
+from telemetry.exports import execution
+from telemetry.exports.execution import run_continue
 from telemetry.exports.models import ExportDefinition, ExportRun
-from telemetry.exports.options import Options, Wanted
-from telemetry.exports.running import run_go_on
+from telemetry.exports.options import ExportOptions, ExportSpec
 from telemetry.exports.services import export_add
 from tests.telemetry.delivery.sinks import HttpSink, SyslogSink
 
@@ -34,9 +34,9 @@ def folder(settings: Settings, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon, and keep what is done after every block."""
-    monkeypatch.setattr(running, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(running, "LONGEST_PAUSE", 0.1)
-    monkeypatch.setattr("telemetry.exports.runs.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(execution, "MIN_RETRY_PAUSE", 0.02)
+    monkeypatch.setattr(execution, "MAX_RETRY_PAUSE", 0.1)
+    monkeypatch.setattr("telemetry.exports.services.CHECK_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")
@@ -88,18 +88,20 @@ def define(falconweb_administrator: User) -> Callable[..., ExportDefinition]:
     """A function that defines an export; what is an option goes there."""
 
     def made(name: str = "Everything", **more: Any) -> ExportDefinition:
-        known = set(Options.__dataclass_fields__)
-        options = Options(**{key: more.pop(key) for key in list(more) if key in known})
+        known = set(ExportOptions.__dataclass_fields__)
+        options = ExportOptions(**{key: more.pop(key) for key in list(more) if key in known})
         wanted = {"format": "csv", "target": "download", "columns": ("id", "at", "severity", "text"), **more}
         from_now = wanted.pop("from_now", False)
-        return export_add(by=falconweb_administrator, wanted=Wanted(name, options=options, **wanted), from_now=from_now)
+        return export_add(
+            by=falconweb_administrator, wanted=ExportSpec(name, options=options, **wanted), from_now=from_now
+        )
 
     return made
 
 
 def turn(run: ExportRun, worker: str = "worker") -> ExportRun:
     """Let a worker go on with a run as far as it can at once; return the run as it is then."""
-    while run_go_on(run.pk, worker=worker):
+    while run_continue(run.pk, worker=worker):
         pass
     run.refresh_from_db()
     return run

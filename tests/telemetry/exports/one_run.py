@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 def main(run: int, folder: str, end: str, most: int) -> None:
     """Go on with a run until there is nothing more to do."""
     django.setup()
-    from telemetry.exports import runs
+    from telemetry.exports import services
+    from telemetry.exports.execution import run_continue
     from telemetry.exports.files import PartFile
-    from telemetry.exports.running import run_go_on
 
     settings.EXPORTS_FOLDER = folder
-    runs.LOOK_SECONDS = 0.0
+    services.CHECK_SECONDS = 0.0
     PartFile.write = ENDS[end](PartFile.write, most)  # type: ignore[method-assign, assignment]  # of this process alone
-    while run_go_on(run, worker="mortal"):
+    while run_continue(run, worker="mortal"):
         pass
 
 

@@ -13,9 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from simulator.certificates import ServerCertificate
+from telemetry.exports.execution import exports_begin_due, run_continue
 from telemetry.exports.models import ExportDefinition, ExportRun
-from telemetry.exports.running import run_go_on
-from telemetry.exports.tending import exports_tend
 from tests.telemetry.delivery.sinks import HttpSink
 from tests.telemetry.exports.conftest import events_make
 
@@ -31,8 +30,8 @@ def patch(client: Client, pk: int, **body: Any) -> None:
 
 def tend() -> None:
     """Do what beat and the workers do, once."""
-    for run_id in exports_tend():
-        while run_go_on(run_id, worker="worker"):
+    for run_id in exports_begin_due():
+        while run_continue(run_id, worker="worker"):
             pass
 
 
@@ -65,7 +64,7 @@ def test_a_stream_goes_on_where_a_change_is_none_of_what_it_sends(
 ) -> None:
     run = stream.runs.get()
     patch(administrator_client, stream.pk, **body)
-    assert exports_tend() == [], "the run is looked at although nothing is new"
+    assert exports_begin_due() == [], "the run is looked at although nothing is new"
     events_make(1, first=4)
     tend()
     assert stream.runs.get() == run

@@ -13,8 +13,7 @@ from falconweb.config import BASE_DIR, Config
 from telemetry.delivery.senders import send_webhook
 from telemetry.events.filters import FILTERS
 from telemetry.events.models import Event
-from telemetry.exports.columns import COLUMNS, USUAL
-from telemetry.exports.formats import Shape
+from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS, EventFormatter
 from tests.telemetry.delivery.sinks import HttpSink
 
 TEXT = (BASE_DIR / "docs" / "exports.md").read_text()
@@ -29,7 +28,7 @@ SHOWN = Event(
 @pytest.mark.parametrize("format_", ["csv", "jsonl", "syslog", "cef"])
 def test_an_event_looks_as_the_documentation_shows_it(settings: Settings, format_: str) -> None:
     settings.CONFIG = Config(https=True, allowed_hosts=("falcon.example.org",))
-    shape = Shape(format_, USUAL)
+    shape = EventFormatter(format_, DEFAULT_COLUMNS)
     for line in filter(None, [shape.heading, *shape.lines([SHOWN])]):
         assert f"\n    {line.decode().rstrip().replace(chr(0xFEFF), '')}\n" in TEXT
 

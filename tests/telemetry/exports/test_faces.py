@@ -13,9 +13,11 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import AuditEntry, User
+from accounts.audit.models import AuditEntry
+from accounts.models import User
 from telemetry.exports.models import ExportDefinition, ExportRun
-from telemetry.exports.runs import run_request
+from telemetry.exports.services import run_request
+from tests.pages import page_text
 from tests.telemetry.delivery.sinks import HttpSink
 from tests.telemetry.exports.conftest import FORMULA, events_make, turn
 
@@ -32,7 +34,7 @@ def file(answer: Any) -> bytes:
 def page(client: Client, name: str, /, *numbers: int, **asked: str) -> str:
     answer = client.get(reverse(f"exports:{name}", args=numbers), asked)
     assert answer.status_code == 200, answer.content
-    return str(answer.content.decode())
+    return page_text(answer)
 
 
 def post(client: Client, name: str, /, *numbers: int, **body: Any) -> Any:
@@ -52,7 +54,7 @@ def test_an_export_is_defined_run_and_downloaded_by_pages(administrator_client: 
     assert answer["Location"] == reverse("exports:export", args=[definition.pk])
     assert definition.filter == {"q": ["happened"], "severity": ["Critical"]}
     text = page(administrator_client, "export", definition.pk)
-    assert "10 events fit by now" in text
+    assert "10 events match now" in text
     assert "id,text" in text
     answer = post(administrator_client, "export_start", definition.pk)
     run = ExportRun.objects.get()
@@ -74,14 +76,14 @@ def test_an_export_is_defined_run_and_downloaded_by_pages(administrator_client: 
 def test_a_form_shows_what_it_would_give_and_keeps_nothing(administrator_client: Client) -> None:
     events_make(50)
     answer = post(administrator_client, "export_preview", **{**FORM, "format": "jsonl"})
-    text = answer.content.decode()
-    assert "50 events fit by now; the first 20:" in text
+    text = page_text(answer)
+    assert "50 events match now; the first 20:" in text
     assert text.count("&quot;text&quot;:") == 20
     assert not ExportDefinition.objects.exists()
     assert AuditEntry.objects.get().action == "export.preview"
     wrong = post(administrator_client, "export_preview", **{**FORM, "since": "yesterday"})
     assert wrong.status_code == 400
-    assert "such as 2026-03-02" in wrong.content.decode()
+    assert "such as 2026-03-02" in page_text(wrong)
 
 
 def test_what_is_wrong_is_said_beside_its_field(administrator_client: Client) -> None:
@@ -144,7 +146,7 @@ def test_a_target_is_tried_from_the_form_and_from_the_page(
     forget_refusals()  # of tests before: of very many, the log keeps some
     body = {**FORM, "format": "jsonl", "destination": "webhook", "address": webhook.url}
     assert (
-        "The webhook took a test event. Nothing is kept yet."
+        "The webhook accepted a test event. Not saved yet."
         in post(administrator_client, "export_test", **body).content.decode()
     )
     webhook.answer = lambda _got: (403, {})
@@ -168,7 +170,7 @@ def test_lists_are_sorted_filtered_and_given_as_csv(administrator_client: Client
     found = administrator_client.get(reverse("exports:exports"), {"target": "webhook", "q": "B"}).context["page"]
     assert [one.name for one in found] == ["b"]
     assert administrator_client.get(reverse("exports:exports"), {"sort": "secret_encrypted"}).status_code == 400
-    assert "Nothing fits" in page(administrator_client, "exports", q="zzz")
+    assert "No matching exports" in page(administrator_client, "exports", q="zzz")
     text = file(administrator_client.get(reverse("exports:exports_csv"))).decode()
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert {row["name"] for row in rows} == {f"'{FORMULA}", "a", "b"}
@@ -190,7 +192,7 @@ def test_a_run_is_cancelled_and_resumed_and_an_export_switched_and_removed_by_pa
     run.refresh_from_db()
     assert run.state == "queued"
     again = administrator_client.post(reverse("exports:export_start", args=[definition.pk]), follow=True)
-    assert "A run of this export goes on" in again.content.decode()
+    assert "A run of this export is in progress" in again.content.decode()
     turn(run)
     post(administrator_client, "export_switch", definition.pk, off="1")
     assert "■ off" in page(administrator_client, "export", definition.pk)
@@ -244,7 +246,7 @@ def test_the_api_previews_tries_and_switches(administrator_client: Client, defin
     assert (answer.json()["count"], answer.json()["lines"][0], len(answer.json()["lines"])) == (2, "id", 3)
     definition = define(target="webhook", format="jsonl", address=webhook.url)
     assert called(administrator_client, "POST", "export_try", definition.pk).json() == {
-        "sentence": "The webhook took a test event."
+        "sentence": "The webhook accepted a test event."
     }
     webhook.answer = lambda _got: (500, {})
     answer = called(administrator_client, "POST", "export_try", definition.pk)

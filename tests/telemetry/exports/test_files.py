@@ -23,15 +23,23 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.models import User
-from falconweb.errors import Conflict, Invalid
-from telemetry.delivery.syslog import SEVERITIES
+from core.claims import ClaimLost
+from core.errors import Conflict, Invalid
+from telemetry.delivery.formats import SYSLOG_SEVERITIES
 from telemetry.events.models import Event
-from telemetry.exports.files import file_of, files_tidy, name_of, parts_tidy
+from telemetry.exports.execution import exports_begin_due, exports_delete_expired
+from telemetry.exports.files import file_name, files_delete_expired, parts_delete_abandoned, run_file
 from telemetry.exports.models import ExportDefinition, ExportRun
-from telemetry.exports.options import Options, Wanted
-from telemetry.exports.runs import Hold, RunLost, run_cancel, run_request, run_resume
-from telemetry.exports.services import export_edit, export_remove, target_try
-from telemetry.exports.tending import exports_tend, exports_tidy
+from telemetry.exports.options import ExportOptions, ExportSpec
+from telemetry.exports.services import (
+    ExportRunClaim,
+    export_edit,
+    export_remove,
+    run_cancel,
+    run_request,
+    run_resume,
+    target_check,
+)
 from tests.fabric.disorder import database_url
 from tests.processes import ROOT
 from tests.telemetry.delivery.readers import read_cef, read_syslog
@@ -49,20 +57,20 @@ def worker_process(run: ExportRun, folder: Path, end: str, size: str) -> subproc
 
 
 def text_of(run: ExportRun) -> str:
-    return file_of(run).read_text()
+    return run_file(run).read_text()
 
 
 def test_a_file_has_every_event_once_and_its_checksum(define: Define, falconweb_administrator: User) -> None:
     made = events_make(2500)
     run = turn(run_request(by=falconweb_administrator, definition=define()))
     assert (run.state, run.counted, run.total, run.percent) == ("done", 2500, 2500, 100)
-    content = file_of(run).read_bytes()
+    content = run_file(run).read_bytes()
     assert run.bytes == len(content)
     assert run.checksum == hashlib.sha256(content).hexdigest()
     rows = list(csv.DictReader(io.StringIO(content.decode(), newline="")))
     assert [int(row["id"]) for row in rows] == [event.pk for event in made]
     assert rows[0]["at"] == "2026-03-02T09:30:01.000000Z"
-    assert not list(file_of(run).parent.glob("*.part"))
+    assert not list(run_file(run).parent.glob("*.part"))
 
 
 @pytest.mark.parametrize("format_", ["csv", "jsonl", "syslog", "cef"])
@@ -85,7 +93,7 @@ def test_each_format_says_what_was_told(define: Define, falconweb_administrator:
         assert (found["text"], found["person"], found["arguments"]) == (told, "ada", ["x", "y"])
     elif format_ == "syslog":
         message = read_syslog(text.rstrip("\n").encode())
-        assert (message.severity, message.text) == (SEVERITIES["Critical"], told.replace("\n", " "))
+        assert (message.severity, message.text) == (SYSLOG_SEVERITIES["Critical"], told.replace("\n", " "))
         assert ("person", "ada") in message.data["falconweb@32473"]
     else:
         header, extension = read_cef(text.rstrip("\n"))
@@ -108,8 +116,8 @@ def test_a_gzip_file_is_the_same_inside(define: Define, falconweb_administrator:
     events_make(1500)
     plain = turn(run_request(by=falconweb_administrator, definition=define("plain")))
     packed = turn(run_request(by=falconweb_administrator, definition=define("packed", gzip=True)))
-    assert file_of(packed).name.endswith(".csv.gz")
-    assert gzip.decompress(file_of(packed).read_bytes()) == file_of(plain).read_bytes()
+    assert run_file(packed).name.endswith(".csv.gz")
+    assert gzip.decompress(run_file(packed).read_bytes()) == run_file(plain).read_bytes()
 
 
 @pytest.mark.process
@@ -127,12 +135,12 @@ def test_a_run_that_was_killed_goes_on_to_the_same_file_byte_for_byte(
     # What the dead worker wrote after the last moment that it kept is cut off.
     assert (folder / f"{run.file}.part").stat().st_size > run.bytes
     # Its claim runs out; nobody takes the run before that.
-    assert exports_tend() == []
+    assert exports_begin_due() == []
     ExportRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert exports_tend() == [run.pk]
+    assert exports_begin_due() == [run.pk]
     run = turn(run)
     assert (run.state, run.counted) == ("done", 3_000)
-    assert file_of(run).read_bytes() == file_of(whole).read_bytes()
+    assert run_file(run).read_bytes() == run_file(whole).read_bytes()
     assert run.checksum == whole.checksum
 
 
@@ -140,7 +148,7 @@ def test_a_file_that_is_gone_is_begun_anew(define: Define, falconweb_administrat
     events_make(1200)
     run = run_request(by=falconweb_administrator, definition=define())
     turn(run)
-    file_of(run).unlink()
+    run_file(run).unlink()
     ExportRun.objects.filter(pk=run.pk).update(state="running", ended_at=None)
     run = turn(run)
     assert (run.state, run.counted) == ("done", 1200)
@@ -152,16 +160,16 @@ def test_a_worker_that_died_after_the_last_byte_leaves_a_file_that_is_taken_as_i
 ) -> None:
     events_make(1200)
     run = turn(run_request(by=falconweb_administrator, definition=define()))
-    before = file_of(run).read_bytes()
+    before = run_file(run).read_bytes()
     ExportRun.objects.filter(pk=run.pk).update(state="running", ended_at=None, cursor=0, counted=0, bytes=0)
-    assert file_of(turn(run)).read_bytes() == before
+    assert run_file(turn(run)).read_bytes() == before
 
 
 def test_two_never_write_one_file(define: Define, falconweb_administrator: User, folder: Path) -> None:
     """A worker that was stopped for longer than its claim lasts still has the lock of the file."""
     events_make(1500)
     run = run_request(by=falconweb_administrator, definition=define())
-    path = folder / f"{name_of(run)}.part"
+    path = folder / f"{file_name(run)}.part"
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -175,14 +183,14 @@ def test_two_never_write_one_file(define: Define, falconweb_administrator: User,
 
 def test_a_worker_whose_claim_ran_out_writes_nothing_more(define: Define, falconweb_administrator: User) -> None:
     run = run_request(by=falconweb_administrator, definition=define())
-    first = Hold.claim(run.pk, "first")
+    first = ExportRunClaim.claim(run.pk, "first")
     assert first is not None
     first.keep(counted=1)
     ExportRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
     assert turn(run, worker="second").state == "done"
-    with pytest.raises(RunLost):
+    with pytest.raises(ClaimLost):
         first.keep(counted=7)
-    with pytest.raises(RunLost):
+    with pytest.raises(ClaimLost):
         first.end(ExportRun.State.FAILED, "too late")
     run.refresh_from_db()
     assert (run.state, run.counted) == ("done", 1)
@@ -199,12 +207,12 @@ def test_a_full_disk_is_told_and_the_run_goes_on_where_it_stopped(
     assert worker_process(run, folder, "full", str(whole.bytes // 2)).wait(60) == 0
     run.refresh_from_db()
     assert run.state == "failed"
-    assert "no more room" in run.error
+    assert "of the exports is full" in run.error
     assert 0 < run.counted < 3000
     assert Event.objects.filter(message="FalconWeb.ExportFailed", link=f"/exports/runs/{run.pk}/").count() == 1
     run = turn(run_resume(by=falconweb_administrator, run=run))
     assert run.state == "done"
-    assert file_of(run).read_bytes() == file_of(whole).read_bytes()
+    assert run_file(run).read_bytes() == run_file(whole).read_bytes()
 
 
 def test_of_two_who_press_run_now_one_is_told_that_it_goes_on(define: Define, falconweb_administrator: User) -> None:
@@ -226,16 +234,16 @@ def test_of_two_who_press_run_now_one_is_told_that_it_goes_on(define: Define, fa
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(answers) == ["A run of this export goes on. Wait for its end, or cancel it.", "queued"]
+    assert sorted(answers) == ["A run of this export is in progress. Wait for its end, or cancel it.", "queued"]
     assert definition.runs.count() == 1
 
 
 def test_of_two_workers_one_has_the_run(define: Define, falconweb_administrator: User) -> None:
     events_make(10)
     run = run_request(by=falconweb_administrator, definition=define())
-    assert Hold.claim(run.pk, "one") is not None
-    assert Hold.claim(run.pk, "two") is None
-    assert exports_tend() == []
+    assert ExportRunClaim.claim(run.pk, "one") is not None
+    assert ExportRunClaim.claim(run.pk, "two") is None
+    assert exports_begin_due() == []
 
 
 def test_a_run_is_cancelled_at_once_or_by_its_worker_and_resumed(
@@ -252,7 +260,7 @@ def test_a_run_is_cancelled_at_once_or_by_its_worker_and_resumed(
     assert (run.state, run.error) == ("cancelled", "It was cancelled.")
     run = turn(run_resume(by=falconweb_administrator, run=run))
     assert (run.state, run.counted) == ("done", 3000)
-    with pytest.raises(Conflict, match="failed or was cancelled"):
+    with pytest.raises(Conflict, match="failed or cancelled run"):
         run_resume(by=falconweb_administrator, run=run)
 
 
@@ -320,7 +328,7 @@ def test_a_link_in_place_of_the_file_is_not_followed(
     events_make(2)
     run = run_request(by=falconweb_administrator, definition=define(target="directory", folder="siem"))
     (folder / "siem").mkdir(parents=True)
-    (folder / f"{name_of(run)}.part").symlink_to(tmp_path / "victim")
+    (folder / f"{file_name(run)}.part").symlink_to(tmp_path / "victim")
     assert turn(run).state == "failed"
     assert not (tmp_path / "victim").exists()
 
@@ -330,7 +338,7 @@ def test_the_name_of_an_export_cannot_choose_a_path(
 ) -> None:
     run = turn(run_request(by=falconweb_administrator, definition=define("../../etc/passwd; rm -rf ~ é")))
     assert run.file.startswith("downloads/etc-passwd-rm-rf-")
-    assert file_of(run).parent == folder / "downloads"
+    assert run_file(run).parent == folder / "downloads"
 
 
 def test_a_folder_that_cannot_be_written_is_told(define: Define, falconweb_administrator: User, folder: Path) -> None:
@@ -338,7 +346,7 @@ def test_a_folder_that_cannot_be_written_is_told(define: Define, falconweb_admin
     (folder / "siem").write_text("a file, not a folder")
     run = turn(run_request(by=falconweb_administrator, definition=define(target="directory", folder="siem")))
     assert run.state == "failed"
-    assert "cannot be made" in run.error
+    assert "cannot be created" in run.error
 
 
 def test_files_over_their_number_or_age_go_and_the_record_stays(
@@ -350,20 +358,20 @@ def test_files_over_their_number_or_age_go_and_the_record_stays(
     runs[0].refresh_from_db()
     assert (runs[0].state, runs[0].has_file) == ("done", False)
     ExportRun.objects.filter(pk=runs[1].pk).update(ended_at=timezone.now() - timedelta(days=91))
-    assert exports_tidy() == 1
+    assert exports_delete_expired() == 1
     assert len(list((folder / "downloads").iterdir())) == 1
     assert definition.runs.count() == 3
-    assert files_tidy(definition) == 0
+    assert files_delete_expired(definition) == 0
 
 
 def test_half_a_file_that_nobody_resumes_goes_after_a_week(
     define: Define, falconweb_administrator: User, folder: Path
 ) -> None:
     run = turn(run_request(by=falconweb_administrator, definition=define()))
-    path = file_of(run)
+    path = run_file(run)
     path.rename(path.with_name(path.name + ".part"))
     ExportRun.objects.filter(pk=run.pk).update(state="failed", ended_at=timezone.now() - timedelta(days=8))
-    assert parts_tidy(timezone.now()) == 1
+    assert parts_delete_abandoned(timezone.now()) == 1
     assert list((folder / "downloads").iterdir()) == []
     with pytest.raises(Conflict):
         run_resume(by=falconweb_administrator, run=run)
@@ -376,7 +384,7 @@ def test_an_export_is_removed_with_its_files_and_the_record_of_its_runs_stays(
     turn(run_request(by=falconweb_administrator, definition=definition))
     going = run_request(by=falconweb_administrator, definition=definition)
     ExportRun.objects.filter(pk=going.pk).update(state="running", lease_until=timezone.now() + timedelta(seconds=9))
-    with pytest.raises(Conflict, match="goes on"):
+    with pytest.raises(Conflict, match="is in progress"):
         export_remove(by=falconweb_administrator, definition=definition)
     ExportRun.objects.filter(pk=going.pk).update(lease_until=None)
     export_remove(by=falconweb_administrator, definition=definition)
@@ -391,12 +399,12 @@ def test_a_change_while_a_run_goes_on_is_for_the_next(define: Define, falconweb_
     events_make(3)
     definition = define()
     run = run_request(by=falconweb_administrator, definition=definition)
-    changed = Wanted("Other", format="jsonl", target="download", columns=("id",))
+    changed = ExportSpec("Other", format="jsonl", target="download", columns=("id",))
     export_edit(by=falconweb_administrator, definition=definition, wanted=changed)
     assert text_of(turn(run)).startswith("id,at,severity,text")
 
 
 def test_the_target_is_tried_before_anything_is_kept(falconweb_administrator: User, folder: Path) -> None:
-    wanted = Wanted("x", format="csv", target="directory", options=Options(folder="siem"))
-    assert str(folder / "siem") in target_try(by=falconweb_administrator, wanted=wanted)
+    wanted = ExportSpec("x", format="csv", target="directory", options=ExportOptions(folder="siem"))
+    assert str(folder / "siem") in target_check(by=falconweb_administrator, wanted=wanted)
     assert list((folder / "siem").iterdir()) == []

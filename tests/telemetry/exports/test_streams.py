@@ -12,17 +12,15 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import User
-from falconweb.errors import Conflict, Invalid
+from core.errors import Conflict, Invalid
 from simulator.certificates import ServerCertificate
-from telemetry.delivery.senders import DeliveryFailed
+from telemetry.delivery.endpoints import DeliveryFailed
 from telemetry.events.models import Event
-from telemetry.exports import running
+from telemetry.exports import execution
+from telemetry.exports.execution import exports_begin_due, retry_delay
 from telemetry.exports.models import ExportDefinition, ExportRun
-from telemetry.exports.options import Options, Wanted
-from telemetry.exports.running import pause_after
-from telemetry.exports.runs import run_cancel, run_request, run_resume
-from telemetry.exports.services import export_edit, export_switch, target_try
-from telemetry.exports.tending import exports_tend
+from telemetry.exports.options import ExportOptions, ExportSpec
+from telemetry.exports.services import export_edit, export_switch, run_cancel, run_request, run_resume, target_check
 from tests.telemetry.delivery.readers import read_cef, read_syslog
 from tests.telemetry.delivery.sinks import Got, HttpSink, SyslogSink, closed_port
 from tests.telemetry.exports.conftest import events_make, turn
@@ -34,8 +32,8 @@ Define = Callable[..., ExportDefinition]
 
 def tend() -> None:
     """Do what beat and the workers do, once."""
-    for run_id in exports_tend():
-        while running.run_go_on(run_id, worker="worker"):
+    for run_id in exports_begin_due():
+        while execution.run_continue(run_id, worker="worker"):
             pass
 
 
@@ -57,7 +55,7 @@ def test_a_stream_takes_what_there_is_and_then_what_comes(define: Define, webhoo
         next(one.headers["webhook-id"] for one in webhook.got) == f"export-{definition.pk}-{made[0].pk}-{made[499].pk}"
     )
     assert all("webhook-signature" in one.headers for one in webhook.got)
-    assert exports_tend() == [], "a stream without anything new is not looked at"
+    assert exports_begin_due() == [], "a stream without anything new is not looked at"
     made += events_make(3, first=1201)
     tend()
     assert arrived(webhook) == numbers(made)
@@ -72,7 +70,7 @@ def test_what_a_stream_does_not_want_does_not_keep_it_awake(define: Define, webh
     events_make(5)
     tend()
     assert webhook.got == []
-    assert exports_tend() == []
+    assert exports_begin_due() == []
 
 
 def test_a_webhook_that_was_down_gets_everything_after_in_order(define: Define, webhook: HttpSink) -> None:
@@ -105,7 +103,7 @@ def test_a_webhook_that_was_down_gets_everything_after_in_order(define: Define, 
 
 def test_pauses_grow_to_five_minutes_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    pauses = [pause_after(attempts) for attempts in range(40)]
+    pauses = [retry_delay(attempts) for attempts in range(40)]
     assert 1.5 <= pauses[0] <= 2
     assert all(225 <= one <= 300 for one in pauses[8:])
 
@@ -118,7 +116,7 @@ def test_a_receiver_that_asks_for_a_pause_gets_it(define: Define, webhook: HttpS
     run = definition.runs.get()
     assert run.retry_at is not None
     assert timedelta(seconds=100) < run.retry_at - timezone.now() < timedelta(seconds=121)
-    assert exports_tend() == []
+    assert exports_begin_due() == []
 
 
 def test_what_nobody_knows_the_end_of_is_sent_again_under_the_same_id(define: Define, webhook: HttpSink) -> None:
@@ -144,10 +142,10 @@ def test_a_receiver_that_will_never_take_it_ends_the_run_and_nothing_is_lost(
     tend()
     run = definition.runs.get()
     assert run.state == "failed"
-    assert "answered 401 Unauthorized. Mend that, then resume" in run.error
+    assert "answered 401 Unauthorized. Fix that, then resume" in run.error
     event = Event.objects.get(message="FalconWeb.ExportFailed")
     assert (event.severity, event.link) == ("Warning", f"/exports/runs/{run.pk}/")
-    assert exports_tend() == [], "it is tried again although nobody mended anything"
+    assert exports_begin_due() == [], "it is tried again although nobody mended anything"
     webhook.answer = lambda _got: (200, {})
     run_resume(by=falconweb_administrator, run=run)
     tend()
@@ -178,7 +176,7 @@ def test_a_stream_never_gives_up(define: Define) -> None:
 def test_another_worker_goes_on_where_one_died(define: Define, webhook: HttpSink) -> None:
     made = events_make(300)
     define(target="webhook", format="jsonl", schedule="stream", address=webhook.url, batch=100)
-    (run_id,) = exports_tend()
+    (run_id,) = exports_begin_due()
     # It died with the claim in its hands, after it had delivered the first batch.
     now = timezone.now()
     ExportRun.objects.filter(pk=run_id).update(
@@ -199,9 +197,9 @@ def test_a_stream_that_is_changed_goes_on_as_it_is_now(
         target="webhook", format="jsonl", schedule="stream", address=f"http://127.0.0.1:{closed_port()}", secret="old"
     )
     tend()
-    wanted = Wanted(
+    wanted = ExportSpec(
         "Everything", format="jsonl", target="webhook", schedule="stream", columns=("id", "text"),
-        options=Options(address=webhook.url),
+        options=ExportOptions(address=webhook.url),
     )  # fmt: skip
     definition = export_edit(by=falconweb_administrator, definition=definition, wanted=wanted)
     assert definition.secret == "", "the secret went along to another address"
@@ -300,7 +298,7 @@ def test_a_schedule_begins_a_run_when_it_is_due_and_once(define: Define, webhook
     definition = define(target="webhook", format="jsonl", schedule="cron", cron="0 3 * * *", address=webhook.url)
     assert definition.next_at is not None
     assert (definition.next_at.hour, definition.next_at.minute) == (3, 0)
-    assert exports_tend() == []
+    assert exports_begin_due() == []
     ExportDefinition.objects.update(next_at=timezone.now() - timedelta(hours=30))
     tend()
     tend()
@@ -315,9 +313,9 @@ def test_a_schedule_whose_last_run_still_goes_on_says_so(define: Define, falconw
     definition = define(schedule="cron", cron="* * * * *")
     run_request(by=falconweb_administrator, definition=definition)
     ExportDefinition.objects.update(next_at=timezone.now())
-    exports_tend()
+    exports_begin_due()
     definition.refresh_from_db()
-    assert "A run of this export goes on" in definition.note
+    assert "A run of this export is in progress" in definition.note
     assert definition.runs.count() == 1
 
 
@@ -326,7 +324,7 @@ def test_what_is_off_is_not_begun_by_its_schedule(define: Define, falconweb_admi
     export_switch(by=falconweb_administrator, definition=definition, enabled=False)
     definition.refresh_from_db()
     assert definition.next_at is None
-    assert exports_tend() == []
+    assert exports_begin_due() == []
 
 
 @pytest.mark.parametrize(
@@ -383,14 +381,14 @@ def test_a_secret_is_kept_encrypted_and_told_to_nobody(define: Define, webhook: 
 
 
 def test_a_target_is_tried_with_an_event_that_is_in_no_log(webhook: HttpSink, falconweb_administrator: User) -> None:
-    wanted = Wanted("x", format="jsonl", target="webhook", options=Options(address=webhook.url), secret="s")
-    assert target_try(by=falconweb_administrator, wanted=wanted) == "The webhook took a test event."
+    wanted = ExportSpec("x", format="jsonl", target="webhook", options=ExportOptions(address=webhook.url), secret="s")
+    assert target_check(by=falconweb_administrator, wanted=wanted) == "The webhook accepted a test event."
     (got,) = webhook.got
     assert json.loads(got.body)["message_id"] == "FalconWeb.1.0.ExportTest"
     assert not Event.objects.exists()
     webhook.answer = lambda _got: (500, {})
     with pytest.raises(DeliveryFailed, match="answered 500"):
-        target_try(by=falconweb_administrator, wanted=wanted)
+        target_check(by=falconweb_administrator, wanted=wanted)
 
 
 def test_a_try_signs_with_the_kept_secret_for_the_same_address_alone(
@@ -398,8 +396,8 @@ def test_a_try_signs_with_the_kept_secret_for_the_same_address_alone(
 ) -> None:
     definition = define(target="webhook", format="jsonl", address=webhook.url, secret="kept")
     for address in (webhook.url, f"{webhook.url}/elsewhere"):
-        wanted = Wanted("x", format="jsonl", target="webhook", options=Options(address=address))
-        target_try(by=falconweb_administrator, wanted=wanted, definition=definition)
+        wanted = ExportSpec("x", format="jsonl", target="webhook", options=ExportOptions(address=address))
+        target_check(by=falconweb_administrator, wanted=wanted, definition=definition)
     assert ["webhook-signature" in one.headers for one in webhook.got] == [True, False]
 
 
@@ -407,13 +405,13 @@ def test_a_turn_ends_so_that_others_have_theirs(
     define: Define, webhook: HttpSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = events_make(500)
-    monkeypatch.setattr(running, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(execution, "SLICE_SECONDS", 0.0)
     define(target="webhook", format="jsonl", schedule="stream", address=webhook.url)
-    (run_id,) = exports_tend()
-    assert running.run_go_on(run_id, worker="worker"), "it does not say that there is more"
+    (run_id,) = exports_begin_due()
+    assert execution.run_continue(run_id, worker="worker"), "it does not say that there is more"
     assert ExportRun.objects.get().lease_until is None
-    monkeypatch.setattr(running, "SLICE_SECONDS", 20.0)
-    assert not running.run_go_on(run_id, worker="worker")
+    monkeypatch.setattr(execution, "SLICE_SECONDS", 20.0)
+    assert not execution.run_continue(run_id, worker="worker")
     assert arrived(webhook) == numbers(made)
 
 

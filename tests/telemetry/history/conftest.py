@@ -17,12 +17,12 @@ from django.test import Client
 
 from accounts.models import Role, Tenant, User
 from fabric.bmc.types import Inventory
-from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot
-from telemetry.catalogue import Catalogue, Entry, Sample
+from fabric.history.models import Attachment
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
+from telemetry.live.catalogue import ReadingContext, Sample, SeriesCatalogue, SeriesEntry
 from telemetry.store.models import Chunk
-from telemetry.store.recorder import Recorder
-from telemetry.store.writer import Writer
-from telemetry.taps import Told
+from telemetry.store.recorder import ReadingRecorder
+from telemetry.store.writer import StoreWriter
 
 Values = Callable[[float], Sequence[float]]
 MINUTES = 12  # that are recorded
@@ -38,7 +38,7 @@ class Lab:
     devices: list[Device]
     host: Host
     tenants: list[Tenant]
-    entries: list[Entry]
+    entries: list[SeriesEntry]
     began: float  # of what is recorded, Unix s, a whole minute; it lasts MINUTES
     clients: dict[str, Client] = field(default_factory=dict)
     people: dict[str, User] = field(default_factory=dict)
@@ -54,9 +54,9 @@ class Lab:
 
 def entry(  # noqa: PLR0917 - rows of a table
     kind: str, pk: int, quantity: str, label: str, unit: str, detail: str = ""
-) -> Entry:
+) -> SeriesEntry:
     key = f"{kind}/{pk}/{quantity}" + (f"/{detail}" if detail else "")
-    return Entry(key=key, object=kind, id=pk, quantity=quantity, label=label, unit=unit)
+    return SeriesEntry(key=key, object=kind, id=pk, quantity=quantity, label=label, unit=unit)
 
 
 def forget_live(chassis: int) -> None:
@@ -65,13 +65,13 @@ def forget_live(chassis: int) -> None:
         client.delete(f"live:catalogue:{chassis}")
 
 
-def record(chassis: int, entries: Sequence[Entry], times: Sequence[float], values: Values) -> None:
+def record(chassis: int, entries: Sequence[SeriesEntry], times: Sequence[float], values: Values) -> None:
     """Have readings stored: `values(at)` are counted, in the order of the entries."""
-    catalogue = Catalogue((), {})
+    catalogue = SeriesCatalogue((), {})
     catalogue.entries = list(entries)
-    writer = Writer(gather=0.0)
-    recorder = Recorder(chassis, writer)
-    recorder.begin(Told(chassis, catalogue, cast("Inventory", None), {}))
+    writer = StoreWriter(gather=0.0)
+    recorder = ReadingRecorder(chassis, writer)
+    recorder.begin(ReadingContext(chassis, catalogue, cast("Inventory", None), {}))
     for at in times:
         counted = np.array(values(at), dtype=np.float64)
         recorder.take(Sample(at=at, measured_at=at, counted=counted, values=counted))

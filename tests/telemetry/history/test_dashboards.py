@@ -9,13 +9,15 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import AuditEntry, User
-from fabric.models import Drawer, Port, Slot
-from falconweb.errors import Conflict, Invalid
+from accounts.audit.models import AuditEntry
+from accounts.models import User
+from core.errors import Conflict, Invalid
+from fabric.inventory.models import Drawer, Port, Slot
 from telemetry.history import services
 from telemetry.history.models import Dashboard
+from telemetry.history.rules import TelemetryView
 from telemetry.history.services import dashboard_add, dashboard_change
-from telemetry.history.shown import Shown
+from tests.pages import page_text
 from tests.telemetry.history.conftest import Lab
 
 JSON = "application/json"
@@ -58,10 +60,10 @@ def test_only_what_the_page_can_show_is_kept(falconweb_user: User, query: str) -
 def test_a_view_is_kept_in_the_form_that_the_page_makes(falconweb_user: User) -> None:
     made = dashboard_add(person=falconweb_user, name="x", query=f"?evil=1&{VIEW}&q=<script>")
     assert made.query == VIEW
-    assert Shown.from_query(made.query).query() == made.query
+    assert TelemetryView.from_query(made.query).query() == made.query
     fixed = "since=2026-03-01T12%3A00%3A00%2B02%3A00&until=2026-03-02"
-    assert Shown.from_query(fixed).query() == "since=2026-03-01T10:00:00Z&until=2026-03-02T00:00:00Z"
-    assert Shown.from_query("since=-2d&until=-1d").query() == "since=-2d&until=-1d"
+    assert TelemetryView.from_query(fixed).query() == "since=2026-03-01T10:00:00Z&until=2026-03-02T00:00:00Z"
+    assert TelemetryView.from_query("since=-2d&until=-1d").query() == "since=-2d&until=-1d"
 
 
 def test_names_are_a_persons_own_and_not_given_twice(
@@ -75,7 +77,7 @@ def test_names_are_a_persons_own_and_not_given_twice(
     with pytest.raises(Conflict):
         dashboard_change(person=falconweb_user, pk=other.pk, name="Mine")
     dashboard_change(person=falconweb_user, pk=first.pk, name="Mine")
-    monkeypatch.setattr(services, "MOST_DASHBOARDS", 2)
+    monkeypatch.setattr(services, "MAX_DASHBOARDS", 2)
     with pytest.raises(Conflict):
         dashboard_add(person=falconweb_user, name="Third", query=VIEW)
     assert AuditEntry.objects.filter(action="dashboard.add", outcome="refused").count() == 2
@@ -130,7 +132,7 @@ def test_the_page_draws_a_chart_a_kind_of_measurement_or_one_each(lab: Lab) -> N
     assert "style=" not in page
     # Nothing asked for: the chassis that there are.
     assert f'value="chassis/{lab.chassis.pk}"' in administrator.get(where).content.decode()
-    assert "Your tenant holds nothing yet" in lab.clients["stranger"].get(where).content.decode()
+    assert "Your tenant has no devices yet" in lab.clients["stranger"].get(where).content.decode()
 
 
 def test_a_dashboard_of_things_that_went_shows_the_rest(lab: Lab) -> None:
@@ -138,8 +140,8 @@ def test_a_dashboard_of_things_that_went_shows_the_rest(lab: Lab) -> None:
     own, others = (f"device/{one.pk}" for one in lab.devices[:2])
     page = lab.clients["owner"].get(where, {"of": [own, others, "device/999999"]})
     assert page.status_code == 200
-    text = page.content.decode()
-    assert "2 things of this view are not there, or not yours to see" in text
+    text = page_text(page)
+    assert "2 subjects of this view do not exist, or are not visible to you" in text
     assert "GPU 2" not in text
 
 

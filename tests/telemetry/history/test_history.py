@@ -13,7 +13,8 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
-from fabric.models import Attachment, Device, Drawer, Port, Slot
+from fabric.history.models import Attachment
+from fabric.inventory.models import Device, Drawer, Port, Slot
 from telemetry.links.models import CounterReset, LinkVerdict
 from tests.api.test_openapi import plain, valid
 from tests.telemetry.history.conftest import MINUTES, Lab, attached, entry, record
@@ -97,7 +98,7 @@ def test_where_nothing_was_read_is_null_and_says_why(lab: Lab) -> None:
     assert gap["since"] == pytest.approx(lab.ended - 1)
     assert gap["reason"]
     nothing = ask(lab, subjects=f"device/{lab.devices[0].pk}", metrics="voltage_volts").json()
-    assert nothing["left_out"][0]["why"] == "Nothing of the kind was measured in this range."
+    assert nothing["left_out"][0]["why"] == "There are no such readings in this range."
 
 
 def test_a_host_is_made_of_the_devices_that_it_had_at_each_time(lab: Lab) -> None:

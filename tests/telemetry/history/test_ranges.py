@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.counted import Before
-from falconweb.errors import Invalid
-from telemetry.history.encoding import rounded, shown
-from telemetry.history.metrics import combined
-from telemetry.history.ranges import DAY, HOUR, iso, moment, span_between, span_named, step_words
-from telemetry.history.selectors import Part
-from telemetry.history.subjects import Member
+from core.errors import Invalid
+from fabric.inventory.rules import CounterBaseline
+from telemetry.history.encoding import number_text, round_significant
+from telemetry.history.rules import DAY, HOUR, combine_rows, iso_utc, named_range, parse_time, range_between, step_label
+from telemetry.history.selectors import SeriesPart
+from telemetry.history.subjects import SubjectMember
 
 NOW = datetime(2026, 3, 29, 0, 30, tzinfo=UTC).timestamp()  # the night in which Europe's clocks go forward
 
@@ -48,14 +47,14 @@ def zone(request: pytest.FixtureRequest) -> Iterator[str]:
     ],
 )  # fmt: skip
 def test_a_time_means_the_same_wherever_the_machine_stands(zone: str, text: str, at: float) -> None:
-    assert moment(text, now=NOW, field="since") == at
+    assert parse_time(text, now=NOW, field="since") == at
 
 
 def test_a_day_is_24_hours_long_though_clocks_are_changed_in_it(zone: str) -> None:
-    day = span_between("2026-03-29", "2026-03-30", now=NOW)
+    day = range_between("2026-03-29", "2026-03-30", now=NOW)
     assert day.seconds == DAY
-    assert iso(day.since) == "2026-03-29T00:00:00Z"
-    assert span_named("24h", now=NOW).seconds == DAY
+    assert iso_utc(day.since) == "2026-03-29T00:00:00Z"
+    assert named_range("24h", now=NOW).seconds == DAY
 
 
 @pytest.mark.parametrize(
@@ -65,14 +64,14 @@ def test_a_day_is_24_hours_long_though_clocks_are_changed_in_it(zone: str) -> No
 )  # fmt: skip
 def test_what_is_no_time_is_refused_with_the_field_named(text: str) -> None:
     with pytest.raises(Invalid) as refused:
-        moment(text, now=NOW, field="until")
+        parse_time(text, now=NOW, field="until")
     assert set(refused.value.details["errors"]) == {"until"}
 
 
 @given(st.text(max_size=40))
 def test_no_text_is_more_than_refused(text: str) -> None:
     try:
-        found = moment(text, now=NOW, field="since")
+        found = parse_time(text, now=NOW, field="since")
     except Invalid:
         return
     assert 946_684_800 <= found <= 7_258_118_400
@@ -81,26 +80,26 @@ def test_no_text_is_more_than_refused(text: str) -> None:
 @pytest.mark.parametrize(("since", "until"), [("now", "now"), ("now", "-1h"), ("-11y", "now"), ("now", "")])
 def test_a_range_without_length_or_without_end_is_refused(since: str, until: str) -> None:
     with pytest.raises(Invalid):
-        span_between(since, until, now=NOW)
+        range_between(since, until, now=NOW)
 
 
 def test_a_range_that_ends_now_is_live() -> None:
-    assert span_between("-1h", "", now=NOW).live
-    assert span_between("-1h", "now", now=NOW).live
-    assert not span_between("-2h", "-1h", now=NOW).live
-    assert span_between("", "", now=NOW).seconds == HOUR
+    assert range_between("-1h", "", now=NOW).live
+    assert range_between("-1h", "now", now=NOW).live
+    assert not range_between("-2h", "-1h", now=NOW).live
+    assert range_between("", "", now=NOW).seconds == HOUR
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(1, "1 s"), (90, "90 s"), (180, "3 min"), (900, "15 min"), (86400, "1 d")]
 )
 def test_a_step_is_said_in_words(seconds: float, words: str) -> None:
-    assert step_words(seconds) == words
+    assert step_label(seconds) == words
 
 
 @given(st.floats(width=32))
 def test_a_fraction_is_told_with_seven_digits_and_no_more_and_what_is_whole_is_exact(value: float) -> None:
-    found = float(rounded(np.array([value], dtype=np.float32))[0])
+    found = float(round_significant(np.array([value], dtype=np.float32))[0])
     if not np.isfinite(value):
         assert msgspec.json.encode([found]) == b"[null]"
         return
@@ -113,7 +112,7 @@ def test_a_fraction_is_told_with_seven_digits_and_no_more_and_what_is_whole_is_e
 
 
 def test_whole_numbers_have_no_fraction_in_a_table_and_nothing_is_nothing() -> None:
-    assert [shown(value) for value in (5.0, 5.25, -3.0, float("nan"), 31_512_300_000.0, 2.0**53)] == [
+    assert [number_text(value) for value in (5.0, 5.25, -3.0, float("nan"), 31_512_300_000.0, 2.0**53)] == [
         "5", "5.25", "-3", "", "31512300000", "9007199254740992",
     ]  # fmt: skip
 
@@ -128,13 +127,13 @@ TWO = (np.array([1.0, NOTHING, NOTHING, 4.0]), np.array([3.0, 5.0, NOTHING, 2.0]
      ("lowest", [1, 5, NOTHING, 2])],
 )  # fmt: skip
 def test_several_readings_become_one_line_by_the_rule_and_a_gap_stays_a_gap(rule: str, expected: list[float]) -> None:
-    np.testing.assert_array_equal(combined(rule, TWO), expected)
+    np.testing.assert_array_equal(combine_rows(rule, TWO), expected)
 
 
 def test_a_reset_that_left_a_counter_alone_changes_nothing_of_what_is_its_tenants() -> None:
-    before = Before({"Replay": 1000, "BadTLP": 50}, until=500.0, left={"Replay": 1000}, gained={"Replay": 3})
-    member = Member(1, "port", 5, before=before)
+    before = CounterBaseline({"Replay": 1000, "BadTLP": 50}, until=500.0, left={"Replay": 1000}, gained={"Replay": 3})
+    member = SubjectMember(1, "port", 5, before=before)
     at, values = np.array([400.0, 600.0]), np.array([1002.0, 1003.0])
-    assert Part.of(member, "port/5/errors/Replay").own(values, at).tolist() == [2.0, 3.0]
+    assert SeriesPart.of(member, "port/5/errors/Replay").own(values, at).tolist() == [2.0, 3.0]
     # The other one was set back to nothing.
-    assert Part.of(member, "port/5/errors/BadTLP").own(np.array([51.0, 1.0]), at).tolist() == [1.0, 1.0]
+    assert SeriesPart.of(member, "port/5/errors/BadTLP").own(np.array([51.0, 1.0]), at).tolist() == [1.0, 1.0]

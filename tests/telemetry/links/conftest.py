@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, HostPort, Port
+from fabric.inventory.models import Chassis, Device, HostPort, Port
 from falconweb.testing import add_chassis, device_in, mirror
+from falconweb.testing.processes import SimulatorProcess
 from telemetry.links.models import LinkVerdict
-from tests.processes import SimulatorProcess
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,8 @@ def running() -> Iterator[SimulatorProcess]:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write counts and judge more often than a site does."""
     for name in ("COUNT_SECONDS", "RESTLESS_SECONDS"):
-        monkeypatch.setattr(f"telemetry.links.recording.{name}", 0.5)
-    monkeypatch.setattr("telemetry.polling.leases.LULL_SECONDS", 0.0)
+        monkeypatch.setattr(f"telemetry.links.recorder.{name}", 0.5)
+    monkeypatch.setattr("telemetry.polling.claims.LULL_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from telemetry.links.flaps import flaps_of
+from telemetry.links.counters import count_flaps
 
 BEGIN = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -45,4 +45,4 @@ class Was:
     ],
 )
 def test_flaps_are_counted(states: list[Was], flaps: int) -> None:
-    assert flaps_of(states, since=BEGIN) == flaps
+    assert count_flaps(states, since=BEGIN) == flaps

@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.links.following import Raw, Step, counts_of, follow
+from telemetry.links.counters import CounterStep, RawCounts, counter_step, valid_counts
 
 
 class Played:
     """A port's counters as they are followed."""
 
-    def __init__(self, first: Raw) -> None:
-        self.step = Step(last=first)
+    def __init__(self, first: RawCounts) -> None:
+        self.step = CounterStep(last=first)
         self.total = 0
-        self.resets: list[Raw] = []
+        self.resets: list[RawCounts] = []
 
     def take(self, **values: int) -> Played:
-        self.step = follow(self.step.last, values, self.step.doubt)
+        self.step = counter_step(self.step.last, values, self.step.doubt)
         self.total += self.step.gained.get("ReplayCount", 0)
         if self.step.before is not None:
             self.resets.append(self.step.before)
@@ -69,7 +69,7 @@ def test_a_counter_that_comes_later_begins_where_it_stands() -> None:
 
 def test_what_cannot_be_a_count_is_left_out() -> None:
     values = {"a": 3.0, "b": float("nan"), "c": -1.0, "d": float("inf"), "e": 0.0}
-    assert counts_of(values) == {"a": 3, "e": 0}
+    assert valid_counts(values) == {"a": 3, "e": 0}
 
 
 @given(st.lists(st.one_of(st.integers(0, 50), st.just("reset"), st.just("late")), max_size=60))
@@ -95,4 +95,4 @@ def test_totals_go_on_over_any_resets_and_late_reports(happenings: list[int | st
 def test_what_nothing_ever_counts_is_no_count() -> None:
     ones = float(2**64 - 1)
     read = {"ReplayCount": ones, "BadTLPCount": 2.0**53, "NAKSentCount": 1e19, "RXBytes": ones, "TXBytes": 2.0**54}
-    assert counts_of(read | {"FatalErrorCount": 2.0**53 - 1}) == {"TXBytes": 2**54, "FatalErrorCount": 2**53 - 1}
+    assert valid_counts(read | {"FatalErrorCount": 2.0**53 - 1}) == {"TXBytes": 2**54, "FatalErrorCount": 2**53 - 1}

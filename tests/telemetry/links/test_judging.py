@@ -12,17 +12,20 @@ import redis
 from django.conf import settings
 
 from accounts.models import Tenant
-from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot
-from telemetry.links.changes import Change, State
-from telemetry.links.counters import COUNTERS
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
+from telemetry.links.counters import COUNTERS, LinkState, PortChange
 from telemetry.links.models import LinkVerdict
-from telemetry.links.recording import Pending
-from telemetry.links.services import links_judge, links_note, ports_judge
+from telemetry.links.services import PendingPortChanges, links_judge, links_record_changes, ports_judge
 from tests.turns import at_night
 
 pytestmark = pytest.mark.django_db
 BEGIN = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-STATES = (State("LinkUp", 16, 256.0), State("LinkUp", 8, 128.0), State("LinkDown", 0, 0.0), State("Training", 0, None))
+STATES = (
+    LinkState("LinkUp", 16, 256.0),
+    LinkState("LinkUp", 8, 128.0),
+    LinkState("LinkDown", 0, 0.0),
+    LinkState("Training", 0, None),
+)
 RAW = ("RXBytes", *(one.name for one in COUNTERS))
 HARMLESS = tuple(name for name in RAW if "Fatal" not in name)
 
@@ -72,12 +75,12 @@ class Played:
         before, self.now = self.now, self.now + timedelta(seconds=self.random.choice((1, 5, 5, 20, 61, 601, 4000)))
         told = [port for port in self.ports if every or self.random.random() < 0.3]
         for port in told:
-            pending = Pending()
+            pending = PendingPortChanges()
             pending.add(self.change(port, before, is_first=every))
-            links_note(chassis_id=port.chassis_id, pending={port.pk: pending})
+            links_record_changes(chassis_id=port.chassis_id, pending={port.pk: pending})
         return {port.pk for port in told}
 
-    def change(self, port: Port, before: datetime, *, is_first: bool) -> Change:
+    def change(self, port: Port, before: datetime, *, is_first: bool) -> PortChange:
         some = self.random.sample(RAW if self.random.random() < 0.1 else HARMLESS, self.random.choice((0, 1, 3)))
         gained = {name: self.random.choice((1, 1, 4, 300, 100_000)) for name in some}
         self.raw[port.pk].update(gained)
@@ -85,7 +88,7 @@ class Played:
         if self.random.random() < 0.1:
             reset = dict(self.raw[port.pk])
             self.raw[port.pk] = Counter(dict.fromkeys(RAW, 0))
-        return Change(
+        return PortChange(
             port=port.pk, at=self.now.timestamp(), seen_until=before.timestamp(), reset=reset, how="bmc",
             state=self.random.choices(STATES, (8, 1, 1, 1))[0] if is_first or self.random.random() < 0.3 else None,
             gained={name: count for name, count in gained.items() if name != "RXBytes"}, raw=dict(self.raw[port.pk]),
@@ -122,9 +125,9 @@ def test_what_is_new_and_what_time_may_change_is_all_that_has_to_be_judged(ports
 @pytest.mark.django_db(transaction=True)
 def test_pages_of_a_chassis_are_told_where_a_verdict_is_another_and_only_there(ports: list[Port]) -> None:
     port, at = ports[0], BEGIN.timestamp()
-    pending = Pending()
-    pending.add(Change(port=port.pk, at=at, state=STATES[1]))
-    links_note(chassis_id=port.chassis_id, pending={port.pk: pending})
+    pending = PendingPortChanges()
+    pending.add(PortChange(port=port.pk, at=at, state=STATES[1]))
+    links_record_changes(chassis_id=port.chassis_id, pending={port.pk: pending})
     with redis.Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as heard:
         heard.subscribe(f"changed:{port.chassis_id}")
         assert heard.get_message(timeout=30)["type"] == "subscribe"

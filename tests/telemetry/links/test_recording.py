@@ -10,16 +10,24 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port, Slot
-from telemetry.links.changes import Change, State
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
+from fabric.operations.models import Operation
+from telemetry.links.counters import LinkState, PortChange
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
-from telemetry.links.recording import Pending, Recorder
-from telemetry.links.services import MOST_SPANS_AN_HOUR as MOST
-from telemetry.links.services import links_forget, links_judge, links_known, links_note, links_seen
+from telemetry.links.recorder import LinkRecorder
+from telemetry.links.services import MAX_SPANS_PER_HOUR as MOST
+from telemetry.links.services import (
+    PendingPortChanges,
+    links_delete_old,
+    links_judge,
+    links_load,
+    links_record_changes,
+    links_record_seen,
+)
 from tests.waiting import wait_for
 
 BEGIN = datetime(2026, 5, 1, 12, 0, tzinfo=UTC).timestamp()
-UP, NARROW, LOST = State("LinkUp", 16, 256.0), State("LinkUp", 8, 128.0), State("LinkDown", 0, 0.0)
+UP, NARROW, LOST = LinkState("LinkUp", 16, 256.0), LinkState("LinkUp", 8, 128.0), LinkState("LinkDown", 0, 0.0)
 
 
 @pytest.fixture
@@ -34,11 +42,11 @@ def port(db: None) -> Port:
     return port
 
 
-def note(port: Port, *changes: Change) -> None:
-    pending = Pending()
+def note(port: Port, *changes: PortChange) -> None:
+    pending = PendingPortChanges()
     for change in changes:
         pending.add(change)
-    links_note(chassis_id=port.chassis_id, pending={port.pk: pending})
+    links_record_changes(chassis_id=port.chassis_id, pending={port.pk: pending})
 
 
 def spans(port: Port) -> list[tuple[str, float, float | None]]:
@@ -51,9 +59,9 @@ def spans(port: Port) -> list[tuple[str, float, float | None]]:
 
 def test_states_follow_each_other_and_a_time_that_nobody_saw_is_a_gap(port: Port) -> None:
     at = BEGIN
-    note(port, Change(port=port.pk, at=at, state=UP))
-    note(port, Change(port=port.pk, at=at + 10, seen_until=at + 9, state=NARROW))
-    note(port, Change(port=port.pk, at=at + 500, seen_until=at + 20, state=NARROW))
+    note(port, PortChange(port=port.pk, at=at, state=UP))
+    note(port, PortChange(port=port.pk, at=at + 10, seen_until=at + 9, state=NARROW))
+    note(port, PortChange(port=port.pk, at=at + 500, seen_until=at + 20, state=NARROW))
     assert spans(port) == [("LinkUp 16", 0, 10), ("LinkUp 8", 10, 20), ("LinkUp 8", 500, None)]
 
 
@@ -61,7 +69,7 @@ def test_a_link_that_flaps_without_end_is_one_row_until_it_rests(port: Port) -> 
     at = BEGIN
     for place in range(4 * MOST):
         at = BEGIN + 2 * place
-        note(port, Change(port=port.pk, at=at, seen_until=at - 1, state=LOST if place % 2 else UP))
+        note(port, PortChange(port=port.pk, at=at, seen_until=at - 1, state=LOST if place % 2 else UP))
     found = spans(port)
     assert len(found) == MOST
     assert found[-1][0] == "Flapping None"
@@ -80,45 +88,45 @@ def test_counts_and_resets_are_put_together(port: Port) -> None:
     gained = {"ReplayCount": 5}
     note(
         port,
-        Change(port=port.pk, at=at, raw={"ReplayCount": 100, "RXBytes": 9}),
-        Change(port=port.pk, at=at + 1, seen_until=at, gained=gained, raw={"ReplayCount": 105}),
+        PortChange(port=port.pk, at=at, raw={"ReplayCount": 100, "RXBytes": 9}),
+        PortChange(port=port.pk, at=at + 1, seen_until=at, gained=gained, raw={"ReplayCount": 105}),
     )
-    note(port, Change(port=port.pk, at=at + 3, seen_until=at + 1, gained=gained, raw={"ReplayCount": 5},
+    note(port, PortChange(port=port.pk, at=at + 3, seen_until=at + 1, gained=gained, raw={"ReplayCount": 5},
                       reset={"ReplayCount": 105}, how="bmc"))  # fmt: skip
-    note(port, Change(port=port.pk, at=at + 900, seen_until=at + 3, gained=gained, raw={"ReplayCount": 10}))
+    note(port, PortChange(port=port.pk, at=at + 900, seen_until=at + 3, gained=gained, raw={"ReplayCount": 10}))
     count = LinkCount.objects.get(port=port)
     assert (count.totals, count.raw) == ({"ReplayCount": 15}, {"ReplayCount": 10})
     # What came while nobody looked is of no minute.
     assert [one.counts for one in LinkMinute.objects.filter(port=port)] == [{"ReplayCount": 10}]
     reset = CounterReset.objects.get(port=port)
     assert (reset.how, reset.counted) == ("bmc", {"ReplayCount": 105})
-    known = links_known(chassis_id=port.chassis_id)
+    known = links_load(chassis_id=port.chassis_id)
     assert known.values[port.pk, "ReplayCount"] == 10
 
 
 def test_what_an_operation_moves_is_marked(port: Port) -> None:
-    note(port, Change(port=port.pk, at=BEGIN, state=UP))
+    note(port, PortChange(port=port.pk, at=BEGIN, state=UP))
     device = Device.objects.get(slot__port=port)
     Operation.objects.create(kind="detach", state="running", chassis=port.chassis, device=device, requested_by_name="x")
-    note(port, Change(port=port.pk, at=BEGIN + 5, seen_until=BEGIN + 4, state=LOST))
+    note(port, PortChange(port=port.pk, at=BEGIN + 5, seen_until=BEGIN + 4, state=LOST))
     assert list(LinkSpan.objects.filter(port=port).order_by("since").values_list("asked", flat=True)) == [False, True]
 
 
 def test_a_port_that_is_gone_takes_nothing_along(port: Port) -> None:
-    pending = {port.pk: Pending(), port.pk + 99: Pending()}
+    pending = {port.pk: PendingPortChanges(), port.pk + 99: PendingPortChanges()}
     for pk, waiting in pending.items():
-        waiting.add(Change(port=pk, at=BEGIN, state=UP, raw={"ReplayCount": 1}))
-    links_note(chassis_id=port.chassis_id, pending=pending)
-    links_seen({port.chassis_id: BEGIN, port.chassis_id + 99: BEGIN})
+        waiting.add(PortChange(port=pk, at=BEGIN, state=UP, raw={"ReplayCount": 1}))
+    links_record_changes(chassis_id=port.chassis_id, pending=pending)
+    links_record_seen({port.chassis_id: BEGIN, port.chassis_id + 99: BEGIN})
     assert LinkCount.objects.count() == 1
-    assert links_known(chassis_id=port.chassis_id).seen_at == BEGIN
+    assert links_load(chassis_id=port.chassis_id).seen_at == BEGIN
 
 
 def test_what_waits_of_one_port_is_bounded() -> None:
-    pending = Pending()
+    pending = PendingPortChanges()
     for second in range(20_000):
         pending.add(
-            Change(
+            PortChange(
                 port=1,
                 at=BEGIN + second,
                 seen_until=BEGIN + second - 1,
@@ -140,33 +148,33 @@ def test_old_history_goes_and_what_lasts_stays(port: Port) -> None:
     LinkMinute.objects.create(port=port, minute=now - timedelta(days=2), counts={})
     LinkMinute.objects.create(port=port, minute=now, counts={})
     CounterReset.objects.create(port=port, at=old, how="bmc")
-    assert links_forget(now=now) == 3
+    assert links_delete_old(now=now) == 3
     assert (LinkSpan.objects.count(), LinkMinute.objects.count(), CounterReset.objects.count()) == (1, 1, 0)
 
 
 @pytest.fixture
-def recording(transactional_db: None) -> Recorder:
+def recording(transactional_db: None) -> LinkRecorder:
     """A recorder of the test's own."""
-    return Recorder()
+    return LinkRecorder()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_that_is_away_loses_nothing(
-    recording: Recorder, port: Port, monkeypatch: pytest.MonkeyPatch
+    recording: LinkRecorder, port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("telemetry.links.recording.RETRY_SECONDS", 0.2)
-    monkeypatch.setattr("telemetry.links.recording.COUNT_SECONDS", 0.2)
+    monkeypatch.setattr("telemetry.links.recorder.RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("telemetry.links.recorder.COUNT_SECONDS", 0.2)
     recording.join(port.chassis_id).result(timeout=60)
     table = LinkCount._meta.db_table
     with connection.schema_editor() as editor:
         editor.alter_db_table(LinkCount, table, f"{table}_away")
     try:
         for second in range(3):
-            recording.hand(
+            recording.add_change(
                 port.chassis_id,
-                Change(port=port.pk, at=BEGIN + second, seen_until=BEGIN + second - 1, gained={"ReplayCount": 2}),
+                PortChange(port=port.pk, at=BEGIN + second, seen_until=BEGIN + second - 1, gained={"ReplayCount": 2}),
             )
-        recording.hand(port.chassis_id, Change(port=port.pk, at=BEGIN + 3, state=UP))
+        recording.add_change(port.chassis_id, PortChange(port=port.pk, at=BEGIN + 3, state=UP))
         wait_for(lambda: recording._failing)
     finally:
         with connection.schema_editor() as editor:
@@ -179,16 +187,16 @@ def test_a_database_that_is_away_loses_nothing(
 
 @pytest.mark.django_db(transaction=True)
 def test_what_cannot_be_written_of_one_chassis_holds_up_no_other(
-    recording: Recorder, port: Port, monkeypatch: pytest.MonkeyPatch
+    recording: LinkRecorder, port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("telemetry.links.recording.RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("telemetry.links.recorder.RETRY_SECONDS", 0.1)
     other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
     good = Port.objects.create(chassis=other, uri="/p", name="Slot 1")
     for chassis in (port.chassis_id, other.pk):
         recording.join(chassis).result(timeout=60)
     no_number: Any = object()
-    recording.hand(port.chassis_id, Change(port=port.pk, at=BEGIN, state=UP, raw={"ReplayCount": no_number}))
-    recording.hand(other.pk, Change(port=good.pk, at=BEGIN, state=UP))
+    recording.add_change(port.chassis_id, PortChange(port=port.pk, at=BEGIN, state=UP, raw={"ReplayCount": no_number}))
+    recording.add_change(other.pk, PortChange(port=good.pk, at=BEGIN, state=UP))
     wait_for(lambda: LinkSpan.objects.filter(port=good).exists())
     for chassis in (port.chassis_id, other.pk):
         asyncio.run(recording.leave(chassis))
@@ -198,7 +206,7 @@ def test_what_cannot_be_written_of_one_chassis_holds_up_no_other(
 
 def test_more_errors_than_a_row_holds_are_kept_as_the_most_it_does(port: Port) -> None:
     most = 2**64 - 1
-    note(port, Change(port=port.pk, at=BEGIN, state=UP, gained={"ReplayCount": most}, raw={"ReplayCount": most}))
+    note(port, PortChange(port=port.pk, at=BEGIN, state=UP, gained={"ReplayCount": most}, raw={"ReplayCount": most}))
     links_judge(chassis_id=port.chassis_id)
     verdict = LinkVerdict.objects.get(port=port, tenant=None)
     verdict.refresh_from_db()
@@ -207,11 +215,11 @@ def test_more_errors_than_a_row_holds_are_kept_as_the_most_it_does(port: Port) -
 
 @pytest.mark.django_db(transaction=True)
 def test_a_chassis_that_cannot_be_judged_holds_up_no_other_and_its_verdicts_grow_old(
-    recording: Recorder, port: Port, monkeypatch: pytest.MonkeyPatch
+    recording: LinkRecorder, port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("telemetry.links.recording.COUNT_SECONDS", 0.1)
-    monkeypatch.setattr("telemetry.links.recording.SEEN_SECONDS", 0.1)
-    monkeypatch.setattr("telemetry.links.recording.WRITE_SECONDS", 0.1)
+    monkeypatch.setattr("telemetry.links.recorder.COUNT_SECONDS", 0.1)
+    monkeypatch.setattr("telemetry.links.recorder.SEEN_SECONDS", 0.1)
+    monkeypatch.setattr("telemetry.links.recorder.WRITE_SECONDS", 0.1)
     other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
     good = Port.objects.create(chassis=other, uri="/p", name="Slot 1")
     ids = (port.chassis_id, other.pk)
@@ -221,17 +229,17 @@ def test_a_chassis_that_cannot_be_judged_holds_up_no_other_and_its_verdicts_grow
     for chassis in ids:
         recording.join(chassis).result(timeout=60)
         recording.seen(chassis, BEGIN)
-    recording.hand(other.pk, Change(port=good.pk, at=BEGIN, state=UP))
+    recording.add_change(other.pk, PortChange(port=good.pk, at=BEGIN, state=UP))
     wait_for(lambda: LinkVerdict.objects.filter(port=good).exists())
     for chassis in ids:
         recording.seen(chassis, BEGIN + 60)
-    recording.hand(other.pk, Change(port=good.pk, at=BEGIN + 1, gained={"ReplayCount": 3}))
+    recording.add_change(other.pk, PortChange(port=good.pk, at=BEGIN + 1, gained={"ReplayCount": 3}))
     wait_for(lambda: LinkVerdict.objects.filter(port=good, errors=3).exists())
     wait_for(lambda: noted(other.pk))
     assert Watched.objects.get(chassis=port.chassis_id).judged_at is None
     # Mended, it is judged with the others.
     LinkCount.objects.filter(port=port).update(totals={"ReplayCount": 1})
-    recording.disturb(port.chassis_id)
+    recording.request_judging(port.chassis_id)
     wait_for(lambda: noted(port.chassis_id))
     assert LinkVerdict.objects.filter(port=port).exists()
     for chassis in ids:
@@ -245,11 +253,11 @@ def noted(chassis: int) -> bool:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_new_of_several_chassis_is_judged_though_one_cannot_be(recording: Recorder, port: Port) -> None:
+def test_what_is_new_of_several_chassis_is_judged_though_one_cannot_be(recording: LinkRecorder, port: Port) -> None:
     other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
     good = Port.objects.create(chassis=other, uri="/p", name="Slot 1")
-    note(port, Change(port=port.pk, at=BEGIN, state=UP))
-    note(good, Change(port=good.pk, at=BEGIN, state=UP))
+    note(port, PortChange(port=port.pk, at=BEGIN, state=UP))
+    note(good, PortChange(port=good.pk, at=BEGIN, state=UP))
     LinkCount.objects.filter(port=port).update(totals={"ReplayCount": "no number"})
     recording._judge_batch({port.chassis_id: frozenset({port.pk}), other.pk: frozenset({good.pk})}, now=0.0)
     assert LinkVerdict.objects.filter(port=good).exists()

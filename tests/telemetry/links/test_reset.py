@@ -9,17 +9,18 @@ import pytest
 from django.db import connections
 from django.test import Client
 
-from accounts.models import AuditEntry, Tenant, User
+from accounts.audit.models import AuditEntry
+from accounts.models import Tenant, User
+from core.errors import Conflict, Forbidden, NotFound, Unavailable
 from fabric.bmc.client import BmcClient
-from fabric.bmc.portmetrics import read_port_counters
-from fabric.models import Chassis, Port
-from fabric.services.grants import device_grant
-from fabric.services.port_counters import port_counters_set_to_zero
-from falconweb.errors import Conflict, Forbidden, NotFound, Unavailable
+from fabric.bmc.composition import read_port_counters
+from fabric.inventory.models import Chassis, Port
+from fabric.inventory.port_counters import port_reset_counters
+from fabric.leases.grants import device_grant
 from falconweb.testing import device_in
+from falconweb.testing.processes import SimulatorProcess
 from telemetry.links.models import CounterReset, LinkCount
 from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, service_root
-from tests.processes import SimulatorProcess
 from tests.telemetry.links.conftest import port_in
 from tests.telemetry.worker import polling
 from tests.waiting import wait_for
@@ -83,7 +84,7 @@ def test_an_administrator_resets_and_the_totals_go_on(port: Port, boss: User) ->
 def test_two_at_once_both_do_it(port: Port, boss: User) -> None:
     def reset(_: int) -> int:
         try:
-            return port_counters_set_to_zero(person=boss, port=port).errors["BadTLPCount"]
+            return port_reset_counters(person=boss, port=port).errors["BadTLPCount"]
         finally:
             connections.close_all()
 
@@ -94,14 +95,14 @@ def test_two_at_once_both_do_it(port: Port, boss: User) -> None:
 
 def test_holders_may_and_others_may_not(port: Port, boss: User, member: User, viewer: User, tenant: Tenant) -> None:
     with pytest.raises(NotFound):
-        port_counters_set_to_zero(person=member, port=port)
+        port_reset_counters(person=member, port=port)
     device_grant(person=boss, device=device_in(port.chassis, drawer=1, slot=3), tenant=tenant)
     with pytest.raises(Forbidden, match="look, but not reset counters"):
-        port_counters_set_to_zero(person=viewer, port=port)
+        port_reset_counters(person=viewer, port=port)
     assert client_of(viewer).post(f"/links/{port.pk}/counter-reset/").status_code == 403
     assert not CounterReset.objects.exists()
     answer = client_of(member).post(f"/links/{port.pk}/counter-reset/", follow=True)
-    assert "The counters begin anew" in answer.content.decode()
+    assert "the counters were reset" in answer.content.decode()
     assert [(one.how, one.person_name) for one in CounterReset.objects.all()] == [("asked", "bob")]
     outcomes = AuditEntry.objects.filter(action="port.counters").order_by("pk").values_list("actor_name", "outcome")
     assert list(outcomes)[-1] == ("bob", "done")
@@ -112,13 +113,13 @@ def test_a_bmc_that_is_away_is_told_in_a_sentence_without_its_address(
     port: Port, boss: User, simulator: SimulatorProcess
 ) -> None:
     simulator.fault("reset_connections")
-    with pytest.raises(Unavailable, match="falcon-1 did not answer as it should") as caught:
-        port_counters_set_to_zero(person=boss, port=port)
+    with pytest.raises(Unavailable, match="falcon-1 did not answer correctly") as caught:
+        port_reset_counters(person=boss, port=port)
     assert "127.0.0.1" not in caught.value.sentence
     answer = client_of(boss).post(f"/api/v1/links/{port.pk}/counter-reset/", content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     page = client_of(boss).post(f"/links/{port.pk}/counter-reset/", follow=True).content.decode()
-    assert "falcon-1 did not answer as it should" in page
+    assert "falcon-1 did not answer correctly" in page
     assert not CounterReset.objects.exists()
 
 
@@ -134,12 +135,12 @@ RESET = {"#PortMetrics.ResetMetrics": {"target": "/redfish/v1/Reset"}}
 
 @pytest.mark.parametrize(
     ("actions", "sentence"),
-    [({}, "offers no way to set the counters"), (RESET, "accepted the reset, but the counters go on")],
+    [({}, "offers no way to set the counters"), (RESET, "accepted the reset, but the counters continue")],
 )
 def test_a_service_that_cannot_or_does_not_is_told_so(
     chassis: Chassis, boss: User, actions: dict[str, object], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabric.bmc.portmetrics.SETTLES_WITHIN", 0.3)
+    monkeypatch.setattr("fabric.bmc.composition.SETTLES_WITHIN", 0.3)
     metrics = "/redfish/v1/Metrics"
     counting = {"PCIeErrors": {"BadTLPCount": 7}, "Actions": actions}
     with NonsenseServer({ROOT: service_root(), metrics: counting, "POST /redfish/v1/Reset": Reply(200)}) as server:
@@ -147,7 +148,7 @@ def test_a_service_that_cannot_or_does_not_is_told_so(
         port = port_in(chassis, slot=3)
         Port.objects.filter(pk=port.pk).update(metrics_uri=metrics)
         with pytest.raises(Conflict, match=sentence):
-            port_counters_set_to_zero(person=boss, port=port)
+            port_reset_counters(person=boss, port=port)
     Port.objects.filter(pk=port.pk).update(metrics_uri="")
     with pytest.raises(Conflict, match="counts no errors of this port"):
-        port_counters_set_to_zero(person=boss, port=port)
+        port_reset_counters(person=boss, port=port)

@@ -20,18 +20,16 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
-from fabric.selectors import fabric_view
-from fabric.services.grants import device_grant, host_port_grant
-from fabric.sights import Sight, sight_of
-from telemetry.catalogue import Entry
-from telemetry.frames import Frame
-from telemetry.hub import ACCESS_CHANNEL
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
+from fabric.inventory.selectors import ReadingScope, reading_scope
+from fabric.leases.grants import device_grant, host_port_grant
+from fabric.topology.selectors import fabric_view
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
 from telemetry.links.services import links_judge
-from telemetry.live import keep_catalogue
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.live.frames import ACCESS_CHANNEL, Frame, set_catalogue
+from telemetry.live.selectors import recent_readings
 from telemetry.pipeline.exposition import exposition
-from telemetry.selectors import recent_readings
 from tests.telemetry.publishing import put_frame
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -114,7 +112,7 @@ def test_the_worst_comes_first_everywhere(lab: Chassis, boss: User) -> None:
     page = client.get("/links/").content.decode()
     places = [page.index(f'<a href="/links/{Port.objects.get(name=name).pk}/">') for name, _ in wanted]
     assert places == sorted(places)
-    assert "It went down and came back 6 times in the last hour." in page
+    assert "It went down and up again 6 times in the last hour." in page
 
 
 @pytest.mark.parametrize(
@@ -149,7 +147,7 @@ def test_strangers_find_nothing(lab: Chassis, member: User) -> None:
     port = Port.objects.get(name="slot1")
     client = client_of(member)
     assert listed(member) == []
-    assert "Your tenant holds no device" in client.get("/links/").content.decode()
+    assert "Your tenant has no device" in client.get("/links/").content.decode()
     for address in ("/links/{}/", "/links/{}/states.csv", "/api/v1/links/{}/", "/api/v1/links/{}/states/"):
         assert client.get(address.format(port.pk)).status_code == 404, address
     for address in ("/links/{}/counter-reset/", "/api/v1/links/{}/counter-reset/"):
@@ -173,7 +171,7 @@ def test_a_tenant_sees_its_links_since_they_are_its_own(lab: Chassis, boss: User
     assert [one["since"][:19] for one in states] == [since.isoformat()[:19]]
     assert len(client_of(boss).get(f"/api/v1/links/{port.pk}/states/").json()["results"]) == 13
     page = client_of(member).get(f"/links/{port.pk}/").content.decode()
-    assert "came back" not in page
+    assert "up again" not in page
     # What comes from now on is theirs.
     count = LinkCount.objects.get(port=port)
     count.raw["BadTLPCount"], count.totals["BadTLPCount"] = 75, 75
@@ -257,7 +255,7 @@ def test_bad_links_are_marked_in_the_picture_and_the_list_and_lead_to_why(
     page = client_of(boss).get(f"/fabric/?view={view}").content.decode()
     assert {name for name, mark in ports.items() if mark in page} == {"slot1", "slot2"}
     if view == "topology":
-        assert "Drawer 1, Slot 1: Degraded. It went down and came back 6 times in the last hour." in page
+        assert "Drawer 1, Slot 1: Degraded. It went down and up again 6 times in the last hour." in page
         for other in (f"/chassis/{lab.pk}/", f"/drawers/{Drawer.objects.get().pk}/"):
             assert 'class="link-mark degraded"' in client_of(boss).get(other).content.decode(), other
     # A tenant sees its own, and what was before its time marks nothing.
@@ -304,11 +302,11 @@ def test_nothing_that_was_counted_before_is_told_of_a_port_that_is_a_tenant_s_no
     Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 73})
     device_grant(person=boss, device=device, tenant=tenant)
     key = f"port/{port.pk}/errors/BadTLPCount"
-    entry = Entry(key=key, object="port", id=port.pk, quantity="errors", label="Bad TLPs", unit="")
+    entry = SeriesEntry(key=key, object="port", id=port.pk, quantity="errors", label="Bad TLPs", unit="")
 
     async def publish(second: int, count: float) -> None:
         async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as bus:
-            revision = await keep_catalogue(bus, lab.pk, [entry])
+            revision = await set_catalogue(bus, lab.pk, [entry])
             at = time.time() + second
             await put_frame(bus, Frame(revision, lab.pk, second, at, np.array([count])))
 
@@ -332,14 +330,14 @@ def test_nothing_that_was_counted_before_is_told_of_a_port_that_is_a_tenant_s_no
     for address in (f"/ports/{port.pk}/", f"/chassis/{lab.pk}/", "/fabric/?view=list"):
         assert ">73<" in client_of(boss).get(address).content.decode(), address
         assert ">73<" not in client_of(member).get(address).content.decode(), address
-    sight = sight_of(member, lab.pk)
+    sight = reading_scope(member, lab.pk)
     assert sight is not None
     assert sight.counted == {(port.pk, "BadTLPCount", 70)}
-    assert sight_of(boss, lab.pk) == Sight(everything=True)
+    assert reading_scope(boss, lab.pk) == ReadingScope(everything=True)
     # Once the chassis counts from zero, what stands there is the tenant's.
     CounterReset.objects.create(port=port, at=timezone.now() + timedelta(seconds=3), how="bmc")  # after both readings
     LinkCount.objects.filter(port=port).update(raw={"BadTLPCount": 2}, totals={"BadTLPCount": 75})
-    assert sight_of(member, lab.pk) == replace(sight, counted=frozenset())
+    assert reading_scope(member, lab.pk) == replace(sight, counted=frozenset())
     # What was read before it did is subtracted nonetheless: the last minutes, and what the last walk saw.
     recent, slot, walked, _ = told(member)
     assert recent == [0.0, 3.0]
@@ -364,7 +362,7 @@ def test_a_reset_of_one_counter_leaves_the_others_of_the_port_what_they_had(
     LinkCount.objects.filter(port=port).update(
         raw={"BadTLPCount": 72, "ReplayCount": 1}, totals={"BadTLPCount": 72, "ReplayCount": 41}
     )
-    sight = sight_of(member, lab.pk)
+    sight = reading_scope(member, lab.pk)
     assert sight is not None
     assert sight.counted == {(port.pk, "BadTLPCount", 70)}
 
@@ -377,12 +375,12 @@ def test_the_last_minutes_of_a_counter_that_no_short_number_holds_are_the_tenant
     LinkCount.objects.filter(port=port).update(raw={"BadTLPCount": large}, totals={"BadTLPCount": large})
     device_grant(person=boss, device=Device.objects.get(slot__port=port), tenant=tenant)
     key = f"port/{port.pk}/errors/BadTLPCount"
-    entry = Entry(key=key, object="port", id=port.pk, quantity="errors", label="Bad TLPs", unit="")
+    entry = SeriesEntry(key=key, object="port", id=port.pk, quantity="errors", label="Bad TLPs", unit="")
 
     async def publish() -> None:
         async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as bus:
             await bus.delete(f"live:recent:{lab.pk}")
-            revision = await keep_catalogue(bus, lab.pk, [entry])
+            revision = await set_catalogue(bus, lab.pk, [entry])
             for second, count in enumerate((large, large + 8, 3.0), 1):
                 await put_frame(bus, Frame(revision, lab.pk, second, time.time() + second, np.array([count])))
 
@@ -400,7 +398,7 @@ def test_until_it_is_noted_where_the_counters_stood_all_they_have_is_somebody_el
     Device.objects.filter(pk=device.pk).update(tenant=tenant, tenant_since=timezone.now())  # and nobody is told
 
     def told() -> tuple[Any, ...]:
-        sight = sight_of(member, lab.pk)
+        sight = reading_scope(member, lab.pk)
         errors = client_of(member).get(f"/api/v1/ports/{port.pk}/").json()["errors"]
         return sight and sight.counted, errors["BadTLPCount"]
 
@@ -425,7 +423,7 @@ def test_sockets_look_again_once_it_is_noted_where_the_counters_stood(
             if channel == ACCESS_CHANNEL:
                 noted.append(LinkVerdict.objects.filter(tenant=tenant).count())
 
-    monkeypatch.setattr("telemetry.announcements._client", Heard())
+    monkeypatch.setattr("telemetry.live.receivers._client", Heard())
     device_grant(person=boss, device=Device.objects.get(slot__port__name="slot1"), tenant=tenant)
     assert noted[-1] == 1
 
@@ -433,9 +431,7 @@ def test_sockets_look_again_once_it_is_noted_where_the_counters_stood(
 def test_the_overview_and_the_pages_of_hardware_tell_of_it(lab: Chassis, boss: User) -> None:
     client, port = client_of(boss), Port.objects.get(name="slot1")
     overview = client.get("/").content.decode()
-    assert (
-        "The link of =GPU 1 in falcon-1, Drawer 1, Slot 1 is degraded: It went down and came back 6 times" in overview
-    )
+    assert "The link of =GPU 1 in falcon-1, Drawer 1, Slot 1 is degraded: It went down and up again 6 times" in overview
     device = Device.objects.get(slot__port=port)
     for address in (f"/ports/{port.pk}/", f"/devices/{device.pk}/", f"/slots/{device.slot_id}/", f"/chassis/{lab.pk}/"):
         page = client.get(address).content.decode()

@@ -10,16 +10,16 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity, Reading, Series
-from fabric.models import Chassis, Port
-from fabric.sights import Owner
-from telemetry.catalogue import Catalogue
+from fabric.bmc.series import LINK_STATUSES, ChassisReading, Quantity, ReadingSeries
+from fabric.bmc.types import Inventory
+from fabric.inventory.models import Chassis, Port
+from fabric.inventory.selectors import ReadingOwner
+from telemetry.instrumentation import metrics
 from telemetry.links.models import CounterReset, LinkCount, LinkSpan
-from telemetry.links.recording import Recorder
+from telemetry.links.recorder import LinkRecorder
 from telemetry.links.watch import LinkWatch
-from telemetry.pipeline import tally
-from telemetry.polling.following import Following, Surroundings
-from telemetry.taps import Told
+from telemetry.live.catalogue import ReadingContext, SeriesCatalogue
+from telemetry.polling.chassis_poller import ChassisPoller, PollerContext
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,18 +49,18 @@ class Fed:
     def begin(self, names: tuple[str, ...]) -> None:
         self.names = names
         series = [
-            Series(
+            ReadingSeries(
                 property=f"/p#/{name}", owner_uri="/p", quantity=SERIES[name],
                 detail=name if SERIES[name] is Quantity.ERRORS else "",
             )
             for name in names
         ]  # fmt: skip
-        self.catalogue = Catalogue(series, {"/p": Owner("port", self.port.pk)})
-        self.watch.begin(Told(self.port.chassis_id, self.catalogue, Inventory(), {}))
+        self.catalogue = SeriesCatalogue(series, {"/p": ReadingOwner("port", self.port.pk)})
+        self.watch.begin(ReadingContext(self.port.chassis_id, self.catalogue, Inventory(), {}))
 
     def take(self, *, after: float = 1.0, **values: float) -> None:
         self.at += after
-        reading = Reading(at=self.at, values=tuple(values.get(name, math.nan) for name in self.names))
+        reading = ChassisReading(at=self.at, values=tuple(values.get(name, math.nan) for name in self.names))
         self.watch.take(self.catalogue.sample(reading))
 
     def close(self) -> LinkCount:
@@ -77,7 +77,7 @@ def fed(port: Port) -> Iterator[Fed]:
 
 
 def test_nonsense_changes_nothing_and_is_counted(fed: Fed) -> None:
-    before = tally.counts().get(("link_counters_negative", fed.port.chassis_id), 0)
+    before = metrics.counter_values().get(("link_counters_negative", fed.port.chassis_id), 0)
     fed.take(status=UP, width=16, speed=256.0, RXBytes=10, ReplayCount=4)
     fed.take(status=math.nan, width=-1, ReplayCount=math.nan)
     fed.take(status=97.0, width=math.inf, ReplayCount=-7, BadTLPCount=math.inf)
@@ -85,7 +85,7 @@ def test_nonsense_changes_nothing_and_is_counted(fed: Fed) -> None:
     count = fed.close()
     assert count.totals.get("ReplayCount") == 2
     assert not CounterReset.objects.exists()
-    assert tally.counts()["link_counters_negative", fed.port.chassis_id] == before + 2
+    assert metrics.counter_values()["link_counters_negative", fed.port.chassis_id] == before + 2
     assert {one.status for one in LinkSpan.objects.all()} <= {"LinkUp", ""}
     assert (count.status, count.width) == ("LinkUp", 16)
 
@@ -133,8 +133,8 @@ def test_a_chassis_that_was_lost_before_has_restarted(fed: Fed) -> None:
 
 
 def test_the_thread_ends_with_the_last_watch(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Recorder()  # that of the process may still be at what the tests before have left
-    monkeypatch.setattr("telemetry.links.watch.recorder", lambda: own)
+    own = LinkRecorder()  # that of the process may still be at what the tests before have left
+    monkeypatch.setattr("telemetry.links.watch.process_recorder", lambda: own)
     one, two = Fed(port), Fed(port)
     one.take(status=UP)
     one.close()
@@ -146,12 +146,12 @@ def test_the_thread_ends_with_the_last_watch(port: Port, monkeypatch: pytest.Mon
 def test_who_is_told_to_end_before_his_first_step_leaves_nothing_watched(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Recorder()
-    monkeypatch.setattr("telemetry.links.watch.recorder", lambda: own)
+    own = LinkRecorder()
+    monkeypatch.setattr("telemetry.links.watch.process_recorder", lambda: own)
 
     async def told_to_end() -> None:
-        around = Surroundings(bus=AsyncMock(), outbox=AsyncMock(), holds=bool, phase=float, gate=asyncio.Semaphore())
-        task = asyncio.create_task(Following(1, around).run())
+        around = PollerContext(bus=AsyncMock(), outbox=AsyncMock(), holds=bool, phase=float, gate=asyncio.Semaphore())
+        task = asyncio.create_task(ChassisPoller(1, around).run())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

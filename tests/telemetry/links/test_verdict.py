@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from telemetry.links.verdict import (
-    LEAST_EVENTS,
+from telemetry.links.rules import (
+    MIN_EVENTS,
     RANKS,
     THRESHOLDS,
-    Facts,
-    Level,
+    LinkFacts,
+    LinkLevel,
     allowed_rate,
-    generation_of,
-    judge,
-    per_second,
-    told,
+    duration_label,
+    judge_link,
+    pcie_generation,
+    rate_label,
 )
 
 NOW = 1_000_000.0
@@ -28,9 +28,9 @@ GOOD: dict[str, Any] = {
     "device_pcie_type": "Gen4",
 }  # fmt: skip
 DOWN: dict[str, Any] = {"status": "LinkDown", "width": 0, "speed_gbps": 0.0}
-HEALTHY, UNKNOWN, WATCH, DEGRADED, FAILING, IS_DOWN = Level
+HEALTHY, UNKNOWN, WATCH, DEGRADED, FAILING, IS_DOWN = LinkLevel
 
-CASES: list[tuple[str, dict[str, Any], Level, set[str]]] = [
+CASES: list[tuple[str, dict[str, Any], LinkLevel, set[str]]] = [
     ("a link at its best", {}, HEALTHY, {"fine"}),
     ("what the chassis does not report", {"unknown": "Gone."}, UNKNOWN, {"unknown"}),
     ("no status told", {"status": ""}, UNKNOWN, {"unknown"}),
@@ -107,8 +107,8 @@ CASES: list[tuple[str, dict[str, Any], Level, set[str]]] = [
 
 
 @pytest.mark.parametrize(("facts", "level", "codes"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_link_is_judged(facts: dict[str, Any], level: Level, codes: set[str]) -> None:
-    verdict = judge(Facts(**{**GOOD, **facts}), now=NOW)
+def test_a_link_is_judged(facts: dict[str, Any], level: LinkLevel, codes: set[str]) -> None:
+    verdict = judge_link(LinkFacts(**{**GOOD, **facts}), now=NOW)
     assert (verdict.level, {one.code for one in verdict.reasons}) == (level, codes)
     ranks = [RANKS[one.level] for one in verdict.reasons]
     assert ranks == sorted(ranks, reverse=True)
@@ -120,22 +120,22 @@ def test_the_sentences_say_what_is_wrong() -> None:
         **GOOD, "width": 8, "speed_gbps": 64.0, "flaps": 5,
         "minute": {"ReplayCount": 1200}, "hour": {"NonFatalErrorCount": 1},
     }  # fmt: skip
-    sentences = {one.code: one.sentence for one in judge(Facts(**facts), now=NOW).reasons}
+    sentences = {one.code: one.sentence for one in judge_link(LinkFacts(**facts), now=NOW).reasons}
     assert sentences == {
-        "width": "The link runs x8, although both of its ends can x16.",
-        "speed": "The link runs slower than both of its ends can: Gen 3 of Gen 4.",
-        "flaps": "It went down and came back 5 times in the last hour.",
-        "sent": "20 times a second a packet has to be sent again: 312 times what the specification allows.",
+        "width": "The link runs x8, although both ends support x16.",
+        "speed": "The link runs slower than both ends support: Gen 3 of Gen 4.",
+        "flaps": "It went down and up again 5 times in the last hour.",
+        "sent": "20 replays/s, 312 times the PCIe limit.",
         "non_fatal_now": "1 non-fatal error in the last hour.",
     }
-    lying = judge(Facts(**{**GOOD, **DOWN, "state_since": NOW - 7300}), now=NOW)
+    lying = judge_link(LinkFacts(**{**GOOD, **DOWN, "state_since": NOW - 7300}), now=NOW)
     assert lying.reasons[0].sentence == "The link has been down for 2 h, and it should be up."
 
 
 def test_a_healthy_idle_link_says_why_it_is_down() -> None:
-    verdict = judge(Facts(**{**GOOD, **DOWN, "idle": "No host is cabled to it."}), now=NOW)
+    verdict = judge_link(LinkFacts(**{**GOOD, **DOWN, "idle": "No host is cabled to it."}), now=NOW)
     assert verdict.reasons[0].sentence == "No host is cabled to it."
-    assert not verdict.restless
+    assert not verdict.is_time_dependent
 
 
 def test_every_threshold_rises_and_has_its_reason() -> None:
@@ -159,8 +159,8 @@ def test_what_the_specification_allows_follows_the_speed() -> None:
     )  # Gen 6 x16: half a billion flits a second, 5 in 10^6 again
     # A slower link with the same errors is worse.
     slow = {**GOOD, "speed_gbps": 8.0, "width": 1, "max_width": 1, "max_speed_gbps": 8.0, "device_lanes": 1,
-            "device_pcie_type": "Gen3", "ten_minutes": {"ReplayCount": LEAST_EVENTS}}  # fmt: skip
-    assert judge(Facts(**slow), now=NOW).level is DEGRADED
+            "device_pcie_type": "Gen3", "ten_minutes": {"ReplayCount": MIN_EVENTS}}  # fmt: skip
+    assert judge_link(LinkFacts(**slow), now=NOW).level is DEGRADED
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_what_the_specification_allows_follows_the_speed() -> None:
     [(2.5, "Gen 1"), (2.0, "Gen 1"), (4.0, "Gen 2"), (7.88, "Gen 3"), (16.0, "Gen 4"), (31.5, "Gen 5"), (0.1, "")],
 )
 def test_a_rate_names_its_generation(gbps: float, generation: str) -> None:
-    assert generation_of(gbps) == generation
+    assert pcie_generation(gbps) == generation
 
 
 def test_rates_and_times_are_told_in_words() -> None:
-    assert [per_second(rate) for rate in (12.3, 0.05, 0.001)] == [
-        "12 times a second", "3 times a minute", "3.6 times an hour",
+    assert [rate_label(rate, "replays") for rate in (12.3, 0.05, 0.001)] == [
+        "12 replays/s", "3 replays/min", "3.6 replays/h",
     ]  # fmt: skip
-    assert [told(seconds) for seconds in (40, 720, 18000, 260000)] == ["40 s", "12 min", "5 h", "3 days"]
+    assert [duration_label(seconds) for seconds in (40, 720, 18000, 260000)] == ["40 s", "12 min", "5 h", "3 days"]

@@ -9,12 +9,12 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.models import Chassis, Device
+from fabric.inventory.models import Chassis, Device
+from falconweb.testing.processes import SimulatorProcess
 from telemetry.events.models import Event
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict
-from telemetry.links.selectors import errors_kept
+from telemetry.links.selectors import stored_errors
 from telemetry.links.services import links_judge
-from tests.processes import SimulatorProcess
 from tests.telemetry.links.conftest import codes_of, host_link, port_in, verdict_of
 from tests.telemetry.worker import polling
 from tests.waiting import wait_for
@@ -119,7 +119,7 @@ def test_a_device_that_is_pulled_out_is_told_as_down(chassis: Chassis, simulator
         wait_for(lambda: codes_of(port) == {"down"})
         found = verdict_of(port)
         assert found is not None
-        assert "gone from its slot" in found.reasons[0]["sentence"]
+        assert "missing from its slot" in found.reasons[0]["sentence"]
 
 
 def test_longer_ranges_are_drawn_from_the_store(chassis: Chassis, simulator: SimulatorProcess, boss: User) -> None:
@@ -132,7 +132,7 @@ def test_longer_ranges_are_drawn_from_the_store(chassis: Chassis, simulator: Sim
         names = ["BadDLLPCount", "FatalErrorCount", "NoSuchCount"]
 
         def newest() -> float:
-            kept = errors_kept(boss, port, names, since=since, until=timezone.now())
+            kept = stored_errors(boss, port, names, since=since, until=timezone.now())
             assert kept.keys() <= {"BadDLLPCount", "FatalErrorCount"}
             return sum(kept.get("BadDLLPCount", ()))
 

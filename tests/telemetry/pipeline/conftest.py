@@ -13,11 +13,10 @@ import redis
 import redis.asyncio
 from django.conf import settings
 
-from fabric.models import Chassis
-from telemetry.catalogue import Entry
-from telemetry.frames import Frame
-from telemetry.live import keep_catalogue
-from telemetry.pipeline import publishing
+from fabric.inventory.models import Chassis
+from telemetry.instrumentation import publisher
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.live.frames import Frame, set_catalogue
 from tests.telemetry.publishing import put_frame
 
 Publish = Callable[..., None]
@@ -26,9 +25,9 @@ Publish = Callable[..., None]
 @pytest.fixture(autouse=True)
 def empty_redis() -> Iterator[Any]:
     """A Redis in which nobody has counted anything, nor does: tests before may have left this process a publisher."""
-    if publishing._publisher is not None:
-        publishing._publisher.end()
-        publishing._publisher = None
+    if publisher._publisher is not None:
+        publisher._publisher.end()
+        publisher._publisher = None
     client = redis.Redis.from_url(settings.REDIS_URL)
     for pattern in ("pipeline*", "live:*", "*pipeline-sizes*"):
         for key in client.scan_iter(pattern):
@@ -37,21 +36,21 @@ def empty_redis() -> Iterator[Any]:
     client.close()
 
 
-def entry(of: str, pk: int, quantity: str, label: str = "", detail: str = "") -> Entry:
+def entry(of: str, pk: int, quantity: str, label: str = "", detail: str = "") -> SeriesEntry:
     """Return an entry as a catalogue has it."""
     key = f"{of}/{pk}/{quantity}" + (f"/{detail}" if detail else "")
-    return Entry(key=key, object=of, id=pk, quantity=quantity, label=label, unit="")
+    return SeriesEntry(key=key, object=of, id=pk, quantity=quantity, label=label, unit="")
 
 
 def read(
-    chassis: Chassis, values: Sequence[tuple[Entry, float]], *, counters: Sequence[float] = (), age: float = 0.0
+    chassis: Chassis, values: Sequence[tuple[SeriesEntry, float]], *, counters: Sequence[float] = (), age: float = 0.0
 ) -> None:
     """Publish readings of a chassis, as the poller does: `age` seconds ago."""
 
     async def tell() -> None:
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
         try:
-            revision = await keep_catalogue(bus, chassis.pk, [one for one, _ in values])
+            revision = await set_catalogue(bus, chassis.pk, [one for one, _ in values])
             at = time.time() - age
             frame = Frame(revision, chassis.pk, int(at), at, np.array([value for _, value in values], dtype=np.float64))
             await put_frame(bus, frame, np.array(counters, dtype=np.float64))

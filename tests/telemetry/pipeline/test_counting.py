@@ -13,11 +13,11 @@ import pytest
 import redis
 from django.conf import settings
 
-from telemetry.pipeline import tally
-from telemetry.pipeline.meanings import GOOD, MEANINGS
-from telemetry.pipeline.publishing import Publisher, Pulse
-from telemetry.pipeline.selectors import pipeline_now
-from telemetry.polling.beats import LAGS, Beats
+from telemetry.instrumentation import metrics
+from telemetry.instrumentation.metrics import HEALTHY_COUNTERS, LAG_BOUNDS, PROBLEMS
+from telemetry.instrumentation.publisher import LoopLagProbe, MetricsPublisher
+from telemetry.pipeline.selectors import pipeline_snapshot
+from telemetry.polling.chassis_poller import PollStatistics
 from tests.processes import ROOT
 from tests.waiting import eventually_in_loop
 
@@ -27,19 +27,19 @@ CHASSIS = 7
 @pytest.fixture
 def counted() -> Iterator[dict[str, int]]:
     """What is counted of chassis 7 and of the site from here on."""
-    before = tally.counts()
+    before = metrics.counter_values()
 
     class Since(dict[str, int]):
         def __missing__(self, name: str) -> int:
-            now = tally.counts()
+            now = metrics.counter_values()
             return sum(now.get(key, 0) - before.get(key, 0) for key in ((name, CHASSIS), (name, None)))
 
     yield Since()
-    tally.forget(CHASSIS)
+    metrics.drop_gauges(CHASSIS)
 
 
 def test_a_poll_in_time_is_done_and_one_after_half_of_its_period_is_late_too(counted: dict[str, int]) -> None:
-    beats = Beats(CHASSIS)
+    beats = PollStatistics(CHASSIS)
     beats.plan(1.0)
     beats.begin(1000.4)  # the first comes at once
     beats.end(1000.48, 300)
@@ -49,14 +49,14 @@ def test_a_poll_in_time_is_done_and_one_after_half_of_its_period_is_late_too(cou
     beats.end(1002.7, 300)
     assert (counted["polls_done"], counted["polls_late"], counted["polls_skipped"]) == (3, 1, 0)
     assert counted["readings_taken"] == 900
-    assert tally.gauges()["poll_lag_seconds", CHASSIS] == pytest.approx(0.7)
+    assert metrics.gauge_values()["poll_lag_seconds", CHASSIS] == pytest.approx(0.7)
     assert [counted[f"poll_lag_le_{bound}"] for bound in (0.05, 0.1, 1.0, "inf")] == [1, 1, 1, 0]
 
 
 def test_beats_that_pass_while_one_is_waited_for_are_skipped_and_those_of_a_failure_are_not(
     counted: dict[str, int],
 ) -> None:
-    beats = Beats(CHASSIS)
+    beats = PollStatistics(CHASSIS)
     beats.plan(1.0)
     beats.begin(1000.0)
     beats.end(1003.5, 1)
@@ -72,27 +72,27 @@ def test_beats_that_pass_while_one_is_waited_for_are_skipped_and_those_of_a_fail
 
 
 def test_each_lag_is_in_one_place(counted: dict[str, int]) -> None:
-    beats = Beats(CHASSIS)
+    beats = PollStatistics(CHASSIS)
     beats.plan(100.0)
-    for number, lag in enumerate([0.0, *(bound - 0.001 for bound in LAGS), 11.0, 99.0], 1):
+    for number, lag in enumerate([0.0, *(bound - 0.001 for bound in LAG_BOUNDS), 11.0, 99.0], 1):
         beats.begin(number * 100.0)
         beats.end(number * 100.0 + lag, 0)
     assert counted["poll_lag_le_0.05"] == 2
     assert counted["poll_lag_le_inf"] == 2
-    assert sum(counted[f"poll_lag_le_{bound}"] for bound in (*LAGS, "inf")) == len(LAGS) + 3
+    assert sum(counted[f"poll_lag_le_{bound}"] for bound in (*LAG_BOUNDS, "inf")) == len(LAG_BOUNDS) + 3
 
 
 def test_a_chassis_that_is_followed_no_longer_leaves_no_gauge_behind() -> None:
-    beats = Beats(CHASSIS)
+    beats = PollStatistics(CHASSIS)
     beats.plan(2.0)
-    assert ("poll_period_seconds", CHASSIS) in tally.gauges()
+    assert ("poll_period_seconds", CHASSIS) in metrics.gauge_values()
     beats.close()
-    assert not [name for name in tally.gauges() if name[1] == CHASSIS]
+    assert not [name for name in metrics.gauge_values() if name[1] == CHASSIS]
 
 
 def test_an_event_loop_that_does_something_else_is_found_out() -> None:
     async def work() -> float:
-        pulse = Pulse(asyncio.get_running_loop())
+        pulse = LoopLagProbe(asyncio.get_running_loop())
         ended = threading.Event()
 
         def ask() -> None:
@@ -120,37 +120,37 @@ def test_an_event_loop_that_does_something_else_is_found_out() -> None:
 def test_a_loop_that_is_closed_is_watched_no_longer() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
-    assert not Pulse(loop).ask()
+    assert not LoopLagProbe(loop).ask()
 
 
 def test_counts_of_two_processes_are_summed_and_outlive_them() -> None:
-    first, second = Publisher("worker"), Publisher("web")
+    first, second = MetricsPublisher("worker"), MetricsPublisher("web")
     first.publish()
     second.publish()
-    before = pipeline_now().count("publish_failures", CHASSIS).total
-    tally.add("publish_failures", 3, chassis=CHASSIS)
+    before = pipeline_snapshot().count("publish_failures", CHASSIS).total
+    metrics.increment("publish_failures", 3, chassis=CHASSIS)
     first.publish()
     second.publish()  # a process of its own would have counted them itself: here both tell of one tally
-    found = pipeline_now()
+    found = pipeline_snapshot()
     assert {one.kind for one in found.processes} == {"worker", "web"}
     assert found.count("publish_failures", CHASSIS).total == before + 6
     assert found.count("publish_failures", CHASSIS).recent >= 6
     assert time.time() - found.count("publish_failures", CHASSIS).seen_at < 10
     second.publish()  # nothing is told twice
-    assert pipeline_now().count("publish_failures", CHASSIS).total == before + 6
+    assert pipeline_snapshot().count("publish_failures", CHASSIS).total == before + 6
     first.end()
     second.end()
-    after = pipeline_now()
+    after = pipeline_snapshot()
     assert after.processes == ()
     assert after.count("publish_failures", CHASSIS).total == before + 6
 
 
 def test_what_could_not_be_told_is_told_later(empty_redis: Any) -> None:
-    publisher = Publisher("worker")
+    publisher = MetricsPublisher("worker")
     publisher.publish()
     there = publisher._redis
     publisher._redis = redis.Redis.from_url("redis://127.0.0.1:1/0")
-    tally.add("tap_failures", 2, chassis=CHASSIS)
+    metrics.increment("tap_failures", 2, chassis=CHASSIS)
     publisher.publish()  # and raises nothing
     publisher._redis = there
     before = int(empty_redis.hget("pipeline:counts", f"tap_failures/{CHASSIS}") or 0)
@@ -160,22 +160,22 @@ def test_what_could_not_be_told_is_told_later(empty_redis: Any) -> None:
 
 
 def test_a_process_that_is_silent_is_gone_after_a_while_and_leaves_nothing_behind(empty_redis: Any) -> None:
-    publisher = Publisher("worker")
+    publisher = MetricsPublisher("worker")
     publisher.publish()
     assert 0 < empty_redis.ttl(f"pipeline:{publisher.process}") <= 15
     empty_redis.delete(f"pipeline:{publisher.process}")  # as Redis does when it runs out
-    assert pipeline_now().processes == ()
+    assert pipeline_snapshot().processes == ()
 
 
 def test_a_gauge_that_fails_ends_the_telling_of_no_other() -> None:
     def broken() -> float:
         raise ValueError("broken")
 
-    tally.gauge("broken", broken)
+    metrics.register_gauge("broken", broken)
     try:
-        assert "broken" not in {name for name, _ in tally.gauges()}
+        assert "broken" not in {name for name, _ in metrics.gauge_values()}
     finally:
-        tally._gauges.pop("broken")
+        metrics._gauge_sources.pop("broken")
 
 
 def test_the_length_of_celerys_queue_and_redis_memory_are_told(empty_redis: Any) -> None:
@@ -183,7 +183,7 @@ def test_the_length_of_celerys_queue_and_redis_memory_are_told(empty_redis: Any)
     empty_redis.delete(settings.CELERY_TASK_DEFAULT_QUEUE)
     empty_redis.rpush(settings.CELERY_TASK_DEFAULT_QUEUE, b"{}", b"{}")
     try:
-        found = pipeline_now()
+        found = pipeline_snapshot()
         assert found.queue == 2
         assert found.redis_bytes > 100_000
     finally:
@@ -193,6 +193,6 @@ def test_the_length_of_celerys_queue_and_redis_memory_are_told(empty_redis: Any)
 def test_everything_that_rooms_count_has_a_meaning_or_is_no_trouble() -> None:
     names = set()
     for path in (ROOT / "telemetry").rglob("*.py"):
-        names |= set(re.findall(r'tally\.add\(\s*"([a-z_]+)"', path.read_text()))
+        names |= set(re.findall(r'(?:metrics\.)?\bincrement\(\s*"([a-z_]+)"', path.read_text()))
     assert len(names) > 5
-    assert names - set(MEANINGS) - GOOD == set()
+    assert names - set(PROBLEMS) - HEALTHY_COUNTERS == set()

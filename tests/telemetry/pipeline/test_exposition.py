@@ -14,10 +14,12 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from accounts.models import Role, Tenant, User
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Lease, Operation, Port, Slot
-from falconweb.errors import Invalid, NotFound
-from telemetry.pipeline.exposition import exposition, zipped
-from telemetry.pipeline.families import FAMILIES, error_of
+from core.errors import Invalid, NotFound
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
+from fabric.leases.models import Lease
+from fabric.operations.models import Operation
+from telemetry.pipeline.exposition import exposition, gzip_pieces
+from telemetry.pipeline.metric_families import FAMILIES, error_kind
 from tests.telemetry.pipeline.conftest import entry, read
 
 pytestmark = pytest.mark.django_db(databases="__all__")
@@ -269,7 +271,7 @@ def test_a_packed_answer_says_the_same(administrator: User, chassis: Chassis) ->
 
     read(chassis, [(entry("chassis", 0, "temperature_celsius", "Inlet"), 20.0)])
     plain = b"".join(exposition(administrator, version="1", only="chassis"))
-    assert gzip.decompress(b"".join(zipped(exposition(administrator, version="1", only="chassis")))) == plain
+    assert gzip.decompress(b"".join(gzip_pieces(exposition(administrator, version="1", only="chassis")))) == plain
 
 
 def test_nothing_is_sent_in_one_piece(administrator: User) -> None:
@@ -290,7 +292,7 @@ def test_every_metric_has_one_type_and_kinds_of_errors_are_words() -> None:
     assert all(name.endswith("_total") == (kind == "counter") for name, ((kind, _),) in kinds.items())
     words = {"CorrectableErrorCount": "correctable", "ReplayRolloverCount": "replay_rollover",
              "NAKReceivedCount": "nak_received", "L0ToRecoveryCount": "l0_to_recovery", "Errors": "errors"}  # fmt: skip
-    assert {name: error_of(f"port/5/errors/{name}") for name in words} == words
+    assert {name: error_kind(f"port/5/errors/{name}") for name in words} == words
 
 
 @pytest.mark.nightly

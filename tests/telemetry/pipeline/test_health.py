@@ -16,18 +16,26 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, User
-from fabric.models import Chassis
+from fabric.inventory.models import Chassis
 from telemetry.alerts.models import Delivery, Route
-from telemetry.pipeline.health import health_now
-from telemetry.pipeline.judging import Followed, Level, Waiting, chassis_health, findings
-from telemetry.pipeline.meanings import MEANINGS
-from telemetry.pipeline.publishing import COUNTS
-from telemetry.pipeline.selectors import Counted, Pipeline, Process, Sizes
-from telemetry.pipeline.tally import Name
+from telemetry.instrumentation.metrics import PROBLEMS, MetricKey
+from telemetry.instrumentation.publisher import COUNTS_KEY
+from telemetry.pipeline.rules import (
+    CounterValue,
+    HealthLevel,
+    PipelineSnapshot,
+    PolledChassis,
+    PublishingProcess,
+    StorageSizes,
+    Undelivered,
+    chassis_health,
+    findings,
+)
+from telemetry.pipeline.selectors import pipeline_status
 
 pytestmark = pytest.mark.django_db(databases="__all__")
 NOW = 1_800_000_000.0
-ROOMY = Sizes(database=1, readings=1, disk_free=500 * 2**30, disk=1000 * 2**30)
+ROOMY = StorageSizes(database=1, readings=1, disk_free=500 * 2**30, disk=1000 * 2**30)
 
 
 @pytest.fixture
@@ -38,23 +46,25 @@ def client() -> Client:
     return client
 
 
-def process(name: str = "worker@node:1", *, silent: float = 1.0, **gauges: float) -> Process:
-    return Process(name, name.partition("@")[0], NOW - 60, NOW - silent, gauges)
+def process(name: str = "worker@node:1", *, silent: float = 1.0, **gauges: float) -> PublishingProcess:
+    return PublishingProcess(name, name.partition("@")[0], NOW - 60, NOW - silent, gauges)
 
 
 def pipeline(
-    *processes: Process, counts: Mapping[Name, int] | None = None, queue: int = 0, redis_most: int = 0
-) -> Pipeline:
-    return Pipeline(
+    *processes: PublishingProcess, counts: Mapping[MetricKey, int] | None = None, queue: int = 0, redis_most: int = 0
+) -> PipelineSnapshot:
+    return PipelineSnapshot(
         at=NOW, since=NOW - 3600, seconds=600.0, processes=processes or (process(),),
-        counts={name: Counted(n, n, NOW) for name, n in (counts or {}).items()},
+        counts={name: CounterValue(n, n, NOW) for name, n in (counts or {}).items()},
         notes={1: {"poll_lag_seconds": 0.2, "poll_period_seconds": 1.0}}, followed_by={1: "worker@node:1"},
         queue=queue, redis_bytes=95, redis_most_bytes=redis_most,
     )  # fmt: skip
 
 
-def found(of: Pipeline, *, sizes: Sizes = ROOMY, waiting: tuple[Waiting, ...] = (), error: str = "") -> list[str]:
-    chassis = chassis_health(of, [Followed(1, "falcon-1", error)])
+def found(
+    of: PipelineSnapshot, *, sizes: StorageSizes = ROOMY, waiting: tuple[Undelivered, ...] = (), error: str = ""
+) -> list[str]:
+    chassis = chassis_health(of, [PolledChassis(1, "falcon-1", error)])
     return [f"{one.level.name} {one.words}" for one in findings(of, sizes, chassis, waiting)]
 
 
@@ -64,36 +74,42 @@ def test_where_nothing_is_wrong_nothing_is_found() -> None:
 
 def test_a_site_without_a_worker_is_the_worst() -> None:
     assert found(pipeline(process("web@node:2"), counts={("frames_skipped", None): 4})) == [
-        "BAD No worker is heard",
+        "BAD No worker is running",
         "NOTE Frames skipped by slow browsers: 4",
     ]
-    assert "BAD No worker is heard" in found(pipeline(process(silent=11.0)))
+    assert "BAD No worker is running" in found(pipeline(process(silent=11.0)))
 
 
 @pytest.mark.parametrize(
     ("counts", "on_time", "level"),
     [
-        ({}, None, Level.GOOD),
-        ({"polls_done": 600}, 1.0, Level.GOOD),
-        ({"polls_done": 600, "polls_late": 3}, 0.995, Level.GOOD),
-        ({"polls_done": 590, "polls_skipped": 10}, 590 / 600, Level.WARNING),
-        ({"polls_done": 600, "polls_late": 60}, 0.9, Level.WARNING),
-        ({"polls_failed": 20}, 0.0, Level.WARNING),
+        ({}, None, HealthLevel.GOOD),
+        ({"polls_done": 600}, 1.0, HealthLevel.GOOD),
+        ({"polls_done": 600, "polls_late": 3}, 0.995, HealthLevel.GOOD),
+        ({"polls_done": 590, "polls_skipped": 10}, 590 / 600, HealthLevel.WARNING),
+        ({"polls_done": 600, "polls_late": 60}, 0.9, HealthLevel.WARNING),
+        ({"polls_failed": 20}, 0.0, HealthLevel.WARNING),
     ],
 )
 def test_a_chassis_is_judged_by_the_share_of_its_beats_that_were_kept(
-    counts: dict[str, int], on_time: float | None, level: Level
+    counts: dict[str, int], on_time: float | None, level: HealthLevel
 ) -> None:
     of = pipeline(counts={(name, 1): n for name, n in counts.items()})
-    (row,) = chassis_health(of, [Followed(1, "falcon-1")])
+    (row,) = chassis_health(of, [PolledChassis(1, "falcon-1")])
     assert row.level == level
     assert row.on_time == (None if on_time is None else pytest.approx(on_time))
 
 
 def test_chassis_stand_worst_first() -> None:
     of = pipeline(counts={("polls_done", 1): 90, ("polls_late", 1): 9, ("polls_done", 4): 90, ("polls_late", 4): 80})
-    of = Pipeline(**{**of.__dict__, "followed_by": {1: "w", 3: "w", 4: "w", 5: "w"}})
-    rows = [Followed(1, "b"), Followed(2, "a"), Followed(3, "z"), Followed(4, "c"), Followed(5, "y", "It is away.")]
+    of = PipelineSnapshot(**{**of.__dict__, "followed_by": {1: "w", 3: "w", 4: "w", 5: "w"}})
+    rows = [
+        PolledChassis(1, "b"),
+        PolledChassis(2, "a"),
+        PolledChassis(3, "z"),
+        PolledChassis(4, "c"),
+        PolledChassis(5, "y", "It is away."),
+    ]
     assert [row.name for row in chassis_health(of, rows)] == ["a", "y", "c", "b", "z"]
 
 
@@ -104,20 +120,22 @@ def test_chassis_stand_worst_first() -> None:
         (pipeline(process(loop_lag_seconds=2.0)), ROOMY, (), "BAD Worker node:1 is 2.00 s behind"),
         (pipeline(queue=500), ROOMY, (), "WARNING 500 tasks wait"),
         (pipeline(redis_most=100), ROOMY, (), "BAD Redis is nearly full"),
-        (pipeline(), Sizes(1, 1, 2**30, 2**40), (), "WARNING The disk has 1.0 GB left"),
+        (pipeline(), StorageSizes(1, 1, 2**30, 2**40), (), "WARNING The disk has 1.0 GB left"),
         (
             pipeline(process(), process("web@node:2", silent=12.0)), ROOMY, (),
-            "WARNING Web node:2 was not heard for 12 s",
+            "WARNING Web node:2 has sent no heartbeat for 12 s",
         ),
         (
-            pipeline(), ROOMY, (Waiting("notifications", 3, NOW - 3600),),
+            pipeline(), ROOMY, (Undelivered("notifications", 3, NOW - 3600),),
             "WARNING 3 notifications wait, the oldest for 60 min",
         ),
         (pipeline(counts={("readings_dropped_store_full", 1): 9}), ROOMY, (), "WARNING Readings dropped: 9"),
-        (pipeline(counts={("readings_not_a_number", 1): 9}), ROOMY, (), "NOTE Readings that are no number: 9"),
+        (pipeline(counts={("readings_not_a_number", 1): 9}), ROOMY, (), "NOTE Readings that are not a number: 9"),
     ],
 )  # fmt: skip
-def test_each_trouble_is_found(of: Pipeline, sizes: Sizes, waiting: tuple[Waiting, ...], words: str) -> None:
+def test_each_trouble_is_found(
+    of: PipelineSnapshot, sizes: StorageSizes, waiting: tuple[Undelivered, ...], words: str
+) -> None:
     assert found(of, sizes=sizes, waiting=waiting) == [words]
 
 
@@ -127,11 +145,11 @@ def test_a_chassis_that_does_not_answer_is_told_of_once() -> None:
 
 
 def test_what_waits_for_a_moment_is_no_trouble() -> None:
-    assert found(pipeline(), waiting=(Waiting("exports", 2, NOW - 30), Waiting("notifications", 0, 0.0))) == []
+    assert found(pipeline(), waiting=(Undelivered("exports", 2, NOW - 30), Undelivered("notifications", 0, 0.0))) == []
 
 
 def test_everything_that_is_no_good_says_what_it_means_and_what_to_do() -> None:
-    for name, meaning in MEANINGS.items():
+    for name, meaning in PROBLEMS.items():
         for sentence in (meaning.means, meaning.do):
             assert sentence[0].isupper(), name
             assert sentence.endswith("."), name
@@ -140,8 +158,8 @@ def test_everything_that_is_no_good_says_what_it_means_and_what_to_do() -> None:
 
 def counted(client: Any, chassis: Chassis | None, name: str, n: int) -> None:
     field = name if chassis is None else f"{name}/{chassis.pk}"
-    client.hincrby(COUNTS, field, n)
-    client.hincrby(f"{COUNTS}:{int(time.time() // 60)}", field, n)
+    client.hincrby(COUNTS_KEY, field, n)
+    client.hincrby(f"{COUNTS_KEY}:{int(time.time() // 60)}", field, n)
     client.hset("pipeline:seen", field, f"{time.time():.1f}")
 
 
@@ -150,16 +168,16 @@ def test_the_page_says_what_was_lost_and_of_which_chassis(client: Client, empty_
     counted(empty_redis, chassis, "readings_not_a_number", 1234)
     counted(empty_redis, chassis, "polls_done", 5)
     counted(empty_redis, None, "frames_skipped", 2)
-    empty_redis.hset(COUNTS, "readings_not_a_number/99999", 5)  # of a chassis that was removed
+    empty_redis.hset(COUNTS_KEY, "readings_not_a_number/99999", 5)  # of a chassis that was removed
     text = client.get(reverse("pipeline:pipeline")).content.decode()
-    assert "Something is lost, or does not work" in text
+    assert "Data is lost, or a part fails" in text
     assert "It is &lt;away&gt;." in text
     assert "1,234" in text
-    assert MEANINGS["readings_not_a_number"].means in text
-    assert "No worker is heard" in text
+    assert PROBLEMS["readings_not_a_number"].means in text
+    assert "No worker is running" in text
     told = client.get(reverse("api:pipeline")).json()
     assert told["level"] == "bad"
-    assert told["findings"][0]["words"] == "No worker is heard"
+    assert told["findings"][0]["words"] == "No worker is running"
     assert [(one["name"], one["chassis_id"], one["recent"]) for one in told["counts"]] == [
         ("readings_not_a_number", chassis.pk, 1234),
         ("frames_skipped", None, 2),
@@ -173,7 +191,7 @@ def test_a_site_without_chassis_says_what_to_do(client: Client) -> None:
     text = client.get(reverse("pipeline:pipeline")).content.decode()
     assert "No chassis is polled." in text
     assert reverse("fabric:chassis_add") in text
-    assert "Nothing was kept out, late or lost since counting began." in text
+    assert "No input was rejected, late or lost since counting started." in text
 
 
 def test_chassis_are_found_sorted_and_paged_by_the_url_and_the_csv_has_all_that_is_found(client: Client) -> None:
@@ -216,7 +234,7 @@ def test_what_is_not_delivered_is_told_with_its_age(client: Client) -> None:
 
 
 def test_the_health_is_for_administrators_alone() -> None:
-    from falconweb.errors import Forbidden
+    from core.errors import Forbidden
 
     with pytest.raises(Forbidden):
-        health_now(User.objects.create(username="bob", role=Role.VIEWER))
+        pipeline_status(User.objects.create(username="bob", role=Role.VIEWER))

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from accounts.models import Role, Tenant, Token, User
 from accounts.services import token_create
-from fabric.models import Chassis
+from fabric.inventory.models import Chassis
 from falconweb import metrics
 from tests.telemetry.pipeline.conftest import entry, read
 
@@ -139,13 +139,13 @@ def test_without_redis_it_says_so(secret: str, chassis: Chassis, away: None) -> 
 @pytest.mark.parametrize("is_administrator", [True, False])
 def test_many_who_ask_at_once_are_asked_to_come_again(secret: str, is_administrator: bool) -> None:
     """The secret is an administrator's: what tenants ask for takes no place of theirs."""
-    places = metrics._places[is_administrator]
-    for _ in range(metrics.AT_ONCE):
+    places = metrics._read_slots[is_administrator]
+    for _ in range(metrics.MAX_CONCURRENT_READS):
         assert places.acquire(blocking=False)
     try:
         assert Client().get("/metrics", headers=bearer(secret)).status_code == (503 if is_administrator else 200)
     finally:
-        for _ in range(metrics.AT_ONCE):
+        for _ in range(metrics.MAX_CONCURRENT_READS):
             places.release()
     assert Client().get("/metrics", headers=bearer(secret)).status_code == 200
     assert Client().get("/metrics", {"only": "x"}, headers=bearer(secret)).status_code == 400

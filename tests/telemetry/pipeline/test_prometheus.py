@@ -14,9 +14,10 @@ import pytest
 
 from accounts.models import Role, User
 from falconweb.testing import add_chassis
-from telemetry.pipeline.exposition import ORDER, exposition
-from telemetry.pipeline.publishing import Publisher
-from tests.processes import ROOT, SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
+from telemetry.instrumentation.publisher import MetricsPublisher
+from telemetry.pipeline.exposition import FAMILY_ORDER, exposition
+from tests.processes import ROOT
 from tests.telemetry.worker import polling
 from tests.waiting import wait_for
 
@@ -46,7 +47,7 @@ def served(empty_redis: Any) -> Iterator[str]:
     person = User.objects.create(username="ada", role=Role.ADMINISTRATOR, is_superuser=True)
     with SimulatorProcess(chassis="falcon-1") as simulator:
         chassis = add_chassis(simulator)
-        publisher = Publisher("worker")
+        publisher = MetricsPublisher("worker")
         try:
             with polling():
                 wait_for(lambda: empty_redis.exists(f"live:counted:{chassis.pk}"), "nothing was read")
@@ -68,7 +69,7 @@ def test_what_is_served_is_as_prometheus_wants_it_and_the_documentation_names_wh
     wanted = {name for path in ("dashboard.json", "rules.yml") for name in named(FOLDER / path)}
     assert wanted - names - samples == set()
     described = set(re.findall(r"`(falconweb_\w*[a-z])`", (ROOT / "docs" / "observe.md").read_text()))
-    known = names | samples | {family.name for family in ORDER}
+    known = names | samples | {family.name for family in FAMILY_ORDER}
     assert described - known == set()
     # And the other way round: whatever is served is described.
     assert {name for name in names if not name.endswith("_bucket")} - described == set()
@@ -114,5 +115,5 @@ def test_every_recorded_name_on_the_dashboard_is_recorded_and_every_query_can_be
 
 
 def test_every_metric_of_readings_is_named_as_prometheus_wants_it(promtool: str) -> None:
-    text = "".join(f'{family.header()}{family.name}{{chassis="x"}} 1\n' for family in ORDER)
+    text = "".join(f'{family.header()}{family.name}{{chassis="x"}} 1\n' for family in FAMILY_ORDER)
     assert judged(promtool, "check", "metrics", given=text.encode()) == ""

@@ -10,8 +10,8 @@ import pytest
 from django.db import connections
 from pytest_django.plugin import DjangoDbBlocker
 
-from telemetry.store.catalogues import forget
-from telemetry.store.writer import Writer
+from telemetry.store.chunks import clear_caches
+from telemetry.store.writer import StoreWriter
 from tests.postgres import PostgresServer
 from tests.telemetry.store.feeding import Feed
 
@@ -33,7 +33,7 @@ def postgres(
         finally:
             connections["readings"].close()
             connections.settings["readings"], connections["readings"] = settings, before
-            forget()
+            clear_caches()
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -47,21 +47,21 @@ def database(request: pytest.FixtureRequest, django_db_setup: None) -> str:
 @pytest.fixture(autouse=True)
 def nothing_known() -> Iterator[None]:
     """Remember no catalogue of the test before: its rows are gone."""
-    forget()
+    clear_caches()
     yield
-    forget()
+    clear_caches()
 
 
 @pytest.fixture
-def writer() -> Iterator[Writer]:
+def writer() -> Iterator[StoreWriter]:
     """A writer of the test's own, which waits for nobody."""
-    writer = Writer(gather=0.0)
+    writer = StoreWriter(gather=0.0)
     yield writer
     writer.stop()
 
 
 @pytest.fixture
-def feed(writer: Writer) -> Callable[..., Feed]:
+def feed(writer: StoreWriter) -> Callable[..., Feed]:
     """A function that makes a chassis whose readings a test makes up; `feed(since=...)`."""
 
     def make(**more: float) -> Feed:

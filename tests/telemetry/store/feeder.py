@@ -26,19 +26,19 @@ def main(chassis: int, since: float, file: str) -> None:
 
 async def feed(chassis: int, since: float) -> None:
     """Take readings until asked to end."""
-    from telemetry.pipeline import tally
-    from telemetry.store.writer import Writer
+    from telemetry.instrumentation import metrics
+    from telemetry.store.writer import StoreWriter
     from tests.telemetry.store.feeding import Feed
 
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
-    writer = Writer(gather=0.05)
+    writer = StoreWriter(gather=0.05)
     some = Feed(chassis, writer, since=since)
     taken = 0
     while not over.is_set():
         some.run(range(taken, taken + 60))
         taken += 60
-        failures = tally.counts().get(("store_write_failures", None), 0)
+        failures = metrics.counter_values().get(("store_write_failures", None), 0)
         said = {"taken": taken, "failures": failures, "failing": writer.is_failing}
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()

@@ -9,24 +9,26 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fabric.bmc.types import Inventory, Quantity, Reading, Series
-from fabric.sights import Owner
-from telemetry.catalogue import Catalogue
-from telemetry.store import rolling
-from telemetry.store.reading import read_raw
-from telemetry.store.recorder import Recorder
-from telemetry.store.tiers import ROLLUPS
-from telemetry.store.writer import Writer
-from telemetry.taps import Told
+from fabric.bmc.series import ChassisReading, Quantity, ReadingSeries
+from fabric.bmc.types import Inventory
+from fabric.inventory.selectors import ReadingOwner
+from telemetry.live.catalogue import ReadingContext, SeriesCatalogue
+from telemetry.store import services
+from telemetry.store.recorder import ReadingRecorder
+from telemetry.store.rules import ROLLUPS
+from telemetry.store.selectors import read_raw
+from telemetry.store.writer import StoreWriter
 
 SERIES = (
-    Series(property="/t#/Reading", owner_uri="/t", quantity=Quantity.TEMPERATURE, unit="Cel"),
-    Series(property="/p#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES, unit="B"),
-    Series(property="/p#/PCIeErrors/ReplayCount", owner_uri="/p", quantity=Quantity.ERRORS, detail="ReplayCount"),
-    Series(property="/w#/Reading", owner_uri="/w", quantity=Quantity.POWER, unit="W"),
-    Series(property="/o#/Load", owner_uri="/p", quantity=Quantity.OTHER, unit="Pa", detail="Load"),
+    ReadingSeries(property="/t#/Reading", owner_uri="/t", quantity=Quantity.TEMPERATURE, unit="Cel"),
+    ReadingSeries(property="/p#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES, unit="B"),
+    ReadingSeries(
+        property="/p#/PCIeErrors/ReplayCount", owner_uri="/p", quantity=Quantity.ERRORS, detail="ReplayCount"
+    ),
+    ReadingSeries(property="/w#/Reading", owner_uri="/w", quantity=Quantity.POWER, unit="W"),
+    ReadingSeries(property="/o#/Load", owner_uri="/p", quantity=Quantity.OTHER, unit="Pa", detail="Load"),
 )
-OWNERS = {"/t": Owner("device", 7), "/w": Owner("chassis", 0), "/p": Owner("port", 5)}
+OWNERS = {"/t": ReadingOwner("device", 7), "/w": ReadingOwner("chassis", 0), "/p": ReadingOwner("port", 5)}
 TEMPERATURE, RECEIVED, ERRORS, POWER, LOAD = (
     "device/7/temperature_celsius", "port/5/rx_bytes_per_second", "port/5/errors/ReplayCount",
     "chassis/0/power_watts", "port/5/other/Load",
@@ -43,35 +45,35 @@ def hours_ago(hours: float) -> float:
     return time.time() // HOUR * HOUR - hours * HOUR
 
 
-def reading(number: int, at: float, **more: float) -> Reading:
+def reading(number: int, at: float, **more: float) -> ChassisReading:
     """Return the reading with a number: each differs from the one before."""
     values = (round(40 + number % 37 / 10, 2), number * 1e6 + number % 7, float(number // 50), 250.25, 0.1 * number)
-    return Reading(at=at, values=values, **more)
+    return ChassisReading(at=at, values=values, **more)
 
 
 class Feed:
     """One chassis: `take` a reading, `run` many, `end` well or `die`."""
 
-    def __init__(self, chassis: int, writer: Writer, *, since: float = 0.0) -> None:
+    def __init__(self, chassis: int, writer: StoreWriter, *, since: float = 0.0) -> None:
         self.chassis, self.writer = chassis, writer
         self.since = since or hours_ago(2)
-        self.series: Sequence[Series] = SERIES
+        self.series: Sequence[ReadingSeries] = SERIES
         self.recorder = self.begin()
 
-    def begin(self, series: Sequence[Series] | None = None) -> Recorder:
+    def begin(self, series: Sequence[ReadingSeries] | None = None) -> ReadingRecorder:
         """Let another recorder begin, with other series where they are given."""
         self.series = series or self.series
-        self.recorder = Recorder(self.chassis, self.writer)
+        self.recorder = ReadingRecorder(self.chassis, self.writer)
         self.tell()
         return self.recorder
 
-    def tell(self, series: Sequence[Series] | None = None) -> None:
+    def tell(self, series: Sequence[ReadingSeries] | None = None) -> None:
         """Tell the recorder what its readings are of."""
         self.series = series or self.series
-        self.catalogue = Catalogue(self.series, OWNERS)
-        self.recorder.begin(Told(self.chassis, self.catalogue, Inventory(), OWNERS))
+        self.catalogue = SeriesCatalogue(self.series, OWNERS)
+        self.recorder.begin(ReadingContext(self.chassis, self.catalogue, Inventory(), OWNERS))
 
-    def take(self, one: Reading) -> None:
+    def take(self, one: ChassisReading) -> None:
         """Hand one reading over."""
         self.recorder.take(self.catalogue.sample(one))
 
@@ -86,7 +88,7 @@ class Feed:
 
     def flush(self) -> None:
         """Hand over what the recorder still holds, as the end of a minute does."""
-        self.recorder._cut()
+        self.recorder._submit_rows()
         self.stored()
 
     def end(self) -> None:
@@ -102,7 +104,7 @@ class Feed:
     def roll(self) -> None:
         """Make all rollups that are due."""
         for tier in ROLLUPS:
-            rolling.chassis_roll(self.chassis, tier, now=math.inf)
+            services.chassis_roll_up(self.chassis, tier, now=math.inf)
 
 
 def same(found: object, wanted: object, *, relative: float = 1e-6) -> bool:

@@ -20,12 +20,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from fabric.bmc.types import Reading
-from telemetry.store import keeping, reading, rolling
-from telemetry.store.catalogues import forget
-from telemetry.store.models import Catalogue, Chunk, Due, Gap, Tier
-from telemetry.store.tiers import ROLLUPS
-from telemetry.store.writer import Writer
+from fabric.bmc.series import ChassisReading
+from telemetry.store import selectors, services
+from telemetry.store.chunks import clear_caches
+from telemetry.store.models import Catalogue, Chunk, Due, Gap
+from telemetry.store.rules import ROLLUPS, Tier
+from telemetry.store.writer import StoreWriter
 from tests.telemetry.store.feeding import COUNTERS, GAUGES, KEYS, Feed
 from tests.turns import NIGHTLY
 
@@ -61,7 +61,7 @@ class StoreBesideAList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.writer = Writer(gather=0.0)
+        self.writer = StoreWriter(gather=0.0)
         self.rows: list[Kept] = []
         self.pending: list[Kept] = []  # handed to the recorder, which still has them
         self.counted = [0.0, 0.0]
@@ -75,13 +75,13 @@ class StoreBesideAList(RuleBasedStateMachine):
         # By its number a chassis has its own seconds at which chunks end: what an earlier example left of it goes.
         for model in (Chunk, Due, Gap, Catalogue):
             model.objects.filter(chassis=chassis).delete()
-        forget()
+        clear_caches()
         self.now = BEGIN + moment
         self.patch.setattr(time, "time", lambda: self.now)
         self.bmc_tells, self.bmc_ahead = bmc_tells, 7.0
         self.feed = Feed(chassis, self.writer)
         self.run = next(self.runs)
-        self.last: Reading | None = None
+        self.last: ChassisReading | None = None
         self.clock = self.now - 4 * 3600
         self.readings(count=130, first=20.5, moved=[5, 1], every=1.0, shake=0.0)
         self.stored()
@@ -111,7 +111,7 @@ class StoreBesideAList(RuleBasedStateMachine):
             at = self.clock + shake * (number % 2)
             measured = at + self.bmc_ahead if self.bmc_tells else 0.0
             row = (gauge, self.counted[0], self.counted[1] // 1000, -gauge, 0.1 * number + 0.3)
-            self.take(Reading(at=at, measured_at=measured, values=row))
+            self.take(ChassisReading(at=at, measured_at=measured, values=row))
             self.clock += every
         self.clock = min(self.clock, self.now - 60)
 
@@ -120,7 +120,7 @@ class StoreBesideAList(RuleBasedStateMachine):
         """A BMC that has not renewed its report since: nothing is kept twice."""
         if self.last is not None:
             later = self.last.at + 1.0 if self.bmc_tells else self.last.at
-            self.feed.take(Reading(at=later, measured_at=self.last.measured_at, values=self.last.values))
+            self.feed.take(ChassisReading(at=later, measured_at=self.last.measured_at, values=self.last.values))
 
     @rule(seconds=st.sampled_from([-1800.0, -61.0, -3.0, 30.0, 90.0, 600.0, 1500.0]))
     def our_clock_is_set(self, seconds: float) -> None:
@@ -136,7 +136,7 @@ class StoreBesideAList(RuleBasedStateMachine):
     @rule()
     def a_minute_ends(self) -> None:
         """What the recorder holds is handed over."""
-        self.feed.recorder._cut()
+        self.feed.recorder._submit_rows()
         self.settle()
 
     @rule()
@@ -160,7 +160,7 @@ class StoreBesideAList(RuleBasedStateMachine):
         self.pending = []
         self.next_recorder()
         self.readings(count=3, first=1.0, moved=[1, 1], every=1.0, shake=0.0)
-        self.feed.recorder._cut()
+        self.feed.recorder._submit_rows()
         self.settle()
         asyncio.run(old.close())
         self.writer.stop(20.0)
@@ -170,7 +170,7 @@ class StoreBesideAList(RuleBasedStateMachine):
     def readings_are_rolled_up(self, *, tier: Tier, all_of_it: bool) -> None:
         """Of one tier, whatever the others are at."""
         self.stored()
-        rolling.chassis_roll(self.feed.chassis, tier, now=math.inf if all_of_it else self.now)
+        services.chassis_roll_up(self.feed.chassis, tier, now=math.inf if all_of_it else self.now)
 
     @rule()
     def old_readings_go(self) -> None:
@@ -178,8 +178,8 @@ class StoreBesideAList(RuleBasedStateMachine):
         site.KEEP_SECONDS = SHORT
         self.is_cleaned = True
         self.stored()
-        rolling.chassis_roll(self.feed.chassis, Tier.TEN_SECONDS, now=math.inf)
-        keeping._remove(_old(self.feed.chassis, self.now), lambda: None, math.inf)
+        services.chassis_roll_up(self.feed.chassis, Tier.TEN_SECONDS, now=math.inf)
+        services._delete_in_batches(_old(self.feed.chassis, self.now), lambda: None, math.inf)
 
     @rule(zone=st.sampled_from(ZONES))
     def the_process_is_elsewhere(self, zone: str) -> None:
@@ -203,7 +203,7 @@ class StoreBesideAList(RuleBasedStateMachine):
 
     # What the rules are made of.
 
-    def take(self, one: Reading) -> None:
+    def take(self, one: ChassisReading) -> None:
         """Hand a reading to the recorder, and write it into the list."""
         before = self.last
         self.feed.take(one)
@@ -229,7 +229,7 @@ class StoreBesideAList(RuleBasedStateMachine):
 
     def stored(self) -> None:
         """Store all."""
-        self.feed.recorder._cut()
+        self.feed.recorder._submit_rows()
         self.settle()
         assert not self.pending
 
@@ -241,7 +241,7 @@ class StoreBesideAList(RuleBasedStateMachine):
     def asks(self, since: float, until: float, points: int) -> None:
         """Compare an answer with the list's."""
         self.settle()
-        found = reading.read(self.feed.chassis, KEYS, since=since, until=until, points=points)
+        found = selectors.read_series(self.feed.chassis, KEYS, since=since, until=until, points=points)
         step = round(found.step * 1000)
         begins = np.rint(found.at * 1000).astype(int)
         assert 1 <= len(begins) <= points

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from telemetry.store import reading, rolling
-from telemetry.store.models import Due, Tier
+from telemetry.store import selectors, services
+from telemetry.store.models import Due
+from telemetry.store.rules import Tier
 from tests.postgres import PostgresServer
 from tests.telemetry.store.feeding import TEMPERATURE, Feed, moments
 from tests.waiting import wait_for
@@ -27,18 +28,18 @@ def test_two_that_roll_the_same_window_up_do_not_count_anything_twice(
     some.roll()
     some.run(range(1200, 1300))
     some.flush()
-    make, entered = rolling._spliced, list[bool]()
+    make, entered = services._splice, list[bool]()
 
-    def slowly(*arguments: Any) -> rolling.Made:
+    def slowly(*arguments: Any) -> services.SeriesBuckets:
         """Let another one make it meanwhile."""
         if not entered:
             entered.append(True)
-            assert rolling.chassis_roll(some.chassis, Tier.TEN_SECONDS, now=float("inf")) == 1
+            assert services.chassis_roll_up(some.chassis, Tier.TEN_SECONDS, now=float("inf")) == 1
         return make(*arguments)
 
-    monkeypatch.setattr(rolling, "_spliced", slowly)
-    assert rolling.chassis_roll(some.chassis, Tier.TEN_SECONDS, now=float("inf")) == 0
-    found = reading.read(some.chassis, [TEMPERATURE], since=some.since, until=some.since + 1300, points=130)
+    monkeypatch.setattr(services, "_splice", slowly)
+    assert services.chassis_roll_up(some.chassis, Tier.TEN_SECONDS, now=float("inf")) == 0
+    found = selectors.read_series(some.chassis, [TEMPERATURE], since=some.since, until=some.since + 1300, points=130)
     assert found.count.sum() == 1300
     assert not Due.objects.filter(chassis=some.chassis, tier=Tier.TEN_SECONDS).exists()
 
@@ -52,7 +53,7 @@ def test_a_postgresql_that_goes_away_and_comes_back_is_written_to_again(
     postgres.stop()
     try:
         some.run(range(130, 400))
-        some.recorder._cut()
+        some.recorder._submit_rows()
         wait_for(lambda: some.writer.is_failing)
     finally:
         postgres.start()

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from falconweb.testing.ending import OwnProcess
-from telemetry.pipeline import tally
-from telemetry.store.gaps import DIED
+from falconweb.testing.processes import OwnProcess
+from telemetry.instrumentation import metrics
+from telemetry.store.batches import WORKER_DIED
 from telemetry.store.models import Chunk, Gap
-from telemetry.store.writer import Writer
+from telemetry.store.writer import StoreWriter
 from tests.telemetry.store.feeding import Feed, hours_ago, moments
 from tests.waiting import wait_for
 
@@ -82,17 +82,17 @@ def test_a_full_disk_costs_the_oldest_of_what_no_memory_is_left_for_and_it_goes_
 ) -> None:
     caplog.set_level(logging.WARNING, logger="telemetry.store.writer")
     some = feed()
-    some.writer = writer = Writer(gather=0.0, backlog=20_000)
+    some.writer = writer = StoreWriter(gather=0.0, backlog=20_000)
     some.begin()
     some.run(range(130))
     some.stored()
     stored_before = moments(some.chassis)
     with full_disk():
         some.run(range(130, 130 + 60 * 40))
-        wait_for(lambda: tally.counts().get(("readings_dropped_store_full", some.chassis)))
-        failures = tally.counts().get(("store_write_failures", None), 0)
+        wait_for(lambda: metrics.counter_values().get(("readings_dropped_store_full", some.chassis)))
+        failures = metrics.counter_values().get(("store_write_failures", None), 0)
         # What was dropped is not forgotten when it cannot be told yet.
-        wait_for(lambda: tally.counts().get(("store_write_failures", None), 0) > failures)
+        wait_for(lambda: metrics.counter_values().get(("store_write_failures", None), 0) > failures)
         assert "cannot be stored" in caplog.text
     wait_for(lambda: moments(some.chassis)[-1:] > stored_before[-1:])
     some.flush()
@@ -105,7 +105,7 @@ def test_a_full_disk_costs_the_oldest_of_what_no_memory_is_left_for_and_it_goes_
     assert missing
     assert gap.since == missing[0]
     assert gap.until == missing[-1]
-    assert tally.counts()["readings_dropped_store_full", some.chassis] == len(missing) * 5
+    assert metrics.counter_values()["readings_dropped_store_full", some.chassis] == len(missing) * 5
     # Told once when it began and once when it was over.
     assert [record.message.split(":")[0] for record in caplog.records] == [
         "readings are kept in memory, since they cannot be stored", "readings are stored again",
@@ -115,7 +115,7 @@ def test_a_full_disk_costs_the_oldest_of_what_no_memory_is_left_for_and_it_goes_
 
 def test_a_writer_that_cannot_keep_up_drops_the_oldest(feed: NewFeed) -> None:
     some = feed()
-    some.writer = writer = Writer(gather=0.0, inbox=60_000)
+    some.writer = writer = StoreWriter(gather=0.0, inbox=60_000)
     some.begin()
     with held_by_another():
         some.run(range(3600))
@@ -134,7 +134,7 @@ def test_readings_that_no_database_takes_do_not_hold_up_the_others(feed: NewFeed
     bad.begin()
     for some in (good, bad):
         some.run(range(70))
-        some.recorder._cut()
+        some.recorder._submit_rows()
     good.stored()
     assert len(moments(good.chassis)) == 70
 
@@ -176,7 +176,7 @@ def test_a_killed_worker_loses_less_than_a_minute_and_the_next_one_says_which(fi
         second.until(lambda said: said["taken"] > 300 and moments(77)[-1] > again)
         second.process.send_signal(signal.SIGTERM)
         second.process.wait(60)
-    gap = Gap.objects.get(chassis=77, reason=DIED)
+    gap = Gap.objects.get(chassis=77, reason=WORKER_DIED)
     assert (gap.since, gap.until) == (stored[-1], again)
     assert again - gap.since < 100 + 60 + 600  # what was read on until it was killed, too
 

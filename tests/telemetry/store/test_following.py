@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabric.models import Chassis
+from fabric.inventory.models import Chassis
 from falconweb.testing import add_chassis
-from telemetry.live import catalogue
-from telemetry.pipeline import tally
-from telemetry.store import reading
+from falconweb.testing.processes import SimulatorProcess
+from telemetry.instrumentation import metrics
+from telemetry.live.frames import current_catalogue
+from telemetry.store import selectors
 from telemetry.store.models import Chunk, Gap
 from telemetry.store.recorder import NOT_READ
-from telemetry.store.writer import the_writer
-from tests.processes import SimulatorProcess
+from telemetry.store.writer import process_writer
 from tests.telemetry.worker import polling
 from tests.waiting import wait_for
 
@@ -36,30 +36,30 @@ def chassis(simulator: SimulatorProcess) -> Chassis:
 
 def count(chassis: Chassis, since: float) -> int:
     """Return how many seconds of the chassis' first series are known."""
-    keys = [entry["key"] for entry in catalogue(chassis.pk)[:1]]
-    found = reading.read(chassis.pk, keys, since=since, until=time.time() + 1, points=600)
+    keys = [entry["key"] for entry in current_catalogue(chassis.pk)[:1]]
+    found = selectors.read_series(chassis.pk, keys, since=since, until=time.time() + 1, points=600)
     return int(found.count.sum())
 
 
 def test_readings_of_a_chassis_are_shown_at_once_and_stored_when_the_worker_ends(chassis: Chassis) -> None:
     began = time.time()
     with polling():
-        wait_for(lambda: catalogue(chassis.pk))
+        wait_for(lambda: current_catalogue(chassis.pk))
         wait_for(lambda: count(chassis, began) >= 4)
-        live = {entry["key"] for entry in catalogue(chassis.pk)}
-        shown = {entry["key"] for entry in reading.known_series(chassis.pk, since=began, until=time.time())}
+        live = {entry["key"] for entry in current_catalogue(chassis.pk)}
+        shown = {entry["key"] for entry in selectors.known_series(chassis.pk, since=began, until=time.time())}
         assert shown >= live
         assert len(shown) > 500  # error counters have a rate as well
     wait_for(lambda: Gap.objects.filter(chassis=chassis.pk, reason=NOT_READ, until=None).exists())
-    the_writer().stop()
+    process_writer().stop()
     rows = sum(Chunk.objects.filter(chassis=chassis.pk).values_list("rows", flat=True))
     # On a busy machine the simulated BMC gives one report twice, which is stored once.
-    repeated = tally.counts().get(("readings_repeated", chassis.pk), 0) / len(catalogue(chassis.pk))
+    repeated = metrics.counter_values().get(("readings_repeated", chassis.pk), 0) / len(current_catalogue(chassis.pk))
     assert rows + repeated >= 4
     assert count(chassis, began) >= rows
-    by_quantity = {entry["quantity"]: entry["key"] for entry in catalogue(chassis.pk)}
+    by_quantity = {entry["quantity"]: entry["key"] for entry in current_catalogue(chassis.pk)}
     keys = [by_quantity[name] for name in ("temperature_celsius", "rx_bytes_per_second", "errors", "link_width_lanes")]
-    found = reading.read(chassis.pk, keys, since=began, until=time.time(), points=1)
+    found = selectors.read_series(chassis.pk, keys, since=began, until=time.time(), points=1)
     assert 15 < found.mean[0][0] < 100
     assert found.count[0][0] >= rows
     assert found.mean[3][0] in {0.0, 1.0, 2.0, 4.0, 8.0, 16.0}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
-from telemetry.store.format import BLOCK, Chunk, DamagedError, Values, encode
+from telemetry.store.format import BLOCK, ChunkReader, DamagedError, Values, encode
 
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 70))
 floats = st.one_of(
@@ -35,7 +35,7 @@ def times_of(rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 
 @given(some.arrays(np.float64, shapes, elements=floats))
 def test_any_floats_come_back_bit_by_bit(values: Values) -> None:
-    chunk = Chunk(encode(times_of(values.shape[1]), [values]))
+    chunk = ChunkReader(encode(times_of(values.shape[1]), [values]))
     (found,) = chunk.fields(range(len(values)))
     assert same_bits(found, values)
     assert (chunk.times == times_of(values.shape[1])).all()
@@ -45,14 +45,14 @@ def test_any_floats_come_back_bit_by_bit(values: Values) -> None:
     some.arrays(np.int64, st.tuples(st.just(2), st.integers(1, 40)), elements=st.integers(-(2**63), 2**63 - 1)),
 )
 def test_any_times_come_back(times: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
-    assert (Chunk(encode(times, [np.zeros((1, times.shape[1]))])).times == times).all()
+    assert (ChunkReader(encode(times, [np.zeros((1, times.shape[1]))])).times == times).all()
 
 
 @given(st.data())
 def test_some_columns_of_several_fields_are_those_of_all(data: st.DataObject) -> None:
     fields = [data.draw(some.arrays(np.float64, (11, 5), elements=floats)) for _ in range(3)]
     wanted = data.draw(st.lists(st.integers(0, 10), max_size=12))
-    chunk = Chunk(encode(times_of(5), fields, block=4))
+    chunk = ChunkReader(encode(times_of(5), fields, block=4))
     for found, field in zip(chunk.fields(wanted), fields, strict=True):
         assert same_bits(found, field[wanted])
 
@@ -61,13 +61,13 @@ def test_counters_beyond_what_a_float_counts_singly_come_back() -> None:
     counter = 2.0**53 + 2 * np.arange(60.0)
     huge = 2.0**60 + 4096 * np.arange(60.0)
     wrapping = np.where(np.arange(60) < 30, 2.0**63 - 1024, -(2.0**63))
-    (found,) = Chunk(encode(times_of(60), [np.stack([counter, huge, wrapping])])).fields([0, 1, 2])
+    (found,) = ChunkReader(encode(times_of(60), [np.stack([counter, huge, wrapping])])).fields([0, 1, 2])
     assert same_bits(found, np.stack([counter, huge, wrapping]))
 
 
 def test_decimals_are_told_with_their_places() -> None:
     values = np.array([[19.5, 20.25, 20.0], [5500.0, 5501.0, 5400.0], [1 / 3, 2 / 3, 1.0], [math.nan, 0.125, 0.125]])
-    ((_, places),) = Chunk(encode(times_of(3), [values])).scaled_fields(range(4))
+    ((_, places),) = ChunkReader(encode(times_of(3), [values])).scaled_fields(range(4))
     assert places.tolist() == [2, 0, -1, 3]
 
 
@@ -79,7 +79,7 @@ def test_a_minute_of_four_hundred_still_readings_takes_next_to_nothing() -> None
 def test_few_columns_are_read_without_the_blocks_of_others() -> None:
     values = np.random.default_rng(1).random((3 * BLOCK, 20))
     raw = bytearray(encode(times_of(20), [values]))
-    chunk = Chunk(memoryview(raw))
+    chunk = ChunkReader(memoryview(raw))
     raw[-10:] = bytes(10)  # of the last block, after the check of the whole
     (found,) = chunk.fields([1, BLOCK + 1])
     assert same_bits(found, values[[1, BLOCK + 1]])
@@ -95,13 +95,13 @@ def test_a_changed_byte_or_a_missing_end_is_found(data: st.DataObject) -> None:
     changed[place] ^= data.draw(st.integers(1, 255))
     for bad in (bytes(changed), raw[:place]):
         with pytest.raises(DamagedError):
-            Chunk(bad).fields([0, 1, 2])
+            ChunkReader(bad).fields([0, 1, 2])
 
 
 @given(st.binary(max_size=200))
 def test_what_was_never_a_chunk_is_told(raw: bytes) -> None:
     with pytest.raises(DamagedError):
-        Chunk(raw)
+        ChunkReader(raw)
 
 
 @given(st.binary(max_size=80), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1))
@@ -112,4 +112,4 @@ def test_a_chunk_that_claims_anything_is_refused_and_takes_no_room(
 
     body = struct.pack("<IIHBB", rows, columns, block, 2, 0) + rest
     with pytest.raises(DamagedError):
-        Chunk(struct.pack("<2sBBI", b"FW", 1, 1, zlib.crc32(body)) + body).fields([0])
+        ChunkReader(struct.pack("<2sBBI", b"FW", 1, 1, zlib.crc32(body)) + body).fields([0])

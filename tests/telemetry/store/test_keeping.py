@@ -13,10 +13,11 @@ from django.conf import settings as site
 from django.core.cache import cache
 from django.db import connections
 
-from fabric.models import Chassis
-from telemetry.pipeline import tally
-from telemetry.store import keeping, reading, rolling, tasks
-from telemetry.store.models import Catalogue, Chunk, Due, Gap, Tier
+from fabric.inventory.models import Chassis
+from telemetry.instrumentation import metrics
+from telemetry.store import selectors, services, tasks
+from telemetry.store.models import Catalogue, Chunk, Due, Gap
+from telemetry.store.rules import Tier
 from tests.telemetry.store.feeding import KEYS, TEMPERATURE, Feed, hours_ago
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True, databases="__all__")]
@@ -39,7 +40,7 @@ def of_tiers(chassis: int) -> list[int]:
 
 
 def clean() -> int:
-    return keeping.clean(pause=lambda: None)
+    return services.delete_expired(pause=lambda: None)
 
 
 def test_each_tier_goes_in_its_time(database: str, feed: NewFeed, chassis: Chassis, settings: Any) -> None:
@@ -56,7 +57,7 @@ def test_each_tier_goes_in_its_time(database: str, feed: NewFeed, chassis: Chass
         assert clean() == before[tier] > 0
         assert of_tiers(chassis.pk) == [*(0 for _ in range(place + 1)), *before[place + 1 :]]
         if tier is not Tier.QUARTER:
-            found = reading.read(chassis.pk, KEYS, since=some.since, until=some.since + 7200, points=8)
+            found = selectors.read_series(chassis.pk, KEYS, since=some.since, until=some.since + 7200, points=8)
             assert found.count[0].sum() == 1800
     assert clean() == 0
 
@@ -87,7 +88,7 @@ def test_what_was_rolled_up_stays_where_there_is_nothing_left_to_make_it_anew_fr
     Due.objects.create(chassis=some.chassis, tier=Tier.TEN_SECONDS, since=some.since, until=some.since + 600)
     some.roll()
     assert not Due.objects.filter(chassis=some.chassis).exists()
-    found = reading.read(some.chassis, [TEMPERATURE], since=some.since, until=some.since + 1800, points=180)
+    found = selectors.read_series(some.chassis, [TEMPERATURE], since=some.since, until=some.since + 1800, points=180)
     assert found.count.sum() == 1800
 
 
@@ -128,10 +129,10 @@ def test_what_was_stored_while_our_clock_was_wrong_goes(feed: NewFeed, chassis: 
     # How many there are depends on the second of the minute at which this chassis' chunks are cut.
     ahead = Chunk.objects.filter(chassis=chassis.pk, since__gt=time.time() + DAY).count()
     assert ahead >= 3
-    before = tally.counts().get(("chunks_from_the_future", None), 0)
+    before = metrics.counter_values().get(("chunks_from_the_future", None), 0)
     clean()
-    assert tally.counts()["chunks_from_the_future", None] - before == ahead
-    found = reading.read(chassis.pk, [TEMPERATURE], since=right.since, until=right.since + 100, points=100)
+    assert metrics.counter_values()["chunks_from_the_future", None] - before == ahead
+    found = selectors.read_series(chassis.pk, [TEMPERATURE], since=right.since, until=right.since + 100, points=100)
     assert found.count.sum() == 100
 
 
@@ -161,27 +162,29 @@ def test_a_writer_goes_on_while_a_lot_is_removed(feed: NewFeed, chassis: Chassis
         new.flush()
         pauses.append(Chunk.objects.filter(chassis=new.chassis).count())
 
-    gone = keeping._remove(Chunk.objects.filter(chassis=chassis.pk, tier=Tier.RAW), write, time.monotonic() + 60)
-    assert gone > keeping.PORTION
+    gone = services._delete_in_batches(
+        Chunk.objects.filter(chassis=chassis.pk, tier=Tier.RAW), write, time.monotonic() + 60
+    )
+    assert gone > services.DELETE_BATCH
     assert pauses == sorted(set(pauses))
     assert len(pauses) >= 2
 
 
 def test_the_size_of_the_store_is_told(database: str, feed: NewFeed) -> None:
-    cache.delete(keeping.SIZE_KEY)
+    cache.delete(services.SIZE_KEY)
     some = feed()
     some.run(range(1800))
     some.end()
     some.roll()
-    size = keeping.store_size()
+    size = services.store_size()
     assert [tier.tier for tier in size.tiers] == ["raw", "10 s", "1 min", "15 min"]
     assert [tier.rows for tier in size.tiers] == [1800, 180, 30, 2]
     assert size.tiers[0].newest == some.since + 1799
     assert size.on_disk > sum(tier.bytes for tier in size.tiers) > 1000
     # It is kept for a while: pages ask often.
     Chunk.objects.all().delete()
-    assert keeping.store_size() == size
-    cache.delete(keeping.SIZE_KEY)
+    assert services.store_size() == size
+    cache.delete(services.SIZE_KEY)
 
 
 def test_rolling_is_done_by_one_at_a_time(feed: NewFeed) -> None:
@@ -207,11 +210,11 @@ def test_rolling_is_done_by_one_at_a_time(feed: NewFeed) -> None:
 def test_rollups_of_a_thousand_chassis_are_spread_over_time() -> None:
     now = 1_800_000_000.0
     at = [
-        {rolling.ripe_until(chassis, Tier.TEN_SECONDS, now=now + second) for chassis in range(1000)}
+        {services.due_until(chassis, Tier.TEN_SECONDS, now=now + second) for chassis in range(1000)}
         for second in range(0, 900, 10)
     ]
     ripe = [
-        sum(rolling.ripe_until(chassis, Tier.TEN_SECONDS, now=now + second) == max(at[-1]) for chassis in range(1000))
+        sum(services.due_until(chassis, Tier.TEN_SECONDS, now=now + second) == max(at[-1]) for chassis in range(1000))
         for second in range(0, 900, 10)
     ]
     steps = [later - earlier for earlier, later in pairwise(ripe)]
@@ -223,7 +226,7 @@ def test_rollups_of_a_thousand_chassis_are_spread_over_time() -> None:
 def test_the_schedule_names_tasks_that_workers_know() -> None:
     from falconweb.celery import application
 
-    application.autodiscover_tasks(force=True)
+    application.loader.import_default_modules()  # as a worker does
     names = {entry["task"] for entry in site.CELERY_BEAT_SCHEDULE.values()}
     assert {"telemetry.store.roll_up", "telemetry.store.clean"} <= names <= set(application.tasks)
 
@@ -239,5 +242,5 @@ def test_a_database_that_is_away_breaks_no_task_off_loudly(feed: NewFeed, caplog
     finally:
         connections["readings"].settings_dict["NAME"] = name
     assert [record.message.split(":")[0] for record in caplog.records] == [
-        "rolling of stored readings was broken off", "cleaning of stored readings was broken off",
+        "rolling of stored readings was aborted", "cleaning of stored readings was aborted",
     ]  # fmt: skip

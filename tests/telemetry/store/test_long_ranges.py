@@ -8,13 +8,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from telemetry.catalogue import Entry
-from telemetry.store.buckets import Buckets
-from telemetry.store.catalogues import catalogue_keep
-from telemetry.store.chunks import rollup_bytes
-from telemetry.store.models import Chunk, Tier
-from telemetry.store.reading import read
-from telemetry.store.tiers import SHAPES, window_of
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.store.chunks import catalogue_get_or_create, encode_rollup
+from telemetry.store.models import Chunk
+from telemetry.store.rules import TIER_SHAPES, Buckets, Tier, window_start
+from telemetry.store.selectors import read_series
 
 pytestmark = pytest.mark.django_db(databases=["default", "readings"])
 SERIES, WINDOWS = 200, 46  # half a year
@@ -22,14 +20,16 @@ SERIES, WINDOWS = 200, 46  # half a year
 
 def test_half_a_year_of_hundreds_of_series_in_a_few_points_takes_little_memory() -> None:
     """Whoever holds a chassis' worth of devices can ask for it, and several can at once."""
-    shape = SHAPES[Tier.QUARTER]
+    shape = TIER_SHAPES[Tier.QUARTER]
     rows = shape.window // shape.step
     entries = tuple(
-        Entry(key=f"device/{n}/power_watts", object="device", id=n, quantity="power_watts", label="Power", unit="W")
+        SeriesEntry(
+            key=f"device/{n}/power_watts", object="device", id=n, quantity="power_watts", label="Power", unit="W"
+        )
         for n in range(SERIES)
     )
-    catalogue = catalogue_keep(4711, entries)
-    end = window_of(Tier.QUARTER, round(time.time() * 1000)) - shape.window
+    catalogue = catalogue_get_or_create(4711, entries)
+    end = window_start(Tier.QUARTER, round(time.time() * 1000)) - shape.window
     values = np.arange(SERIES * rows, dtype=np.float64).reshape(SERIES, rows)
     places = np.zeros(SERIES, np.int8)
     for number in range(WINDOWS):
@@ -38,11 +38,11 @@ def test_half_a_year_of_hundreds_of_series_in_a_few_points_takes_little_memory()
         made = Buckets(at, values, values + 1, 900 * values, np.full(values.shape, 900.0))
         Chunk.objects.create(
             chassis=4711, tier=Tier.QUARTER, since=begin / 1000, until=(begin + shape.window) / 1000, rows=rows,
-            catalogue_id=catalogue, data=(data := rollup_bytes(made, places)), size=len(data),
+            catalogue_id=catalogue, data=(data := encode_rollup(made, places)), size=len(data),
         )  # fmt: skip
     since, until = (end - WINDOWS * shape.window) / 1000, end / 1000
     tracemalloc.start()
-    found = read(4711, [one["key"] for one in entries], since=since, until=until, points=4)
+    found = read_series(4711, [one["key"] for one in entries], since=since, until=until, points=4)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 100 * 2**20, f"{most / 2**20:.0f} MiB"

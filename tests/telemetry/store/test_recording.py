@@ -10,13 +10,14 @@ from dataclasses import replace
 import pytest
 from django.conf import settings
 
-from fabric.bmc.types import Quantity, Reading, Series
-from telemetry.pipeline import tally
-from telemetry.store import reading
-from telemetry.store.gaps import DIED
-from telemetry.store.models import Catalogue, Chunk, Due, Gap, Tier
-from telemetry.store.recorder import MOST_VALUES, NOT_READ
-from telemetry.store.recorder import Recorder as StoreRecorder
+from fabric.bmc.series import ChassisReading, Quantity, ReadingSeries
+from telemetry.instrumentation import metrics
+from telemetry.store import selectors
+from telemetry.store.batches import WORKER_DIED
+from telemetry.store.models import Catalogue, Chunk, Due, Gap
+from telemetry.store.recorder import MAX_CHUNK_VALUES, NOT_READ
+from telemetry.store.recorder import ReadingRecorder as StoreRecorder
+from telemetry.store.rules import Tier
 from tests.telemetry.store.feeding import ERRORS, LOAD, RECEIVED, SERIES, TEMPERATURE, Feed, hours_ago
 from tests.telemetry.store.feeding import reading as made
 
@@ -26,12 +27,12 @@ NewFeed = Callable[..., Feed]
 
 def counted(name: str, chassis: int) -> int:
     """Return how often something was counted."""
-    return tally.counts().get((name, chassis), 0)
+    return metrics.counter_values().get((name, chassis), 0)
 
 
 def raw(feed: Feed, key: str) -> list[tuple[float, float]]:
     """Return every stored reading of a series."""
-    found = reading.read_raw(feed.chassis, [key], since=feed.since - 7200, until=feed.since + 7200)
+    found = selectors.read_raw(feed.chassis, [key], since=feed.since - 7200, until=feed.since + 7200)
     return [(at, value) for part in found for at, value in zip(part.at.tolist(), part.values[0].tolist(), strict=True)]
 
 
@@ -76,7 +77,7 @@ def test_a_thousand_chassis_hand_over_at_different_seconds(feed: NewFeed) -> Non
 def test_counters_are_kept_as_the_bmc_counts_them(feed: NewFeed) -> None:
     some = feed()
     for number, value in enumerate((2**53 - 1, 2**53, 2**53 + 2, 2**60)):
-        some.take(Reading(at=some.since + number, values=(1.0, float(value), 0.0, 0.0, 0.0)))
+        some.take(ChassisReading(at=some.since + number, values=(1.0, float(value), 0.0, 0.0, 0.0)))
     some.end()
     rates = [value for _, value in raw(some, RECEIVED)]
     assert math.isnan(rates[0])
@@ -86,7 +87,7 @@ def test_counters_are_kept_as_the_bmc_counts_them(feed: NewFeed) -> None:
 def test_what_is_no_number_is_kept_out_and_counted(database: str, feed: NewFeed) -> None:
     some = feed()
     for number, value in enumerate((20.0, math.nan, math.inf, -math.inf, 24.0)):
-        some.take(Reading(at=some.since + number, values=(value, 1.0, 0.0, 5.0, 0.5)))
+        some.take(ChassisReading(at=some.since + number, values=(value, 1.0, 0.0, 5.0, 0.5)))
     some.end()
     assert [value for _, value in raw(some, TEMPERATURE)][::4] == [20.0, 24.0]
     assert all(math.isnan(value) for _, value in raw(some, TEMPERATURE)[1:4])
@@ -97,7 +98,7 @@ def test_what_is_no_number_is_kept_out_and_counted(database: str, feed: NewFeed)
 def test_a_counter_below_zero_is_kept_out_and_counted_but_not_a_temperature(feed: NewFeed) -> None:
     some = feed()
     for number, value in enumerate((4.0, -5.0, 6.0)):
-        some.take(Reading(at=some.since + number, values=(-20.5, 10.0 * value, value, 5.0, 0.5)))
+        some.take(ChassisReading(at=some.since + number, values=(-20.5, 10.0 * value, value, 5.0, 0.5)))
     some.end()
     assert [value for _, value in raw(some, TEMPERATURE)] == [-20.5] * 3
     errors = [value for _, value in raw(some, ERRORS)]
@@ -145,7 +146,7 @@ def test_the_clock_of_a_bmc_that_jumps_changes_no_rate_and_is_counted(feed: NewF
     for number in range(60):
         jump = 3600 if number < 20 else -86400 if number < 40 else 0
         at = some.since + number
-        some.take(Reading(at=at, measured_at=at + jump, values=(20.0, 1000.0 * number, 0.0, 0.0, 0.0)))
+        some.take(ChassisReading(at=at, measured_at=at + jump, values=(20.0, 1000.0 * number, 0.0, 0.0, 0.0)))
     some.end()
     assert {value for _, value in raw(some, RECEIVED)[1:]} == {1000.0}
     assert counted("bmc_clock_jumps", some.chassis) == 2
@@ -177,22 +178,22 @@ def test_chunks_of_two_runs_that_end_at_the_same_moment_are_told_apart(database:
     assert len(rates) == 298
     assert max(rates) < 1.1e6
     some.roll()
-    found = reading.read(some.chassis, [RECEIVED], since=some.since, until=some.since + 150, points=15)
+    found = selectors.read_series(some.chassis, [RECEIVED], since=some.since, until=some.since + 150, points=15)
     assert found.count.sum() == 298
 
 
 def test_five_thousand_readings_in_a_report_are_kept_in_shorter_chunks(feed: NewFeed) -> None:
     some = feed()
     many = [
-        Series(property=f"/s{number}#/Reading", owner_uri="/t", quantity=Quantity.OTHER, detail=f"Thing{number}")
+        ReadingSeries(property=f"/s{number}#/Reading", owner_uri="/t", quantity=Quantity.OTHER, detail=f"Thing{number}")
         for number in range(20_000)
     ]
     some.tell(many)
     for number in range(60):
-        some.take(Reading(at=some.since + number, values=tuple(float(number + one) for one in range(20_000))))
+        some.take(ChassisReading(at=some.since + number, values=tuple(float(number + one) for one in range(20_000))))
     some.end()
     assert raw(some, "device/7/other/Thing19999")[59][1] == 20_058.0
-    assert Chunk.objects.filter(chassis=some.chassis, rows__lte=MOST_VALUES // 20_000).count() >= 3
+    assert Chunk.objects.filter(chassis=some.chassis, rows__lte=MAX_CHUNK_VALUES // 20_000).count() >= 3
 
 
 def test_a_series_that_changes_its_unit_is_another_one_from_then_on(database: str, feed: NewFeed) -> None:
@@ -200,21 +201,21 @@ def test_a_series_that_changes_its_unit_is_another_one_from_then_on(database: st
     some.run(range(30))
     in_kpa = [
         *SERIES[:4],
-        Series(property="/o#/Load", owner_uri="/p", quantity=Quantity.OTHER, unit="kPa", detail="Load"),
+        ReadingSeries(property="/o#/Load", owner_uri="/p", quantity=Quantity.OTHER, unit="kPa", detail="Load"),
     ]
     some.tell(in_kpa)
     for number in range(30, 60):
-        some.take(Reading(at=some.since + number, values=(20.0, 0.0, 0.0, 0.0, 77.0)))
+        some.take(ChassisReading(at=some.since + number, values=(20.0, 0.0, 0.0, 0.0, 77.0)))
     some.end()
     for _ in range(2):
-        found = reading.read(some.chassis, [LOAD], since=some.since, until=some.since + 60, points=6)
+        found = selectors.read_series(some.chassis, [LOAD], since=some.since, until=some.since + 60, points=6)
         assert [entry["unit"] for entry in found.series] == ["kPa"]
         assert found.count[0].tolist() == [0, 0, 0, 10, 10, 10]
         assert set(found.mean[0][3:].tolist()) == {77.0}
         assert any("measured in Pa" in gap.reason for gap in found.gaps)
         some.roll()
     # Where there is nothing but the old unit, it is shown.
-    before = reading.read(some.chassis, [LOAD], since=some.since, until=some.since + 30, points=3)
+    before = selectors.read_series(some.chassis, [LOAD], since=some.since, until=some.since + 30, points=3)
     assert before.series[0]["unit"] in {"Pa", "kPa"}
 
 
@@ -224,7 +225,7 @@ def test_an_outage_is_told_while_it_lasts_and_ends_with_the_next_reading(databas
     some.recorder.lost("The BMC did not answer within 5 s.")
     some.stored()
     assert gaps(some) == [(49.0, None, "The BMC did not answer within 5 s.")]
-    found = reading.read(some.chassis, [TEMPERATURE], since=some.since, until=some.since + 200, points=200)
+    found = selectors.read_series(some.chassis, [TEMPERATURE], since=some.since, until=some.since + 200, points=200)
     (gap,) = found.gaps
     assert time.time() - 5 < gap.until <= time.time()
     some.recorder.lost("The BMC answers with 503.")
@@ -247,7 +248,7 @@ def test_seconds_that_nobody_read_are_a_gap(feed: NewFeed) -> None:
     some = feed()
     some.run([*range(30), *range(50, 70)])
     some.flush()
-    assert gaps(some) == [(29.0, 50.0, "No readings came.")]
+    assert gaps(some) == [(29.0, 50.0, "There were no readings.")]
 
 
 def test_a_worker_that_ends_loses_nothing_and_the_next_one_tells_how_long_nobody_read(
@@ -282,7 +283,7 @@ def test_what_a_death_took_is_told_by_the_next_worker(database: str, feed: NewFe
     assert 40 <= len(stored) < 100
     some.run(range(110, 200))
     some.flush()
-    assert gaps(some) == [(stored[-1][0] - some.since, 110.0, DIED)]
+    assert gaps(some) == [(stored[-1][0] - some.since, 110.0, WORKER_DIED)]
 
 
 def test_an_outage_that_a_dead_worker_told_goes_on_until_the_next_ones_first_reading(feed: NewFeed) -> None:
@@ -311,6 +312,6 @@ def test_readings_from_before_what_is_kept_are_kept_out_and_counted(feed: NewFee
 
 
 def test_the_poller_hands_readings_to_the_store() -> None:
-    from telemetry.polling.heard import TAPS
+    from telemetry.polling.chassis_poller import SUBSCRIBERS
 
-    assert StoreRecorder in TAPS
+    assert StoreRecorder in SUBSCRIBERS

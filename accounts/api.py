@@ -1,0 +1,380 @@
+"""People, tenants, tokens and one's own account by the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from django.urls import path
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts import services
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.models import Role, Tenant, Token, User
+from accounts.permissions import ADMINISTRATORS
+from accounts.selectors import TenantRow, holdings_of, people_found, tenants_found
+from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
+from accounts.viewsets import BodySerializer, ResourceViewSet, command
+from accounts.visibility import row_or_404
+from core.api.fields import SEARCH, IdField, LinkedId, LinkedText, query_search
+from core.api.requests import StrictSerializer, problem, refuse_body, validated_body
+from core.errors import Invalid
+
+NO_TENANT = "There is no such tenant"
+
+
+class PersonSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """A person. Administrators belong to no tenant (`tenant_id` null), users and viewers to one."""
+
+    id = serializers.IntegerField(read_only=True)
+    username = serializers.CharField(max_length=150)
+    full_name = serializers.CharField(source="get_full_name", max_length=150, required=False, allow_blank=True)
+    email = serializers.EmailField(max_length=254, required=False, allow_blank=True)
+    role = serializers.ChoiceField(choices=Role.choices)
+    tenant_id = IdField(allow_null=True, required=False)
+    tenant_name = LinkedText("tenant.name")
+    active = serializers.BooleanField(source="is_active", required=False)
+    last_login = serializers.DateTimeField(read_only=True, allow_null=True)
+    previous_login = serializers.DateTimeField(read_only=True, allow_null=True)
+
+
+class NewPersonSerializer(PersonSerializer):
+    """A person as just added: `password` is shown this once."""
+
+    password = serializers.CharField(read_only=True)
+
+
+class PasswordSerializer(serializers.Serializer[Any]):
+    """A generated password, shown this once."""
+
+    password = serializers.CharField(read_only=True)
+
+
+class TokenSerializer(serializers.ModelSerializer[Token]):
+    """A key to the API, without its secret."""
+
+    class Meta:
+        model = Token
+        fields = ["id", "name", "scope", "created_at", "expires_at", "last_used_at"]
+
+
+class PersonList(generics.ListAPIView[User]):
+    """People; POST adds one."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class = PersonSerializer
+
+    def get_queryset(self) -> Any:
+        """Return people that match the search."""
+        return people_found(query_search(self.request))
+
+    @extend_schema(parameters=[SEARCH])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List people; each word of the search is looked for. Administrators only."""
+        return super().get(request, *args, **kwargs)
+
+    @declare(audited_as=Action.PERSON_ADD)
+    @extend_schema(request=PersonSerializer, responses={201: NewPersonSerializer, 404: problem(NO_TENANT)})
+    def post(self, request: Request) -> Response:
+        """Add a person; the answer shows the generated password, this once. Administrators only."""
+        values = validated_body(PersonSerializer, request)
+        with _api_field_names():
+            person, password = services.person_add(
+                by=person_of(request),
+                username=values["username"],
+                full_name=values.get("get_full_name", ""),
+                email=values.get("email", ""),
+                role=values["role"],
+                tenant=tenant_or_none(values.get("tenant_id")),
+                active=values.get("is_active", True),
+            )
+        person.refresh_from_db()
+        return _shown_once(PersonViewSet(request=request).answer(person, 201), password=password)
+
+
+class PersonViewSet(ResourceViewSet):
+    """One person. People are never removed, only deactivated: what they did keeps their name."""
+
+    permission_classes = ADMINISTRATORS
+    kind = "person"
+    serializer_class = PersonSerializer
+    address = "api:person"
+
+    def find_row(self, pk: object) -> Any:
+        """Return a person: administrators see everybody."""
+        return row_or_404(User.objects.select_related("tenant"), pk, self.kind)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """Show a person; administrators only."""
+        return self.answer(self.find_row(pk))
+
+    @command(
+        PersonSerializer,
+        audited_as=Action.PERSON_EDIT,
+        partial=True,
+        conflict="It is the last administrator, or yourself that you would deactivate",
+    )
+    def partial_update(self, person: User, values: dict[str, Any]) -> User:
+        """Change a person: what is given changes, and `active` false ends sessions and tokens. Administrators only."""
+        with _api_field_names():
+            services.person_edit(
+                by=self.person,
+                person=person,
+                username=values.get("username", person.username),
+                full_name=values.get("get_full_name", person.get_full_name()),
+                email=values.get("email", person.email),
+                role=values.get("role", person.role),
+                tenant=tenant_or_none(values["tenant_id"]) if "tenant_id" in values else person.tenant,
+                active=values.get("is_active", person.is_active),
+            )
+        changed: User = self.find_row(person.pk)
+        return changed
+
+    @command(
+        audited_as=Action.PERSON_PASSWORD,
+        answers=PasswordSerializer,
+        conflict="It is your own: change that on your account page",
+    )
+    def reset_password(self, person: User, values: dict[str, Any]) -> Response:
+        """Set a generated password: it ends sessions and tokens, and lifts a lock. Administrators only."""
+        password = services.person_password_reset(by=self.person, person=person)
+        return _shown_once(Response({}), password=password)
+
+
+class PersonTokens(generics.ListAPIView[Token]):
+    """The tokens of a person."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class = TokenSerializer
+
+    def get_queryset(self) -> Any:
+        """Return them."""
+        return row_or_404(User.objects.all(), self.kwargs["pk"], "person").tokens.all()
+
+    @extend_schema(operation_id="people_tokens_list")
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List a person's tokens, without secrets; administrators only."""
+        return super().get(request, *args, **kwargs)
+
+
+class PersonToken(APIView):
+    """One token of a person."""
+
+    permission_classes = ADMINISTRATORS
+
+    @declare(audited_as=Action.TOKEN_REVOKE)
+    @extend_schema(operation_id="people_tokens_destroy", responses={204: None})
+    def delete(self, request: Request, pk: int, token_id: int) -> Response:
+        """Revoke a person's token at once; administrators only."""
+        token = row_or_404(Token.objects.select_related("person").filter(person__pk=pk), token_id, "token")
+        refuse_body(request)
+        services.token_revoke(by=person_of(request), token=token)
+        return Response(status=204)
+
+
+def _shown_once(answer: Response, **secret: str) -> Response:
+    """Return an answer with a secret that is shown this once: no cache keeps it."""
+    answer.data.update(secret)
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+@contextmanager
+def _api_field_names() -> Iterator[None]:
+    """Let what is wrong with a person carry the name of the field that was sent."""
+    try:
+        yield
+    except Invalid as error:
+        errors = error.details.get("errors", {})
+        if "tenant" in errors:
+            errors["tenant_id"] = errors.pop("tenant")
+        raise
+
+
+class MeSerializer(serializers.Serializer[Any]):
+    """The person who asks; `previous_login` is the sign-in before the last."""
+
+    id = serializers.IntegerField()
+    username = serializers.CharField()
+    full_name = serializers.CharField(source="get_full_name")
+    email = serializers.CharField()
+    role = serializers.ChoiceField(choices=Role.choices)
+    tenant_id = LinkedId("tenant.pk")
+    tenant_name = LinkedText("tenant.name")
+    may_compose = serializers.BooleanField()
+    last_login = serializers.DateTimeField(allow_null=True)
+    previous_login = serializers.DateTimeField(allow_null=True)
+
+
+class NewTokenSerializer(StrictSerializer, TokenSerializer):
+    """A token as just made: `secret` is shown this once. `days` is how long it works."""
+
+    days = serializers.IntegerField(min_value=1, max_value=TOKEN_MOST_DAYS, write_only=True)
+    secret = serializers.CharField(read_only=True)
+
+    class Meta(TokenSerializer.Meta):
+        fields = [*TokenSerializer.Meta.fields, "days", "secret"]
+        read_only_fields = ["created_at", "expires_at", "last_used_at"]
+
+
+class Me(APIView):
+    """The person who asks."""
+
+    @extend_schema(responses=MeSerializer)
+    def get(self, request: Request) -> Response:
+        """Show your name, role and tenant, and when you signed in."""
+        return Response(MeSerializer(person_of(request)).data)
+
+
+class OwnTokenList(generics.ListAPIView[Token]):
+    """One's own tokens; POST makes one."""
+
+    serializer_class = TokenSerializer
+
+    def get_queryset(self) -> Any:
+        """Return one's own."""
+        return person_of(self.request).tokens.all()
+
+    @extend_schema(operation_id="me_tokens_list")
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List your tokens, without their secrets."""
+        return super().get(request, *args, **kwargs)
+
+    @declare(audited_as=Action.TOKEN_CREATE)
+    @extend_schema(
+        operation_id="me_tokens_create",
+        request=NewTokenSerializer,
+        responses={201: NewTokenSerializer, 409: problem("You have as many tokens as anybody may have")},
+    )
+    def post(self, request: Request) -> Response:
+        """Make a token; the answer shows its secret, this once. A token that only reads may make none."""
+        values = validated_body(NewTokenSerializer, request)
+        token, secret = token_create(
+            person=person_of(request),
+            name=values["name"],
+            scope=values.get("scope", Token.Scope.READ),
+            days=values["days"],
+        )
+        return _shown_once(OwnTokenViewSet(request=request).answer(token, 201), secret=secret)
+
+
+class OwnTokenViewSet(ResourceViewSet):
+    """One of one's own tokens. Administrators find others' tokens under people: here, everybody has their own."""
+
+    kind = "token"
+    serializer_class = TokenSerializer
+    address = "api:my_token"
+
+    def find_row(self, pk: object) -> Any:
+        """Return a token of the person."""
+        return row_or_404(self.person.tokens.all(), pk, self.kind)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """Show one of your tokens, without its secret."""
+        return self.answer(self.find_row(pk))
+
+    @command(audited_as=Action.TOKEN_REVOKE, status=204)
+    def destroy(self, token: Token, values: dict[str, Any]) -> None:
+        """Revoke one of your tokens at once."""
+        token_revoke(by=self.person, token=token)
+
+
+class TenantSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """A tenant: how many people it has, and what it holds in words."""
+
+    id = serializers.IntegerField(source="tenant.pk", read_only=True)
+    name = serializers.CharField(source="tenant.name", max_length=100)
+    created_at = serializers.DateTimeField(source="tenant.created_at", read_only=True)
+    people = serializers.IntegerField(read_only=True)
+    holds = serializers.ListField(child=serializers.CharField(), read_only=True)
+
+
+class TenantList(generics.ListAPIView[Any]):
+    """Tenants; POST adds one."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class = TenantSerializer
+
+    def get_queryset(self) -> Any:
+        """Return tenants that match the search (a list: they are few, and counted with what they hold)."""
+        return tenants_found(query_search(self.request))
+
+    @extend_schema(parameters=[SEARCH])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List tenants; administrators only."""
+        return super().get(request, *args, **kwargs)
+
+    @declare(audited_as=Action.TENANT_ADD)
+    @extend_schema(responses={201: TenantSerializer})
+    def post(self, request: Request) -> Response:
+        """Add a tenant, which has nobody and holds nothing. Administrators only."""
+        name = validated_body(TenantSerializer, request)["tenant"]["name"]
+        row = services.tenant_add(by=person_of(request), name=name)
+        return TenantViewSet(request=request).answer(row, 201)
+
+
+class TenantViewSet(ResourceViewSet):
+    """One tenant."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class: ClassVar[BodySerializer] = TenantSerializer
+    address = "api:tenant"
+
+    def find_row(self, pk: object) -> Any:
+        """Return a tenant: administrators see all of them."""
+        return tenant_by(pk)
+
+    def presented(self, row: Tenant) -> Any:
+        """Return a tenant with its people and what it holds."""
+        holds = holdings_of([row.pk]).get(row.pk, [])
+        return TenantRow(tenant=row, people=row.people.count(), holds=tuple(holds))
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """Show a tenant; administrators only."""
+        return self.answer(self.find_row(pk))
+
+    @command(TenantSerializer, audited_as=Action.TENANT_EDIT)
+    def partial_update(self, tenant: Tenant, values: dict[str, Any]) -> Tenant:
+        """Give a tenant another name; administrators only."""
+        return services.tenant_edit(by=self.person, tenant=tenant, name=values["tenant"]["name"])
+
+    @command(audited_as=Action.TENANT_REMOVE, status=204, conflict="It still has people or holds something")
+    def destroy(self, tenant: Tenant, values: dict[str, Any]) -> None:
+        """Remove a tenant that has nobody and holds nothing. Administrators only."""
+        services.tenant_remove(by=self.person, tenant=tenant)
+
+
+def tenant_by(pk: object) -> Tenant:
+    """Return a tenant; raises NotFound."""
+    tenant: Tenant = row_or_404(Tenant.objects.all(), pk, "tenant")
+    return tenant
+
+
+def tenant_or_none(pk: int | None) -> Tenant | None:
+    """Return the tenant of a `tenant_id`, None for null; raises NotFound."""
+    return None if pk is None else tenant_by(pk)
+
+
+urlpatterns = [
+    path("me/", Me.as_view(), name="me"),
+    path("me/tokens/", OwnTokenList.as_view(), name="my_tokens"),
+    path("me/tokens/<int:pk>/", OwnTokenViewSet.as_view({"get": "retrieve", "delete": "destroy"}), name="my_token"),
+    path("people/", PersonList.as_view(), name="people"),
+    path("people/<int:pk>/", PersonViewSet.as_view({"get": "retrieve", "patch": "partial_update"}), name="person"),
+    path("people/<int:pk>/password/", PersonViewSet.as_view({"post": "reset_password"}), name="person_password"),
+    path("people/<int:pk>/tokens/", PersonTokens.as_view(), name="person_tokens"),
+    path("people/<int:pk>/tokens/<int:token_id>/", PersonToken.as_view(), name="person_token"),
+    path("tenants/", TenantList.as_view(), name="tenants"),
+    path(
+        "tenants/<int:pk>/",
+        TenantViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="tenant",
+    ),
+]

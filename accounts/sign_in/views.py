@@ -1,0 +1,96 @@
+"""Pages for signing in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.views import LoginView, LogoutView
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+
+from accounts.access import person_of
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.context import note_credential
+from accounts.audit.services import Target, audit_record, audited, target_of
+from accounts.declaration import Audience, declare
+from accounts.models import User
+from accounts.sign_in.security import client_address, sign_in_refused, too_many_failed_logins
+from core.errors import NotFound
+
+
+@declare(Audience.PUBLIC, audited_as=Action.SIGN_IN, section=None)
+class SignIn(LoginView):
+    """Sign in; redirects people who are signed in already."""
+
+    template_name = "accounts/sign_in.html"
+    redirect_authenticated_user = True
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Redirect people who are signed in: to switch accounts, sign out first."""
+        if request.method not in {"GET", "HEAD", "OPTIONS"} and isinstance(request.user, User):
+            self._refused("This browser was signed in already.", actor=request.user)
+        return super().dispatch(request, *args, **kwargs)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Sign in, unless too many wrong passwords came from this address."""
+        if too_many_failed_logins(request):
+            self._refused("Sign-in from this address is closed after too many wrong passwords.", status=429)
+            return render(request, "accounts/locked.html", {"address": True}, status=429)
+        return super().post(request, *args, **kwargs)
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """Sign in and record it."""
+        note_credential("password")
+        person = authenticated_person(form)
+        with audited(Action.SIGN_IN, actor=person, target=target_of(person)):
+            return super().form_valid(form)
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """Record the refusal and show the form again."""
+        if getattr(self.request, "axes_locked_out", False):
+            self._refused(
+                "Sign-in of this name from this address is closed after too many wrong passwords.", status=429
+            )
+        else:
+            self._refused("Name and password do not fit, or the person may not sign in.")
+        return super().form_invalid(form)
+
+    def _refused(self, sentence: str, *, status: int | None = None, actor: User | None = None) -> None:
+        # An unknown name may be a password typed into the wrong field.
+        named = User.objects.filter(username=self.request.POST.get("username", "").replace("\0", "")).first()
+        audit_record(
+            action=Action.SIGN_IN,
+            actor=actor,
+            target=target_of(named) if named else Target("person", name="(no person of that name)"),
+            outcome=Outcome.REFUSED,
+            sentence=sentence,
+            status=status,
+        )
+        if actor is None:
+            sign_in_refused.send(type(self), person=named, address=client_address(self.request), sentence=sentence)
+
+    def get_redirect_url(self) -> str:  # type: ignore[override]  # the stub has an argument of a later Django
+        """Return the redirect target, '' for this page itself, which would loop."""
+        where = super().get_redirect_url()
+        return "" if where.partition("?")[0] == self.request.path else where
+
+
+@declare(Audience.EVERYBODY, audited_as=Action.SIGN_OUT, section=None)
+class SignOut(LogoutView):
+    """Sign out and record it."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Sign out."""
+        person = person_of(request)
+        with audited(Action.SIGN_OUT, actor=person, target=target_of(person)):
+            return super().post(request, *args, **kwargs)
+
+
+def authenticated_person(form: AuthenticationForm) -> User:
+    """Return the submitted user name and password."""
+    person = form.get_user()
+    if not isinstance(person, User):
+        raise NotFound("There is no such person.")
+    return person

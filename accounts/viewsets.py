@@ -1,0 +1,115 @@
+"""Endpoints of one resource: its rows as a person sees them, and the commands that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ClassVar
+
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.models import User
+from accounts.visibility import visible_or_404
+from core.api.requests import problem, refuse_body, validated_body
+
+BodySerializer = type[serializers.Serializer[Any]]
+
+
+class ResourceViewSet(ViewSet):
+    """One row of a model by its id; `command` adds what can be done with it.
+
+    A router gives each method its handler: `PlanViewSet.as_view({"post": "apply"})`.
+    """
+
+    request: Request
+    model: ClassVar[Any]  # its manager has `visible_to`
+    kind: ClassVar[str]  # what a 404 calls it: 'plan'
+    serializer_class: ClassVar[BodySerializer]
+    address: ClassVar[str] = ""  # the name of the address of one row, which `Location` has after a command; '' for none
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Describe the commands of a class, which answer with its serializer where they do not say otherwise."""
+        super().__init_subclass__(**options)
+        for member in vars(cls).values():
+            if describe := getattr(member, "describe", None):
+                describe(cls.serializer_class)
+
+    @property
+    def person(self) -> User:
+        """Who asks."""
+        return person_of(self.request)
+
+    def rows(self) -> Any:
+        """Return all rows; `find_row` looks among those of them that the person may see."""
+        return self.model.objects.all()
+
+    def find_row(self, pk: object) -> Any:
+        """Return a row; raises NotFound where the person sees none with that id."""
+        return visible_or_404(self.rows(), self.person, pk, self.kind)
+
+    def answer(self, row: Any, status: int = 200) -> Response:
+        """Return a row as the serializer shows it, with its address where something was begun or made."""
+        headers = {"Location": self.location(row)} if self.address and status != 200 else None
+        shown = self.serializer_class(self.presented(row), context={"request": self.request, "view": self})
+        return Response(shown.data, status=status, headers=headers)
+
+    def presented(self, row: Any) -> Any:
+        """Return what the serializer reads of a row: the row itself, unless a class shows more or less of it."""
+        return row
+
+    def location(self, row: Any) -> str:
+        """Return the full address of a row."""
+        where: str = self.request.build_absolute_uri(reverse(self.address, args=[row.pk]))
+        return where
+
+
+def command(
+    body: BodySerializer | None = None,
+    *,
+    audited_as: Action,
+    target_kind: str = "",
+    partial: bool = False,
+    status: int = 200,
+    answers: Any = None,
+    conflict: str = "",
+    problems: Mapping[int, str] | None = None,
+    **described: Any,
+) -> Callable[[Any], Any]:
+    """Declare a method of a `ResourceViewSet` as a command: `method(view, row, values)` returns the row afterwards.
+
+    The row is found first, then the body is read (None: it must have no members; `partial`: it may leave any out).
+    A status of 204 answers nothing. A method whose answer is no such row returns a response of its own, and `answers`
+    is its serializer for the schema. `conflict` are the words for 409, `problems` those for other statuses.
+    """
+
+    def decorate(method: Any) -> Any:
+        @wraps(method)
+        def handler(view: ResourceViewSet, request: Request, pk: object) -> Response:
+            row = view.find_row(pk)
+            values: dict[str, Any] = {}
+            if body is None:
+                refuse_body(request)
+            else:
+                values = validated_body(body, request, partial=partial)
+            result = method(view, row, values)
+            if status == 204:
+                return Response(status=204)
+            return result if isinstance(result, Response) else view.answer(result, status)
+
+        def describe(serializer: BodySerializer) -> None:
+            answered = None if status == 204 else serializer if answers is None else answers
+            refused = {code: problem(why) for code, why in {409: conflict, **(problems or {})}.items() if why}
+            extend_schema(request=body, responses={status: answered, **refused}, **described)(handler)
+
+        handler.describe = describe  # type: ignore[attr-defined]  # `ResourceViewSet` knows the serializer
+        return declare(audited_as=audited_as, target_kind=target_kind)(handler)
+
+    return decorate

@@ -1,0 +1,49 @@
+"""Row visibility: `visible_to(person)` on every queryset is the only way to read on a user's behalf."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import User
+from core.errors import NotFound
+
+
+class RestrictedQuerySet(models.QuerySet[Any]):
+    """A queryset with row permissions; subclasses define the path to the tenant's grants."""
+
+    def visible_to(self, person: User) -> Self:
+        """Return the rows visible to `person`: all for administrators, the tenant's for members, else none."""
+        if not person.is_active:
+            return self.none()
+        if person.is_administrator:
+            return self.all()
+        if person.tenant_id is None:
+            return self.none()
+        return self.filter(self.granted_to(person.tenant_id)).distinct()
+
+    def granted_to(self, tenant_id: int) -> Q:
+        """Return the condition under which a tenant sees a row."""
+        raise TypeError(f"{type(self).__name__} does not define the owner of its rows.")
+
+
+class VisibleRows(Protocol):
+    """A queryset, or a manager, that knows who may see its rows."""
+
+    def visible_to(self, person: User) -> Any:
+        """Return the rows that a person may see."""
+
+
+def visible_or_404(rows: VisibleRows, person: User, pk: object, kind: str) -> Any:
+    """Return the row of that id; raises NotFound ('There is no such <kind>.') where the person sees none."""
+    return row_or_404(rows.visible_to(person), pk, kind)
+
+
+def row_or_404(rows: models.QuerySet[Any], pk: object, kind: str) -> Any:
+    """Return the row of that id among those that may be seen; raises NotFound ('There is no such <kind>.')."""
+    row = rows.filter(pk=pk).first()
+    if row is None:
+        raise NotFound(f"There is no such {kind}.")
+    return row

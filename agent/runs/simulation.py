@@ -1,0 +1,246 @@
+"""`python -m agent.runs.simulation FOLDER`: simulates a run on a simulated host, step by step, from a profile.
+
+It computes nothing. It writes the events of a real run, and the load of its devices for the simulated host, in a file
+below `loads` that is valid as long as it is refreshed: the links carry the traffic meanwhile, and the devices warm up.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from hostwire.training import (
+    DeviceProfile,
+    PhaseStarted,
+    RunEvent,
+    RunFailed,
+    RunResult,
+    RunStarted,
+    SimulationProfile,
+    Software,
+    Spec,
+    StepsCompleted,
+    event_encoder,
+)
+
+# The host ignores a load that is not refreshed for 5 s.
+REFRESH_SECONDS = 0.5
+EVENT_SECONDS = 0.5
+MAX_STEPS_PER_EVENT = 500
+ABSENT_DEVICE = b"\xff\xff\xff\xff"
+
+
+class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The simulation's profile, devices and host; every device of the profile has its address."""
+
+    run: str
+    spec: Spec
+    profile: SimulationProfile
+    root: str
+    accelerators: tuple[str, ...] = ()
+
+
+class SimulatedFailure(Exception):
+    """The run fails with the failure `what`."""
+
+    def __init__(self, what: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.what = what
+
+
+class RunSimulator:
+    """Simulates one run."""
+
+    def __init__(self, simulation: SimulatedRun, events_file: Path) -> None:
+        self._simulation = simulation
+        self._events_file = events_file
+        self._root = Path(simulation.root)
+        self._load = self._root / "loads" / f"{os.getpid()}.json"
+        # Repetitions of one specification differ, as on hardware, so that their spread is realistic.
+        self._random = random.Random(f"{simulation.spec.hash}/{simulation.run}")  # noqa: S311 - noise, not a secret
+        self._due = time.monotonic()
+        self._refreshed = float("-inf")
+        self._taken = 0  # steps of all phases
+        self._pace = 0.0  # relative to the timed steps
+
+    def run(self) -> None:
+        """Simulate to the end; raises SimulatedFailure at a planned failure, or where a device is removed."""
+        spec = self._simulation.spec
+        profile = self._simulation.profile
+        _print(f"Simulated run of {spec.workload}: {spec.devices} devices, {spec.warmup} + {spec.steps} steps")
+        software = Software(
+            python=platform.python_version(),
+            framework="simulated",
+            operating_system="simulated",
+            accelerators=self._simulation.accelerators,
+        )
+        self._emit(RunStarted(time.time(), software))
+        self._emit(PhaseStarted(time.time(), "build"))
+        self._refresh()
+        for phase, count, factor in (("warmup", spec.warmup, profile.warmup_factor), ("timed", spec.steps, 1.0)):
+            self._emit(PhaseStarted(time.time(), phase))
+            self._phase(phase, count, max(factor, 1e-6))
+        self._emit(PhaseStarted(time.time(), "finish"))
+        if profile.result:
+            self._emit(_run_result(profile))
+        _print("The simulated run has ended")
+
+    def leave(self) -> None:
+        """Remove the load from the devices."""
+        self._load.unlink(missing_ok=True)
+
+    def _phase(self, name: str, count: int, factor: float) -> None:
+        profile = self._simulation.profile
+        self._pace = 1 / factor
+        seconds: list[float] = []
+        losses: list[float | None] = []
+        reported_at = time.monotonic()
+        self._due = max(self._due, reported_at)
+        for number in range(count):
+            self._fail_if_due()
+            step = profile.step_seconds * factor * math.exp(self._random.gauss(0.0, profile.spread))
+            self._pass(step)
+            self._taken += 1
+            seconds.append(step)
+            losses.append(self._loss())
+            whole = number + 1 == count
+            if whole or len(seconds) == MAX_STEPS_PER_EVENT or time.monotonic() - reported_at >= EVENT_SECONDS:
+                has_loss = any(loss is not None for loss in losses)
+                first = number + 1 - len(seconds)
+                self._emit(StepsCompleted(time.time(), name, first, tuple(seconds), tuple(losses) if has_loss else ()))
+                _print(f"{name}: {number + 1} of {count} steps, the last took {step:.4f} s")
+                seconds, losses, reported_at = [], [], time.monotonic()
+
+    def _pass(self, seconds: float) -> None:
+        """Wait for simulated seconds, at the speed of the host's clock."""
+        self._due += seconds / _speed(self._root)
+        while True:
+            now = time.monotonic()
+            if now - self._refreshed >= REFRESH_SECONDS:
+                self._refresh()
+            if self._due <= now:
+                return
+            time.sleep(min(self._due - now, REFRESH_SECONDS))
+
+    def _loss(self) -> float | None:
+        profile, spec = self._simulation.profile, self._simulation.spec
+        if not profile.first_loss:
+            return None
+        share = self._taken / max(1, spec.warmup + spec.steps)
+        fallen = (profile.first_loss - profile.last_loss) * math.exp(-4 * share)
+        return max(0.0, (profile.last_loss + fallen) * math.exp(self._random.gauss(0.0, 0.02)))
+
+    def _fail_if_due(self) -> None:
+        profile = self._simulation.profile
+        if not profile.fails or self._taken < profile.fails_at:
+            return
+        if profile.fails == "hang":
+            _print("The devices wait for each other")
+            while True:
+                self._refresh()
+                time.sleep(REFRESH_SECONDS)
+        if profile.fails == "out_of_memory":
+            raise SimulatedFailure(
+                "out_of_memory", f"A device's memory was full after {self._taken} steps (an exercise)."
+            )
+        raise SimulatedFailure("crash", f"The run crashed after {self._taken} steps (an exercise).")
+
+    def _refresh(self) -> None:
+        """Report the load of the devices to the host. Raises SimulatedFailure where one of them was removed."""
+        self._refreshed = time.monotonic()
+        profile = self._simulation.profile
+        for device in profile.devices:
+            place = self._root / "sys/bus/pci/devices" / device.address / "config"
+            # A device that hangs is not checked here: the host detects it.
+            if not place.exists() or (place.is_file() and place.read_bytes()[:4] == ABSENT_DEVICE):
+                raise SimulatedFailure("crash", f"The device {device.address} is gone.")
+        load = {
+            "run": self._simulation.run,
+            "command": f"trainer {self._simulation.spec.workload} (run {self._simulation.run})",
+            "devices": [_at_pace(device, self._pace) for device in profile.devices],
+            "cpu_share": profile.host_cpu_share * min(1.0, self._pace),
+            "memory_bytes": profile.host_memory_bytes,
+            "disk_read": profile.disk_read * self._pace,
+        }
+        self._load.parent.mkdir(exist_ok=True)
+        new = self._load.with_name(f".{self._load.name}")
+        new.write_bytes(msgspec.json.encode(load))
+        new.replace(self._load)
+
+    def _emit(self, event: RunEvent) -> None:
+        handle = os.open(self._events_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(handle, event_encoder.encode(event) + b"\n")
+        finally:
+            os.close(handle)
+
+    def fail(self, error: SimulatedFailure) -> None:
+        """Report the failure, in the log too."""
+        _print(f"{type(error).__name__} ({error.what}): {error}")
+        self._emit(RunFailed(time.time(), error.what, str(error)))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _run_result(profile: SimulationProfile) -> RunResult:
+    """Return the figures of a profile: {"values": .., "units": ..}, or only the values."""
+    result = profile.result
+    if set(result) == {"values", "units"}:
+        return RunResult(time.time(), result["values"], result["units"])
+    return RunResult(time.time(), result)
+
+
+def _at_pace(device: DeviceProfile, pace: float) -> dict[str, float | str]:
+    return {
+        "address": device.address,
+        "share": min(1.0, device.share * min(1.0, pace)),
+        "memory_share": device.memory_share,
+        "to_device": device.to_device * pace,
+        "from_device": device.from_device * pace,
+        "peer_share": device.peer_share,
+    }
+
+
+def _speed(root: Path) -> float:
+    """Return the simulated seconds per second of wall time on a host."""
+    try:
+        return max(1e-6, float((root / "speed").read_text()))
+    except (OSError, ValueError):
+        return 1.0
+
+
+def main() -> int:
+    """Simulate the run of a folder; returns 1 where it fails."""
+    folder = Path(sys.argv[1])
+    simulator = RunSimulator(
+        msgspec.json.decode((folder / "simulated.json").read_bytes(), type=SimulatedRun), folder / "told.jsonl"
+    )
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    try:
+        simulator.run()
+    except SimulatedFailure as error:
+        simulator.fail(error)
+        return 1
+    finally:
+        simulator.leave()
+    return 0
+
+
+def _exit_on_signal(*_: object) -> NoReturn:
+    sys.exit(143)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

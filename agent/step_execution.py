@@ -1,0 +1,181 @@
+"""Execution of steps in processes with a time limit, and the log of a command's steps."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from agent.step_worker import StepReply, StepRequest
+from hostwire.protocol import CommandStep, DeviceHolder, Outcome, PciDevice
+from hostwire.training import RunUpdate
+
+# A process that is stuck in the kernel cannot be ended, so their number is limited.
+MAX_STUCK_PROCESSES = 8
+# The time in seconds that a new process may take to start; a busy machine is not a hanging device.
+START_SECONDS = 30.0
+CODE_ROOT = Path(__file__).resolve().parent.parent
+
+
+class StepError(Exception):
+    """The host refused a step; the text says why."""
+
+
+class StepTimeoutError(StepError):
+    """A step did not end within its time limit; it may still complete later."""
+
+
+class StepProcessPool:
+    """Processes that execute steps below one root folder. Thread-safe."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._stuck: list[tuple[subprocess.Popen[bytes], str]] = []
+
+    def do(self, shape: Any, step: str, *, seconds: float, **arguments: Any) -> Any:
+        """Execute a step and return its value as `shape`.
+
+        Raises StepTimeoutError after `seconds`, StepError where the host refuses it.
+        """
+        process = self._process(step)
+        try:
+            _send_line(process, msgspec.json.encode(StepRequest(step, arguments)) + b"\n")
+            line = _read_line(process, seconds)
+        except TimeoutError:
+            process.kill()
+            with self._lock:
+                self._stuck.append((process, step))
+            raise StepTimeoutError(f"did not end within {seconds:g} s") from None
+        except OSError as error:
+            process.kill()
+            process.wait()
+            raise StepError(f"the process that executed the step ended: {error}") from error
+        with self._lock:
+            self._idle.append(process)
+        reply = msgspec.json.decode(line, type=StepReply)
+        if reply.error:
+            raise StepError(reply.error)
+        return msgspec.json.decode(reply.value, type=shape)
+
+    @property
+    def stuck(self) -> list[str]:
+        """The abandoned steps whose processes cannot be ended."""
+        with self._lock:
+            self._stuck = [(process, step) for process, step in self._stuck if process.poll() is None]
+            return [step for _, step in self._stuck]
+
+    def close(self) -> None:
+        """End the processes."""
+        with self._lock:
+            for process in self._idle:
+                process.kill()
+                process.wait()
+            self._idle.clear()
+
+    def _process(self, step: str) -> subprocess.Popen[bytes]:
+        if len(stuck := self.stuck) >= MAX_STUCK_PROCESSES:
+            raise StepTimeoutError(f"was not executed: earlier steps have not ended ({', '.join(sorted(set(stuck)))})")
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.poll() is None:
+                    return process
+        process = subprocess.Popen(  # noqa: S603 - a module of the agent
+            [sys.executable, "-m", "agent.step_worker", str(self._root)],
+            cwd=CODE_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        try:
+            _read_line(process, START_SECONDS)
+        except OSError as error:
+            process.kill()
+            process.wait()
+            raise StepError("no process could be started for the step") from error
+        return process
+
+
+def _send_line(process: subprocess.Popen[bytes], line: bytes) -> None:
+    if process.stdin is None:
+        raise OSError("it has no pipe")
+    process.stdin.write(line)
+    process.stdin.flush()
+
+
+def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    """Return the next line of a process; raises TimeoutError after `seconds`, OSError where it ended."""
+    if process.stdout is None:
+        raise OSError("it has no pipe")
+    line = b""
+    deadline = time.monotonic() + seconds
+    poll = select.poll()
+    poll.register(process.stdout.fileno(), select.POLLIN | select.POLLHUP)
+    while not line.endswith(b"\n"):
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+        part = os.read(process.stdout.fileno(), 2**16)
+        if not part:
+            raise OSError("it gave no output")
+        line += part
+    return line
+
+
+T = TypeVar("T")
+
+
+class CommandEndedError(Exception):
+    """Ends a command early, with its outcome and the sentence for people."""
+
+    def __init__(self, outcome: Outcome, sentence: str) -> None:
+        super().__init__(sentence)
+        self.outcome = outcome
+        self.sentence = sentence
+
+
+@dataclass
+class StepLog:
+    """The steps of a command so far, with the devices and holders that it concerns."""
+
+    steps: list[CommandStep] = field(default_factory=list)
+    devices: list[PciDevice] = field(default_factory=list)
+    holders: tuple[DeviceHolder, ...] = ()
+    cut_off: tuple[DeviceHolder, ...] = ()
+    news: RunUpdate | None = None
+
+    def note(self, name: str, sentence: str) -> None:
+        """Log a step that was not needed, or not possible."""
+        self.steps.append(CommandStep(name, "skipped", 0.0, sentence))
+
+    def take(self, name: str, step: Callable[[], T]) -> T:
+        """Execute a step and log its result; raises the step's errors."""
+        with self._noted(name):
+            return step()
+
+    @contextmanager
+    def _noted(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        except StepTimeoutError as error:
+            self.steps.append(CommandStep(name, "timed_out", _elapsed(began), str(error)))
+            raise
+        except StepError as error:
+            self.steps.append(CommandStep(name, "failed", _elapsed(began), str(error)))
+            raise
+        self.steps.append(CommandStep(name, "done", _elapsed(began)))
+
+
+def _elapsed(began: float) -> float:
+    return round(time.monotonic() - began, 3)

@@ -1,0 +1,127 @@
+"""Deployments by the API: a job description becomes containers, scripts, reasons and gains."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.urls import path
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, inline_serializer
+from rest_framework import serializers
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from benchmarks.deploy.deployment import MAX_REQUEST_BYTES, DeploymentRequestError
+from benchmarks.deploy.services import deployment_create
+from benchmarks.deploy.short_form import EXAMPLE
+from benchmarks.model import prediction_json
+from core.api.requests import problem, refuse_parameters
+from core.errors import Invalid
+
+
+class DeploymentRequestParser(BaseParser):
+    """The bytes of a request: what is wrong in them is told by field, by no parser."""
+
+    media_type = "application/json"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        """Return them; one byte more than is allowed tells that they are too many."""
+        return stream.read(MAX_REQUEST_BYTES + 1)
+
+
+class DeploymentFileSerializer(serializers.Serializer[Any]):
+    """A file to take away."""
+
+    kind = serializers.CharField(help_text="apptainer, docker, slurm, torque or bash")
+    name = serializers.CharField()
+    text = serializers.CharField()
+    is_wanted = serializers.BooleanField(help_text="Whether it is a container's, or of the queue that was asked for")
+
+
+class GainSerializer(serializers.Serializer[Any]):
+    """What an option brings: a factor of the samples a second, predicted."""
+
+    option = serializers.CharField()
+    value = serializers.CharField()
+    against = serializers.CharField()
+    factor = serializers.FloatField(help_text="The median")
+    low = serializers.FloatField(help_text="5th percentile")
+    high = serializers.FloatField(help_text="95th percentile")
+    taken = serializers.BooleanField()
+    why = serializers.CharField()
+    basis = serializers.CharField(help_text="measured, calibrated or prior")
+    source = serializers.CharField()  # type: ignore[assignment]  # the framework has an attribute of this name
+
+
+class DeploymentFieldSerializer(serializers.Serializer[Any]):
+    """What became of a field of the request."""
+
+    pointer = serializers.CharField(help_text="A JSON pointer")
+    treatment = serializers.CharField(help_text="used or ignored")
+    why = serializers.CharField()
+
+
+DEPLOYMENT_SCHEMA = inline_serializer(
+    "Deployment",
+    {
+        "form": serializers.CharField(help_text="modak or short"),
+        "name": serializers.CharField(),
+        "files": DeploymentFileSerializer(many=True),
+        "reasons": serializers.ListField(child=serializers.CharField()),
+        "told": DeploymentFieldSerializer(many=True),
+        "gains": GainSerializer(many=True),
+        "prediction": serializers.DictField(allow_null=True),
+        "why_not": serializers.CharField(help_text="Why nothing is predicted; '' where something is"),
+        "secrets": serializers.DictField(
+            child=serializers.CharField(), help_text="Variables to set for the job, with where each was in the request"
+        ),
+    },
+)
+
+
+class Deployments(APIView):
+    """Deployments of jobs."""
+
+    parser_classes = [DeploymentRequestParser]
+
+    @declare(audited_as=Action.DEPLOYMENT_MAKE)
+    @extend_schema(
+        operation_id="benchmarks_deployments_make",
+        request=OpenApiTypes.OBJECT,
+        examples=[OpenApiExample("This site's own form", value=EXAMPLE, request_only=True)],
+        responses={
+            200: OpenApiResponse(DEPLOYMENT_SCHEMA, description="Files, reasons, gains, and what became of each field"),
+            400: problem("Something in the request is wrong: `errors` has each by its JSON pointer"),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Deploy a job: a request in MODAK's form or this site's own, of which nothing is kept."""
+        refuse_parameters(request, ())
+        body: Any = request.data
+        text = body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
+        try:
+            made = deployment_create(person_of(request), text)
+        except DeploymentRequestError as error:
+            raise Invalid("The request cannot be deployed: a field of it is wrong.", errors=error.errors) from error
+        return Response(
+            {
+                "form": made.form,
+                "name": made.name,
+                "files": [asdict(one) for one in made.files],
+                "reasons": made.reasons,
+                "told": [asdict(one) for one in made.told],
+                "gains": [asdict(one) for one in made.gains],
+                "prediction": None if made.prediction is None else prediction_json(made.prediction),
+                "why_not": made.why_not,
+                "secrets": made.secrets,
+            }
+        )
+
+
+urlpatterns = [path("benchmarks/deployments/", Deployments.as_view(), name="deployments")]

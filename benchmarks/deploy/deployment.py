@@ -1,0 +1,317 @@
+"""Deployments from requests: container definitions, scripts, reasons, and the gain of each option."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from benchmarks.deploy.gains import (
+    OptionEvaluation,
+    OptionGain,
+    evaluate_options,
+    spec_for_devices,
+    topology_with_devices,
+)
+from benchmarks.deploy.job_files import (
+    BASE_IMAGE,
+    LaunchCommand,
+    apptainer_definition,
+    copies_source,
+    dockerfile,
+    job_script,
+    launch_command,
+    uses_base_image,
+)
+from benchmarks.deploy.modak import read_modak
+from benchmarks.deploy.quoting import SHELL_OPERATORS, variable_references
+from benchmarks.deploy.redaction import RedactedRequest, redact_secrets
+from benchmarks.deploy.request import SCHEDULERS, DeploymentRequest, DeploymentTarget, FieldNote, FieldNotes, Scheduler
+from benchmarks.deploy.short_form import read_short
+from benchmarks.model import Belief
+from benchmarks.model.prediction import Prediction
+from benchmarks.model.topology import Topology
+from core.strict_json import InvalidDocument, loads_strict
+
+MAX_REQUEST_BYTES: Final = 256 * 2**10
+RequestFormat = Literal["modak", "short"]
+FILE_NAMES: Final = {
+    "apptainer": ("container.def", "Apptainer definition"), "docker": ("Dockerfile", "Dockerfile"),
+    "slurm": ("job.slurm", "Slurm script"), "torque": ("job.pbs", "Torque script"), "bash": ("job.sh", "Bash script"),
+}  # fmt: skip
+
+
+class TargetError(Exception):
+    """The target of a request cannot be used; the sentence gives the reason."""
+
+    def __init__(self, sentence: str) -> None:
+        self.sentence = sentence
+        super().__init__(sentence)
+
+
+class DeploymentRequestError(Exception):
+    """A request was refused: `errors` has a sentence for each JSON pointer, `told` the treatment of all fields."""
+
+    def __init__(self, errors: Mapping[str, str], told: tuple[FieldNote, ...] = (), request: str = "") -> None:
+        self.errors, self.told, self.request = dict(errors), told, request
+        super().__init__(" ".join(self.errors.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentFile:
+    """A generated file; `is_wanted`: it is a container definition or the script of the requested scheduler."""
+
+    kind: str
+    name: str
+    title: str
+    text: str
+    is_wanted: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """The result of a request. `secrets` maps the variables to set before the job to their place in the request.
+
+    `request` is the request with its secrets replaced by those variables. `why_not` is the reason for no prediction.
+    """
+
+    form: RequestFormat
+    name: str
+    scheduler: Scheduler
+    files: tuple[DeploymentFile, ...]
+    reasons: tuple[str, ...]
+    told: tuple[FieldNote, ...]
+    gains: tuple[OptionGain, ...]
+    prediction: Prediction | None
+    why_not: str
+    secrets: Mapping[str, str]
+    request: str
+
+
+@dataclass(frozen=True)
+class _ParsedRequest:
+    """A parsed request, free of secrets."""
+
+    form: RequestFormat
+    request: DeploymentRequest
+    notes: FieldNotes
+    taken: RedactedRequest
+
+    @property
+    def redacted_json(self) -> str:
+        return json.dumps(self.taken.plain, indent=2, ensure_ascii=False)
+
+    def refuse_errors(self) -> None:
+        """Raise DeploymentRequestError if a field was refused."""
+        if self.notes.errors:
+            raise DeploymentRequestError(self.notes.errors, tuple(self.notes.told), self.redacted_json)
+
+
+def deploy(
+    text: str, *, find_topology: Callable[[DeploymentTarget], Topology], find_belief: Callable[[], Belief | None]
+) -> Deployment:
+    """Return the deployment for a request in either form.
+
+    `find_topology` may raise TargetError. Raises DeploymentRequestError with a sentence for each wrong field.
+    """
+    read = _parse_request(text)
+    _refuse_persisted_secrets(read)
+    read.refuse_errors()
+    topology = _target_topology(read, find_topology)
+    request = read.request
+    reasons: list[str] = []
+    if topology is not None:
+        request, topology = _apply_devices(read, request, topology, reasons)
+    read.refuse_errors()
+    weighed = _evaluation(request, topology, find_belief)
+    spec = weighed.spec or request.spec
+    if weighed.does_not_fit and "batch" in request.fixed:
+        read.notes.note(_spec_pointer(read, "batch"), "refused", weighed.does_not_fit)
+    read.refuse_errors()
+    launch = launch_command(request, spec, topology.cores if topology is not None else None)
+    reasons += _reasons(request, launch, weighed, read.taken)
+    return Deployment(
+        form=read.form,
+        name=request.job.name,
+        scheduler=request.job.scheduler,
+        files=tuple(_deployment_files(request, launch, read.taken.names)),
+        reasons=tuple(reasons),
+        told=tuple(read.notes.told),
+        gains=weighed.gains,
+        prediction=weighed.prediction,
+        why_not=weighed.why_not,
+        secrets=dict(read.taken.names),
+        request=read.redacted_json,
+    )
+
+
+def _parse_request(text: str) -> _ParsedRequest:
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_REQUEST_BYTES:
+        raise DeploymentRequestError({"/": f"The request is larger than {MAX_REQUEST_BYTES // 1024} KiB."})
+    try:
+        plain: Any = loads_strict(text)
+    except InvalidDocument as error:
+        raise DeploymentRequestError(
+            {f"/{error.where.replace('.', '/')}" if error.where else "/": error.sentence}
+        ) from error
+    if not isinstance(plain, dict):
+        raise DeploymentRequestError({"/": "A request must be a JSON object."})
+    taken = redact_secrets(plain)
+    notes = FieldNotes()
+    for name, pointer in taken.names.items():
+        notes.note(pointer, "used", f"A secret, stored nowhere: ${{{name}}} replaces it. Set {name} for the job.")
+    form: RequestFormat = "modak" if "job" in plain else "short"
+    request = (read_modak if form == "modak" else read_short)(taken.plain, notes)
+    if request.job.scheduler == "bash" and request.job.nodes > 1:
+        pointer = "/job/job_options/node_count" if form == "modak" else "/nodes"
+        notes.note(pointer, "refused", "A bash script runs on one node: use slurm or torque for more.")
+    return _ParsedRequest(form, request, notes, taken)
+
+
+def _refuse_persisted_secrets(read: _ParsedRequest) -> None:
+    """Refuse secrets that would stay in the image."""
+    kept = {"build_command": read.request.build_command, "container_runtime": read.request.image}
+    for name, text in kept.items():
+        if set(variable_references([text])) & set(read.taken.names):
+            pointer = f"/job/application/build/{name}" if name == "build_command" else f"/job/application/{name}"
+            read.notes.note(pointer, "refused", "A secret in it would stay in the container: remove it.")
+    for place, package in enumerate(read.request.packages):
+        if variable_references([package]):
+            read.notes.note(f"/packages/{place}", "refused", "A secret in it would stay in the container.")
+
+
+def _target_topology(read: _ParsedRequest, find_topology: Callable[[DeploymentTarget], Topology]) -> Topology | None:
+    place = read.request.place
+    if place is None:
+        return None
+    try:
+        return find_topology(place)
+    except TargetError as error:
+        # MODAK names infrastructures of all kinds, so a name that is not a host here is not an error.
+        unknown = place.pointer == "/job/target/name"
+        read.notes.note(place.pointer, "ignored" if unknown else "refused", error.sentence)
+        return None
+
+
+def _apply_devices(
+    read: _ParsedRequest, request: DeploymentRequest, topology: Topology, reasons: list[str]
+) -> tuple[DeploymentRequest, Topology]:
+    """Return the request with the GPUs of a topology, and the topology reduced to the requested GPUs."""
+    available, requested = len(topology.accelerators), request.job.gpus
+    where = topology.host or topology.name or "the topology"
+    if requested and requested > available:
+        pointer = "/job/job_options/request_gpus" if read.form == "modak" else "/gpus"
+        sentence = f"{requested} GPUs are requested, but {where} has {available}. Name a composition that has them."
+        read.notes.note(pointer, "refused", sentence)
+        return request, topology
+    if not requested and available:
+        reasons.append(f"All {available} GPUs of {where} are used: the request names no number.")
+        request = replace(request, job=replace(request.job, gpus=available))
+    count = request.job.gpus or 0
+    if request.spec is not None:
+        request = replace(
+            request, spec=spec_for_devices(request.spec, topology_with_devices(topology, count), count or None)
+        )
+    return request, topology_with_devices(topology, count)
+
+
+def _evaluation(
+    request: DeploymentRequest, topology: Topology | None, find_belief: Callable[[], Belief | None]
+) -> OptionEvaluation:
+    if request.spec is None:
+        return OptionEvaluation(
+            why_not="No prediction: the request names no workload of the catalogue, and none can be guessed."
+        )
+    if topology is None:
+        return OptionEvaluation(
+            why_not="No prediction: the request names no host, composition or topology of this site."
+        )
+    return evaluate_options(request.spec, topology, find_belief(), fixed=request.fixed)
+
+
+def _deployment_files(
+    request: DeploymentRequest, launch: LaunchCommand, secrets: Mapping[str, str]
+) -> list[DeploymentFile]:
+    texts = {"apptainer": apptainer_definition(request), "docker": dockerfile(request)}
+    for scheduler in SCHEDULERS:
+        if scheduler != "bash" or request.job.nodes == 1:
+            texts[scheduler] = job_script(request, launch, scheduler, secrets)
+    order = [request.job.scheduler, "apptainer", "docker", *SCHEDULERS]
+    return [
+        DeploymentFile(
+            kind=kind, name=FILE_NAMES[kind][0], title=FILE_NAMES[kind][1], text=texts[kind],
+            is_wanted=kind in {request.job.scheduler, "apptainer", "docker"},
+        )
+        for kind in dict.fromkeys(order)
+        if texts.get(kind)
+    ]  # fmt: skip
+
+
+def _reasons(
+    request: DeploymentRequest, launch: LaunchCommand, weighed: OptionEvaluation, taken: RedactedRequest
+) -> list[str]:
+    """Return the reasons for the contents of the files, a sentence each."""
+    found = [_container_reason(request), _launch_reason(request, launch)]
+    if launch.threads:
+        reason = "as requested" if request.threads else f"{launch.cores} cores over {launch.processes} processes"
+        found.append(f"OMP_NUM_THREADS is {launch.threads}: {reason}.")
+    if weighed.gains and launch.unfilled:
+        names = ", ".join(launch.unfilled)
+        found.append(
+            f"The command has no placeholder for {names}: set the values in your program, or write "
+            f"{{{launch.unfilled[0]}}} into the command."
+        )
+    if weighed.does_not_fit:
+        found.append(f"The model predicts that it does not run: {weighed.does_not_fit}")
+    if weighed.prediction is not None:
+        found += [f"{term.name.capitalize()}: {term.why}" for term in weighed.prediction.terms]
+        if request.job.nodes > 1:
+            found.append("Predictions cover one node: the model has no network between nodes.")
+    if any(SHELL_OPERATORS.search(one) for one in request.command):
+        found.append(
+            "Shell operators in the command are passed as arguments: put a pipeline into a script, and run that."
+        )
+    if copies_source(request):
+        found.append(
+            "The source needs a secret: clone it into the folder 'source' before building; it is copied from there."
+        )
+    if taken.names:
+        found.append(f"Set {', '.join(taken.names)} where you submit the job: the files do not contain the secrets.")
+    found.append("With an empty CONTAINER the script runs without a container.")
+    return [one for one in found if one]
+
+
+def _container_reason(request: DeploymentRequest) -> str:
+    if not uses_base_image(request):
+        return f"The container is based on {request.image}, as requested."
+    version = f" {request.framework_version}" if request.framework_version else ", the newest: name a version to pin it"
+    return f"The container is based on {BASE_IMAGE}, with PyTorch{version}. Its wheels include CUDA."
+
+
+def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
+    if launch.kind == "torchrun":
+        where = f" on each of {request.job.nodes} nodes" if request.job.nodes > 1 else ""
+        return (
+            f"torchrun starts {launch.processes} processes{where}, one a GPU, and passes each its rank: the program "
+            f"must use them (DistributedDataParallel).{_unused_processes(request, launch)}"
+        )
+    if launch.kind == "mpi":
+        return f"MPI starts {launch.tasks} ranks on each node."
+    several = (request.job.gpus or 0) * request.job.nodes > 1
+    return "The command is started once, unchanged" + (
+        ": it is not a Python program, and must use all GPUs by itself." if several else "."
+    )
+
+
+def _unused_processes(request: DeploymentRequest, launch: LaunchCommand) -> str:
+    requested = request.job.processes
+    if not requested or requested == launch.processes:
+        return ""
+    return f" The {requested} requested processes a node are not started: each GPU has one."
+
+
+def _spec_pointer(read: _ParsedRequest, name: str) -> str:
+    if read.form == "short":
+        return f"/{name}"
+    return f"/job/optimisation/app_type-ai_training/ai_framework-pytorch/{name}"

@@ -1,0 +1,323 @@
+"""Job scripts, container definitions, and how the command is launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from benchmarks.deploy.quoting import (
+    comment_text,
+    docker_exec,
+    docker_value,
+    shell_word,
+    shell_words,
+    variable_references,
+)
+from benchmarks.deploy.request import DeploymentRequest, JobOptions, Scheduler, format_wall_time
+from hostwire.training import Spec
+
+SUBMIT_DIRECTORIES: Final[dict[Scheduler, str]] = {"slurm": "SLURM_SUBMIT_DIR", "torque": "PBS_O_WORKDIR", "bash": ""}
+MAIL_EVENTS: Final = {"begin": ("BEGIN", "b"), "end": ("END", "e"), "fail": ("FAIL", "a")}
+
+
+def job_script(
+    request: DeploymentRequest, launch: LaunchCommand, scheduler: Scheduler, secrets: Mapping[str, str]
+) -> str:
+    """Return the script of a job; `secrets` are the names of variables that the caller must set."""
+    gpus = request.job.gpus or (launch.processes if launch.kind == "torchrun" else 0)
+    needed = [
+        name
+        for name in variable_references(_script_texts(request))
+        if request.environment.get(name, "") in {"", f"${{{name}}}"}
+    ]
+    lines = ["#!/bin/bash", *_header_lines(request.job, launch, scheduler, gpus, needed), "", "set -euo pipefail"]
+    if home := SUBMIT_DIRECTORIES[scheduler]:
+        lines.append(f'cd "${{{home}:-.}}"')
+    lines += [
+        f': "${{{name}:?Set {name} before the job starts: it is a secret, and not part of this script}}"'
+        for name in needed
+        if name in secrets
+    ]
+    own = {name: value for name, value in request.environment.items() if value != f"${{{name}}}"}
+    lines += [f"export {name}={shell_word(value)}" for name, value in own.items()]
+    if launch.threads:
+        lines.append(f"export OMP_NUM_THREADS={launch.threads}")
+    lines += ["", *_container_lines(request, gpus), *_command_lines(request, launch, scheduler)]
+    return "\n".join(lines) + "\n"
+
+
+def _script_texts(request: DeploymentRequest) -> Iterable[str]:
+    yield from request.command
+    yield from request.environment.values()
+
+
+def _header_lines(
+    job: JobOptions, launch: LaunchCommand, scheduler: Scheduler, gpus: int, needed: list[str]
+) -> list[str]:
+    if scheduler == "slurm":
+        return [f"#SBATCH {one}" for one in _slurm_options(job, launch, gpus)]
+    if scheduler == "torque":
+        return [f"#PBS {one}" for one in _torque_options(job, launch, gpus, needed)]
+    return [f"# {job.name}"]
+
+
+def _slurm_options(job: JobOptions, launch: LaunchCommand, gpus: int) -> Iterable[str]:
+    yield f"--job-name={job.name}"
+    if job.seconds:
+        yield f"--time={format_wall_time(job.seconds)}"
+    yield f"--nodes={job.nodes}"
+    yield f"--ntasks-per-node={launch.tasks}"
+    if launch.cores:
+        yield f"--cpus-per-task={max(1, launch.cores // launch.tasks)}"
+    if gpus:
+        yield f"--gres=gpu:{gpus}"
+    options = {
+        "mem": job.memory, "partition": job.queue, "account": job.account, "nodelist": job.nodes_named,
+        "output": job.output, "error": job.error,
+        "mail-type": ",".join(MAIL_EVENTS[one][0] for one in job.notify) if job.notify else "", "mail-user": job.email,
+    }  # fmt: skip
+    yield from (f"--{name}={value}" for name, value in options.items() if value)
+    if job.exclusive:
+        yield "--exclusive"
+    if job.copy_environment:
+        yield "--export=ALL"
+
+
+def _torque_options(job: JobOptions, launch: LaunchCommand, gpus: int, needed: list[str]) -> Iterable[str]:
+    yield "-S /bin/bash"
+    # Torque limits names to 15 characters.
+    yield f"-N {job.name[:15]}"
+    if job.seconds:
+        yield f"-l walltime={format_wall_time(job.seconds)}"
+    each = f":ppn={max(launch.cores or 1, launch.tasks)}" + (f":gpus={gpus}" if gpus else "")
+    names = job.nodes_named.split(",") if job.nodes_named and "[" not in job.nodes_named else []
+    yield "-l nodes=" + ("+".join(f"{name}{each}" for name in names) if names else f"{job.nodes}{each}")
+    if job.memory:
+        yield f"-l mem={job.memory.lower()}b"
+    if job.exclusive:
+        yield "-n"
+    options = {"q": job.queue, "A": job.account, "o": job.output, "e": job.error, "M": job.email}
+    yield from (f"-{name} {value}" for name, value in options.items() if value)
+    if not job.error:
+        yield "-j oe"
+    if job.notify:
+        yield "-m " + "".join(sorted(MAIL_EVENTS[one][1] for one in job.notify))
+    if job.copy_environment:
+        yield "-V"
+    elif needed:
+        yield f"-v {','.join(needed)}"
+
+
+def _container_lines(request: DeploymentRequest, gpus: int) -> list[str]:
+    """Return the lines that set the container runtime; with an empty CONTAINER the command runs without one."""
+    options = ["--nv"] if gpus else []
+    if request.data:
+        options += ["--bind", f"{request.data}:{request.data}"]
+    inside = " ".join(part for part in ("apptainer exec", shell_words(options), '"$container"') if part)
+    return [
+        f'container="${{CONTAINER-{request.job.name}.sif}}"',
+        "runtime=()",
+        'if [ -n "$container" ]; then',
+        f"  runtime=({inside})",
+        "fi",
+    ]
+
+
+def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler: Scheduler) -> list[str]:
+    """Return the lines that start the command."""
+    inside = '${runtime[@]+"${runtime[@]}"}'
+    nodes = request.job.nodes
+    if launch.kind == "plain":
+        return [f"{'srun ' if scheduler == 'slurm' and nodes > 1 else ''}{inside} {shell_words(launch.words)}"]
+    if launch.kind == "mpi":
+        count = launch.tasks * nodes
+        launcher = f"srun --ntasks={count}" if scheduler == "slurm" else f"mpirun -np {count}"
+        return [f"{launcher} {inside} {shell_words(launch.words)}"]
+    before, after = torchrun_words(launch, nodes)
+    if nodes == 1:
+        return [f"{inside} {shell_words((*before, '--standalone', *after))}"]
+    heads = {
+        "slurm": 'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "torque": 'head=$(head -n 1 "$PBS_NODEFILE")',
+    }
+    launchers = {
+        "slurm": f"srun --ntasks={nodes} --ntasks-per-node=1",
+        "torque": f"mpirun -np {nodes} --map-by ppr:1:node",
+    }
+    rendezvous = (
+        f'--rdzv-backend=c10d --rdzv-id={shell_word(request.job.name)} --rdzv-endpoint="$head:{RENDEZVOUS_PORT}"'
+    )
+    return [
+        heads[scheduler],
+        f"{launchers[scheduler]} {inside} {shell_words(before)} {rendezvous} {shell_words(after)}",
+    ]
+
+
+PYTHON_PATTERN = re.compile(r"python(?:3(?:\.\d+)?)?")
+PLACEHOLDER = re.compile(r"\{(devices|batch|precision|gradient|strategy|compile|loader_workers|threads|data)\}")
+RENDEZVOUS_PORT: Final = 29500
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchCommand:
+    """The launch of a job. `words` run on a node; `tasks` are started on each node by the queue or by MPI."""
+
+    kind: str  # torchrun, mpi, plain
+    words: tuple[str, ...]
+    tasks: int
+    processes: int
+    threads: int | None
+    cores: int | None
+    unfilled: tuple[str, ...] = ()  # options without a placeholder in the command
+
+
+def launch_command(request: DeploymentRequest, spec: Spec | None, cores: int | None) -> LaunchCommand:
+    """Return the launch command of a request; `cores` are those of a node, None if unknown."""
+    job = request.job
+    cores = job.cores or cores
+    gpus = job.gpus or (spec.devices if spec is not None and spec.backend == "cuda" else 0)
+    strategy = spec.strategy if spec is not None else "ddp"
+    command = fill_placeholders(request, spec)
+    is_python = bool(command) and PYTHON_PATTERN.fullmatch(PurePosixPath(command[0]).name) is not None
+    spread = gpus * job.nodes > 1 and strategy not in {"single", "dp"}
+    if request.is_mpi:
+        tasks = job.processes or -(-request.ranks // job.nodes)
+        return _build_launch("mpi", command, tasks, tasks, request, spec, cores)
+    if request.framework == "pytorch" and is_python and spread:
+        return _build_launch("torchrun", command, 1, max(1, gpus), request, spec, cores)
+    return _build_launch("plain", command, 1, 1, request, spec, cores)
+
+
+def _build_launch(  # noqa: PLR0917 - read in order, in one place
+    kind: str,
+    command: tuple[str, ...],
+    tasks: int,
+    processes: int,
+    request: DeploymentRequest,
+    spec: Spec | None,
+    cores: int | None,
+) -> LaunchCommand:
+    threads = request.threads or (spec.threads if spec is not None and spec.threads else None)
+    if threads is None and cores:
+        threads = max(1, cores // max(1, processes))
+    named = set(PLACEHOLDER.findall(" ".join(request.command)))
+    missing: tuple[str, ...] = ()
+    if spec is not None:
+        options = {
+            "precision": spec.precision != "fp32", "compile": spec.compile, "loader_workers": spec.loader_workers > 0,
+            "batch": True, "gradient": spec.gradient != "fp32",
+        }  # fmt: skip
+        missing = tuple(name for name, is_set in options.items() if is_set and name not in named)
+    return LaunchCommand(
+        kind=kind, words=command, tasks=tasks, processes=processes, threads=threads, cores=cores, unfilled=missing
+    )
+
+
+def torchrun_words(launch: LaunchCommand, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the words of torchrun before and after its rendezvous options."""
+    command = launch.words[1:]
+    before = (f"--nnodes={nodes}", f"--nproc-per-node={launch.processes}")
+    if command[:1] == ("-m",) and len(command) > 1:
+        return ("torchrun", *before), ("-m", *command[1:])
+    if command and not command[0].startswith("-"):
+        return ("torchrun", *before), command
+    # Options of the interpreter, or no program: torchrun starts the interpreter as requested.
+    return ("torchrun", *before), ("--no-python", *launch.words)
+
+
+def fill_placeholders(request: DeploymentRequest, spec: Spec | None) -> tuple[str, ...]:
+    """Return the command with its placeholders, such as {batch}, replaced by values."""
+    known: dict[str, str] = {"data": request.data}
+    if spec is not None:
+        known |= {
+            "devices": str(spec.devices), "batch": str(spec.batch), "precision": spec.precision,
+            "gradient": spec.gradient, "strategy": spec.strategy, "compile": str(spec.compile).lower(),
+            "loader_workers": str(spec.loader_workers), "threads": str(spec.threads),
+        }  # fmt: skip
+    return tuple(PLACEHOLDER.sub(lambda found: known.get(found[1]) or found[0], one) for one in request.command)
+
+
+BASE_IMAGE: Final = "python:3.11-slim-bookworm"
+SOURCE_FOLDER: Final = "/opt/source"
+
+
+def apptainer_definition(request: DeploymentRequest) -> str:
+    """Return the definition of an Apptainer image."""
+    bootstrap, image = _bootstrap(request)
+    lines = [f"# {comment_text(request.job.name)}: build it by 'apptainer build {request.job.name}.sif container.def'"]
+    lines += [f"Bootstrap: {bootstrap}", f"From: {image}", "", "%labels", f"    job {request.job.name}"]
+    steps = _build_steps(request)
+    if copies_source(request):
+        lines += ["", "%files", f"    source {SOURCE_FOLDER}"]
+    lines += ["", "%environment", "    export LC_ALL=C.UTF-8", "    export PYTHONUNBUFFERED=1"]
+    if steps:
+        lines += ["", "%post", "    set -e", *(f"    {shell_words(step)}" for step in steps)]
+    lines += ["", "%runscript", '    exec "$@"']
+    return "\n".join(lines) + "\n"
+
+
+def dockerfile(request: DeploymentRequest) -> str:
+    """Return a Dockerfile; '' for an image that Docker cannot use."""
+    bootstrap, image = _bootstrap(request)
+    if bootstrap != "docker":
+        return ""
+    lines = [
+        f"# {comment_text(request.job.name)}: build it by 'docker build --tag {request.job.name.lower()} .'",
+        f"FROM {image}",
+        f"ENV LC_ALL={docker_value('C.UTF-8')} PYTHONUNBUFFERED={docker_value('1')}",
+    ]
+    if copies_source(request):
+        lines.append(f"COPY {docker_exec(['source', SOURCE_FOLDER])}")
+    lines += [f"RUN {docker_exec(step)}" for step in _build_steps(request)]
+    lines += ["WORKDIR /work", f"CMD {docker_exec(['bash'])}"]
+    return "\n".join(lines) + "\n"
+
+
+def copies_source(request: DeploymentRequest) -> bool:
+    """Whether the source is copied into the container: fetching it needs a secret, which no image may keep."""
+    return bool(request.build_source) and bool(variable_references([request.build_source]))
+
+
+def uses_base_image(request: DeploymentRequest) -> bool:
+    """Whether the container is built from BASE_IMAGE, with PyTorch installed."""
+    return not request.image
+
+
+def _bootstrap(request: DeploymentRequest) -> tuple[str, str]:
+    image = request.image or BASE_IMAGE
+    if image.endswith(".sif"):
+        return "localimage", image
+    if image.startswith("library://"):
+        return "library", image.removeprefix("library://")
+    return "docker", image
+
+
+def _build_steps(request: DeploymentRequest) -> list[Sequence[str]]:
+    """Return the build commands, each as words that a shell does not expand."""
+    steps: list[Sequence[str]] = []
+    packages = list(request.packages)
+    if uses_base_image(request):
+        version = request.framework_version
+        packages.insert(0, f"torch=={version}" if version else "torch")
+    if packages:
+        steps.append(["python3", "-m", "pip", "install", "--no-cache-dir", *packages])
+    if request.build_source and not copies_source(request):
+        if _is_git_address(request.build_source):
+            steps.append(["git", "clone", "--depth=1", "--", request.build_source, SOURCE_FOLDER])
+        else:
+            fetch = 'mkdir -p "$2" && curl --fail --silent --show-error --location -- "$1" | tar -x -z -C "$2"'
+            steps.append(["sh", "-ec", fetch, "fetch", request.build_source, SOURCE_FOLDER])
+    if request.build_command:
+        folder = SOURCE_FOLDER if request.build_source else "/"
+        steps.append(["sh", "-ec", 'cd "$1" && eval "$2"', "build", folder, request.build_command])
+    return steps
+
+
+def _is_git_address(source: str) -> bool:
+    return source.endswith(".git") or source.startswith(("git://", "ssh://", "git@"))
+
+
+__all__ = ["BASE_IMAGE", "apptainer_definition", "copies_source", "dockerfile", "shell_word", "uses_base_image"]

@@ -1,0 +1,361 @@
+"""Deployment requests: their fields, the parsing of members, and their specification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
+
+from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters
+from benchmarks.deploy.redaction import escape_pointer
+from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_of
+from benchmarks.workloads.definitions import Preset, SpecError
+from hostwire.training import Spec
+
+Scheduler = Literal["slurm", "torque", "bash"]
+SCHEDULERS: Final[tuple[Scheduler, ...]] = ("slurm", "torque", "bash")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+PATH = re.compile(r"[A-Za-z0-9._/%+=@:,~-]{1,400}")
+FOLDER = re.compile(r"/[A-Za-z0-9._/+=@-]{0,399}")
+NODES = re.compile(r"[A-Za-z0-9][A-Za-z0-9.,_\[\]-]{0,399}")
+EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9][A-Za-z0-9.-]{0,250}")
+IMAGE = re.compile(
+    r"(?:docker://|library://)?[a-z0-9][A-Za-z0-9._:/-]{0,250}(?:@sha256:[0-9a-f]{64})?|[A-Za-z0-9._/-]{1,250}\.sif"
+)
+VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){0,3}(?:[a-z0-9+.-]{0,20})")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+MEMORY = re.compile(r"([0-9]{1,9})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+PACKAGE = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(?:\[[A-Za-z0-9,._-]{1,100}\])?(?:(?:==|>=|<=|~=)[A-Za-z0-9.*+!_-]{1,50})?"
+)
+# Fields of a specification that a request may set.
+SPEC_FIELDS: Final = (
+    "batch", "accumulation", "precision", "gradient", "strategy", "compile", "loader_workers", "options",
+)  # fmt: skip
+MAX_SECONDS: Final = 366 * 86400
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentTarget:
+    """The target of a deployment: a host of the site by id or name, a composition, or a topology."""
+
+    pointer: str
+    host: str = ""
+    composition: Mapping[str, Any] | None = None
+    topology: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """Options for the queue. Times in seconds; counts are per node, None if not requested."""
+
+    name: str = "job"
+    scheduler: Scheduler = "bash"
+    seconds: int | None = None
+    nodes: int = 1
+    gpus: int | None = None
+    processes: int | None = None
+    cores: int | None = None
+    memory: str = ""
+    queue: str = ""
+    account: str = ""
+    nodes_named: str = ""
+    exclusive: bool = False
+    output: str = ""
+    error: str = ""
+    notify: tuple[str, ...] = ()  # of begin, end, fail
+    email: str = ""
+    copy_environment: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentRequest:
+    """A job with its command and image. `fixed` are the fields of the specification that were set explicitly."""
+
+    job: JobOptions = JobOptions()
+    command: tuple[str, ...] = ()
+    is_mpi: bool = False
+    ranks: int = 1
+    threads: int | None = None
+    image: str = ""
+    framework: str = "pytorch"
+    framework_version: str = ""
+    build_source: str = ""
+    build_command: str = ""
+    packages: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    data: str = ""
+    spec: Spec | None = None
+    fixed: frozenset[str] = frozenset()
+    place: DeploymentTarget | None = None
+
+
+def parse_duration(text: str) -> int:
+    """Return '12:00:00', '1-00:00:00', '90' (minutes, as Slurm has it) or 'PT1H30M' as seconds; raises UnsafeError."""
+    plain = text.strip()
+    if found := re.fullmatch(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-9]{1,2})(?::([0-9]{1,2}))?", plain):
+        days, first, second, third = (int(one or 0) for one in found.groups())
+        # Without days two parts are hours and minutes, as in 12:00; Slurm would read minutes and seconds.
+        seconds = days * 86400 + first * 3600 + second * 60 + third
+    elif found := re.fullmatch(
+        r"P(?:([0-9]{1,3})D)?(?:T(?:([0-9]{1,4})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?", plain
+    ):
+        days, hours, minutes, rest = (int(one or 0) for one in found.groups())
+        seconds = days * 86400 + hours * 3600 + minutes * 60 + rest
+    elif re.fullmatch(r"[0-9]{1,6}", plain):
+        seconds = int(plain) * 60
+    else:
+        raise UnsafeError("It must be a time such as 12:00:00, 1-00:00:00 or PT12H.")
+    if not 0 < seconds <= MAX_SECONDS:
+        raise UnsafeError("It must be more than zero and at most a year.")
+    return seconds
+
+
+def format_wall_time(seconds: int) -> str:
+    """Return seconds in the format of queues: '36:00:00'."""
+    return f"{seconds // 3600:02d}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}"
+
+
+def parse_memory(text: str) -> str:
+    """Return an amount of memory in the format of queues: '64G'; raises UnsafeError."""
+    found = MEMORY.fullmatch(text.strip())
+    if found is None or not int(found[1]):
+        raise UnsafeError("It must be an amount such as 64G or 512 MB.")
+    return f"{int(found[1])}{(found[2] or 'M').upper()}"
+
+
+def parse_mail_events(text: str) -> tuple[str, ...]:
+    """Parse mail events, as Torque's letters or Slurm's words; raises UnsafeError."""
+    words = {one.strip().lower() for one in re.split(r"[,\s]+", text) if one.strip()}
+    if words & {"none", "n"}:
+        return ()
+    if "all" in words:
+        return ("begin", "end", "fail")
+    known = {"begin": "begin", "end": "end", "fail": "fail", "time_limit": "fail"}
+    if words <= set(known):
+        return tuple(one for one in ("begin", "end", "fail") if one in {known[word] for word in words})
+    letters = {"b": "begin", "e": "end", "a": "fail", "f": "fail"}
+    if len(words) == 1 and set(next(iter(words))) <= set(letters):
+        found = {letters[one] for one in next(iter(words))}
+        return tuple(one for one in ("begin", "end", "fail") if one in found)
+    raise UnsafeError("It must be letters of a, b and e, or words of BEGIN, END and FAIL.")
+
+
+def parse_job_name(text: str) -> str:
+    """Return a name that every queue accepts; raises UnsafeError if it would be empty."""
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", refuse_control_characters(text.strip())).strip("-.+")[:64]
+    if not name:
+        raise UnsafeError("It has no letter or digit.")
+    return name
+
+
+NoteTreatment = Literal["used", "ignored", "refused"]
+Value = TypeVar("Value")
+MAX_NOTES: Final = 200
+MISSING: Final = object()
+
+
+@dataclass(frozen=True)
+class FieldNote:
+    """The treatment of a field of a request; `why` is its use, or the reason against it."""
+
+    pointer: str
+    treatment: NoteTreatment
+    why: str
+
+
+@dataclass
+class FieldNotes:
+    """The treatment of all fields parsed so far."""
+
+    told: list[FieldNote] = field(default_factory=list)
+
+    def note(self, pointer: str, treatment: NoteTreatment, why: str) -> None:
+        """Record the treatment of a field."""
+        if len(self.told) < MAX_NOTES:
+            self.told.append(FieldNote(pointer or "/", treatment, why))
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Sentences by pointer, for refused fields."""
+        return {one.pointer: one.why for one in self.told if one.treatment == "refused"}
+
+
+class ObjectMembers:
+    """The members of an object of a request. On `close`, members that were not read are unknown, and refused."""
+
+    def __init__(self, plain: Mapping[str, Any], pointer: str, notes: FieldNotes) -> None:
+        self.plain, self.pointer, self.notes = plain, pointer, notes
+        self.seen: set[str] = set()
+
+    def at(self, name: str) -> str:
+        """Return the pointer of a member."""
+        return f"{self.pointer}/{escape_pointer(name)}"
+
+    def raw(self, name: str) -> Any:
+        """Return the value of a member; MISSING if it is absent, null or ''."""
+        self.seen.add(name)
+        value = self.plain.get(name, MISSING)
+        return MISSING if value is None or value == "" else value
+
+    def used(self, name: str, why: str) -> None:
+        """Record that a member is used."""
+        self.notes.note(self.at(name), "used", why)
+
+    def refuse(self, name: str, why: str) -> None:
+        """Record that a member is refused."""
+        self.seen.add(name)
+        self.notes.note(self.at(name), "refused", why)
+
+    def ignore(self, name: str, why: str) -> None:
+        """Record that a member is ignored, if present."""
+        if self.raw(name) is not MISSING:
+            self.notes.note(self.at(name), "ignored", why)
+
+    def text(self, name: str, how: str, pattern: re.Pattern[str] | None = None, shape: str = "") -> str:
+        """Return a text, '' if absent; `shape` describes the pattern in errors."""
+        value = self.raw(name)
+        if value is MISSING:
+            return ""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            self.refuse(name, "A text is expected.")
+            return ""
+        value = value.strip()
+        try:
+            refuse_control_characters(value)
+        except UnsafeError as error:
+            self.refuse(name, error.sentence)
+            return ""
+        if pattern is not None and value and not pattern.fullmatch(value):
+            self.refuse(name, f"It must be {shape}.")
+            return ""
+        self.used(name, how)
+        return value
+
+    def parsed(self, name: str, how: str, read: Callable[[str], Value]) -> Value | None:
+        """Return a text parsed by `read`, which may raise UnsafeError; None if absent."""
+        value = self.raw(name)
+        if value is MISSING:
+            return None
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.refuse(name, "A text is expected.")
+            return None
+        try:
+            made = read(str(value))
+        except UnsafeError as error:
+            self.refuse(name, error.sentence)
+            return None
+        self.used(name, how)
+        return made
+
+    def whole(self, name: str, how: str, *, least: int = 1, most: int = 100_000) -> int | None:
+        """Return a whole number, None if absent."""
+        value = self.raw(name)
+        if value is MISSING:
+            return None
+        if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal() and len(value) < 12:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self.refuse(name, f"A whole number from {least} to {most} is expected.")
+            return None
+        self.used(name, how)
+        return value
+
+    def flag(self, name: str, how: str = "") -> bool | None:
+        """Return a boolean, None if absent; without `how` the caller records the use."""
+        value = self.raw(name)
+        if value is MISSING:
+            return None
+        if not isinstance(value, bool):
+            self.refuse(name, "true or false is expected.")
+            return None
+        if how:
+            self.used(name, how)
+        return value
+
+    def choice(self, name: str, how: str, choices: Collection[str]) -> str:
+        """Return one of `choices`, '' if absent."""
+        value = self.raw(name)
+        if value is MISSING:
+            return ""
+        if not isinstance(value, str) or value.strip().lower() not in choices:
+            self.refuse(name, f"It must be one of {', '.join(choices)}.")
+            return ""
+        if how:
+            self.used(name, how)
+        return value.strip().lower()
+
+    def inner(self, name: str, *, needed: bool = False) -> ObjectMembers | None:
+        """Return the members of a nested object, None if absent."""
+        value = self.raw(name)
+        if value is MISSING:
+            if needed:
+                self.refuse(name, "It is missing.")
+            return None
+        if not isinstance(value, Mapping):
+            self.refuse(name, "An object is expected.")
+            return None
+        return ObjectMembers(value, self.at(name), self.notes)
+
+    def close(self) -> None:
+        """Refuse unknown members: silently dropped, they would change the meaning of the request."""
+        for name in self.plain:
+            if name not in self.seen:
+                self.notes.note(self.at(str(name)[:80]), "refused", "The field is unknown: remove it.")
+
+
+# Words in names of programs and tags, the longer ones first, with their workloads.
+WORKLOAD_HINTS: Final = (
+    ("mobilenetv2", "mobilenet_v2"), ("mobilenet", "mobilenet_v2"), ("resnet50", "resnet50"), ("resnet", "resnet50"),
+    ("yolov5", "yolov5l"), ("bertlarge", "bert_large"), ("bertbase", "bert_base"), ("bert", "bert_large"),
+    ("alexnet", "alexnet"), ("vgg16", "vgg16"), ("vgg", "vgg16"), ("mnist", "mnist_cnn"),
+)  # fmt: skip
+
+
+def guess_workload(texts: Iterable[str]) -> str:
+    """Return the workload that names suggest, '' for none."""
+    plain = re.sub(r"[^a-z0-9]+", "", " ".join(texts).lower())
+    return next((workload for word, workload in WORKLOAD_HINTS if word in plain), "")
+
+
+def request_spec(
+    name: str, given: Mapping[str, Any], request: DeploymentRequest, notes: FieldNotes, pointer: str
+) -> Spec | None:
+    """Return the specification of a workload with the given values; None after an error.
+
+    Without a preset the published batch applies. Errors are recorded below `pointer`.
+    """
+    values = dict(given)
+    try:
+        workload = workload_of(name)
+    except KeyError:
+        known = ", ".join(one.name for one in CATALOGUE.values() if one.is_training)
+        notes.note(f"{pointer}/workload", "refused", f"It must be one of {known}.")
+        return None
+    if not workload.is_training:
+        notes.note(f"{pointer}/workload", "refused", f"{workload.title} is not a training: there is nothing to deploy.")
+        return None
+    preset_name = values.pop("preset", "paper" if "paper" in workload.presets else "custom")
+    preset: Preset | None = next((one for one in workload.presets if one == preset_name), None)
+    if preset is None:
+        notes.note(f"{pointer}/preset", "refused", f"It must be one of {', '.join(workload.presets)}.")
+        return None
+    gpus = (request.job.gpus or 0) * request.job.nodes
+    if gpus:
+        values.setdefault("devices", gpus)
+    if gpus == 1:
+        values.setdefault("strategy", "single")
+    if request.threads:
+        values.setdefault("threads", min(request.threads, 256))
+    # The evaluation starts from single precision whatever the preset has, unless the request sets another one.
+    values.setdefault("precision", "fp32")
+    values.setdefault("gradient", "fp32")
+    try:
+        return spec_of(name, preset, values)
+    except SpecError as error:
+        for where, sentence in error.errors.items():
+            notes.note("/".join((pointer, *map(escape_pointer, where.split(".")))), "refused", sentence)
+        return None

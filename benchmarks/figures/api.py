@@ -1,0 +1,232 @@
+"""Figures of benchmarks by the API: the pages' charts as data, and runs side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import path
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.access import person_of
+from benchmarks.figures.catalogue import TIME_SCALES, figure_availability
+from benchmarks.figures.comparison import compare_runs
+from benchmarks.figures.presentation import chart_json, comparison_json
+from benchmarks.figures.query import MAX_RUNS, OVERLAYS, RUN_STATES, parse_figure_query
+from benchmarks.figures.rows import MARK_SOURCES
+from benchmarks.figures.selectors import MAX_COMPARED, MIN_COMPARED, render_figure, runs_to_compare, select_runs
+from benchmarks.runs.models import Run
+from benchmarks.runs.selectors import EXECUTOR_LABELS
+from core.api.requests import strict_schema
+from core.errors import Invalid
+from hostwire.training import READINGS
+
+RUN_PARAMETERS = [
+    OpenApiParameter("run", OpenApiTypes.UUID, many=True, description=f"The runs of these ids, {MAX_RUNS} at most")
+]
+SELECTION_PARAMETERS = [
+    *RUN_PARAMETERS,
+    OpenApiParameter("sweep", OpenApiTypes.UUID, many=True, description="The completed runs of these sweeps"),
+    OpenApiParameter("workload", str, many=True, description="Keeps runs of these workloads"),
+    OpenApiParameter(
+        "provenance", str, many=True, enum=Run.Provenance.values, description="Keeps runs whose figures come from there"
+    ),
+    OpenApiParameter("host", OpenApiTypes.INT64, many=True, description="Keeps runs on the hosts of these ids"),
+    OpenApiParameter("q", str, description="Keeps runs with these words in their title, workload or error"),
+    OpenApiParameter(
+        "state", str, enum=list(RUN_STATES), description="Keeps runs in this state; completed ones without it"
+    ),
+    OpenApiParameter("executor", str, enum=list(EXECUTOR_LABELS), description="Keeps runs of this executor"),
+    OpenApiParameter("person", str, description="Keeps runs that this person asked for"),
+    OpenApiParameter("since", str, description="Keeps runs that were queued since: a day, or a moment (UTC)"),
+]
+DRAWING_PARAMETERS = [
+    OpenApiParameter("baseline", str, description="What relative times are told against: one of `baselines`"),
+    OpenApiParameter(
+        "time", str, enum=list(TIME_SCALES), default="share", description="How the time of a run is shown"
+    ),
+    OpenApiParameter(
+        "reading", str, enum=list(READINGS), default="utilisation", description="What is shown over a run"
+    ),
+    OpenApiParameter(
+        "with", str, many=True, enum=list(OVERLAYS), description="What stands beside runs, as marks of its own"
+    ),
+]
+
+
+class OfferSerializer(serializers.Serializer[Any]):
+    """A figure, and how many of the runs would be in it; `ready` where that makes sense."""
+
+    name = serializers.CharField(source="entry.name")
+    title = serializers.CharField(source="entry.title")
+    about = serializers.CharField(source="entry.about")
+    needs = serializers.CharField(source="entry.needs")
+    options = serializers.ListField(source="entry.options", child=serializers.CharField())
+    runs = serializers.IntegerField(source="count")
+    ready = serializers.BooleanField(source="is_ready")
+
+
+class FiguresSerializer(serializers.Serializer[Any]):
+    """What can be drawn of some runs: `found` fit, the newest of them are used."""
+
+    found = serializers.IntegerField()
+    used = serializers.IntegerField()
+    figures = OfferSerializer(many=True)
+
+
+class AxisSerializer(serializers.Serializer[Any]):
+    """What an axis shows."""
+
+    title = serializers.CharField()
+    unit = serializers.CharField()
+    kind = serializers.ChoiceField(choices=["category", "linear", "log"])
+
+
+class MarkSerializer(serializers.Serializer[Any]):
+    """A figure of one place and group, of one provenance; `low` and `high` are null where nothing tells a spread."""
+
+    x = serializers.JSONField(help_text="A text, or a number where the axis has some")
+    group = serializers.CharField()
+    provenance = serializers.ChoiceField(choices=list(MARK_SOURCES))
+    value = serializers.FloatField()
+    low = serializers.FloatField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+    count = serializers.IntegerField()
+    runs = serializers.ListField(child=serializers.CharField())
+
+
+class FigureLineSerializer(serializers.Serializer[Any]):
+    """Values at the places `at` of the chart, null where there is none."""
+
+    group = serializers.CharField()
+    provenance = serializers.ChoiceField(choices=list(MARK_SOURCES))
+    values = serializers.ListField(child=serializers.FloatField(allow_null=True))
+    runs = serializers.ListField(child=serializers.CharField())
+
+
+class ChartSerializer(serializers.Serializer[Any]):
+    """A chart: marks, or lines over `at`. `ideals` are what would be in proportion, no figures of a run."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    caption = serializers.CharField()
+    kind = serializers.ChoiceField(choices=["bars", "points", "lines"])
+    x = AxisSerializer()
+    y = AxisSerializer()
+    groups = serializers.CharField(help_text="What the groups are")
+    interval = serializers.CharField(help_text="What low and high are")
+    counts = serializers.CharField(help_text="What the count of a mark counts")
+    baseline = serializers.CharField()
+    baselines = serializers.ListField(child=serializers.CharField())
+    provenances = serializers.ListField(child=serializers.ChoiceField(choices=list(MARK_SOURCES)))
+    marks = MarkSerializer(many=True)
+    at = serializers.ListField(child=serializers.FloatField())
+    lines = FigureLineSerializer(many=True)
+    ideals = MarkSerializer(many=True)
+    notes = serializers.ListField(child=serializers.CharField())
+
+
+class FigureSerializer(serializers.Serializer[Any]):
+    """A figure: its charts, and sentences on all of them."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    notes = serializers.ListField(child=serializers.CharField())
+    charts = ChartSerializer(many=True)
+
+
+class ComparedRunSerializer(serializers.Serializer[Any]):
+    """One of the runs side by side."""
+
+    id = serializers.CharField()
+    title = serializers.CharField()
+    workload = serializers.CharField()
+    provenance = serializers.ChoiceField(choices=list(MARK_SOURCES))
+    state = serializers.CharField()
+
+
+class FactSerializer(serializers.Serializer[Any]):
+    """Something that runs are or have, a text a run."""
+
+    part = serializers.CharField()
+    name = serializers.CharField()
+    values = serializers.ListField(child=serializers.CharField())
+    differs = serializers.BooleanField()
+
+
+class AgainstSerializer(serializers.Serializer[Any]):
+    """A result of a run, and its ratio to that of the first, with intervals where they are known."""
+
+    value = serializers.FloatField()
+    low = serializers.FloatField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+    ratio = serializers.FloatField(allow_null=True)
+    ratio_low = serializers.FloatField(allow_null=True)
+    ratio_high = serializers.FloatField(allow_null=True)
+
+
+class ResultSerializer(serializers.Serializer[Any]):
+    """What runs came to, one a run in their order; null for one that does not tell it."""
+
+    name = serializers.CharField()
+    unit = serializers.CharField()
+    interval = serializers.CharField()
+    values = serializers.ListField(child=AgainstSerializer(allow_null=True))
+
+
+class ComparisonSerializer(serializers.Serializer[Any]):
+    """Runs side by side, in the order that was asked for; ratios are to the first."""
+
+    runs = ComparedRunSerializer(many=True)
+    facts = FactSerializer(many=True)
+    results = ResultSerializer(many=True)
+
+
+class FigureList(APIView):
+    """Which figures there are."""
+
+    @strict_schema(operation_id="figure_list", parameters=SELECTION_PARAMETERS, responses=FiguresSerializer)
+    def get(self, request: Request) -> Response:
+        """List the figures that can be drawn of runs: of all that you may see, unless told."""
+        selection = select_runs(person_of(request), parse_figure_query(request.query_params))
+        found = {"found": selection.found, "used": len(selection.rows), "figures": figure_availability(selection.rows)}
+        return Response(FiguresSerializer(found).data)
+
+
+class FigureDetail(APIView):
+    """One figure."""
+
+    @strict_schema(
+        operation_id="figure_retrieve",
+        parameters=[*SELECTION_PARAMETERS, *DRAWING_PARAMETERS],
+        responses=FigureSerializer,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Show a figure over runs: charts as data, with intervals, counts and provenance of each mark."""
+        drawing = render_figure(person_of(request), name, parse_figure_query(request.query_params))
+        charts = [chart_json(figure) for figure in drawing.figures]
+        return Response({"name": name, "title": drawing.entry.title, "notes": list(drawing.notes), "charts": charts})
+
+
+class RunComparison(APIView):
+    """Runs side by side."""
+
+    @strict_schema(operation_id="run_comparison_retrieve", parameters=RUN_PARAMETERS, responses=ComparisonSerializer)
+    def get(self, request: Request) -> Response:
+        """Show two to eight runs side by side: what differs, and what they came to against the first."""
+        given = parse_figure_query(request.query_params)
+        if not MIN_COMPARED <= len(given.runs) <= MAX_COMPARED:
+            wanted = f"Give {MIN_COMPARED} to {MAX_COMPARED} ids of runs."
+            raise Invalid("So many runs cannot be compared.", errors={"run": wanted})
+        return Response(comparison_json(compare_runs(runs_to_compare(person_of(request), given))))
+
+
+urlpatterns = [
+    path("benchmarks/figures/", FigureList.as_view(), name="figures"),
+    path("benchmarks/figures/<slug:name>/", FigureDetail.as_view(), name="figure"),
+    path("benchmarks/comparison/", RunComparison.as_view(), name="comparison"),
+]

@@ -1,0 +1,322 @@
+"""Runs side by side, and predictions beside runs.
+
+Predictions use only published figures, not the compared runs, so that the error of the model is visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.figures.charts import Estimate, seconds_a_step
+from benchmarks.figures.rows import (
+    RunData,
+    configuration_label,
+    count_label,
+    no_values,
+    storage_label,
+    title_list,
+    work_fields,
+)
+from benchmarks.figures.utilisation import DISPLAY_UNITS
+from benchmarks.model import ModelError, predict
+from benchmarks.model.prediction import Prediction
+from benchmarks.model.topology import LOCAL, Topology
+from benchmarks.runs.results import Statistic, Summary
+from benchmarks.runs.topology import strategy_label
+from hostwire.training import READINGS
+
+GIGA: Final = 1e9
+ABSENT_TEXT: Final = "–"
+# Labels of fields of a specification, as on other pages.
+VALUE_FORMATS: Final[Mapping[str, Callable[[str], str]]] = {
+    "precision": str.upper,
+    "gradient": str.upper,
+    "strategy": strategy_label,
+}
+FABRIC_LABELS: Final = {"nvlink": "NVLink", "pcie": "PCIe"}
+
+
+@dataclass(frozen=True)
+class ComparedFact:
+    """A property of runs, with a text for each run."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether it differs between runs."""
+        return len(set(self.values)) > 1
+
+
+@dataclass(frozen=True)
+class FactGroup:
+    """Facts of one kind."""
+
+    title: str
+    facts: tuple[ComparedFact, ...]
+
+    @property
+    def different(self) -> tuple[ComparedFact, ...]:
+        """The facts that differ between runs."""
+        return tuple(fact for fact in self.facts if fact.differs)
+
+    @property
+    def same(self) -> tuple[ComparedFact, ...]:
+        """The facts that are the same for all runs."""
+        return tuple(fact for fact in self.facts if not fact.differs)
+
+
+@dataclass(frozen=True)
+class RelativeValue:
+    """A result of one run with its interval, and its ratio to the first run; None if unknown."""
+
+    value: float
+    low: float | None
+    high: float | None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+
+
+@dataclass(frozen=True)
+class ComparedResult:
+    """A result of all runs, in their order. `interval` defines low and high."""
+
+    name: str
+    unit: str
+    values: tuple[RelativeValue | None, ...]
+    interval: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs in the requested order."""
+
+    rows: tuple[RunData, ...]
+    parts: tuple[FactGroup, ...]
+    results: tuple[ComparedResult, ...]
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether figures of different provenance are compared."""
+        return len({row.provenance for row in self.rows}) > 1
+
+
+def compare_runs(rows: Sequence[RunData]) -> Comparison:
+    """Return a comparison of runs; ratios are to the first one."""
+    parts = (
+        FactGroup("Specification", _facts(rows, _specification)),
+        FactGroup("Topology", _facts(rows, lambda row: _topology(row.topology, row.host))),
+        FactGroup("Software", _facts(rows, lambda row: dict(_flattened(row.software)))),
+    )
+    found = [_step_results(rows), *_summary_results(rows)]
+    results = tuple(result for several in found for result in several if any(result.values))
+    return Comparison(tuple(rows), parts, results)
+
+
+def _facts(rows: Sequence[RunData], of: Callable[[RunData], Mapping[str, str]]) -> tuple[ComparedFact, ...]:
+    told = [of(row) for row in rows]
+    names = dict.fromkeys(name for one in told for name in one)
+    return tuple(ComparedFact(name, tuple(one.get(name, ABSENT_TEXT) for one in told)) for name in names)
+
+
+def _specification(row: RunData) -> dict[str, str]:
+    if row.spec is None:
+        return {"workload": row.workload_title}
+    plain: dict[str, Any] = msgspec.to_builtins(row.spec)
+    options = plain.pop("options")
+    plain |= {"workload": row.workload_title, "command": " ".join(row.spec.command)}
+    fields = {
+        name.replace("_", " "): VALUE_FORMATS[name](value) if name in VALUE_FORMATS else _value_text(value)
+        for name, value in (plain | options).items()
+        if value not in ("", ())
+    }
+    return fields | {"global batch": str(row.spec.global_batch)}
+
+
+def _topology(topology: Topology | None, host: str) -> dict[str, str]:
+    if topology is None:
+        return {"configuration": "not recorded"} | ({"host": host} if host else {})
+    accelerators = topology.accelerators
+    found = {
+        "configuration": configuration_label(topology),
+        "host": host or topology.host,
+        "accelerators": _counted(one.model for one in accelerators) or "none",
+        "places": _counted("local" if one.place == LOCAL else one.place for one in accelerators),
+        "links to accelerators": _counted(
+            f"x{one.link.lanes} Gen {one.link.generation}" for one in accelerators if one.place != LOCAL
+        ),
+        "links to the host": ", ".join(
+            f"{place}: x{link.lanes} Gen {link.generation}" for place, link in sorted(topology.uplinks.items())
+        ),
+        "between local accelerators": FABRIC_LABELS[topology.local_fabric]
+        if any(one.place == LOCAL for one in accelerators)
+        else "",
+        "storage": f"{storage_label(topology)}, {topology.storage.model}",
+        "cores": str(topology.cores),
+        "system memory": f"{topology.memory_bytes / 2**30:.0f} GiB",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _counted(texts: Iterable[str]) -> str:
+    counts: dict[str, int] = {}
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+    return ", ".join(f"{count} × {text}" for text, count in counts.items())
+
+
+def _flattened(plain: Mapping[str, object], before: str = "") -> Iterable[tuple[str, str]]:
+    for name, value in plain.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{before}{name} ")
+        elif value not in ("", None, [], ()):
+            yield f"{before}{name}".replace("_", " "), _value_text(value)
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(str(one) for one in value) if isinstance(value, list | tuple) else str(value)
+
+
+def _step_results(rows: Sequence[RunData]) -> list[ComparedResult]:
+    """Return the results from step times, with 90 % intervals of the values and their ratios."""
+    steps = [seconds_a_step(row) for row in rows]
+    rates = [
+        one.inverse().scaled(row.samples_a_step) if one is not None and row.samples_a_step and row.is_training else None
+        for row, one in zip(rows, steps, strict=True)
+    ]
+    sure = "90 %, by bootstrap of the steps"
+    return [
+        ComparedResult("Step time, median", "s", _relative_estimates(steps), sure),
+        ComparedResult("Throughput", "samples/s", _relative_estimates(rates), sure),
+    ]
+
+
+def _relative_estimates(estimates: Sequence[Estimate | None]) -> tuple[RelativeValue | None, ...]:
+    first = estimates[0] if estimates else None
+    found: list[RelativeValue | None] = []
+    for place, one in enumerate(estimates):
+        if one is None:
+            found.append(None)
+            continue
+        ratio = one.over(first) if first is not None and place else None
+        low, high = ratio.interval if ratio else (None, None)
+        found.append(RelativeValue(one.value, *one.interval, ratio.value if ratio else None, low, high))
+    return tuple(found)
+
+
+def _summary_results(rows: Sequence[RunData]) -> Iterable[list[ComparedResult]]:
+    """Yield the results that are stored with percentiles; their ratios have no interval."""
+    spread = "5th to 95th percentile"
+    summaries = [row.summary for row in rows]
+    yield [
+        ComparedResult(
+            "Exposed communication",
+            "s",
+            _relative_statistics([one.exposed_seconds for one in summaries], 1.0),
+            "90 %, bootstrap",
+        ),
+        ComparedResult(
+            "PCIe transfer, both ways", "GB/s", _relative_statistics([one.pcie for one in summaries], 1 / GIGA), spread
+        ),
+    ]
+    for name, (unit, title) in READINGS.items():
+        shown, factor = DISPLAY_UNITS.get(unit, (unit, 1.0))
+        yield [
+            ComparedResult(
+                title, shown, _relative_statistics([one.readings.get(name) for one in summaries], factor), spread
+            )
+        ]
+    for title, losses in (
+        ("First loss", [one.first_loss for one in summaries]),
+        ("Last loss", [one.last_loss for one in summaries]),
+    ):
+        values = [None if one is None else Statistic(value=one, low=one, high=one, unit="") for one in losses]
+        yield [ComparedResult(title, "", _relative_statistics(values, 1.0), "")]
+
+
+def _relative_statistics(figures: Sequence[Statistic | None], factor: float) -> tuple[RelativeValue | None, ...]:
+    first = figures[0] if figures else None
+    found: list[RelativeValue | None] = []
+    for place, one in enumerate(figures):
+        if one is None:
+            found.append(None)
+            continue
+        ratio = one.value / first.value if place and first is not None and first.value else None
+        has_spread = one.count > 1
+        low, high = (one.low * factor, one.high * factor) if has_spread else (None, None)
+        found.append(RelativeValue(one.value * factor, low, high, ratio))
+    return tuple(found)
+
+
+MAX_PREDICTIONS: Final = 100
+PREDICTION_NOTE: Final = (
+    "Predictions are the performance model's own before any run: published rates and data sheets (prior)."
+)
+
+
+def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
+    """Return a prediction for each distinct specification and topology of some runs, and notes on them."""
+    found: dict[tuple[object, ...], RunData] = {}
+    unfit: list[RunData] = []
+    for row in rows:
+        if row.spec is None or row.topology is None or not row.is_training or row.provenance == "predicted":
+            continue
+        key = (row.workload, tuple(sorted(work_fields(row.spec).items(), key=str)), repr(row.topology))
+        if key in found or len(found) >= MAX_PREDICTIONS:
+            continue
+        try:
+            prediction = predict(row.spec, row.topology)
+        except ModelError:  # the model does not cover the workload
+            unfit.append(row)
+            continue
+        if prediction.fits:
+            unfit.append(row)
+            continue
+        found[key] = _predicted_run(row, prediction)
+    notes = [PREDICTION_NOTE] if found else []
+    if unfit:
+        notes.append(f"The model has no prediction for {count_label(unfit, 'run')} ({title_list(unfit)}).")
+    return list(found.values()), notes
+
+
+def _predicted_run(row: RunData, prediction: Prediction) -> RunData:
+    step = prediction.step_seconds
+    low, high = prediction.interval.low, prediction.interval.high
+    to, back = (sum(way) / step for way in zip(*(prediction.pcie_bytes.values() or [(0.0, 0.0)]), strict=True))
+    devices = len(prediction.pcie_bytes) or 1
+    return replace(
+        row,
+        id=f"predicted of {row.id}",
+        title=f"{row.title}, predicted",
+        provenance="predicted",
+        keys=frozenset(),
+        read=no_values,
+        software={},
+        summary=Summary(
+            step_seconds=_predicted_statistic(step, "s", low, high),
+            samples_per_second=_predicted_statistic(prediction.samples_per_second, "1/s"),
+            readings={
+                "utilisation": _predicted_statistic(prediction.utilisation, "share"),
+                "memory_used": _predicted_statistic(prediction.memory_bytes, "B"),
+                "pcie_to": _predicted_statistic(to / devices, "B/s"),
+                "pcie_from": _predicted_statistic(back / devices, "B/s"),
+            },
+            pcie=_predicted_statistic(prediction.pcie_bytes_per_second, "B/s")
+            if prediction.pcie_bytes_per_second
+            else None,
+        ),
+    )
+
+
+def _predicted_statistic(value: float, unit: str, low: float | None = None, high: float | None = None) -> Statistic:
+    return Statistic(value=value, low=value if low is None else low, high=value if high is None else high, unit=unit)

@@ -1,0 +1,398 @@
+"""Charts of training: relative time, throughput scaling, loss, step times."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from benchmarks.figures.charts import (
+    BOOTSTRAP_NOTE,
+    Chart,
+    ChartAxis,
+    ChartLine,
+    ChartMark,
+    Estimate,
+    MarkKey,
+    estimate_mark,
+    estimate_marks,
+    omission_note,
+    runs_by_mark,
+    seconds_a_sample,
+    sort_marks,
+)
+from benchmarks.figures.rows import (
+    LOSS_KEY,
+    STEP_SECONDS_KEY,
+    STORAGE_LABELS,
+    Floats,
+    RunData,
+    arrangement_label,
+    configuration_labels,
+    differing_fields,
+    distinct_titles,
+    field_label,
+    ordered_configurations,
+    software_label,
+    software_sort_key,
+    storage_label,
+    work_labels,
+)
+from benchmarks.figures.utilisation import MAX_LINES
+from benchmarks.model.topology import LOCAL
+from core.errors import Invalid
+from hostwire.training import Spec
+
+SOFTWARE_FIELDS: Final = ("precision", "gradient", "strategy", "compile", "batch")
+MAX_NAMED: Final = 8  # of what a note is about
+RATIO_CAPTION: Final = (
+    "Time for the same number of samples; below 1 is faster than the baseline. Each ratio is between runs of one "
+    "provenance: measured to measured, simulated to simulated. "
+)
+
+
+def timed_trainings(rows: Sequence[RunData]) -> tuple[list[RunData], str]:
+    """Return the training runs, and a sentence on those without step times."""
+    training = [row for row in rows if row.is_training]
+    timed = [row for row in training if seconds_a_sample(row) is not None]
+    without = [row for row in training if row not in timed]
+    return timed, omission_note(without, "without times of steps, or whose batch is not recorded")
+
+
+def time_by_configuration(rows: Sequence[RunData], baseline: str = "") -> Chart:
+    """Return training time by configuration relative to a baseline, by workload.
+
+    Raises Invalid for a baseline that no run has.
+    """
+    timed, note = timed_trainings(rows)
+    labels, works = configuration_labels(timed), work_labels(timed, but=("devices",))
+    return _relative_chart(
+        Chart(
+            name="relative-time",
+            title="Training time by configuration",
+            kind="bars",
+            groups="Configuration",
+            caption=RATIO_CAPTION,
+            x=ChartAxis(title="Workload", kind="category"),
+            y=ChartAxis(title="Time relative to the baseline"),
+        ).noted(note),
+        timed,
+        lambda row: works[row.id],
+        lambda row: labels[row.id],
+        ordered_configurations(labels.values()),
+        baseline,
+    )
+
+
+def time_by_storage(rows: Sequence[RunData], baseline: str = "") -> Chart:
+    """Return training time by storage relative to a baseline, for the same workload on the same devices."""
+    timed, note = timed_trainings(rows)
+    known = [row for row in timed if row.topology is not None]
+    works, there = work_labels(known), {row.id: arrangement_label(row.topology) for row in known}
+    return _relative_chart(
+        Chart(
+            name="storage-time",
+            title="Training time by storage",
+            kind="bars",
+            groups="Storage",
+            caption=RATIO_CAPTION,
+            x=ChartAxis(title="Workload and devices", kind="category"),
+            y=ChartAxis(title="Time relative to the baseline"),
+        ).noted(note, omission_note([row for row in timed if row.topology is None], "whose topology is not recorded")),
+        known,
+        _combined_label(works, there),
+        lambda row: storage_label(row.topology) if row.topology else "",
+        [one for one in STORAGE_LABELS if one in {storage_label(row.topology) for row in known if row.topology}],
+        baseline,
+    )
+
+
+def time_by_software(rows: Sequence[RunData], baseline: str = "") -> Chart:
+    """Return training time by software variant against a baseline, for the same workload in the same configuration.
+
+    A batch that differs is part of the variant: sharding leaves room for a larger one.
+    """
+    timed, note = timed_trainings(rows)
+    works, labels = work_labels(timed, but=SOFTWARE_FIELDS), configuration_labels(timed)
+    specs: dict[str, list[RunData]] = defaultdict(list)
+    for row in timed:
+        specs[works[row.id]].append(row)
+    variants = {}
+    for same in specs.values():
+        has_batches = "batch" in differing_fields(row.spec for row in same)
+        for row in same:
+            if row.spec is not None:  # it has steps that count something
+                variant = software_label(row.spec)
+                variants[row.id] = f"{variant}, {field_label('batch', row.spec.batch)}" if has_batches else variant
+    return _relative_chart(
+        Chart(
+            name="software",
+            title="Training time by software variant",
+            kind="bars",
+            groups="Variant",
+            caption=RATIO_CAPTION,
+            x=ChartAxis(title="Workload and configuration", kind="category"),
+            y=ChartAxis(title="Time relative to the baseline"),
+        ).noted(note),
+        timed,
+        _combined_label(works, labels),
+        lambda row: variants[row.id],
+        sorted(set(variants.values()), key=software_sort_key),
+        baseline,
+    )
+
+
+def _combined_label(works: Mapping[str, str], places: Mapping[str, str]) -> Callable[[RunData], str]:
+    """Return the label of a run's work, with its configuration if the runs have several."""
+    several = len(set(places.values())) > 1
+    return lambda row: f"{works[row.id]}, {places[row.id]}" if several else works[row.id]
+
+
+def _relative_chart(  # noqa: PLR0917 - one call, read in order
+    figure: Chart,
+    rows: Sequence[RunData],
+    x: Callable[[RunData], str],
+    group: Callable[[RunData], str],
+    groups: Sequence[str],
+    wanted: str,
+) -> Chart:
+    """Return a figure with the marks of runs over those of the baseline at the same place, of the same provenance."""
+    values = estimate_marks(runs_by_mark(rows, x, group), seconds_a_sample)
+    if wanted and wanted not in groups:
+        known = ", ".join(groups[:12]) or "none"
+        raise Invalid(f"None of these runs has the baseline '{wanted[:60]}'.", errors={"baseline": f"One of: {known}."})
+    baseline = wanted or _default_baseline(values, groups)
+    marks: list[ChartMark] = []
+    alone: dict[tuple[str | float, str], None] = {}
+    for cell, (estimate, runs) in values.items():
+        against = values.get(MarkKey(cell.x, baseline, cell.provenance))
+        if against is None:
+            alone[cell.x, cell.provenance] = None
+        elif cell.group == baseline:
+            marks.append(estimate_mark(cell, Estimate(1.0, None, estimate.count), runs))
+        else:
+            marks.append(estimate_mark(cell, estimate.over(against[0]), runs))
+    compared = {mark.x for mark in marks if mark.group != baseline}
+    bare = dict.fromkeys(str(mark.x) for mark in marks if mark.x not in compared)
+    marks = [mark for mark in marks if mark.x in compared]
+    missing = [f"{x} ({provenance})" for x, provenance in alone]
+    note = f"Without a run of {baseline} to compare with: {_shortened_list(missing)}." if missing else ""
+    if bare:
+        note = f"Only {baseline}: {_shortened_list(list(bare))}. {note}".rstrip()
+    if len(groups) < 2 and groups:
+        note = f"All of these runs have {groups[0]}: there is nothing to compare with."
+        marks = []
+    return replace(
+        figure,
+        marks=sort_marks(marks, groups=[baseline, *groups]),
+        y=ChartAxis(title=f"Time relative to {baseline}" if baseline else figure.y.title),
+        interval=BOOTSTRAP_NOTE,
+        counts="steps",
+        baseline=baseline,
+        baselines=tuple(groups),
+    ).noted(note)
+
+
+def _shortened_list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{'; '.join(names[:MAX_NAMED])}{more}"
+
+
+def _default_baseline(values: Mapping[MarkKey, object], groups: Sequence[str]) -> str:
+    """Return the group that is comparable with the most others, the first in order of several; '' for none."""
+    there: dict[tuple[str | float, str], set[str]] = defaultdict(set)
+    for cell in values:
+        there[cell.x, cell.provenance].add(cell.group)
+    compared = {group: sum(len(found) - 1 for found in there.values() if group in found) for group in groups}
+    return max(groups, key=lambda group: compared[group], default="")
+
+
+MIN_PLACES: Final = 2  # places, for something to grow over
+LOG_SCALE_RATIO: Final = 4  # largest over smallest, above which the axis is logarithmic
+
+
+@dataclass(frozen=True)
+class _ScalingField:
+    """A field of a specification that throughput scales with; `ideal` describes the dotted line."""
+
+    field: str
+    name: str
+    title: str
+    ideal: str
+    value: Callable[[Spec], int]
+
+    def of(self, row: RunData) -> int:
+        """Return it of a run; 0 where it is not set."""
+        return self.value(row.spec) if row.spec is not None else 0
+
+
+def throughput_scaling(rows: Sequence[RunData]) -> tuple[Chart, ...]:
+    """Return throughput by accelerators, batch, threads and loaders, each over runs that differ in it alone."""
+    timed = [row for row in rows if row.is_training and seconds_a_sample(row) is not None]
+    return tuple(_scaling_chart(timed, field) for field in _SCALING_FIELDS)
+
+
+def _scaling_chart(rows: Sequence[RunData], by: _ScalingField) -> Chart:
+    placed = [row for row in rows if by.of(row) > 0]
+    works = work_labels(placed, but=(by.field,))
+    where = (
+        {row.id: _accelerator_location(row) for row in placed}
+        if by.field == "devices"
+        else configuration_labels(placed)
+    )
+    several = len(set(where.values())) > 1
+    names = {row.id: f"{works[row.id]}, {where[row.id]}" if several else works[row.id] for row in placed}
+    # Runs that also differ in another field do not form a line, and are left out.
+    lines: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for row in placed:
+        lines[names[row.id], row.provenance].add(by.of(row))
+    grown = [row for row in placed if len(lines[names[row.id], row.provenance]) >= MIN_PLACES]
+    found = estimate_marks(runs_by_mark(grown, by.of, lambda row: names[row.id]), _throughput)
+    marks = sorted((estimate_mark(cell, *one) for cell, one in found.items()), key=_mark_sort_key)
+    numbers = sorted({float(mark.x) for mark in marks})
+    is_wide = bool(numbers) and numbers[-1] >= LOG_SCALE_RATIO * numbers[0]
+    unset = [row for row in rows if row not in placed]
+    return Chart(
+        name=by.name,
+        title=f"Throughput by {by.title}",
+        caption=f"Samples a second over all devices, of runs that differ in {by.title} alone. Dotted: {by.ideal}.",
+        kind="points",
+        groups="Workload",
+        x=ChartAxis(title=by.title.capitalize(), kind="log" if is_wide else "linear"),
+        y=ChartAxis(title="Throughput", unit="samples/s", kind="log" if is_wide else "linear"),
+        interval=BOOTSTRAP_NOTE,
+        counts="steps",
+        marks=tuple(marks),
+        ideals=_ideals(marks),
+    ).noted(omission_note(unset, f"whose {by.title} are not set") if grown else "")
+
+
+def _throughput(row: RunData) -> Estimate | None:
+    seconds = seconds_a_sample(row)
+    return seconds.inverse() if seconds is not None else None
+
+
+def _mark_sort_key(mark: ChartMark) -> tuple[str, str, float]:
+    return mark.group, mark.provenance, float(mark.x)
+
+
+def _ideals(marks: Sequence[ChartMark]) -> tuple[ChartMark, ...]:
+    """Return linear scaling from the first mark of each line, at the places of its other marks."""
+    first: dict[tuple[str, str], ChartMark] = {}
+    for mark in marks:
+        first.setdefault((mark.group, mark.provenance), mark)
+    return tuple(
+        ChartMark(
+            x=mark.x,
+            group=mark.group,
+            provenance=mark.provenance,
+            value=begin.value * float(mark.x) / float(begin.x),
+            count=0,
+        )
+        for mark in marks
+        for begin in [first[mark.group, mark.provenance]]
+    )
+
+
+def _accelerator_location(row: RunData) -> str:
+    """Return the location of the accelerators, without their number."""
+    found = {one.place == LOCAL for one in row.topology.accelerators} if row.topology else set()
+    if not found:
+        return "CPU" if row.topology else "places not recorded"
+    return "local and Falcon GPUs" if len(found) > 1 else "local GPUs" if found == {True} else "Falcon GPUs"
+
+
+_PROPORTION: Final = "in proportion to the fewest"
+_SCALING_FIELDS: Final = (
+    _ScalingField("devices", "scaling-devices", "accelerators", _PROPORTION, lambda spec: spec.devices),
+    _ScalingField(
+        "batch", "scaling-batch", "samples a device", "steps as long as with the fewest", lambda spec: spec.batch
+    ),
+    _ScalingField("threads", "scaling-threads", "threads a process", _PROPORTION, lambda spec: spec.threads),
+    _ScalingField(
+        "loader_workers", "scaling-loaders", "loaders a process", _PROPORTION, lambda spec: spec.loader_workers
+    ),
+)
+
+LOSS_POINTS: Final = 300  # of a line over steps
+STEP_PERCENTILES: Final = tuple(range(0, 101, 2))  # percentiles
+
+
+def loss_chart(rows: Sequence[RunData]) -> Chart:
+    """Return the loss over the timed steps; of long runs each point is the mean of some steps."""
+    having = [row for row in rows if LOSS_KEY in row.keys and np.isfinite(row.read(LOSS_KEY)[1]).any()]
+    drawn = having[:MAX_LINES]
+    columns = {row.id: row.read(LOSS_KEY)[1] for row in drawn}
+    size = max(1, -(-max((len(one) for one in columns.values()), default=0) // LOSS_POINTS))
+    places = -(-max((len(one) for one in columns.values()), default=0) // size)
+    names = distinct_titles(drawn)
+    return Chart(
+        name="loss",
+        title="Loss over steps",
+        caption="Loss of the timed steps, as reported by rank 0."
+        + (f" Each point is the mean of {size}." * (size > 1)),
+        kind="lines",
+        groups="Run",
+        x=ChartAxis(title="Step"),
+        y=ChartAxis(title="Loss"),
+        at=tuple(float(place * size + 1) for place in range(places)),
+        lines=tuple(
+            ChartLine(
+                group=names[row.id],
+                provenance=row.provenance,
+                values=_bucket_means(columns[row.id], size, places),
+                runs=(row.id,),
+            )
+            for row in drawn
+        ),
+    ).noted(
+        omission_note([row for row in rows if row not in having], "without a loss"),
+        omission_note(having[MAX_LINES:], f"since a chart has at most {MAX_LINES} lines"),
+    )
+
+
+def _bucket_means(values: Floats, size: int, places: int) -> tuple[float | None, ...]:
+    found: list[float | None] = []
+    for place in range(places):
+        part = values[place * size : (place + 1) * size]
+        known = part[np.isfinite(part)]
+        found.append(float(f"{known.mean():.6g}") if len(known) else None)
+    return tuple(found)
+
+
+def step_time_chart(rows: Sequence[RunData]) -> Chart:
+    """Return the distribution of step times: the time that a share of them stayed below."""
+    having = [row for row in rows if len(row.steps()) > 1]
+    drawn = having[:MAX_LINES]
+    names = distinct_titles(drawn)
+    return Chart(
+        name="step-time",
+        title="Distribution of step times",
+        caption=(
+            "The maximum time of the fastest share of a run's timed steps: the middle is the median, a steep right "
+            "end shows a few long steps."
+        ),
+        kind="lines",
+        groups="Run",
+        x=ChartAxis(title="Share of steps", unit="%"),
+        y=ChartAxis(title="Step time", unit="s"),
+        at=tuple(float(share) for share in STEP_PERCENTILES) if drawn else (),
+        lines=tuple(
+            ChartLine(
+                group=names[row.id],
+                provenance=row.provenance,
+                values=tuple(float(f"{one:.6g}") for one in np.percentile(row.steps(), STEP_PERCENTILES)),
+                runs=(row.id,),
+            )
+            for row in drawn
+        ),
+    ).noted(
+        omission_note(
+            [row for row in rows if row not in having and STEP_SECONDS_KEY not in row.keys],
+            "without times of single steps",
+        ),
+        omission_note(having[MAX_LINES:], f"since a chart has at most {MAX_LINES} lines"),
+    )

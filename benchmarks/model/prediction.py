@@ -1,0 +1,268 @@
+"""A prediction with its interval, its terms and its basis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from benchmarks.model.belief import Belief, Draws, cell_key, formula_seconds, step_seconds
+from benchmarks.model.calibration import prior
+from benchmarks.model.features import (
+    accelerators_used,
+    feature_columns,
+    features_of,
+    fits,
+    is_link_workload,
+    memory_bytes,
+)
+from benchmarks.model.reference_data import (
+    DEVICE_DATASHEETS,
+    PARAMETER_INDEX,
+    PARAMETER_NAMES,
+    Floats,
+    device_datasheet,
+)
+from benchmarks.model.step_time import StepTimes, counted_traffic, ring_bytes, step_times
+from benchmarks.model.topology import LOCAL, Accelerator, Topology
+from hostwire.training import Spec
+
+DRAW_COUNT, DRAW_SEED, PROBABILITY = 400, 20201127, 0.9
+RATES_SOURCE = "published rates on V100 and data sheets"
+LINKS_SOURCE = "published GPU-to-GPU table"
+EDGE_LABELS = {
+    "nvlink": "NVLink",
+    "switch": "a switch of the chassis",
+    "across": "the host's ports",
+    "loopback": "the loopback interface",
+}
+
+
+def predict(spec: Spec, topology: Topology, belief: Belief | None = None, *, count: int = DRAW_COUNT) -> Prediction:
+    """Return the prediction of one run; without a belief, the prior's.
+
+    Uses `count` draws. Raises ModelError for a workload without a model, or too few devices.
+    """
+    belief = belief or prior()
+    draws, cell = belief.draws(count, DRAW_SEED), (spec, topology)
+    drawn = step_seconds(draws, [cell])[:, 0]
+    # A median over the formula's draws without misfit does not scatter: more bandwidth is never slower.
+    centre = float(np.median(step_seconds(draws, [cell], misfit=False)))
+    low, high = np.quantile(drawn, [(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2])
+    raw = float(formula_seconds(belief.centre(), [cell])[0, 0])
+    basis, sentence = _basis(spec, topology, belief)
+    if is_link_workload(spec):
+        parts: tuple[StepTerm, ...] = (_link_term(spec, centre),)
+        bytes_each: Mapping[str, tuple[float, float]] = {}
+        rate, utilisation = 0.0, 0.0
+    else:
+        row = feature_columns([features_of(spec, topology)])
+        found = step_times(belief.mean[None], row)
+        # What was measured beside the formula is felt by all terms alike, as is what a median of draws differs by.
+        parts = _terms(spec, belief, row, found, centre / raw, told=basis != "prior")
+        rate = float(counted_traffic(belief.mean[None], row, np.array([[centre]]))[0, 0])
+        bytes_each = _device_bytes(spec, topology, belief, row)
+        utilisation = min(1.0, (parts[0].seconds + parts[3].seconds) / centre)
+    return Prediction(
+        spec=spec,
+        topology=topology,
+        step_seconds=centre,
+        interval=PredictionInterval(
+            low=min(float(low), centre), high=max(float(high), centre), probability=PROBABILITY
+        ),
+        samples_per_second=spec.global_batch / centre,
+        terms=parts,
+        pcie_bytes=bytes_each,
+        pcie_bytes_per_second=rate,
+        memory_bytes=memory_bytes(spec),
+        fits=fits(spec, topology),
+        utilisation=utilisation,
+        basis=basis,
+        basis_sentence=sentence,
+    )
+
+
+def _basis(spec: Spec, topology: Topology, belief: Belief) -> tuple[Basis, str]:
+    measured = belief.measured.get(cell_key(spec, topology))
+    if measured is not None:
+        runs = "one run" if measured.runs == 1 else f"{measured.runs} runs"
+        return "measured", f"Measured: {runs} of exactly this on an equal topology, combined with the model."
+    count = belief.runs.get(spec.workload, 0)
+    if count and not is_link_workload(spec):
+        runs = "one run" if count == 1 else f"{count} runs"
+        return "calibrated", f"Calibrated: the model was fitted to {runs} of {spec.workload}, none of exactly this."
+    known = "runs of other workloads, published rates" if belief.runs else "Published rates"
+    sentence = (
+        f"Prior: no run of {spec.workload} is known. {known[0].upper()}{known[1:]} and data sheets are its basis."
+    )
+    doubtful = [
+        device.model
+        for device in accelerators_used(spec, topology)
+        if device_datasheet(device.model) is DEVICE_DATASHEETS["other"]
+    ]
+    if doubtful:
+        sentence += f" No data sheet of '{doubtful[0]}' is known: it is taken for a V100-PCIE, with much doubt."
+    return "prior", sentence
+
+
+def _link_term(spec: Spec, seconds: float) -> StepTerm:
+    what = "reads of the drive" if spec.workload == "storage_read" else "transfers"
+    name = "input" if spec.workload == "storage_read" else "communication"
+    return StepTerm(name=name, seconds=seconds, why=f"{format_seconds(seconds)} of {what} a step.", source=LINKS_SOURCE)
+
+
+def _terms(
+    spec: Spec, belief: Belief, row: Mapping[str, Floats], found: StepTimes, factor: float, *, told: bool
+) -> tuple[StepTerm, StepTerm, StepTerm, StepTerm]:
+    """Return compute, communication, input and optimiser; they add up to the step."""
+
+    def one(values: Floats) -> float:
+        return float(values[0, 0])
+
+    rate = one(found.compute) and spec.batch * spec.accumulation / one(found.compute)
+    pieces = [f"{spec.batch * spec.accumulation} samples a device at {_format_rate(rate)} a second"]
+    if told and abs(factor - 1) > 0.005:
+        pieces.append(f"all terms {factor - 1:+.0%} by what runs of this specification showed")
+    compute = StepTerm(
+        name="compute",
+        seconds=one(found.compute) * factor,
+        why=f"{format_seconds(one(found.compute) * factor)}: {'; '.join(pieces)}.",
+        source=RATES_SOURCE,
+    )
+    exposed, exchange = one(found.exposed) * factor, one(found.exchange) * factor
+    communication = StepTerm(
+        name="communication",
+        seconds=exposed,
+        why=_exchange_sentence(belief, row, found, exposed, exchange),
+        source=LINKS_SOURCE,
+    )
+    waited = one(found.waited) * factor
+    inputs = {"preparing": one(found.decode), "reading": one(found.read), "copying to devices": one(found.copied)}
+    slowest = max(inputs, key=lambda name: inputs[name])
+    samples = float(row["samples"][0]) / max(one(found.input), 1e-9)
+    why = (
+        f"{format_seconds(waited)} waited: the input takes {format_seconds(one(found.input) * factor)} a step, "
+        f"most of it {slowest} ({_format_rate(samples)} samples a second, {row['cores'][0]:.0f} cores)."
+    )
+    source = "rate of an input-bound network, drives' data sheets"
+    optimiser = one(found.optimiser) * factor
+    return (
+        compute,
+        communication,
+        StepTerm(name="input", seconds=waited, why=why, source=source),
+        StepTerm(
+            name="optimiser",
+            seconds=optimiser,
+            why=f"{format_seconds(optimiser)}: weights and moments are read and written at the memory's rate.",
+            source="data sheets",
+        ),
+    )
+
+
+def _exchange_sentence(
+    belief: Belief, row: Mapping[str, Floats], found: StepTimes, exposed: float, exchange: float
+) -> str:
+    if row["devices"][0] == 1:
+        return "0 s: a single device exchanges no gradients."
+    values = np.exp(belief.mean[: len(PARAMETER_NAMES)])
+    slowest = min(EDGE_LABELS, key=lambda kind: values[PARAMETER_INDEX[kind]] * row[f"{kind}_rate"][0])
+    sent = float(ring_bytes(belief.mean[None], row)[0, 0])
+    hidden = max(0.0, exchange - exposed)
+    return (
+        f"{format_seconds(exposed)} exposed of {format_seconds(exchange)}: "
+        f"each device sends {sent / 1e6:.0f} MB a step, "
+        f"the slowest edge is {EDGE_LABELS[slowest]} at {float(found.rate[0, 0]) / 1e9:.3g} GB/s; "
+        f"{format_seconds(hidden)} hide behind the computation."
+    )
+
+
+def _device_bytes(
+    spec: Spec, topology: Topology, belief: Belief, row: Mapping[str, Floats]
+) -> dict[str, tuple[float, float]]:
+    """Return the bytes that ports count for each device a step, to it and from it."""
+    values = np.exp(belief.mean)
+    counted = float(values[PARAMETER_INDEX["count"]])
+    copied = float(row["copy_bytes"][0] * values[PARAMETER_INDEX["sample"]]) * counted
+    sent = float(ring_bytes(belief.mean[None], row)[0, 0]) * counted
+    devices = sorted(accelerators_used(spec, topology), key=lambda device: device.place)
+    return {
+        device.name: (
+            copied + sent * _over_pcie(devices[index - 1], device, topology),
+            sent * _over_pcie(device, devices[(index + 1) % len(devices)], topology),
+        )
+        for index, device in enumerate(devices)
+    }
+
+
+def _over_pcie(one: Accelerator, other: Accelerator, topology: Topology) -> bool:
+    """Return whether traffic from one device of a ring to the next uses PCIe."""
+    return one.place != LOCAL or other.place != LOCAL or topology.local_fabric == "pcie"
+
+
+def _format_rate(rate: float) -> str:
+    """Return a rate with three digits, of thousands all of them."""
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration with three digits."""
+    if seconds < 1e-9:
+        return "0 s"
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+def prediction_draws(belief: Belief | None = None, count: int = DRAW_COUNT) -> Draws:
+    """Return the draws that `predict` uses."""
+    return (belief or prior()).draws(count, DRAW_SEED)
+
+
+# The basis of a figure: runs of exactly this, a model fitted to other runs, or published rates and data sheets.
+Basis = Literal["measured", "calibrated", "prior"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionInterval:
+    """The value is between `low` and `high` with `probability`."""
+
+    low: float
+    high: float
+    probability: float = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTerm:
+    """A part of a step: 'compute', 'communication' (the exposed part), 'input' (the waiting time), 'optimiser'.
+
+    `why` is a sentence with its numbers, `source` their origin.
+    """
+
+    name: str
+    seconds: float
+    why: str
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A predicted run. `pcie_bytes` are of one step and device: (to the device, from it), by the accelerator's name.
+
+    `fits` is '' or the sentence with the number of why a device's memory is too small. `step_seconds` is the median.
+    """
+
+    spec: Spec
+    topology: Topology
+    step_seconds: float
+    interval: PredictionInterval
+    samples_per_second: float
+    terms: tuple[StepTerm, ...]
+    pcie_bytes: Mapping[str, tuple[float, float]]
+    pcie_bytes_per_second: float  # of all accelerators that are not local, both ways
+    memory_bytes: float  # of one device
+    fits: str
+    utilisation: float  # share of a step that devices compute
+    basis: Basis
+    basis_sentence: str

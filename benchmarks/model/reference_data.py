@@ -1,0 +1,362 @@
+"""Published figures and data sheets, and the model's parameters with their prior.
+
+Rates are bytes or operations a second, times seconds. The figures of EXPERIMENT, RATES and CPU_STEPS are those of the
+project's design notes; those of devices are from the manufacturers' data sheets, at boost clock and without sparsity.
+
+The centre is general knowledge, the spread one standard deviation of the logarithm: 0.3 means 'within about 30 %'. The
+efficiency of a workload is a product of a common factor, its family's deviation and its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+GB, TERA = 1e9, 1e12
+GPU_TABLE_SOURCE = "published GPU-to-GPU table"
+NVIDIA_SOURCE = "NVIDIA DeepLearningExamples"
+LAMBDA_SOURCE = "lambdal/deeplearning-benchmark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceDatasheet:
+    """A processor by its data sheet. `half` and `brain` are the rates in fp16 and bf16, `memory_rate` bytes a second.
+
+    `nvlink` is the sum both ways of all its NVLinks, 0 for none; `doubt` the relative uncertainty (of the logarithm) of
+    its efficiency against the one fitted to the V100.
+    """
+
+    name: str
+    single: float
+    half: float
+    bf16: float
+    memory_rate: float
+    memory_bytes: float
+    watts: float
+    nvlink: float = 0.0
+    doubt: float = 0.3
+    source: str
+
+
+def _gpu_datasheet(
+    name: str,
+    tera: tuple[float, float, float],
+    memory: tuple[float, float],
+    watts: float,
+    source: str,
+    *,
+    nvlink: float = 0.0,
+    doubt: float = 0.3,
+) -> DeviceDatasheet:
+    single, half, brain = (value * TERA for value in tera)
+    return DeviceDatasheet(
+        name=name,
+        single=single,
+        half=half,
+        bf16=brain,
+        memory_rate=memory[0] * GB,
+        memory_bytes=memory[1] * GB,
+        watts=watts,
+        nvlink=nvlink * GB,
+        doubt=doubt,
+        source=source,
+    )
+
+
+# (fp32, fp16, bf16) in TFLOP/s; (memory GB/s, GB). Without units for bf16 the V100 and its elders compute it as fp32.
+_DATASHEETS = (
+    _gpu_datasheet("V100-SXM2", (15.7, 125, 15.7), (900, 16), 300, "NVIDIA V100 data sheet", nvlink=300, doubt=0.02),
+    _gpu_datasheet("V100-PCIE", (14, 112, 14), (900, 16), 250, "NVIDIA V100 data sheet", doubt=0.06),
+    _gpu_datasheet("P100-SXM2", (10.6, 21.2, 10.6), (732, 16), 300, "NVIDIA P100 data sheet", nvlink=160, doubt=0.35),
+    _gpu_datasheet("P100-PCIE", (9.3, 18.7, 9.3), (732, 16), 250, "NVIDIA P100 data sheet", doubt=0.35),
+    _gpu_datasheet("K80", (4.37, 4.37, 4.37), (240, 12), 150, "NVIDIA K80 data sheet, one of its two GPUs", doubt=0.45),
+    _gpu_datasheet("A100-SXM", (19.5, 312, 312), (1555, 40), 400, "NVIDIA A100 data sheet", nvlink=600),
+    _gpu_datasheet("A100-PCIE", (19.5, 312, 312), (1555, 40), 250, "NVIDIA A100 data sheet"),
+    _gpu_datasheet("H100-PCIE", (51, 756, 756), (2000, 80), 350, "NVIDIA H100 data sheet", doubt=0.4),
+    _gpu_datasheet("H100", (67, 989, 989), (3350, 80), 700, "NVIDIA H100 data sheet", nvlink=900, doubt=0.4),
+    _gpu_datasheet("H200", (67, 989, 989), (4800, 141), 700, "NVIDIA H200 data sheet", nvlink=900, doubt=0.4),
+)
+UNKNOWN_DEVICE = _gpu_datasheet(
+    "other", (14, 112, 14), (900, 16), 250, "no data sheet known: as a V100-PCIE", doubt=0.8
+)
+# A core of a server's CPU: 2.5 GHz, two AVX2 units of 8 values, multiply and add. The memory is that of a host:
+# 800 Gb/s, the upper end of the design notes' scale.
+CORE_RATE, HOST_MEMORY_RATE = 80e9, 100 * GB
+DEVICE_DATASHEETS: Mapping[str, DeviceDatasheet] = {device.name: device for device in (*_DATASHEETS, UNKNOWN_DEVICE)}
+
+
+@cache
+def device_datasheet(model: str) -> DeviceDatasheet:
+    """Return the facts of an accelerator by its model's name ('Tesla V100-PCIE-16GB'); OTHER where it is not known."""
+    plain = model.upper().replace(" ", "-")
+    return next((device for device in _DATASHEETS if device.name in plain), UNKNOWN_DEVICE)
+
+
+# PCIe, bytes a second of one lane, one way, by generation, after its line code.
+LANE_RATES = {1: 0.25 * GB, 2: 0.5 * GB, 3: 0.985 * GB, 4: 1.969 * GB, 5: 3.938 * GB, 6: 7.563 * GB}
+X16_GEN3_RATE = 16 * LANE_RATES[3]  # what the published table was measured over
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuEdge:
+    """A path between two GPUs: bytes a second one way, seconds of a small write."""
+
+    rate: float
+    latency: float
+    source: str = GPU_TABLE_SOURCE
+
+
+# Bidirectional bandwidths 72.37, 19.64 and 24.47 GB/s, halved. The NVLink one is a mean over pairs.
+NVLINK_PAIR = GpuEdge(rate=72.37 * GB / 2, latency=1.85e-6)
+ACROSS_HOST = GpuEdge(rate=19.64 * GB / 2, latency=2.66e-6)
+SAME_SWITCH = GpuEdge(rate=24.47 * GB / 2, latency=2.08e-6)
+# The table has one figure for two Falcon GPUs, without their drawers: pairs in two drawers, which communicate through
+# the host, are assumed to be between both figures.
+BETWEEN_DRAWERS = GpuEdge(rate=math.sqrt(19.64 * 24.47) * GB / 2, latency=math.sqrt(2.66 * 2.08) * 1e-6)
+NVLINK_ALL_REDUCE = 130 * GB  # bus bandwidth over the eight V100 of a hybrid cube mesh
+# Links of one V100 of a hybrid cube mesh that a ring over n of them can use: six over eight, four in a group of four,
+# and the mean of single and double links between two.
+MESH_LINKS = {1: 6.0, 2: 72.37 / 2 / (130 / 6), 3: 2.0, 4: 4.0, 5: 4.0, 6: 4.0, 7: 4.0, 8: 6.0}
+GLOO_LOOPBACK = GpuEdge(
+    rate=2 * GB, latency=100e-6, source="assumed: processes on one host over the loopback interface"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriveDatasheet:
+    """A drive: bytes a second of sequential reads."""
+
+    rate: float
+    source: str
+
+
+NVME_DRIVE = DriveDatasheet(rate=3.29 * GB, source="Intel SSD DC P4500 4 TB data sheet")
+# 'Local storage' beside 'local NVMe': the lower end of the design notes' 5 to 128 Gb/s of a disk.
+OTHER_DRIVE = DriveDatasheet(rate=5 * GB / 8, source="lower end of 5 to 128 Gb/s a disk")
+LOCAL_STORAGE = "local storage"
+
+
+# Substrings of the model names of such drives.
+NVME_MODELS = ("nvme", "ssdpe", "p4500", "p4510", "pm17", "pm9")
+
+
+def is_nvme(model: str) -> bool:
+    """Return whether a drive is an NVMe drive, by its model's name."""
+    plain = model.casefold()
+    return any(one in plain for one in NVME_MODELS)
+
+
+def drive_datasheet(model: str) -> DriveDatasheet:
+    """Return the facts of a drive by its model's name."""
+    return NVME_DRIVE if is_nvme(model) else OTHER_DRIVE
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """Bytes of a data set, and the number of passes of the published runs."""
+
+    bytes: float
+    epochs: int
+
+
+DATA_SETS: Mapping[str, DataSet] = {
+    "mobilenet_v2": DataSet(bytes=141 * GB, epochs=10),
+    "resnet50": DataSet(bytes=141 * GB, epochs=20),
+    "yolov5l": DataSet(bytes=19 * GB, epochs=20),
+    "bert_base": DataSet(bytes=1 * GB, epochs=2),
+    "bert_large": DataSet(bytes=1 * GB, epochs=2),
+}
+DEFAULT_DATA_SET = DataSet(bytes=141 * GB, epochs=10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRate:
+    """A published rate, samples a second over all GPUs of a host with V100-SXM2-16GB.
+
+    `row` names what was measured together. The batch is a GPU's; where the source's is not known, it is assumed.
+    """
+
+    row: str
+    workload: str
+    precision: Literal["fp32", "fp16"]
+    gpus: int
+    batch: int
+    samples: float
+    source: str
+    batch_assumed: bool = True
+    includes_loader: bool = False  # fed by PyTorch's loader; else the input is taken to keep up
+
+
+def _rate_pair(
+    row: str,
+    workload: str,
+    batch: int,
+    samples: tuple[float, float],
+    source: str,
+    *,
+    known: bool = False,
+    precision: Literal["fp32", "fp16"] = "fp16",
+) -> tuple[PublishedRate, PublishedRate]:
+    """Return the rates of one and of eight GPUs."""
+    first, second = (
+        PublishedRate(
+            row=row,
+            workload=workload,
+            precision=precision,
+            gpus=gpus,
+            batch=batch,
+            samples=rate,
+            source=source,
+            batch_assumed=not known,
+        )
+        for gpus, rate in zip((1, 8), samples, strict=True)
+    )
+    return first, second
+
+
+PUBLISHED_RATES: tuple[PublishedRate, ...] = (
+    *_rate_pair("ResNet-50 AMP 20.06", "resnet50", 256, (856, 6636), NVIDIA_SOURCE),
+    *_rate_pair("ResNet-50 AMP 20.12", "resnet50", 256, (1180, 7608), NVIDIA_SOURCE),
+    *_rate_pair("ResNet-50 AMP Lambda", "resnet50", 256, (833, 6174), LAMBDA_SOURCE),
+    *_rate_pair("BERT-large FP16", "bert_large", 10, (50, 359), NVIDIA_SOURCE, known=True),
+    *_rate_pair("BERT-large FP32", "bert_large", 4, (9, 61), NVIDIA_SOURCE, known=True, precision="fp32"),
+    *_rate_pair("BERT-large FP16 Lambda", "bert_large", 16, (57, 286), LAMBDA_SOURCE, known=True),
+    *_rate_pair("BERT-base FP16 first", "bert_base", 32, (149, 986), LAMBDA_SOURCE),
+    *_rate_pair("BERT-base FP16 second", "bert_base", 32, (189, 1204), LAMBDA_SOURCE),
+    PublishedRate(
+        row="YOLOv5-L AMP",
+        workload="yolov5l",
+        precision="fp16",
+        gpus=1,
+        batch=16,
+        samples=68,
+        source="ultralytics README, Feb 2021",
+    ),
+    PublishedRate(
+        row="MobileNetV2 FP32",
+        workload="mobilenet_v2",
+        precision="fp32",
+        gpus=8,
+        batch=32,
+        samples=3268,
+        source="pytorch/vision PR 818",
+        includes_loader=True,
+    ),
+    *_rate_pair("EfficientNet-B0 AMP", "efficientnet_b0", 256, (1301, 7789), NVIDIA_SOURCE),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedCpuStep:
+    """Seconds of a step over two processes on a CPU of four cores, as measured in the design notes."""
+
+    workload: str
+    batch: int
+    seconds: float
+    sequence: int = 384
+    source: str = "measured on a 4-core CPU, 2 processes over gloo"
+
+
+PUBLISHED_CPU_STEPS: tuple[PublishedCpuStep, ...] = (
+    PublishedCpuStep(workload="mobilenet_v2", batch=4, seconds=0.43),
+    PublishedCpuStep(workload="resnet50", batch=4, seconds=1.7),
+    PublishedCpuStep(workload="bert_base", batch=2, seconds=2.6, sequence=128),
+)
+
+# ResNet-50 on falconGPUs, ingress and egress ports of the eight Falcon GPUs: determines the counting convention.
+PUBLISHED_FALCON_TRAFFIC = 11.31 * GB
+
+Floats = npt.NDArray[np.float64]
+
+WORKLOAD_FAMILY: Mapping[str, str] = MappingProxyType(
+    {
+        "mobilenet_v2": "depthwise",
+        "efficientnet_b0": "depthwise",
+        "resnet50": "convolution",
+        "yolov5l": "convolution",
+        "alexnet": "convolution",
+        "vgg16": "convolution",
+        "mnist_cnn": "convolution",
+        "bert_base": "transformer",
+        "bert_large": "transformer",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelParameter:
+    """One parameter: `centre` in its own unit, `spread` of its logarithm."""
+
+    name: str
+    centre: float
+    spread: float
+    about: str
+
+
+def _model_parameters() -> tuple[ModelParameter, ...]:
+    def one(name: str, centre: float, spread: float, about: str) -> ModelParameter:
+        return ModelParameter(name=name, centre=centre, spread=spread, about=about)
+
+    general = (
+        one("half", 0.4, 0.4, "share of the fp16 or bf16 peak rate that matrix products reach"),
+        one("single", 0.6, 0.3, "share of the fp32 peak rate that matrix products reach"),
+        one("memory", 0.75, 0.3, "share of the memory's rate that other operations reach"),
+        one("stack", 1.0, 0.17, "time of a device against the published rates: this site's software and clocks"),
+        one("machine", 1.0, 0.35, "time of this site's CPUs against that of the design notes"),
+        one("launch", 8e-6, 0.5, "s to start an operation"),
+        one("call", 20e-6, 0.6, "s that one operation on a CPU takes at least"),
+        one("nvlink", 0.95, 0.15, "share of NVLink's all-reduce rate"),
+        one("switch", 0.85, 0.2, "share of the published rate between GPUs below one switch that a ring reaches"),
+        one("across", 0.85, 0.2, "share of the published rate between GPUs across the host that a ring reaches"),
+        one("loopback", 1.0, 0.7, "share of the assumed rate between processes on a CPU"),
+        one("latency", 3.0, 0.5, "times the latency of a small write that one hop of a ring takes"),
+        one("contention", 0.1, 0.6, "share of hidden communication that slows computation nevertheless"),
+        one("straggle", 0.015, 0.6, "slowdown a doubling of devices (natural logarithm): the slowest is waited for"),
+        one("gradient", 1.0, 0.2, "width of gradients on the wire against what the run asks for"),
+        # The design notes' 7 bytes a parameter and GPU are one way of a ring of eight in fp32: half of both ways.
+        one("count", 0.5, 0.2, "bytes that the ports count against those sent and received"),
+        one("optimiser", 1.5, 0.4, "times the least traffic of memory that an optimiser step takes"),
+        one("compile", 0.8, 0.15, "time of operations bound by memory when compiled (assumed)"),
+        one("dp", 1.3, 0.35, "times the exchange of DP against its bytes over the slowest link"),
+        one("sharded", 1.15, 0.25, "times the exchange of sharded training against its bytes over the slowest link"),
+        one("images", 1 / 110 / (4 * 3 * 224**2), 0.6, "s of a core to read and change an image, a byte of the tensor"),
+        one("scenes", 0.035 / (4 * 3 * 640**2), 0.6, "s of a core to read and mix an image with boxes, a byte"),
+        one("tokens", 2e-4 / 9e3, 0.8, "s of a core to prepare a sequence, a byte"),
+        one("storage", 0.7, 0.3, "share of a drive's sequential rate that reads of files reach"),
+        one("copy", 0.8, 0.25, "share of a link's rate that copies from the host reach"),
+        one("sample", 1.0, 0.25, "bytes of a sample on the way to a device against its tensor's"),
+        one("core", 0.5, 0.4, "share of a CPU's peak rate that matrix products reach"),
+        one("host_memory", 0.5, 0.5, "share of a host's memory rate that other operations reach"),
+    )
+    families = (
+        one("family:convolution", 1.0, 0.15, "time of devices, convolutional networks"),
+        one("family:depthwise", 2.0, 0.4, "time of devices, depthwise separable convolutions"),
+        one("family:transformer", 1.0, 0.15, "time of devices, transformers"),
+    )
+    workloads = tuple(one(f"workload:{name}", 1.0, 0.22, f"time of devices, {name}") for name in WORKLOAD_FAMILY)
+    halves = tuple(
+        one(f"half:{name}", 1.0, 0.12, f"time in mixed precision against that in fp32, {name}")
+        for name in WORKLOAD_FAMILY
+    )
+    cores = tuple(
+        one(f"core:{name}", 1.0, 0.35, f"time of a CPU against that of a GPU, {name}") for name in WORKLOAD_FAMILY
+    )
+    devices = tuple(
+        one(f"device:{name}", 1.0, facts.doubt, f"time of devices, {name} against its data sheet")
+        for name, facts in DEVICE_DATASHEETS.items()
+    )
+    return general + families + workloads + halves + cores + devices
+
+
+PARAMETERS = _model_parameters()
+PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
+PARAMETER_INDEX: Mapping[str, int] = MappingProxyType({name: index for index, name in enumerate(PARAMETER_NAMES)})
+PRIOR_CENTRES: Floats = np.log([parameter.centre for parameter in PARAMETERS])
+PRIOR_SPREADS: Floats = np.array([parameter.spread for parameter in PARAMETERS])

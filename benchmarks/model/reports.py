@@ -1,0 +1,175 @@
+"""Predictions in words and as plain JSON: for the command line, pages and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from benchmarks.model.belief import Belief, step_seconds
+from benchmarks.model.calibration import PAPER_CONFIGURATIONS, HeldOutFigure, median_error, paper_cells, prior
+from benchmarks.model.features import is_link_workload
+from benchmarks.model.prediction import PROBABILITY, Prediction, format_seconds, predict, prediction_draws
+
+LOW_QUANTILE, HIGH_QUANTILE = (1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2
+
+
+def prediction_json(prediction: Prediction) -> dict[str, Any]:
+    """Return a prediction as plain JSON; seconds, bytes, bytes a second, shares."""
+    return {
+        "provenance": "predicted",
+        "workload": prediction.spec.workload,
+        "topology": prediction.topology.name,
+        "spec": msgspec.to_builtins(prediction.spec),
+        "spec_hash": prediction.spec.hash,
+        "step_seconds": prediction.step_seconds,
+        "interval": [prediction.interval.low, prediction.interval.high],
+        "interval_probability": prediction.interval.probability,
+        "samples_per_second": prediction.samples_per_second,
+        "terms": [
+            {"name": term.name, "seconds": term.seconds, "why": term.why, "source": term.source}
+            for term in prediction.terms
+        ],
+        "pcie_bytes_per_step": {
+            name: {"to_device": to, "from_device": back} for name, (to, back) in prediction.pcie_bytes.items()
+        },
+        "pcie_bytes_per_second": prediction.pcie_bytes_per_second,
+        "memory_bytes": prediction.memory_bytes,
+        "fits": not prediction.fits,
+        "fits_sentence": prediction.fits,
+        "utilisation": prediction.utilisation,
+        "basis": prediction.basis,
+        "basis_sentence": prediction.basis_sentence,
+    }
+
+
+def prediction_text(prediction: Prediction) -> str:
+    """Return a prediction as lines to read."""
+    spec, interval = prediction.spec, prediction.interval
+    span = f"{format_seconds(interval.low)} and {format_seconds(interval.high)}"
+    where = prediction.topology.name or f"{len(prediction.topology.accelerators)} devices"
+    lines = [
+        f"Predicted: {spec.workload} on {where}, {spec.devices} x {spec.batch}, {spec.precision}, {spec.strategy}.",
+        "",
+        f"step            {format_seconds(prediction.step_seconds)}  ({interval.probability:.0%} between {span})",
+    ]
+    if not is_link_workload(spec):
+        lines.append(f"rate            {prediction.samples_per_second:.3g} samples/s")
+        lines.append(f"busy devices    {prediction.utilisation:.0%} of a step")
+    lines.append(f"memory          {prediction.memory_bytes / 1e9:.1f} GB a device")
+    if prediction.pcie_bytes_per_second:
+        traffic = prediction.pcie_bytes_per_second / 1e9
+        lines.append(f"PCIe            {traffic:.2f} GB/s, all devices in chassis, both ways")
+    lines += ["", *(f"{term.name:15s} {term.why}" for term in prediction.terms), "", prediction.basis_sentence]
+    if prediction.fits:
+        lines += ["", f"It does not fit. {prediction.fits}"]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperRow:
+    """One of the 25 cells: seconds, a relative overhead with its 90 % interval, GB/s; None of localGPUs itself."""
+
+    workload: str
+    configuration: str
+    prediction: Prediction
+    overhead: float
+    overhead_low: float
+    overhead_high: float
+
+    def for_json(self) -> dict[str, Any]:
+        """Return the row as plain JSON."""
+        return {
+            "workload": self.workload,
+            "configuration": self.configuration,
+            "step_seconds": self.prediction.step_seconds,
+            "interval": [self.prediction.interval.low, self.prediction.interval.high],
+            "interval_probability": self.prediction.interval.probability,
+            "overhead_vs_localGPUs": self.overhead,
+            "overhead_interval": [self.overhead_low, self.overhead_high],
+            "pcie_gigabytes_per_second": self.prediction.pcie_bytes_per_second / 1e9,
+            "samples_per_second": self.prediction.samples_per_second,
+            "terms": {term.name: term.seconds for term in self.prediction.terms},
+            "basis": self.prediction.basis,
+            "provenance": "predicted",
+        }
+
+
+def paper_rows(belief: Belief | None = None) -> list[PaperRow]:
+    """Return the published experiment's cells as predicted; overheads are of steps drawn together."""
+    belief = belief or prior()
+    cells = paper_cells()
+    pairs = [(spec, topology) for _workload, _configuration, spec, topology in cells]
+    drawn = step_seconds(prediction_draws(belief), pairs)
+    middle = np.median(step_seconds(prediction_draws(belief), pairs, misfit=False), axis=0)
+    rows = []
+    for index, (workload, configuration, spec, topology) in enumerate(cells):
+        base = index - PAPER_CONFIGURATIONS.index(configuration)  # its localGPUs
+        low, high = np.quantile(drawn[:, index] / drawn[:, base], [LOW_QUANTILE, HIGH_QUANTILE])
+        overhead = float(middle[index] / middle[base]) - 1
+        rows.append(
+            PaperRow(
+                workload=workload,
+                configuration=configuration,
+                prediction=predict(spec, topology, belief),
+                overhead=overhead,
+                overhead_low=min(float(low) - 1, overhead),
+                overhead_high=max(float(high) - 1, overhead),
+            )
+        )
+    return rows
+
+
+def _aligned_columns(rows: Sequence[Sequence[str]], left: int) -> str:
+    """Return rows as aligned text; the first `left` columns to the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def paper_text(rows: Sequence[PaperRow]) -> str:
+    """Return the cells as a table to read."""
+    lines = [("workload", "configuration", "step", "90 % interval", "overhead", "90 % interval", "PCIe GB/s")]
+    lines += [
+        (
+            row.workload,
+            row.configuration,
+            format_seconds(row.prediction.step_seconds),
+            f"{format_seconds(row.prediction.interval.low)} .. {format_seconds(row.prediction.interval.high)}",
+            f"{round(row.overhead, 3) + 0.0:+.1%}" if row.configuration != PAPER_CONFIGURATIONS[0] else "",
+            f"{row.overhead_low:+.0%} .. {row.overhead_high:+.0%}"
+            if row.configuration != PAPER_CONFIGURATIONS[0]
+            else "",
+            f"{row.prediction.pcie_bytes_per_second / 1e9:.2f}",
+        )
+        for row in rows
+    ]
+    return "Predicted, none of it measured.\n\n" + _aligned_columns(lines, 2)
+
+
+def held_out_text(found: Sequence[HeldOutFigure]) -> str:
+    """Return the leave-one-out errors as a table to read."""
+    lines = [("published figure left out", "published", "predicted", "error", "90 % interval", "")]
+    for one in found:
+        scale, unit = (1e9, "GB/s") if one.is_traffic else (1e-3, "ms")
+        lines.append(
+            (
+                one.name,
+                f"{one.published / scale:.4g} {unit}",
+                f"{one.predicted / scale:.4g} {unit}",
+                f"{one.error:+.0%}",
+                f"{one.low / scale:.3g} .. {one.high / scale:.3g}",
+                "" if one.inside else "outside",
+            )
+        )
+    inside = sum(one.inside for one in found)
+    closing = f"Median error {median_error(tuple(found)):.0%}; {inside} of {len(found)} intervals hold their figure."
+    return f"{_aligned_columns(lines, 1)}\n\n{closing}"

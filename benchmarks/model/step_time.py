@@ -1,0 +1,283 @@
+"""The formula of a step, of training and of workloads that measure links.
+
+compute   = forward and backward of all batches of the step, on the slowest device
+exposed   = the part of the exchange that does not overlap with the backward pass, and its slowdown of that pass
+step      = both and the optimiser, or the input pipeline if that is slower
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.model.features import (
+    ModelError,
+    accelerators_used,
+    edge_between_places,
+    edge_within_place,
+    link_rate,
+    ring_edges,
+    storage_link_rate,
+    uplink_rate,
+)
+from benchmarks.model.reference_data import (
+    GLOO_LOOPBACK,
+    HOST_MEMORY_RATE,
+    NVLINK_PAIR,
+    PARAMETER_INDEX,
+    X16_GEN3_RATE,
+    Floats,
+    device_datasheet,
+    drive_datasheet,
+)
+from benchmarks.model.topology import LOCAL, Accelerator, Topology
+from benchmarks.workloads.costs import message_sizes
+from hostwire.training import Spec
+
+BACKWARD = 2 / 3  # of the time of a batch: two of its three passes
+# Sharpness of the soft maximum of two times: near a tie both count, since batches and steps vary.
+INPUT_SHARPNESS, LAUNCH_SHARPNESS = 6.0, 4.0
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of a step and its parts, draws by cells; `copied` and the following fields explain the parts."""
+
+    step: Floats
+    compute: Floats
+    exposed: Floats
+    optimiser: Floats
+    waited: Floats
+    exchange: Floats  # all of it, hidden or not
+    input: Floats  # of the pipeline alone
+    decode: Floats
+    read: Floats
+    copied: Floats
+    rate: Floats  # of the slowest edge
+
+
+def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
+    """Return the times of cells (a row of features each) for draws of the parameters' logarithms, one a row."""
+    values = np.exp(logs)
+
+    def p(name: str) -> Floats:
+        return values[:, PARAMETER_INDEX[name], None]
+
+    compute, batch_time = _compute(values, cells)
+    optimiser = (
+        cells["optimiser_seconds"] * p("optimiser") / np.where(cells["on_cpu"] > 0, p("host_memory"), p("memory"))
+    )
+    rate = np.minimum.reduce([p(kind) * cells[f"{kind}_rate"] for kind in ("nvlink", "switch", "across", "loopback")])
+    copied = cells["copy_seconds"] * p("sample") / p("copy")
+    exposed, exchange = _communication(values, cells, batch_time, rate, copied)
+    decode = cells["decode"] * values[:, cells["loader"]] / cells["cores"]
+    read = cells["read_seconds"] / p("storage")
+    pipeline = _smooth_maximum(_smooth_maximum(decode, read, INPUT_SHARPNESS), copied, INPUT_SHARPNESS)
+    device = compute + exposed + optimiser
+    step = np.where(cells["inline"] > 0, device + pipeline, _smooth_maximum(device, pipeline, INPUT_SHARPNESS))
+    return StepTimes(
+        step=step,
+        compute=compute,
+        exposed=exposed,
+        optimiser=optimiser,
+        waited=step - device,
+        exchange=exchange,
+        input=pipeline,
+        decode=decode,
+        read=read,
+        copied=copied,
+        rate=np.broadcast_to(rate, step.shape),
+    )
+
+
+def _smooth_maximum(one: Floats, other: Floats, sharpness: float) -> Floats:
+    """Return the larger of two times, or somewhat more where they are near each other."""
+    top = np.maximum(np.maximum(one, other), 1e-12)
+    low = np.minimum(one, other) / top
+    return top * (1 + low**sharpness) ** (1 / sharpness)
+
+
+def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Floats]:
+    """Return the seconds of forward and backward of a step, and of one batch."""
+
+    def p(name: str) -> Floats:
+        return values[:, PARAMETER_INDEX[name], None]
+
+    cpu, tensor = cells["on_cpu"] > 0, cells["tensor"] > 0
+    reached = np.where(cpu, p("core"), np.where(tensor, p("half"), p("single")))
+    memory = np.where(cpu, p("host_memory"), p("memory"))
+    fused = np.where(cells["compiled"] > 0, p("compile"), 1.0)
+    scale = values[:, cells["workload"]] * values[:, cells["family"]]
+    scale = scale * np.where(cells["mixed"] > 0, values[:, cells["half"]], 1.0)
+    scale = scale * np.where(cpu, values[:, cells["core"]], values[:, cells["device"]])
+    scale = scale * np.where(cells["site"] > 0, np.where(cpu, p("machine"), p("stack")), 1.0)
+    busy = (cells["flops_seconds"] / reached + fused * cells["memory_seconds"] / memory) * scale
+    # One process starts the operations of all devices with DP, one after the other.
+    starts = np.where(cells["dp"] > 0, cells["devices"], 1.0)
+    launched = (
+        cells["operations"]
+        * np.where(cpu, p("call"), p("launch"))
+        * starts
+        * np.where(cells["compiled"] > 0, fused**2, 1.0)
+    )
+    batch = _smooth_maximum(busy, launched, LAUNCH_SHARPNESS)
+    batch = batch * (1 + p("straggle") * np.log(cells["devices"]))
+    return batch * cells["accumulation"], batch
+
+
+def _communication(
+    values: Floats, cells: Mapping[str, Floats], batch: Floats, rate: Floats, copied: Floats
+) -> tuple[Floats, Floats]:
+    """Return the exposed seconds of the exchange, and all its seconds."""
+
+    def p(name: str) -> Floats:
+        return values[:, PARAMETER_INDEX[name], None]
+
+    n = cells["devices"]
+    way = (n - 1) / n  # of the bytes that go once round a ring
+    hop = cells["hop_seconds"] * way * p("latency")
+    gradients = cells["gradient_bytes"] * p("gradient")
+    count = np.ceil(gradients / cells["bucket_bytes"])
+    backward, forward = BACKWARD * batch, (1 - BACKWARD) * batch
+    # Copies to the devices go over the same uplinks as the ring: they take their share of time from it.
+    rate = rate / (1 + cells["uplinked"] * np.minimum(1.0, copied / (batch * cells["accumulation"])))
+
+    # DDP: buckets follow each other on one stream, each as soon as its gradients are there.
+    reduce = 2 * way * gradients / rate + count * 2 * hop
+    early, late = (1 - cells["late"]) * reduce, cells["late"] * reduce
+    buckets = np.maximum(1.0, np.round((1 - cells["late"]) * count))
+    end = np.maximum(backward / buckets + early, backward + early / buckets) + late
+    exposed = np.maximum(end - backward, 0.0)
+    ddp = exposed + p("contention") * np.maximum(reduce - exposed, 0.0)
+
+    # Sharded: weights are gathered for each pass of each batch, gradients scattered after each.
+    gather = (way * cells["weight_bytes"] / rate + count * hop) * p("sharded")
+    scatter = (way * gradients / rate + count * hop) * p("sharded")
+    spread = np.maximum(gather - forward, gather / np.maximum(count, 1.0))
+    spread = spread + np.maximum(gather + scatter - backward, (gather + scatter) / np.maximum(count, 1.0))
+    hidden = np.maximum(2 * gather + scatter - spread, 0.0)
+    all_sharded = (2 * gather + scatter) * cells["accumulation"]
+    sharded = (spread + p("contention") * hidden) * cells["accumulation"]
+
+    # DP: weights go out from the first device and gradients come back to it, with all samples; nothing overlaps.
+    dp = (way * (cells["weight_bytes"] + gradients) / rate + 2 * hop) * p("dp")
+    dp = (dp + way * cells["scatter_seconds"] * p("sample") / p("copy") / cells["accumulation"]) * cells["accumulation"]
+
+    exchange = cells["ddp"] * reduce + cells["sharded"] * all_sharded + cells["dp"] * dp
+    return cells["ddp"] * ddp + cells["sharded"] * sharded + cells["dp"] * dp, exchange
+
+
+def ring_bytes(logs: Floats, cells: Mapping[str, Floats]) -> Floats:
+    """Return the bytes that a device sends for the exchange of one step, and as many that it receives."""
+    n = cells["devices"]
+    way = (n - 1) / n
+    gradients = cells["gradient_bytes"] * np.exp(logs[:, PARAMETER_INDEX["gradient"], None])
+    weights = cells["weight_bytes"]
+    return (
+        cells["ddp"] * 2 * way * gradients
+        + cells["sharded"] * way * (2 * weights + gradients) * cells["accumulation"]
+        + cells["dp"] * way * (weights + gradients) * cells["accumulation"]
+    )
+
+
+def counted_traffic(logs: Floats, cells: Mapping[str, Floats], step: Floats) -> Floats:
+    """Return the bytes a second that the ports of devices in chassis count, both ways together, draws by cells."""
+    exchanged = 2 * ring_bytes(logs, cells)
+    copied = cells["copy_bytes"] * np.exp(logs[:, PARAMETER_INDEX["sample"], None])
+    counted = np.exp(logs[:, PARAMETER_INDEX["count"], None])
+    return counted * cells["chassis_devices"] * (exchanged + copied) / step
+
+
+LINK_UNITS = {"bandwidth": "GB/s", "latency": "us", "bus_bandwidth": "GB/s", "to_device": "GB/s", "read": "GB/s"}
+
+
+def pair_performance(one: Accelerator, other: Accelerator, topology: Topology) -> tuple[float, float]:
+    """Return bytes a second one way and seconds of a small write between two accelerators, as published or scaled."""
+    if one.place == other.place:
+        kind, rate, latency = edge_within_place(one.place, (one, other), topology)
+        # A pair of a V100's mesh has the published mean; behind NVSwitch it has all that a ring has.
+        mesh = kind == "nvlink" and device_datasheet(one.model).name == "V100-SXM2"
+        return (NVLINK_PAIR.rate if mesh else rate), latency
+    narrowest = min(uplink_rate(one, topology), uplink_rate(other, topology))
+    edge = edge_between_places({one.place, other.place})
+    return edge.rate * narrowest / X16_GEN3_RATE, edge.latency
+
+
+def link_seconds(logs: Floats, spec: Spec, topology: Topology) -> Floats:
+    """Return the seconds of a step of a link workload for draws of the parameters. Raises ModelError."""
+    devices, sizes = accelerators_used(spec, topology), np.array(message_sizes(spec))
+    times = float(spec.options.get("iterations", 20))
+
+    def p(name: str) -> Floats:
+        value: Floats = np.exp(logs[:, PARAMETER_INDEX[name]])
+        return value
+
+    if spec.workload == "storage_read":
+        file_bytes = float(spec.options.get("file_bytes", 2**32))
+        found: Floats = (
+            file_bytes / min(drive_datasheet(topology.storage.model).rate, storage_link_rate(topology)) / p("storage")
+        )
+        return found
+    if spec.workload == "host_copy":
+        way = max(
+            (_shared_copy_seconds(device, devices, topology) for device in devices),
+            default=spec.devices / HOST_MEMORY_RATE,
+        )
+        return times * 2 * float(sizes.sum()) * way / p("copy")
+    if spec.devices < 2:
+        raise ModelError(f"{spec.workload} is between devices: it needs at least 2.")
+    if spec.workload == "gpu_bandwidth":
+        return times * _pair_seconds(p("loopback"), sizes, devices, spec, topology)
+    edges = ring_edges(spec, topology, devices)
+    slowest = np.min([p(kind) * edges[f"{kind}_rate"] for kind in ("nvlink", "switch", "across", "loopback")], axis=0)
+    way = (spec.devices - 1) / spec.devices
+    total, count = float(sizes.sum()), len(sizes)
+    slow: Floats = times * (2 * way * total / slowest + count * 2 * way * edges["hop_seconds"] * p("latency"))
+    return slow
+
+
+def _pair_seconds(
+    loopback: Floats, sizes: Floats, devices: tuple[Accelerator, ...], spec: Spec, topology: Topology
+) -> Floats:
+    """Return the time of one transfer of each size between each two devices, one pair after the other."""
+    if not devices:
+        pairs = spec.devices * (spec.devices - 1) / 2
+        return pairs * (float(sizes.sum()) / (GLOO_LOOPBACK.rate * loopback) + len(sizes) * GLOO_LOOPBACK.latency)
+    total = 0.0
+    for index, one in enumerate(devices):
+        for other in devices[index + 1 :]:
+            rate, latency = pair_performance(one, other, topology)
+            total += sizes.sum() / rate + len(sizes) * latency
+    return np.full(len(loopback), total)
+
+
+def _shared_copy_seconds(device: Accelerator, devices: tuple[Accelerator, ...], topology: Topology) -> float:
+    """Return the seconds a byte to a device while all others are copied to: those below one uplink share it."""
+    below = sum(other.place == device.place for other in devices) if device.place != LOCAL else 1
+    return max(1 / link_rate(device.link), below / uplink_rate(device, topology))
+
+
+def link_tables(spec: Spec, topology: Topology, logs: Floats) -> dict[str, Any]:
+    """Return the predicted results of a link workload, for one draw of the parameters; units are those of UNITS.
+
+    `bandwidth` (both ways together) and `latency` have a row and a column for each device, with None on the diagonal.
+    """
+    devices, row = accelerators_used(spec, topology), logs[None]
+    if spec.workload == "gpu_bandwidth":
+        pairs = [
+            [None if one is other else pair_performance(one, other, topology) for other in devices] for one in devices
+        ]
+        return {
+            "bandwidth": [[None if found is None else 2 * found[0] / 1e9 for found in line] for line in pairs],
+            "latency": [[None if found is None else found[1] * 1e6 for found in line] for line in pairs],
+        }
+    seconds = float(link_seconds(row, spec, topology)[0])
+    moved = sum(message_sizes(spec)) * float(spec.options.get("iterations", 20))
+    if spec.workload == "all_reduce":
+        return {"bus_bandwidth": 2 * (spec.devices - 1) / spec.devices * moved / seconds / 1e9}
+    if spec.workload == "host_copy":
+        return {"to_device": 2 * moved / seconds / 1e9}
+    return {"read": float(spec.options.get("file_bytes", 2**32)) / seconds / 1e9}

@@ -1,0 +1,259 @@
+"""The topology of a run: host, accelerators, links, storage; and its JSON file.
+
+Rates are bytes a second, sizes bytes, times seconds. A topology has one host, the accelerators of one run with the
+links to them, and the storage of its data.
+
+{"format": "falconweb.topology/1", "name": "hybridGPUs", "cores": 40, "memory_bytes": 811748818944,
+ "accelerators": [{"name": "GPU 0", "model": "V100-SXM2-16GB"}, ...],
+ "storage": {"model": "SSDPEDKX040T7"}, "uplinks": {"falcon-1/drawer 1/H1": {"lanes": 16, "generation": 3}}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from benchmarks.model.reference_data import device_datasheet
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PcieLink:
+    """A PCIe link as trained: lanes and generation."""
+
+    lanes: int = 16
+    generation: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """A GPU: its model ('V100-SXM2-16GB'), and its place.
+
+    `place` is 'local' for the host's own, else the name of a switch below a host port: 'falcon-1/drawer 1/H1'.
+    Devices of one place reach each other without the host.
+    """
+
+    name: str
+    model: str
+    place: str = LOCAL
+    link: PcieLink = PcieLink()
+    memory_bytes: float = 16e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Where the data lies; a disk of which nobody says what it is."""
+
+    model: str = "local storage"
+    place: str = LOCAL
+    link: PcieLink = PcieLink(lanes=4, generation=3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """The topology of a run. `uplinks` are the links from the host to each place of its accelerators that is not local.
+
+    `local_fabric` connects the local accelerators.
+    """
+
+    name: str = ""
+    host: str = ""
+    cores: int = 40
+    memory_bytes: float = 756 * 2**30
+    accelerators: tuple[Accelerator, ...] = ()
+    storage: Storage = Storage()
+    uplinks: Mapping[str, PcieLink] = field(default_factory=dict)
+    local_fabric: Literal["nvlink", "pcie"] = "nvlink"
+
+
+TOPOLOGY_FORMAT = "falconweb.topology/1"
+MAX_FILE_BYTES = 2**20  # bytes
+MAX_DEVICES = 256
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Text = Annotated[str, msgspec.Meta(max_length=200)]
+Size = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
+
+
+class TopologyError(ValueError):
+    """A topology file was refused: `field` is 'accelerators[2].link.lanes' etc., `line` counts from 1 or is None."""
+
+    def __init__(self, sentence: str, *, field: str = "", line: int | None = None) -> None:
+        self.sentence, self.field, self.line = sentence, field, line
+        super().__init__(sentence)
+
+
+class _StrictPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of a file, which refuses unknown members."""
+
+
+class LinkPart(_StrictPart, frozen=True):
+    """A PCIe link as trained."""
+
+    lanes: Literal[1, 2, 4, 8, 16] = 16
+    generation: Literal[1, 2, 3, 4, 5, 6] = 3
+
+
+class AcceleratorPart(_StrictPart, frozen=True):
+    """A GPU. `place` is 'local', or the switch below a host port: 'falcon-1/drawer 1/H1'."""
+
+    name: Name
+    model: Name
+    place: Name = LOCAL
+    link: LinkPart = LinkPart()
+    memory_bytes: Size | None = None
+
+
+class StoragePart(_StrictPart, frozen=True):
+    """Where the data lies; a disk of which nobody says what it is."""
+
+    model: Name = Storage.model
+    place: Name = LOCAL
+    link: LinkPart = LinkPart(lanes=4)
+
+
+class TopologyPart(_StrictPart, frozen=True):
+    """One host with what is attached to it. `uplinks` lead from it to each place that is not local."""
+
+    format: Literal["falconweb.topology/1"]
+    name: Text = ""
+    host: Text = ""
+    cores: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 40
+    memory_bytes: Size = float(756 * 2**30)
+    accelerators: Annotated[tuple[AcceleratorPart, ...], msgspec.Meta(max_length=MAX_DEVICES)] = ()
+    storage: StoragePart = StoragePart()
+    uplinks: dict[Name, LinkPart] = {}
+    local_fabric: Literal["nvlink", "pcie"] = "nvlink"
+
+
+def read_topology(text: str | bytes) -> Topology:
+    """Return the topology of a file. Raises TopologyError, with the wrong field or line."""
+    if len(text) > MAX_FILE_BYTES:
+        raise TopologyError(f"The file is larger than {MAX_FILE_BYTES // 1024} KiB: a topology is a few of them.")
+    try:
+        plain = json.loads(text)
+    except UnicodeDecodeError:
+        raise TopologyError("The file is not UTF-8.") from None
+    except RecursionError:
+        raise TopologyError("The file nests too deeply.") from None
+    except json.JSONDecodeError as wrong:
+        sentence = f"Line {wrong.lineno}, column {wrong.colno} is no JSON: {wrong.msg}."
+        raise TopologyError(sentence, line=wrong.lineno) from None
+    if not isinstance(plain, dict):
+        raise TopologyError("A topology is a JSON object.", line=1)
+    if plain.get("format") != TOPOLOGY_FORMAT:
+        given = plain.get("format")
+        told = "there is none" if given is None else f"it is {json.dumps(given)[:80]}"
+        raise TopologyError(f"format: it must be '{TOPOLOGY_FORMAT}', and {told}.", field="format")
+    try:
+        part = msgspec.convert(plain, TopologyPart)
+    except msgspec.ValidationError as wrong:
+        message, field = _error_location(str(wrong))
+        raise TopologyError(f"{field}: {message}." if field else f"{message}.", field=field) from None
+    return _topology_from_part(part)
+
+
+def _error_location(message: str) -> tuple[str, str]:
+    """Return the message and the field of an error of msgspec: 'Expected `int`, got `str` - at `$.cores`'."""
+    found = re.fullmatch(r"(.*?) - at `(?:key in )?\$\.?(.*)`", message, re.DOTALL)
+    said, field = found.groups() if found is not None else (message, "")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", said)
+    if unknown is not None:
+        return "there is no such member", ".".join(filter(None, (field, unknown[1])))
+    missing = re.fullmatch(r"Object missing required field `(.*)`", said)
+    if missing is not None:
+        return "it is missing", ".".join(filter(None, (field, missing[1])))
+    return said[0].lower() + said[1:], field
+
+
+def _topology_from_part(part: TopologyPart) -> Topology:
+    names: set[str] = set()
+    for index, device in enumerate(part.accelerators):
+        if device.name in names:
+            field = f"accelerators[{index}].name"
+            raise TopologyError(f"{field}: '{device.name}' is there twice.", field=field)
+        names.add(device.name)
+    places = {device.place for device in part.accelerators} | {part.storage.place}
+    for place in part.uplinks:
+        if place not in places or place == LOCAL:
+            sentence = f"uplinks: nothing is at '{place}'; a place is named by an accelerator or the storage."
+            raise TopologyError(sentence, field="uplinks")
+    return Topology(
+        name=part.name,
+        host=part.host,
+        cores=part.cores,
+        memory_bytes=part.memory_bytes,
+        accelerators=tuple(
+            Accelerator(
+                name=device.name,
+                model=device.model,
+                place=device.place,
+                link=_link_from_part(device.link),
+                memory_bytes=device.memory_bytes or gpu_memory_bytes(device.model),
+            )
+            for device in part.accelerators
+        ),
+        storage=Storage(model=part.storage.model, place=part.storage.place, link=_link_from_part(part.storage.link)),
+        # A place without a link of its own is assumed to have full cabling.
+        uplinks={place: _link_from_part(part.uplinks.get(place, LinkPart())) for place in sorted(places - {LOCAL})},
+        local_fabric=part.local_fabric,
+    )
+
+
+def gpu_memory_bytes(model: str) -> float:
+    """Return the memory of a GPU, bytes: from its name ('V100-SXM2-32GB'), else from its data sheet."""
+    named = re.search(r"(\d{1,3})\s?GB", model.upper())
+    return float(named[1]) * 1e9 if named else device_datasheet(model).memory_bytes
+
+
+def _link_from_part(part: LinkPart) -> PcieLink:
+    return PcieLink(lanes=part.lanes, generation=part.generation)
+
+
+def topology_json(topology: Topology) -> str:
+    """Return a topology as the text of a file for `read_topology`."""
+
+    def link(one: PcieLink) -> dict[str, int]:
+        return {"lanes": one.lanes, "generation": one.generation}
+
+    plain: dict[str, Any] = {
+        "format": TOPOLOGY_FORMAT,
+        "name": topology.name,
+        "host": topology.host,
+        "cores": topology.cores,
+        "memory_bytes": topology.memory_bytes,
+        "accelerators": [
+            {
+                "name": device.name,
+                "model": device.model,
+                "place": device.place,
+                "link": link(device.link),
+                "memory_bytes": device.memory_bytes,
+            }
+            for device in topology.accelerators
+        ],
+        "storage": {
+            "model": topology.storage.model,
+            "place": topology.storage.place,
+            "link": link(topology.storage.link),
+        },
+        "uplinks": {place: link(one) for place, one in topology.uplinks.items()},
+        "local_fabric": topology.local_fabric,
+    }
+    return json.dumps(plain, indent=1) + "\n"
+
+
+def topology_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a topology file."""
+    schema = json.loads(json.dumps(msgspec.json.schema(TopologyPart)))  # lists where Python has tuples
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A topology: one host with its accelerators, links and storage",
+        **schema,
+    }

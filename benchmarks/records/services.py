@@ -1,0 +1,397 @@
+"""Import and export of records: an import is previewed, then applied as a whole or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.access import require_composer
+from accounts.audit.actions import Action
+from accounts.audit.services import Target, attempt
+from accounts.models import User
+from benchmarks.records.formats import FORMATS, FormatReader, open_format
+from benchmarks.records.import_files import (
+    MAX_UPLOAD_BYTES,
+    ImportFile,
+    ImportProblem,
+    ProblemLimitReached,
+    refuse_problems,
+)
+from benchmarks.records.jsonl import SUMMARISED_KEY, run_identity, run_record_json
+from benchmarks.records.schema import (
+    MAX_CHAIN_LENGTH,
+    EndLine,
+    LogLine,
+    RecordIdentity,
+    RunLine,
+    SeriesLine,
+    float_column,
+)
+from benchmarks.records.tables import samples_csv, summary_csv
+from benchmarks.runs.models import LogPart, Run
+from benchmarks.runs.recording import series_append
+from benchmarks.runs.results import Summary, summarise
+from benchmarks.runs.topology import ADDRESSES_KEY
+from benchmarks.sweeps.models import Sweep
+from core.downloads import Download
+from core.errors import Conflict, Invalid, NotFound
+from core.strict_json import InvalidDocument
+
+LOOKUP_BATCH: Final = 5000  # records of a batch: databases limit the values of one query
+KEPT_SOURCE_FIELDS: Final = ("assumed", ADDRESSES_KEY)  # of the source of a record, as stated by its origin
+
+
+@dataclass
+class RecordPreview:
+    """A record in a file. `known` is the existing run of the same record."""
+
+    line: int
+    header: RunLine
+    series: dict[str, int] = field(default_factory=dict)
+    log_bytes: int = 0
+    identity: str = ""
+    known: Run | None = None
+
+    @property
+    def values(self) -> int:
+        """The number of its samples."""
+        return sum(self.series.values())
+
+    @property
+    def provenance(self) -> str:
+        """The provenance of its figures before any import."""
+        return original_provenance(self.header)
+
+
+@dataclass(frozen=True)
+class ImportCheck:
+    """A checked file. Without problems it can be imported."""
+
+    format: str
+    runs: tuple[RecordPreview, ...]
+    problems: tuple[ImportProblem, ...]
+    more: bool
+    skipped: int
+    notes: tuple[str, ...]
+
+    @property
+    def format_name(self) -> str:
+        """The label of the format."""
+        return FORMATS[self.format]
+
+    @property
+    def new(self) -> list[RecordPreview]:
+        """The records without an existing run."""
+        return [one for one in self.runs if one.known is None]
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The result of an import: a run for each record, in the order of the file, and whether it is new."""
+
+    runs: tuple[tuple[Run, bool], ...]
+
+    @property
+    def new(self) -> list[Run]:
+        """The new runs."""
+        return [run for run, is_new in self.runs if is_new]
+
+    @property
+    def known(self) -> list[Run]:
+        """The runs that existed before."""
+        return [run for run, is_new in self.runs if not is_new]
+
+
+def records_check(
+    *,
+    person: User,
+    content: ImportFile,
+    format: str = "",  # noqa: A002 - its name for who calls
+    largest: int = MAX_UPLOAD_BYTES,
+) -> ImportCheck:
+    """Check a file without storing it; `format` '' detects the format.
+
+    Raises Forbidden for read-only users, TooLarge, and Invalid if it is not text or of an unknown format.
+    """
+    require_composer(person, "import runs")
+    content.refuse_unreadable(largest)
+    reading = open_format(content, format)
+    runs = _preview_records(person, reading)
+    found = reading.problems
+    return ImportCheck(
+        reading.format, tuple(runs), tuple(found.found), found.more, reading.skipped, tuple(reading.notes)
+    )
+
+
+def records_import(
+    *,
+    person: User,
+    content: ImportFile,
+    format: str = "",  # noqa: A002 - its name for who calls
+    largest: int = MAX_UPLOAD_BYTES,
+) -> ImportResult:
+    """Create runs for the records in a file, all or none; a record that exists already is not imported again.
+
+    The runs belong to the person's tenant and have the provenance imported. Raises as `records_check`, and Invalid with
+    `problems` for errors in the file.
+    """
+    name = content.name[:200] or "pasted text"
+    with attempt(Action.RECORDS_IMPORT, actor=person, target=Target("record", name=name)) as act:
+        require_composer(person, "import runs")
+        content.refuse_unreadable(largest)
+        reading = open_format(content, format)
+        previews = _preview_records(person, reading)
+        refuse_problems(tuple(reading.problems.found), reading.problems.more)
+        if not previews:
+            raise Invalid("There is no record in the file.", errors={"file": "It has no record."})
+        with act.change():
+            kept: dict[str, Run] = {}
+            made: list[tuple[Run, bool]] = []
+            for preview in previews:
+                run = preview.known or kept.get(preview.identity)
+                is_new = run is None
+                if run is None:
+                    run = kept[preview.identity] = _create_run(person, preview, reading)
+                made.append((run, is_new))
+            new = {preview.header.id: run for preview, (run, is_new) in zip(previews, made, strict=True) if is_new}
+            _store_samples(reading, new)
+            _summarise_runs(previews, new)
+            imported = ImportResult(tuple(made))
+            act.after = {
+                "format": reading.format, "file": name, "sha256": content.sha256, "known": len(imported.known),
+                "runs": [str(run.pk) for run in imported.new],
+            }  # fmt: skip
+    return imported
+
+
+def original_provenance(header: RunLine) -> str:
+    """Return the original provenance of a record, however often it was imported since."""
+    told = header.source.get("provenance")
+    return told if header.provenance == "imported" and isinstance(told, str) and told else header.provenance
+
+
+def _preview_records(person: User, reading: FormatReader) -> list[RecordPreview]:
+    """Read a whole file once; errors are in the reading's problems."""
+    runs: list[RecordPreview] = []
+    try:
+        for number, line, identity in _lines_with_identity(reading):
+            if isinstance(line, RunLine):
+                runs.append(RecordPreview(number, line))
+            elif not runs:
+                continue
+            elif isinstance(line, SeriesLine):
+                runs[-1].series[line.key] = runs[-1].series.get(line.key, 0) + len(line.values)
+            elif isinstance(line, LogLine):
+                runs[-1].log_bytes += len(line.text.encode())
+            else:
+                runs[-1].identity = identity
+    except ProblemLimitReached:
+        pass
+    whole = [one for one in runs if one.identity]
+    _match_known_runs(person, whole)
+    return whole
+
+
+def _lines_with_identity(reading: FormatReader) -> Iterator[tuple[int, RunLine | SeriesLine | LogLine | EndLine, str]]:
+    """Yield the lines of a file; with the end of each record its identity, else ''."""
+    identity: RecordIdentity | None = None
+    for number, line in reading.lines():
+        if isinstance(line, RunLine):
+            try:
+                identity = RecordIdentity(line)
+            except (InvalidDocument, OverflowError, ValueError):
+                identity = None
+        elif isinstance(line, SeriesLine) and identity is not None:
+            identity.add(line)
+        told = identity.hexdigest() if isinstance(line, EndLine) and identity is not None else ""
+        yield number, line, told
+
+
+def _match_known_runs(person: User, previews: Sequence[RecordPreview]) -> None:
+    """Set the existing run of records: imported before, or the one that they were exported from."""
+    seen = Run.objects.visible_to(person).filter(state__in=Run.FINAL)
+    mine = Q(tenant=person.tenant_id) if person.tenant_id else Q(requested_by=person)
+    for first in range(0, len(previews), LOOKUP_BATCH):
+        some = previews[first : first + LOOKUP_BATCH]
+        ids = [_parse_uuid(one.header.id) for one in some]
+        before_or_original = (mine & Q(source__identity__in=[one.identity for one in some])) | Q(
+            pk__in=filter(None, ids)
+        )
+        rows: dict[uuid.UUID | None, Run] = {
+            run.pk: run for run in seen.filter(before_or_original).order_by("-queued_at")
+        }
+        # The oldest of several.
+        before = {run.source.get("identity"): run for run in rows.values() if _is_own(run, person)}
+        for one, pk in zip(some, ids, strict=True):
+            original = rows.get(pk)
+            if one.identity in before:
+                one.known = before[one.identity]
+            elif original is not None and run_identity(original) == one.identity:
+                one.known = original
+
+
+def _is_own(run: Run, person: User) -> bool:
+    """Return whether a run belongs to a person's tenant, or to the person if they have none."""
+    return run.tenant_id == person.tenant_id if person.tenant_id else run.requested_by_id == person.pk
+
+
+def _parse_uuid(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
+def _create_run(person: User, preview: RecordPreview, reading: FormatReader) -> Run:
+    header, content = preview.header, reading.content
+    now = timezone.now()
+    before: dict[str, Any] = {
+        "id": header.id, "provenance": header.provenance, "executor": header.executor,
+        **{name: value for name, value in header.source.items() if name in {"file", "format", "sha256", "imported_at"}},
+    }  # fmt: skip
+    chain = [*header.source.get("chain", []), before][-MAX_CHAIN_LENGTH:]
+    return Run.objects.create(
+        title=header.title, state=header.state, workload=header.workload, preset=header.preset, spec=header.spec,
+        spec_hash=header.spec_hash, provenance=Run.Provenance.IMPORTED, topology=header.topology,
+        software=header.software, results=header.results, point=header.point,
+        # An ended run; unknown details of its end are left empty.
+        outcome=header.state, trouble=header.trouble, error=header.error, exit_code=header.exit_code,
+        steps_done=header.steps_done, started_at=header.started_at, ended_at=header.ended_at, finished_at=now,
+        requested_by=person, requested_by_name=person.username, tenant=person.tenant,
+        source={
+            "provenance": original_provenance(header), "format": reading.format, "file": content.name[:200],
+            "sha256": content.sha256, "line": preview.line, "identity": preview.identity,
+            "imported_at": now.isoformat(), "chain": chain,
+            **{name: header.source[name] for name in KEPT_SOURCE_FIELDS if header.source.get(name)},
+        },
+    )  # fmt: skip
+
+
+def _store_samples(reading: FormatReader, runs: dict[str, Run]) -> None:
+    """Store the series and logs of new records, by a second reading of the file."""
+    for _, line in reading.lines():
+        if isinstance(line, SeriesLine) and (run := runs.get(line.run)) is not None:
+            series_append(
+                run,
+                line.key,
+                at=float_column(line.at),
+                values=float_column(line.values),
+                unit=line.unit,
+                source=line.source,
+                interval=line.interval,
+            )
+        elif isinstance(line, LogLine) and (run := runs.get(line.run)) is not None:
+            LogPart.objects.create(run=run, first=line.first, text=line.text)
+
+
+def _summarise_runs(previews: Sequence[RecordPreview], runs: dict[str, Run]) -> None:
+    """Compute the results of runs whose records have samples but no results, for lists and pages."""
+    for preview in previews:
+        run = runs.get(preview.header.id)
+        if run is None or preview.header.results or not preview.values:
+            continue
+        summary = summarise(run)
+        if summary != Summary():
+            run.results = msgspec.to_builtins(summary)
+            run.source[SUMMARISED_KEY] = True
+            run.save(update_fields=["results", "source"])
+
+
+ExportKind = Literal["jsonl", "csv", "summary"]
+EXPORT_KINDS: Final = {
+    "jsonl": ("application/jsonl; charset=utf-8", "jsonl", "Whole records, JSON Lines"),
+    "csv": ("text/csv; charset=utf-8", "csv", "All samples, CSV"),
+    "summary": ("text/csv; charset=utf-8", "csv", "Results of each run, CSV"),
+}
+MAX_NAMED_RUNS: Final = 500
+RUNS_A_BATCH: Final = 20
+
+
+@dataclass(frozen=True)
+class ExportFilter:
+    """The runs to export: by id, sweep, workload or provenance; all visible ones without any of these."""
+
+    runs: tuple[str, ...] = ()
+    sweep: str = ""
+    workload: str = ""
+    provenance: str = ""
+
+
+def export_run_list(person: User, wanted: ExportFilter) -> Any:
+    """Return the runs, oldest first, as a queryset.
+
+    Runs that are named by id must exist (NotFound) and have ended (Conflict); a filter leaves out open runs. Raises
+    Invalid for a malformed id and an unknown provenance.
+    """
+    seen = Run.objects.visible_to(person)
+    if wanted.runs:
+        if len(wanted.runs) > MAX_NAMED_RUNS:
+            raise Invalid(f"Name {MAX_NAMED_RUNS} runs at most.", errors={"run": "Too many."})
+        seen = seen.filter(pk__in=[_parse_id(one, "run") for one in wanted.runs])
+        found = {str(pk): (state, title) for pk, state, title in seen.values_list("pk", "state", "title")}
+        if len(found) < len({_parse_id(one, "run") for one in wanted.runs}):
+            raise NotFound("One of these runs is not there.")
+        for state, title in found.values():
+            if state not in Run.FINAL:
+                raise Conflict(f"'{title}' has not ended. Export its record when it has.")
+    if wanted.sweep:
+        sweep = Sweep.objects.visible_to(person).filter(pk=_parse_id(wanted.sweep, "sweep")).first()
+        if sweep is None:
+            raise NotFound("There is no such sweep.")
+        seen = seen.filter(sweep=sweep)
+    if wanted.workload:
+        if "\0" in wanted.workload:
+            raise Invalid("There is no such workload.", errors={"workload": "It has a NUL."})
+        seen = seen.filter(workload=wanted.workload)
+    if wanted.provenance:
+        if wanted.provenance not in Run.Provenance.values:
+            known = ", ".join(Run.Provenance.values)
+            raise Invalid("There is no such provenance.", errors={"provenance": f"One of {known}."})
+        seen = seen.filter(provenance=wanted.provenance)
+    return seen.filter(state__in=Run.FINAL).order_by("queued_at", "position", "pk")
+
+
+def finished_run_get(person: User, pk: uuid.UUID) -> Run:
+    """Return a run that has ended; raises NotFound and Conflict."""
+    run: Run = export_run_list(person, ExportFilter(runs=(str(pk),))).get()
+    return run
+
+
+def records_download(*, person: User, wanted: ExportFilter, kind: str, name: str = "runs") -> Download:
+    """Return the records as a streamed file. Raises as `export_run_list`, and Invalid."""
+    if kind not in EXPORT_KINDS:
+        raise Invalid(f"'{kind[:20]}' is no kind of export.", errors={"as": f"One of {', '.join(EXPORT_KINDS)}."})
+    pks = list(export_run_list(person, wanted).values_list("pk", flat=True))
+    content_type, suffix, _ = EXPORT_KINDS[kind]
+    answer = Download(_export_parts(pks, kind), content_type=content_type)
+    answer["Content-Disposition"] = f'attachment; filename="{name}.{suffix}"'
+    return answer
+
+
+def _export_parts(pks: Sequence[uuid.UUID], kind: str) -> Iterator[str]:
+    """Yield the file; each run is read just before it is written, and left out if it was deleted meanwhile."""
+    if kind == "jsonl":
+        for run in _runs_in_batches(pks):
+            yield from run_record_json(run)
+    else:
+        yield from (samples_csv if kind == "csv" else summary_csv)(_runs_in_batches(pks))
+
+
+def _runs_in_batches(pks: Sequence[uuid.UUID]) -> Iterator[Run]:
+    for begin in range(0, len(pks), RUNS_A_BATCH):
+        some = pks[begin : begin + RUNS_A_BATCH]
+        rows = Run.objects.in_bulk(some)
+        yield from (rows[pk] for pk in some if pk in rows)
+
+
+def _parse_id(text: str, field: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError as error:
+        raise Invalid(f"'{text[:40]}' is no id.", errors={field: "Give the id of one."}) from error

@@ -1,0 +1,312 @@
+"""Data of a run's page: stages, progress, prediction, tables of results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.models import User
+from benchmarks import model
+from benchmarks.model.prediction import Prediction
+from benchmarks.runs.attachment import devices_to_restore
+from benchmarks.runs.models import Run
+from benchmarks.runs.quantities import field_label, format_number, value_text
+from benchmarks.runs.recording import PHASE_PREFIX, STEP_SECONDS_KEY, series_values
+from benchmarks.runs.results import Summary, summary_of
+from benchmarks.runs.topology import recorded_topology
+from benchmarks.workloads.catalogue import CATALOGUE
+
+logger = logging.getLogger(__name__)
+
+MAX_EARLIER_RUNS: Final = 20  # earlier runs for the usual duration
+PHASE_LABELS: Final = {
+    "build": "Build", "warmup": "Warm up", "timed": "Measure", "no_sync": "Measure without exchange of gradients",
+    "finish": "Finish",
+}  # fmt: skip
+TROUBLE_LABELS: Final = {
+    "out_of_memory": "Out of memory", "crash": "Crashed", "hang": "Hung", "limit": "Time limit", "lost": "Lost",
+    "refused": "Refused", "compose": "Not composed",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStage:
+    """A stage of a run; `state` is waiting, running, done, failed or skipped."""
+
+    name: str
+    state: str
+    seconds: float | None = None
+    sentence: str = ""
+    link: str = ""
+    link_words: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProgress:
+    """The number of timed steps done, and the estimated remaining time (s), None if unknown."""
+
+    done: int
+    total: int
+    left: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """The progress and results of a run for its page."""
+
+    stages: tuple[RunStage, ...]
+    phase: str
+    progress: RunProgress | None
+    seconds: float
+    usually: str
+    summary: Summary
+    prediction: Prediction | None
+    off: float | None  # measured over predicted step, less one
+    owes: int  # devices that could not be restored
+    trouble: str
+
+    @property
+    def said(self) -> str:
+        """Return the progress for screen readers."""
+        at = next((one for one in self.stages if one.state == "running"), None)
+        steps = f", {self.progress.done} of {self.progress.total} steps" if self.progress is not None else ""
+        return f"{at.name}{steps}" if at is not None else ""
+
+
+def run_status(person: User, run: Run) -> RunStatus:
+    """Return the current data of a run's page."""
+    summary = summary_of(run)
+    recorded = series_values(run, [STEP_SECONDS_KEY, *(f"{PHASE_PREFIX}{name}" for name in PHASE_LABELS)])
+    prediction = run_prediction(run)
+    measured = summary.step_seconds
+    return RunStatus(
+        stages=_stages(run, recorded),
+        phase=PHASE_LABELS.get(run.phase, run.phase) if run.state in Run.ON_HOST else "",
+        progress=_progress(run, recorded),
+        seconds=_elapsed_seconds(run),
+        usually=_usual_duration(person, run),
+        summary=summary,
+        prediction=prediction,
+        off=measured.value / prediction.step_seconds - 1.0
+        if measured is not None and prediction is not None and prediction.step_seconds > 0
+        else None,
+        owes=0 if run.is_open else len(devices_to_restore(run).attachments),
+        trouble=TROUBLE_LABELS.get(run.trouble, run.trouble),
+    )
+
+
+def _elapsed_seconds(run: Run) -> float:
+    """Return the duration of a run since its request; of an imported run its recorded duration, if known."""
+    if run.executor:
+        return ((run.finished_at or timezone.now()) - run.queued_at).total_seconds()
+    return (_seconds_between(run.started_at, run.ended_at) or 0.0) if run.ended_at is not None else 0.0
+
+
+def run_prediction(run: Run) -> Prediction | None:
+    """Return the prediction for a run's steps; None where the performance model does not apply, such as CPUs."""
+    topology = recorded_topology(run)
+    workload = CATALOGUE.get(run.workload)
+    if topology is None or workload is None or not workload.is_training or not topology.accelerators:
+        return None
+    try:
+        return model.predict(run.specification(), topology)
+    except (msgspec.ValidationError, model.ModelError) as error:
+        logger.info("run %s has no prediction: %s", run.pk, error)
+        return None
+
+
+def _stages(run: Run, recorded: Mapping[str, Any]) -> tuple[RunStage, ...]:
+    if not run.executor:
+        return ()
+    failed = Run.State.FAILED in (run.outcome, run.state)
+    return (
+        RunStage(
+            name="Wait in queue",
+            state=_stage_state(run.state == Run.State.QUEUED, run.begun_at, run.begun_at),
+            seconds=_seconds_between(run.queued_at, run.begun_at or run.finished_at),
+            sentence=run.sentence if run.state == Run.State.QUEUED else "",
+        ),
+        _attach_stage(run, failed=failed),
+        _host_stage(run, recorded, failed=failed),
+        _restore_stage(run),
+    )
+
+
+def _attach_stage(run: Run, *, failed: bool) -> RunStage:
+    done = run.started_at is not None or run.state == Run.State.STARTING
+    now = run.state == Run.State.COMPOSING
+    state = "running" if now else "done" if done else "failed" if failed and run.begun_at else "skipped"
+    if run.state == Run.State.QUEUED:
+        state = "waiting"
+    ended = run.plan.finished_at if run.plan is not None else None
+    return RunStage(
+        name="Attach devices" if run.plan is not None or not done else "Devices already attached",
+        state=state,
+        seconds=_seconds_between(run.begun_at, ended or run.started_at or run.finished_at)
+        if run.plan is not None
+        else None,
+        sentence=run.sentence if now else "",
+        link=reverse("fabric:plan", args=[run.plan.pk]) if run.plan is not None else "",
+        link_words="plan",
+    )
+
+
+def _host_stage(run: Run, recorded: Mapping[str, Any], *, failed: bool) -> RunStage:
+    now = run.state in Run.ON_HOST
+    begun = _started_phases(recorded) if now else []
+    state = "running" if now else "waiting" if run.state in {Run.State.QUEUED, Run.State.COMPOSING} else ""
+    if not state:
+        state = "skipped" if run.started_at is None else "failed" if failed else "done"
+        if run.outcome == Run.State.CANCELLED and run.started_at is not None:
+            state = "failed"
+    return RunStage(
+        name=f"Run on {run.host.name}" if run.host is not None else "Run",
+        state=state,
+        seconds=_seconds_between(run.started_at, run.ended_at),
+        sentence=run.sentence or (begun[-1] if begun else "") if now else "",
+    )
+
+
+def _started_phases(recorded: Mapping[str, Any]) -> list[str]:
+    """Return the started phases in order, with their durations."""
+    now = timezone.now().timestamp()
+    return [
+        f"{words}, for {max(0.0, now - recorded[key][1][0]):.0f} s."
+        for name, words in PHASE_LABELS.items()
+        if (key := f"{PHASE_PREFIX}{name}") in recorded
+    ]
+
+
+def _restore_stage(run: Run) -> RunStage:
+    now = run.state == Run.State.RETURNING
+    stuck = not run.is_open and run.sentence.startswith("Its devices were not returned")
+    kept = run.keep_composed and run.plan is not None
+    state = "running" if now else "waiting" if run.is_open else "failed" if stuck else "done"
+    if not run.is_open and not stuck and run.plan_back is None:
+        state = "skipped"
+    name = "Keep devices attached" if kept else "Return devices"
+    if state == "skipped" and run.plan is None:
+        name = "Nothing to return"
+    return RunStage(
+        name=name,
+        state=state,
+        seconds=_seconds_between(run.ended_at or run.state_since, run.finished_at)
+        if run.plan_back is not None
+        else None,
+        sentence=run.sentence if now or stuck or (kept and not run.is_open) else "",
+        link=reverse("fabric:plan", args=[run.plan_back.pk]) if run.plan_back is not None else "",
+        link_words="plan",
+    )
+
+
+def _stage_state(now: bool, done: object, begun: object) -> str:
+    return "running" if now else "done" if done else "skipped" if not begun else "waiting"
+
+
+def _progress(run: Run, recorded: Mapping[str, Any]) -> RunProgress | None:
+    total = int(run.spec.get("steps", 0)) if run.spec else 0
+    if run.state not in Run.ON_HOST or not total or run.phase not in {"timed", "no_sync", "finish"}:
+        return None
+    _, seconds = recorded.get(STEP_SECONDS_KEY, ((), ()))
+    left = None
+    if len(seconds) >= 3 and run.steps_done < total:
+        left = float(np.median(seconds)) * (total - run.steps_done)
+    return RunProgress(done=min(run.steps_done, total), total=total, left=left)
+
+
+def _usual_duration(person: User, run: Run) -> str:
+    """Return the usual duration of the same spec on the same host: 'usually 40 to 55 s'; '' without earlier runs."""
+    before = Run.objects.visible_to(person).filter(
+        spec_hash=run.spec_hash,
+        host=run.host,
+        state=Run.State.COMPLETED,
+        executor=run.executor,
+        started_at__isnull=False,
+    )
+    times = [
+        (ended - started).total_seconds()
+        for started, ended in before.exclude(pk=run.pk)
+        .order_by("-queued_at")
+        .values_list("started_at", "ended_at")[:MAX_EARLIER_RUNS]
+        if ended is not None
+    ]
+    if not times:
+        return ""
+    low, high = np.percentile(times, [10, 90])
+    if round(low) == round(high):
+        return f"usually {high:.0f} s"
+    return f"usually {low:.0f} to {high:.0f} s"
+
+
+def _seconds_between(begin: datetime | None, end: datetime | None) -> float | None:
+    if begin is None:
+        return None
+    return max(timedelta(), (end or timezone.now()) - begin).total_seconds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultTable:
+    """A table of results: rows of cells with their headers."""
+
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def result_tables(summary: Summary) -> list[tuple[str, ResultTable]]:
+    """Return the tables of a run's results, each with its name and unit."""
+    found = []
+    for name, value in sorted(summary.tables.items()):
+        if isinstance(value, dict | list):
+            unit = summary.units.get(name, "")
+            words = field_label(name)
+            found.append((f"{words}, {unit}" if unit else words, _result_table(value)))
+    return found
+
+
+def single_results(summary: Summary) -> list[tuple[str, str]]:
+    """Return the single-value results of a run: name, and the value with its unit."""
+    found = []
+    for name, value in sorted(summary.tables.items()):
+        if isinstance(value, dict | list):
+            continue
+        unit = summary.units.get(name, "")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        words = value_text(float(value), unit) if is_number and unit else f"{_cell_text(value)} {unit}".strip()
+        found.append((field_label(name.removesuffix("_bytes") if unit == "B" else name), words))
+    return found
+
+
+def _result_table(value: dict[str, Any] | list[Any]) -> ResultTable:
+    if isinstance(value, dict):
+        return ResultTable(heads=tuple(str(one) for one in value), rows=_transposed(list(value.values())))
+    if value and all(isinstance(one, list) for one in value):
+        return ResultTable(
+            heads=("", *(str(place) for place in range(len(value[0])))),
+            rows=tuple((str(place), *(_cell_text(one) for one in line)) for place, line in enumerate(value)),
+        )
+    return ResultTable(rows=(tuple(_cell_text(one) for one in value),))
+
+
+def _transposed(values: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
+    """Return columns, or single values, as rows."""
+    columns = [one if isinstance(one, list) else [one] for one in values]
+    longest = max((len(one) for one in columns), default=0)
+    return tuple(
+        tuple(_cell_text(column[row]) if row < len(column) else "" for column in columns) for row in range(longest)
+    )
+
+
+def _cell_text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)[:200]
+    return format_number(float(value))

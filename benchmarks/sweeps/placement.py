@@ -1,0 +1,341 @@
+"""Compositions from a pool and a placement, and the order of runs that moves the fewest devices. Pure.
+
+Devices are taken in a fixed order, so that a run with fewer devices reuses some of those of a larger run.
+
+Devices of a run stay on its host for the next. So a device is moved only if the next run needs it elsewhere, and unused
+devices stay where they are until the end. The order minimises moved devices first, then compositions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+
+from benchmarks.runs.rules import Composition
+
+# Placements of accelerators, besides 'drawer:7' for those of one drawer.
+CPU_PLACEMENT, LOCAL_PLACEMENT, SPREAD_PLACEMENT, HYBRID_PLACEMENT = "cpu", "local", "spread", "hybrid"
+DRAWER_PREFIX = "drawer:"
+HOST_STORAGE = "host"
+OWN_DRIVE_STORAGE = "own"
+NVME_PREFIX = "nvme:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolHost:
+    """A host: the number of its own GPUs, and its executors ('torch', 'simulated').
+
+    `own_drive` is the model of its own NVMe drive, '' for none.
+    """
+
+    id: int
+    name: str
+    local_gpus: int = 0
+    local_model: str = ""
+    own_drive: str = ""
+    executors: tuple[str, ...] = ("simulated",)
+    frameworks: tuple[str, ...] = ("pytorch",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolDevice:
+    """A device that may be composed. `ports` maps hosts (ids) to the host ports by which they reach it.
+
+    `attached` is the host (id) that it is attached to now; a device of another host is not moved.
+    """
+
+    id: int
+    name: str
+    model: str
+    drawer: int
+    slot: int = 0
+    attached: int | None = None
+    is_storage: bool = False
+    where: str = ""
+    ports: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPool:
+    """Hosts and devices that a person may compose; `drawers` has their names."""
+
+    hosts: tuple[PoolHost, ...] = ()
+    devices: tuple[PoolDevice, ...] = ()
+    drawers: Mapping[int, str] = field(default_factory=dict)
+
+    def host(self, pk: int) -> PoolHost | None:
+        """Return a host."""
+        return next((one for one in self.hosts if one.id == pk), None)
+
+    @property
+    def models(self) -> list[str]:
+        """The models of accelerators, the hosts' own among them."""
+        found = {one.model for one in self.devices if not one.is_storage}
+        return sorted((found | {one.local_model for one in self.hosts if one.local_gpus}) - {""})
+
+    def drawers_of(self, host: int) -> list[int]:
+        """Return the drawers (ids) of which the host reaches a device."""
+        return sorted({one.drawer for one in self.devices if host in one.ports})
+
+
+class PlacementError(Exception):
+    """A request for devices that is impossible; its text is the reason, a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementRequest:
+    """The devices that a run requests: number, model ('' any), host, placement, and storage of its data."""
+
+    host: int
+    count: int
+    placement: str = LOCAL_PLACEMENT
+    accelerator: str = ""
+    storage: str = HOST_STORAGE
+
+
+def compose_placement(pool: SweepPool, wish: PlacementRequest) -> Composition:
+    """Return the composition for a request; raises Impossible."""
+    host = pool.host(wish.host)
+    if host is None:
+        raise PlacementError(f"You cannot compose with host {wish.host}, or it does not exist.")
+    drive, devices = _storage_drive(pool, host, wish.storage)
+    own = wish.storage == OWN_DRIVE_STORAGE
+    if wish.placement == CPU_PLACEMENT:
+        return Composition(host=host.id, cpu=True, devices=devices, storage=drive, own_drive=own)
+    local = _local_count(wish)
+    if local:
+        _refuse_local(host, local, wish)
+    taken = _chassis_devices(pool, host, wish, wish.count - local)
+    return Composition(
+        host=host.id,
+        local_gpus=local,
+        devices={**{one.id: one.ports[host.id] for one in taken}, **devices},
+        storage=drive,
+        own_drive=own,
+    )
+
+
+def composition_key(composition: Composition) -> str:
+    """Return the identity of a composition, independent of the order of its devices."""
+    return msgspec.json.encode(composition.as_json(), order="sorted").decode()
+
+
+def placement_label(pool: SweepPool, placement: str) -> str:
+    """Return the label of a placement."""
+    if placement.startswith(DRAWER_PREFIX):
+        drawer = placement.removeprefix(DRAWER_PREFIX)
+        return pool.drawers.get(int(drawer), placement) if drawer.isdecimal() else placement
+    return {
+        CPU_PLACEMENT: "CPU only",
+        LOCAL_PLACEMENT: "the host’s own GPUs",
+        SPREAD_PLACEMENT: "evenly over drawers",
+        HYBRID_PLACEMENT: "half own, half drawers",
+    }.get(placement, placement)
+
+
+def _local_count(wish: PlacementRequest) -> int:
+    if wish.placement == LOCAL_PLACEMENT:
+        return wish.count
+    if wish.placement == HYBRID_PLACEMENT:
+        if wish.count < 2:
+            raise PlacementError("Half own, half drawers needs at least 2 devices.")
+        return wish.count - wish.count // 2
+    return 0
+
+
+def _refuse_local(host: PoolHost, count: int, wish: PlacementRequest) -> None:
+    if count > host.local_gpus:
+        has = f"{host.local_gpus} GPU{'' if host.local_gpus == 1 else 's'}" if host.local_gpus else "no GPU"
+        raise PlacementError(f"{host.name} has {has} of its own; {count} would be needed.")
+    if wish.accelerator and host.local_model and wish.accelerator != host.local_model:
+        raise PlacementError(f"The own GPUs of {host.name} are {host.local_model}, not {wish.accelerator}.")
+
+
+def _chassis_devices(pool: SweepPool, host: PoolHost, wish: PlacementRequest, count: int) -> list[PoolDevice]:
+    if count == 0:
+        return []
+    if wish.placement.startswith(DRAWER_PREFIX):
+        drawer = wish.placement.removeprefix(DRAWER_PREFIX)
+        if not drawer.isdecimal() or int(drawer) not in pool.drawers:
+            raise PlacementError(f"You cannot compose with drawer {drawer[:20]}, or it does not exist.")
+        return _drawer_devices(pool, host, wish.accelerator, int(drawer), count)
+    drawers = pool.drawers_of(host.id)
+    if not drawers:
+        raise PlacementError(f"{host.name} reaches no device in a drawer.")
+    return _spread_devices(pool, host, wish.accelerator, drawers, count)
+
+
+def _drawer_devices(pool: SweepPool, host: PoolHost, model: str, drawer: int, count: int) -> list[PoolDevice]:
+    free = _free_devices(pool, host, model, {drawer})
+    if len(free) < count:
+        raise PlacementError(
+            f"{pool.drawers[drawer]} has {_count_label(len(free), model)} for {host.name}; {count} would be needed."
+        )
+    return free[:count]
+
+
+def _spread_devices(
+    pool: SweepPool, host: PoolHost, model: str, drawers: Sequence[int], count: int
+) -> list[PoolDevice]:
+    """Return devices spread over the drawers as evenly as possible."""
+    shelves = [_free_devices(pool, host, model, {drawer}) for drawer in drawers]
+    free = sum(map(len, shelves))
+    if free < count:
+        raise PlacementError(f"All drawers have {_count_label(free, model)} for {host.name}; {count} would be needed.")
+    taken: list[PoolDevice] = []
+    while len(taken) < count:
+        for shelf in shelves:
+            if shelf and len(taken) < count:
+                taken.append(shelf.pop(0))
+    # Devices of one drawer have adjacent ranks.
+    return sorted(taken, key=lambda one: drawers.index(one.drawer))
+
+
+def _free_devices(pool: SweepPool, host: PoolHost, model: str, drawers: Collection[int]) -> list[PoolDevice]:
+    """Return the accelerators available to the host: its attached ones, then the detached ones."""
+    fitting = [
+        one
+        for one in pool.devices
+        if not one.is_storage
+        and one.drawer in drawers
+        and host.id in one.ports
+        and one.attached in {None, host.id}
+        and model in {"", one.model}
+    ]
+    return sorted(fitting, key=lambda one: (one.attached is None, one.slot, one.id))
+
+
+def _storage_drive(pool: SweepPool, host: PoolHost, storage: str) -> tuple[int | None, dict[int, int]]:
+    """Return the chassis drive for data, None for the host's storage, and its attachment."""
+    if storage == OWN_DRIVE_STORAGE and not host.own_drive:
+        raise PlacementError(f"{host.name} shows no NVMe drive of its own.")
+    if storage in {HOST_STORAGE, OWN_DRIVE_STORAGE}:
+        return None, {}
+    drive = next((one for one in pool.devices if one.is_storage and f"{NVME_PREFIX}{one.id}" == storage), None)
+    if drive is None:
+        raise PlacementError(
+            f"You cannot compose with NVMe drive {storage.removeprefix(NVME_PREFIX)[:20]}, or it does not exist."
+        )
+    if host.id not in drive.ports:
+        raise PlacementError(f"{host.name} does not reach {drive.name}.")
+    if drive.attached not in {None, host.id}:
+        raise PlacementError(f"{drive.name} is attached to another host.")
+    return drive.id, {drive.id: drive.ports[host.id]}
+
+
+def _count_label(count: int, model: str) -> str:
+    return f"{count or 'no'} free {model or 'accelerators'}"
+
+
+Attachments = Mapping[int, int | None]  # device to host port; None: to none
+MAX_EXACT: Final = 7  # compositions: up to this number, all orders are evaluated
+MAX_IMPROVED: Final = 40  # compositions: above this number, the first search is not improved
+
+
+class CompositionCost(NamedTuple):
+    """The number of moved devices, and of compositions."""
+
+    moves: int = 0
+    compositions: int = 0
+
+    def plus(self, moved: int) -> CompositionCost:
+        """Return it plus a composition that moves a number of devices; without moves it does not count."""
+        return CompositionCost(self.moves + moved, self.compositions + bool(moved))
+
+
+def cheapest_order(wanted: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
+    """Return the runs' numbers in an order of low cost; `wanted` has the attachments of each, device to host port.
+
+    Runs of one composition stay together and in their order. For up to 7 compositions the order is optimal.
+    """
+    groups: dict[frozenset[tuple[int, int]], list[int]] = {}
+    for number, places in enumerate(wanted):
+        groups.setdefault(frozenset(places.items()), []).append(number)
+    compositions = [dict(key) for key in groups]
+    if len(compositions) <= MAX_EXACT:
+        best = _exact_order(compositions, now)
+    else:
+        best = _improved_order(_greedy_order(compositions, now), compositions, now)
+    members = list(groups.values())
+    return [number for group in best for number in members[group]]
+
+
+def composition_cost(wanted: Sequence[Mapping[int, int]], now: Attachments) -> CompositionCost:
+    """Return the cost of composing these in order, without the final restoring, which is the same for all orders."""
+    at, cost = dict(now), CompositionCost()
+    for places in wanted:
+        cost = cost.plus(_moved_count(places, at))
+        at.update(places)
+    return cost
+
+
+def _moved_count(places: Mapping[int, int], at: Attachments) -> int:
+    return sum(at.get(device) != port for device, port in places.items())
+
+
+def _exact_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
+    """Return the cheapest order, the first of several, by branch and bound."""
+    best: tuple[CompositionCost, list[int]] | None = None
+    dearest: dict[tuple[frozenset[int], frozenset[tuple[int, int | None]]], CompositionCost] = {}
+
+    def follow(left: tuple[int, ...], at: dict[int, int | None], cost: CompositionCost, done: list[int]) -> None:
+        nonlocal best
+        if best is not None and cost >= best[0]:
+            return
+        if not left:
+            best = cost, done
+            return
+        here = frozenset(left), frozenset(at.items())
+        if here in dearest and dearest[here] <= cost:
+            return
+        dearest[here] = cost
+        for group in left:
+            rest = tuple(one for one in left if one != group)
+            after = cost.plus(_moved_count(compositions[group], at))
+            follow(rest, {**at, **compositions[group]}, after, [*done, group])
+
+    follow(tuple(range(len(compositions))), dict(now), CompositionCost(), [])
+    return best[1] if best is not None else []
+
+
+def _greedy_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
+    """Return a greedy order: a composition without moves comes next, else the one with the fewest moves.
+
+    Ties go to the largest, so that compositions with a subset of its devices follow without moves.
+    """
+    left, at, brought, order = list(range(len(compositions))), dict(now), set[int](), list[int]()
+    while left:
+
+        def key(group: int) -> tuple[bool, int, int]:
+            moving = {device for device, port in compositions[group].items() if at.get(device) != port}
+            return bool(moving), len(moving & brought), -len(moving)  # noqa: B023 - called at once
+
+        chosen = min(left, key=key)
+        left.remove(chosen)
+        order.append(chosen)
+        at.update(compositions[chosen])
+        brought |= set(compositions[chosen])
+    return order
+
+
+def _improved_order(order: list[int], compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
+    """Return an order in which moving any single composition does not lower the cost."""
+    if len(order) > MAX_IMPROVED:
+        return order
+    best = composition_cost([compositions[one] for one in order], now)
+    better = True
+    while better:
+        better = False
+        for place in range(len(order)):
+            rest = order[:place] + order[place + 1 :]
+            for other in range(len(order)):
+                tried = [*rest[:other], order[place], *rest[other:]]
+                if (cost := composition_cost([compositions[one] for one in tried], now)) < best:
+                    order, best, better = tried, cost, True
+                    break
+            if better:
+                break
+    return order

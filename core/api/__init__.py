@@ -1,0 +1,1 @@
+"""What the endpoints of all rooms share: fields, requests, and their description."""

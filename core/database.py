@@ -1,0 +1,44 @@
+"""Row locks in one order, which prevents deadlocks, and values that a column can store.
+
+After waiting for a lock, earlier reads may be outdated, and so may the rows joined to the locked ones: read again
+under the lock whatever depends on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import InterfaceError, OperationalError, models
+from django.db.models import QuerySet
+
+
+def lock_rows(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Return a query that locks the rows in the order of their ids; joined rows are not locked."""
+    return rows.select_for_update(of=("self",), no_key=True).order_by("pk")
+
+
+def without_nul(value: Any) -> Any:
+    """Return JSON without NUL characters, which PostgreSQL refuses in text."""
+    if isinstance(value, str):
+        return value.replace("\0", "")
+    if isinstance(value, dict):
+        return {without_nul(key): without_nul(item) for key, item in value.items()}
+    return [without_nul(item) for item in value] if isinstance(value, list) else value
+
+
+def fit_columns(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]:
+    """Return values that the model's columns can store: one invalid value must not block all others."""
+    found = dict(values)
+    for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's documented name
+        value = found.get(field.name)
+        if isinstance(field, models.CharField) and isinstance(value, str):
+            found[field.name] = value.replace("\0", "")[: field.max_length]
+        elif isinstance(field, models.PositiveIntegerField) and isinstance(value, int):
+            found[field.name] = value if 0 <= value < 2**31 else None if field.null else 0
+        elif isinstance(field, models.BigIntegerField) and isinstance(value, int):
+            found[field.name] = value if abs(value) < 2**63 else None
+    return found
+
+
+# The database is unreachable, or was locked for too long: the caller writes nothing, and retries later.
+DATABASE_UNAVAILABLE = (OperationalError, InterfaceError)

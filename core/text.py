@@ -1,0 +1,29 @@
+"""Text helpers: ids in text, natural sorting, and enumerations in sentences."""
+
+from __future__ import annotations
+
+import re
+
+MAX_ID_DIGITS = 18  # digits: a database refuses larger ids
+
+
+def parse_id(text: str) -> int:
+    """Return the id in a text; 0, which no row has, for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_ID_DIGITS else 0
+
+
+MAX_NATURAL_DIGITS = 30  # digits; Python refuses to parse thousands
+
+
+def natural_key(uri: str) -> tuple[tuple[int, str], ...]:
+    """Return a key that sorts numbers inside text as numbers."""
+    return tuple(
+        (int(part), "") if part.isdecimal() and len(part) <= MAX_NATURAL_DIGITS else (-1, part)
+        for part in re.split(r"(\d+)", uri)
+        if part != ""
+    )
+
+
+def join_words(names: list[str]) -> str:
+    """Return 'a', 'a and b' or 'a, b and c'."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,59 @@
+"""Database work of an event loop, in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, connections
+
+_own: ContextVar[Executor | None] = ContextVar("own_thread", default=None)
+
+
+async def run_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Run database work in a thread of the pool, or in that of `single_connection_thread`.
+
+    asgiref's single thread-sensitive thread would serialise all work of a process, and keep a broken connection.
+    """
+
+    def done_there() -> Any:
+        close_old_connections()
+        try:
+            return work(*arguments, **more)
+        finally:
+            close_old_connections()
+
+    def done_here() -> Any:
+        _close_unusable_connections()
+        return work(*arguments, **more)
+
+    if (own := _own.get()) is not None:
+        return await asyncio.get_running_loop().run_in_executor(own, copy_context().run, done_here)
+    return await sync_to_async(done_there, thread_sensitive=False)()
+
+
+@contextmanager
+def single_connection_thread() -> Iterator[None]:
+    """Run all database work of the enclosed loop sequentially in one thread, on one persistent connection.
+
+    For frequent queries: connecting takes longer than a query.
+    """
+    with ThreadPoolExecutor(1, "database") as thread:
+        token = _own.set(thread)
+        try:
+            yield
+        finally:
+            _own.reset(token)
+            thread.submit(connections.close_all)
+
+
+def _close_unusable_connections() -> None:
+    """Close broken connections; the next query reconnects."""
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and not connection.is_usable():
+            connection.close()

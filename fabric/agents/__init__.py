@@ -1,0 +1,1 @@
+"""The agents of hosts: enrolment, reports, commands."""

@@ -1,0 +1,134 @@
+"""Sensors and fans, from the present resources and from the older Thermal and Power.
+
+Units are written as Redfish does, by the Unified Code for Units of Measure (UCUM 2.1, tables 2 to 4 and prefixes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from fabric.bmc.crawl import CrawledResource
+from fabric.bmc.hardware import common_properties, physical_location
+from fabric.bmc.types import RedfishFan, RedfishSensor, Thresholds
+from fabric.bmc.values import JsonObject, links, normalize_uri, number, objects, text
+
+# Property of Thermal or Power, its reading, reading type and unit.
+LEGACY_READINGS = (
+    ("Temperatures", "ReadingCelsius", "Temperature", "Cel"),
+    ("Voltages", "ReadingVolts", "Voltage", "V"),
+    ("PowerControl", "PowerConsumedWatts", "Power", "W"),
+)
+
+
+def read_sensor(found: CrawledResource) -> RedfishSensor:
+    """Return a Sensor, in the common unit of its quantity."""
+    body = found.body
+    conversion = unit_conversion(text(body, "ReadingUnits"))
+    return RedfishSensor(
+        **common_properties(found.uri, body),
+        chassis_uri=found.uri.rpartition("/Sensors/")[0],
+        reading_type=text(body, "ReadingType"),
+        reading=conversion.of(number(body, "Reading")),
+        units=conversion.unit,
+        factor=conversion.factor,
+        zero=conversion.zero,
+        physical_context=text(body, "PhysicalContext"),
+        related_uris=links(body, "RelatedItem"),
+        thresholds=_thresholds(body, conversion),
+    )
+
+
+def _thresholds(body: JsonObject, conversion: UnitConversion) -> Thresholds:
+    levels: dict[str, Any] = {
+        f"{side}_{level}": conversion.of(
+            number(body, "Thresholds", f"{side.capitalize()}{level.capitalize()}", "Reading")
+        )
+        for side in ("lower", "upper")
+        for level in ("fatal", "critical", "caution")
+    }
+    return Thresholds(**levels)
+
+
+def legacy_sensors(found: CrawledResource) -> Iterator[RedfishSensor]:
+    """Yield the readings inside a Thermal or Power resource; each is named by a JSON pointer into it."""
+    for group, reading, kind, unit in LEGACY_READINGS:
+        for index, member in enumerate(objects(found.body, group)):
+            yield RedfishSensor(
+                **common_properties(f"{found.uri}#/{group}/{index}", member),
+                chassis_uri=found.uri.rpartition("/")[0],
+                reading_type=kind,
+                reading=number(member, reading),
+                units=unit,
+                physical_context=text(member, "PhysicalContext"),
+                related_uris=links(member, "RelatedItem"),
+                thresholds=Thresholds(
+                    lower_fatal=number(member, "LowerThresholdFatal"),
+                    lower_critical=number(member, "LowerThresholdCritical"),
+                    lower_caution=number(member, "LowerThresholdNonCritical"),
+                    upper_caution=number(member, "UpperThresholdNonCritical"),
+                    upper_critical=number(member, "UpperThresholdCritical"),
+                    upper_fatal=number(member, "UpperThresholdFatal"),
+                ),
+            )
+
+
+def read_fan(found: CrawledResource) -> RedfishFan:
+    """Return a Fan of a ThermalSubsystem."""
+    body = found.body
+    return RedfishFan(
+        **common_properties(found.uri, body),
+        chassis_uri=found.uri.rpartition("/ThermalSubsystem/")[0],
+        speed_percent=number(body, "SpeedPercent", "Reading"),
+        speed_rpm=number(body, "SpeedPercent", "SpeedRPM"),
+        sensor_uri=normalize_uri(text(body, "SpeedPercent", "DataSourceUri")),
+        location=physical_location(body),
+    )
+
+
+def legacy_fans(found: CrawledResource) -> Iterator[RedfishFan]:
+    """Yield the fans inside a Thermal resource."""
+    for index, member in enumerate(objects(found.body, "Fans")):
+        uri = f"{found.uri}#/Fans/{index}"
+        named = common_properties(uri, member)
+        if not text(member, "Name"):
+            named["name"] = text(member, "FanName") or named["name"]
+        units = text(member, "ReadingUnits")
+        reading = number(member, "Reading")
+        yield RedfishFan(
+            **named,
+            chassis_uri=found.uri.rpartition("/")[0],
+            speed_percent=reading if units == "Percent" else None,
+            speed_rpm=reading if units != "Percent" else None,
+            location=text(member, "PhysicalContext"),
+        )
+
+
+class UnitConversion(NamedTuple):
+    """A linear conversion: `factor` times the BMC's value, plus `zero`, in `unit`."""
+
+    unit: str
+    factor: float = 1.0
+    zero: float = 0.0
+
+    def of(self, value: float | None) -> float | None:
+        """Return a reading, or a threshold, in the common unit; None of None."""
+        return value if value is None or (self.factor, self.zero) == (1.0, 0.0) else value * self.factor + self.zero
+
+
+UNIT_CONVERSIONS = {
+    "[degF]": UnitConversion("Cel", 5 / 9, -160 / 9),
+    "K": UnitConversion("Cel", 1.0, -273.15),
+    "mW": UnitConversion("W", 1e-3),
+    "kW": UnitConversion("W", 1e3),
+    "J": UnitConversion("kW.h", 1 / 3.6e6),
+    "kJ": UnitConversion("kW.h", 1 / 3.6e3),
+    "W.h": UnitConversion("kW.h", 1e-3),
+    "mV": UnitConversion("V", 1e-3),
+    "mA": UnitConversion("A", 1e-3),
+}
+
+
+def unit_conversion(unit: str) -> UnitConversion:
+    """Return the conversion of a unit to the common one; the identity where it is common, or unknown."""
+    return UNIT_CONVERSIONS.get(unit) or UnitConversion(unit)

@@ -1,0 +1,1 @@
+"""Drift: differences from the approved allocation, and the actions on them."""

@@ -1,0 +1,1 @@
+"""Operations carried out on the hardware by workers."""

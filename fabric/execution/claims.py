@@ -1,0 +1,230 @@
+"""A worker's claim on an operation: renewed while it runs, with its steps saved, and cancelled on request.
+
+A host that rescans finds every device that is plugged in, including one that it has just released and that is not
+detached yet. So an operation that drains a device claims the host until the device is detached; a rescan waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from core.database import DATABASE_UNAVAILABLE
+from core.errors import FalconWebError
+from core.threads import run_in_thread
+from fabric.agents.models import HostAgent
+from fabric.bmc.client import retry_while_unreachable
+from fabric.bmc.errors import BmcError
+from fabric.inventory.labels import may_name_host, redact_address
+from fabric.inventory.models import HostPort
+from fabric.operations.models import Operation
+from fabric.signals import operation_changed
+
+logger = logging.getLogger(__name__)
+CLAIM_SECONDS = 10.0
+CLAIM_RENEW_SECONDS = 3.0
+CANCEL_CHECK_SECONDS = 0.5
+
+Answered = TypeVar("Answered")
+
+
+class OperationFailedError(FalconWebError):
+    """The operation ends as failed, with this sentence."""
+
+
+class OperationCancelledError(FalconWebError):
+    """The operation ends as cancelled, as requested while it ran."""
+
+
+class OperationClaim:
+    """One worker's claim on an operation."""
+
+    def __init__(self, operation: Operation, worker: str) -> None:
+        self.operation = operation
+        self.worker = worker
+        self.lost = False  # another worker has claimed the operation: this one must not write again
+        self._checked_at = 0.0
+
+    async def renew(self, work: asyncio.Task[None]) -> None:
+        """Renew the claim until this task is cancelled; cancels `work` once another worker has claimed it."""
+        while True:
+            await asyncio.sleep(CLAIM_RENEW_SECONDS)
+            try:
+                held = await run_in_thread(
+                    self.held().update, lease_until=timezone.now() + timedelta(seconds=CLAIM_SECONDS)
+                )
+            except DATABASE_UNAVAILABLE:
+                logger.exception("operation %s: the lease could not be renewed", self.operation.pk)
+                continue
+            if held != 1:
+                if self.operation.is_open:
+                    self.lost = True
+                    work.cancel()
+                return
+
+    def held(self) -> QuerySet[Operation]:
+        """Return the operation's row, if this worker still has the claim."""
+        return Operation.objects.open().filter(pk=self.operation.pk, worker=self.worker)
+
+    async def save(self, **values: Any) -> None:
+        """Save the steps and these values, and publish them; cancels the running task where the claim is lost."""
+        for name, value in values.items():
+            setattr(self.operation, name, value)
+        if await run_in_thread(self.held().update, steps=self.operation.steps, **values) != 1:
+            self.lost = True
+            raise asyncio.CancelledError
+        await run_in_thread(operation_changed.send, Operation, operation=self.operation)
+
+    def step(self, name: str) -> OperationStep:
+        """Return a step as an asynchronous context manager; leaving it marks the step as done or failed."""
+        return OperationStep(self, name)
+
+    async def skip(self, name: str, sentence: str) -> None:
+        """Skip a step, with the reason."""
+        next(step for step in self.operation.steps if step["name"] == name).update(state="skipped", sentence=sentence)
+        await self.save()
+
+    async def patiently(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
+        """Send a request to the BMC, retried while it is unreachable until a cancellation; the step shows the wait."""
+
+        async def pausing(error: BmcError, seconds: float) -> None:
+            if error.retry_helps:
+                await waits.begin(f"{self.operation.chassis.name} does not answer: requests are retried until it does.")
+            await asyncio.sleep(seconds)
+            await self.heed()
+
+        async with self.waiting() as waits:
+            return await retry_while_unreachable(ask, pausing=pausing)
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[WaitNotice]:
+        """Show the wait in the running step for the duration of the context."""
+        waits = WaitNotice(self)
+        try:
+            yield waits
+        finally:
+            waits.end()
+
+    async def heed(self) -> None:
+        """Raise OperationCancelledError if a cancellation was requested; checks at most twice a second."""
+        if time.monotonic() < self._checked_at + CANCEL_CHECK_SECONDS:
+            return
+        self._checked_at = time.monotonic()
+        cancelled = self.held().filter(cancel_requested_at__isnull=False)
+        if await run_in_thread(cancelled.exists):
+            raise OperationCancelledError("Cancelled while it was carried out.")
+
+    def close_steps(self, truth: str) -> None:
+        """Close all open steps of an operation that did not succeed; the last one gets the read-back, if any."""
+        for step in self.operation.steps:
+            step["state"] = {"waiting": "skipped", "running": "failed"}.get(step["state"], step["state"])
+        last = self.operation.steps[-1]
+        if last["state"] != "skipped":
+            return
+        if truth:
+            last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=truth)
+        else:
+            name = self.operation.chassis.name
+            last["sentence"] = f"{name} could not be read: the next poll shows its state."
+
+
+class WaitNotice:
+    """The sentence of a running step on what it waits for, saved once it has to wait."""
+
+    def __init__(self, claim: OperationClaim) -> None:
+        self._claim = claim
+        self._entry: dict[str, Any] | None = None
+
+    async def begin(self, sentence: str) -> None:
+        """Set the sentence, once; harmless where no step runs."""
+        if self._entry is None:
+            self._entry = next((step for step in self._claim.operation.steps if step["state"] == "running"), None)
+            if self._entry is not None:
+                self._entry["sentence"] = sentence
+                await self._claim.save()
+
+    def end(self) -> None:
+        """Restore the sentence before the wait; saved with the next change."""
+        if self._entry is not None:
+            self._entry["sentence"] = ""
+
+
+class OperationStep:
+    """One step of an operation: its times and outcome are saved as it runs."""
+
+    def __init__(self, claim: OperationClaim, name: str) -> None:
+        self._claim = claim
+        self._entry: dict[str, Any] = next(step for step in claim.operation.steps if step["name"] == name)
+
+    async def __aenter__(self) -> dict[str, Any]:
+        if self._entry is not self._claim.operation.steps[-1]:
+            await self._claim.heed()
+        self._entry.update(state="running", started_at=self._entry["started_at"] or iso_now())
+        await self._claim.save()
+        return self._entry
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            return
+        sentence = self._entry["sentence"]
+        if isinstance(error, FalconWebError):
+            sentence = redact_address(error.sentence, self._claim.operation.chassis)
+        # Saved with the next change, which follows immediately: the next step's start, or the operation's end.
+        self._entry.update(state="failed" if error else "done", finished_at=iso_now(), sentence=sentence)
+
+
+def iso_now() -> str:
+    """Return the current time in the format of a step."""
+    return timezone.now().isoformat()
+
+
+# Longer than a drain and a detach may take. A claim of a dead worker expires after that, or is released by the worker
+# that takes over its operation.
+HOST_CLAIM_SECONDS: Final = 180.0
+HOST_CLAIM_POLL_SECONDS: Final = 0.2
+
+
+@asynccontextmanager
+async def host_claim(claim: OperationClaim, port: HostPort) -> AsyncIterator[None]:
+    """Claim the host behind a host port; the step shows the wait. A host without an agent needs no claim."""
+    operation = claim.operation
+    agents = await run_in_thread(_agents_behind, port)
+    async with claim.waiting() as waits:
+        while not await run_in_thread(_try_claim_host, agents, operation):
+            is_named = operation.device is not None and may_name_host(operation.device, port)
+            name = port.host.name if is_named and port.host is not None else "Its host"
+            await waits.begin(f"{name} is busy with another operation: this one waits for it.")
+            await asyncio.sleep(HOST_CLAIM_POLL_SECONDS)
+            await claim.heed()
+    try:
+        yield
+    finally:
+        if not claim.lost:
+            await run_in_thread(host_claims_release, operation)
+
+
+def _agents_behind(port: HostPort) -> list[int]:
+    # Of the cable as it is now.
+    hosts = HostPort.objects.filter(pk=port.pk).values("host")
+    return list(HostAgent.objects.filter(host__in=hosts).values_list("pk", flat=True))
+
+
+def _try_claim_host(agents: list[int], operation: Operation) -> bool:
+    now = timezone.now()
+    free = Q(turn_of=None) | Q(turn_of=operation.pk) | Q(turn_until__lt=now)
+    rows = HostAgent.objects.filter(pk__in=agents)
+    taken = rows.filter(free).update(turn_of=operation.pk, turn_until=now + timedelta(seconds=HOST_CLAIM_SECONDS))
+    return taken > 0 or not rows.exists()
+
+
+def host_claims_release(operation: Operation) -> None:
+    """Release all host claims of an operation, also those of a previous worker that died."""
+    HostAgent.objects.filter(turn_of=operation.pk).update(turn_of=None, turn_until=None)

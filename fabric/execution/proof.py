@@ -1,0 +1,178 @@
+"""Proof that an operation changed nothing else: its surroundings are read before and after, and compared."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+from django.db.models import Q
+from django.utils import timezone
+
+from core.threads import run_in_thread
+from fabric.bmc.client import BmcClient
+from fabric.bmc.errors import BmcError
+from fabric.bmc.snapshot import CompositionSnapshot, read_snapshot
+from fabric.bmc.types import Dialect
+from fabric.execution.claims import OperationClaim
+from fabric.inventory.models import Device, HostPort, Port
+from fabric.operations.models import Operation, Proof
+from fabric.operations.selectors import PROOF_UNREAD
+
+logger = logging.getLogger(__name__)
+
+# Another operation: its summary, its device, and the ports whose links it may have changed.
+OtherOperation = tuple[str, int | None, set[int]]
+
+PROOF_UNTOUCHED = "Verified: no other zone or link of the chassis changed."
+
+
+async def proof_begin(claim: OperationClaim, bmc: BmcClient) -> None:
+    """Store the state of everything else in the chassis, unless a previous attempt has stored it."""
+    if await run_in_thread(Proof.objects.filter(operation=claim.operation).exists):
+        return
+    # Before the read, which takes time: an operation that ends meanwhile may or may not be included.
+    now = timezone.now()
+    found = await _rest_of_chassis(claim, bmc)
+    plain = {} if found is None else msgspec.to_builtins(found)
+    await run_in_thread(
+        Proof.objects.get_or_create, operation=claim.operation, defaults={"before": plain, "before_at": now}
+    )
+
+
+async def proof_end(claim: OperationClaim, bmc: BmcClient) -> None:
+    """Compare the state of everything else with the stored one, and store the conclusion; harmless when repeated."""
+    if not await run_in_thread(Proof.objects.filter(operation=claim.operation).exists):
+        return  # it ended before it could have changed anything
+    found = await _rest_of_chassis(claim, bmc)
+    await run_in_thread(_conclude, claim.operation, found)
+
+
+def proof_mark_unread(operation: Operation) -> None:
+    """Mark the proof of an operation that is about to end as unreadable, unless it was read before."""
+    if Proof.objects.filter(operation=operation, sentence="").exists():
+        _conclude(operation, None)
+
+
+async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> CompositionSnapshot | None:
+    """Return all zones and links of the chassis except the operation's own; None where they cannot be read."""
+    operation = claim.operation
+    zones, ports, own = await run_in_thread(_scope, operation)
+    try:
+        found = await claim.patiently(
+            partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=Dialect(operation.chassis.dialect))
+        )
+    except BmcError as error:
+        logger.warning("operation %s: its surroundings could not be read: %s", operation.pk, error.sentence)
+        return None
+    return msgspec.structs.replace(
+        found,
+        zones={zone: tuple(one for one in members if one != own) for zone, members in found.zones.items()},
+    )
+
+
+def _scope(operation: Operation) -> tuple[list[str], list[str], str]:
+    """Return the zones, the ports, and the one member of zones that is the operation's own."""
+    chassis, device = operation.chassis_id, operation.device
+    own_ports = {operation.port_id}
+    if device is not None and device.slot is not None:
+        own_ports.add(device.slot.port_id)
+    if operation.kind == Operation.Kind.CABLE and operation.source is not None:
+        own_ports.add(operation.source.port_id)
+    zones = HostPort.objects.filter(chassis=chassis, missing_since=None).values_list("uri", flat=True)
+    ports = Port.objects.filter(Q(slot__isnull=False) | Q(host_port__isnull=False), chassis=chassis, missing_since=None)
+    links = ports.exclude(pk__in=[pk for pk in own_ports if pk is not None]).values_list("uri", flat=True)
+    return list(zones), list(links), device.endpoint_uri if device is not None else ""
+
+
+def _conclude(operation: Operation, found: CompositionSnapshot | None) -> None:
+    proof = Proof.objects.get(operation=operation)
+    proof.after_at = timezone.now()
+    if found is None or not proof.before:
+        proof.untouched, proof.sentence = None, PROOF_UNREAD
+    else:
+        proof.after = msgspec.to_builtins(found)
+        proof.differences = _differences(operation, proof)
+        unexplained = [one for one in proof.differences if not one["because"]]
+        proof.untouched = not unexplained
+        proof.sentence = _sentence(len(unexplained), len(proof.differences) - len(unexplained))
+    proof.save()
+
+
+def _sentence(unexplained: int, explained: int) -> str:
+    if unexplained:
+        things = "One thing" if unexplained == 1 else f"{unexplained} things"
+        return f"{things} changed meanwhile that no operation explains. Administrators see the details."
+    if explained:
+        return f"Verified: no zone or link changed except by other operations ({explained})."
+    return PROOF_UNTOUCHED
+
+
+def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
+    """Return the differences around the operation, each with the operation that explains it, '' where none does."""
+    before, after = (msgspec.convert(one, CompositionSnapshot) for one in (proof.before, proof.after))
+    meanwhile = _concurrent_operations(operation, proof.before_at or operation.requested_at)
+    others = [(one.summary, one.device_id, _affected_ports(one)) for one in meanwhile]
+    rows = Device.objects.filter(chassis=operation.chassis_id).select_related("tenant", "slot")
+    devices = {row.endpoint_uri: row for row in rows}
+    behind = {row.slot.port_id: row for row in rows if row.slot is not None and row.slot.port_id is not None}
+    ports = dict(Port.objects.filter(chassis=operation.chassis_id).values_list("uri", "pk"))
+    found = []
+    for zone in sorted({*before.zones, *after.zones}):
+        then, now = set(before.zones.get(zone, ())), set(after.zones.get(zone, ()))
+        for member in sorted(then ^ now):
+            device = devices.get(member)
+            was, now_is = ("was in", "is not in") if member in then else ("was not in", "is in")
+            found.append(_difference(zone, device, was, now_is, _explaining_operation(others, device)))
+    for uri in sorted({*before.links, *after.links}):
+        if before.links.get(uri) != after.links.get(uri):
+            port = ports.get(uri)
+            device = behind.get(port) if port is not None else None
+            was, now_is = (_link_label(one.links.get(uri)) for one in (before, after))
+            found.append(_difference(uri, device, was, now_is, _explaining_operation(others, device, port)))
+    return found
+
+
+def _explaining_operation(others: Iterable[OtherOperation], device: Device | None, port: int | None = None) -> str:
+    """Return the other operation that explains a change of a device's zone, or of its or a port's link; '' for none."""
+    for summary, its_device, its_ports in others:
+        if (device is not None and its_device == device.pk) or (port is not None and port in its_ports):
+            return summary
+    return ""
+
+
+def _affected_ports(operation: Operation) -> set[int]:
+    """Return the ports whose links an operation may change, besides its device's."""
+    if operation.kind == Operation.Kind.MODE:
+        # A change of mode may take down and retrain every link of its drawer.
+        in_drawer = Q(slot__drawer=operation.drawer_id) | Q(host_port__drawer=operation.drawer_id)
+        return set(Port.objects.filter(in_drawer).values_list("pk", flat=True))
+    cabled = operation.source.port_id if operation.kind == Operation.Kind.CABLE and operation.source else None
+    return {port for port in (operation.port_id, cabled) if port is not None}
+
+
+def _concurrent_operations(operation: Operation, since: datetime) -> list[Operation]:
+    """Return the other operations of the chassis that ran while this one did."""
+    ran = Operation.objects.filter(chassis=operation.chassis_id, started_at__isnull=False).exclude(pk=operation.pk)
+    return list(ran.filter(Q(finished_at=None) | Q(finished_at__gte=since)).select_related("source"))
+
+
+def _difference(uri: str, device: Device | None, before: str, after: str, because: str) -> dict[str, Any]:
+    return {
+        "uri": uri,
+        "name": device.name if device is not None else "",
+        "tenant": device.tenant.name if device is not None and device.tenant is not None else "",
+        "before": before,
+        "after": after,
+        "because": because,
+    }
+
+
+def _link_label(facts: Any) -> str:
+    if facts is None:
+        return "not there"
+    status, _, active, speed = facts
+    return f"{status}, x{active or 0}, {speed or 0:g} Gb/s"

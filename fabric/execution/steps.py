@@ -1,0 +1,392 @@
+"""The hardware steps of each kind of operation.
+
+Every step reads first and writes only what is not in the desired state yet, so that an operation that is taken over
+after a worker's death continues from the state of the hardware: nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+
+from accounts.models import User
+from core.errors import Unavailable
+from core.threads import run_in_thread
+from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, set_drawer_mode, zone_members
+from fabric.bmc.types import Dialect, DrawerMode
+from fabric.bmc.values import text
+from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
+from fabric.execution.host_steps import (
+    RELEASE_STEP,
+    known_addresses,
+    release_device,
+    restore_device,
+    skip_release,
+    wait_until_seen,
+)
+from fabric.execution.proof import proof_begin, proof_end
+from fabric.inventory.models import Device, HostPort, Port
+from fabric.inventory.rules import describe_link, is_link_degraded
+from fabric.inventory.selectors import may_change_mode, may_configure, may_move_cable
+from fabric.operations.models import Operation
+from fabric.operations.rules import CABLE_SECONDS, PortSetting
+from fabric.plans.refresh import (
+    read_cabled_host_identity,
+    refresh_attachment,
+    refresh_cable,
+    refresh_mode,
+    refresh_port,
+)
+
+LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
+PRESENCE_SECONDS = 2.0  # between two checks that a training device is still attached
+RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
+CABLE_POLL_SECONDS = 1.0
+LINK_POLL_SECONDS = 0.1  # between two reads of a training link: on average half of it is the delay of the result
+
+
+class LinkDegradedError(OperationFailedError):
+    """The link is up, below the capability of device and slot."""
+
+
+async def run_steps(claim: OperationClaim, bmc: BmcClient) -> None:
+    """Run the steps of the operation; raises FalconWebError where it fails."""
+    match claim.operation.kind:
+        case Operation.Kind.MODE:
+            await _change_mode(claim, bmc)
+        case Operation.Kind.PORT:
+            await _configure_port(claim, bmc)
+        case Operation.Kind.CABLE:
+            await _move_cable(claim, bmc)
+        case _:
+            await _move_device(claim, bmc)
+
+
+async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
+    """Read the part that the operation changes, store it, and return it.
+
+    That is the zone of the device, the mode, the port's setting, or the identity of the host that is cabled. The poller
+    reads the rest of the chassis: it is notified of every end of an operation.
+    """
+    operation = claim.operation
+    if operation.drawer is not None and operation.kind == Operation.Kind.MODE:
+        return await refresh_mode(bmc, operation.drawer)
+    if operation.port is not None and operation.kind == Operation.Kind.PORT:
+        setting = await refresh_port(bmc, operation.port)
+        requested = PortSetting(**operation.setting)
+        return PortSetting(
+            port_type=setting.port_type if requested.port_type else "",
+            configured_width=setting.configured_width if requested.configured_width else None,
+        ).words
+    if operation.source is not None and operation.kind == Operation.Kind.CABLE:
+        return await refresh_cable(bmc, operation.source)
+    device = operation.device
+    if device is None:
+        return ""
+    holder = await _zone_of_member(claim, bmc, device.endpoint_uri)
+    await refresh_attachment(bmc, device, holder)
+    return holder
+
+
+async def restore_on_host(claim: OperationClaim, found: str) -> None:
+    """Have the host take back a device that it released, or may have, and that `read_back` found attached as before."""
+    operation = claim.operation
+    # Also where that step failed: the host may have released it, and its answer was lost.
+    begun = any(
+        step["name"] == RELEASE_STEP and step["state"] not in {"waiting", "skipped"} for step in operation.steps
+    )
+    if begun and operation.device is not None and operation.source is not None and operation.source.uri == found:
+        await restore_device(claim, operation.device, operation.source)
+
+
+def read_back_sentence(operation: Operation, found: str) -> str:
+    """Return the result of `read_back` as a sentence."""
+    match operation.kind:
+        case Operation.Kind.MODE:
+            return f"The drawer is in mode {found}."
+        case Operation.Kind.PORT:
+            return f"The port is {found}." if found else ""
+        case Operation.Kind.CABLE:
+            as_wanted = operation.host is not None and operation.host.identity == found
+            return "The cable leads to that host." if as_wanted else "The cable leads elsewhere."
+    for port in (operation.source, operation.target):
+        if port is not None and port.uri == found:
+            return f"It is attached to {port.label}."
+    return "It is attached to another host port." if found else "It is attached to no host."
+
+
+def check_still_allowed(operation: Operation) -> None:
+    """Raise if the requester has lost the permission since the request."""
+    if operation.plan is not None and operation.plan.by_site and operation.requested_by_id is None:
+        return
+    person = User.objects.filter(pk=operation.requested_by_id or 0).first()
+    if person is None or not person.may_compose or not _is_still_permitted(person, operation):
+        raise OperationFailedError(
+            f"{operation.requested_by_name} may no longer do this.{_nothing_changed_note(operation)}"
+        )
+
+
+def _nothing_changed_note(operation: Operation) -> str:
+    """Return that nothing was changed, for an operation in its check; '' where a previous worker may have started."""
+    return " Nothing was changed." if operation.attempts <= 1 else ""
+
+
+def _is_still_permitted(person: User, operation: Operation) -> bool:
+    match operation.kind:
+        case Operation.Kind.MODE:
+            return operation.drawer is not None and may_change_mode(person, operation.drawer)
+        case Operation.Kind.PORT:
+            return operation.port is not None and may_configure(person, operation.port)
+        case Operation.Kind.CABLE:
+            return may_move_cable(person)
+    ports = {port.pk for port in (operation.source, operation.target) if port is not None}
+    return Device.objects.visible_to(person).filter(pk=operation.device_id).exists() and HostPort.objects.visible_to(
+        person
+    ).filter(pk__in=ports).count() == len(ports)
+
+
+async def _move_device(claim: OperationClaim, bmc: BmcClient) -> None:
+    operation = claim.operation
+    device = operation.device
+    if device is None:
+        raise OperationFailedError("The device is gone from the site.")
+    known = await _detach_device(claim, bmc, device)
+    if operation.target is not None:
+        await _attach_device(claim, bmc, device, operation.target, known)
+    await claim.save(state=Operation.State.VERIFYING)
+    async with claim.step("Read back"):
+        wanted = operation.target.uri if operation.target else ""
+        if await claim.patiently(partial(read_back, claim, bmc)) != wanted:
+            raise OperationFailedError(f"The chassis does not show {device.name} where it was attached.")
+        await proof_end(claim, bmc)
+
+
+async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, ...] | None:
+    """Check everything, and detach the device; returns the addresses that the target host shows."""
+    operation, source = claim.operation, claim.operation.source
+    async with AsyncExitStack() as until_detached:
+        async with claim.step("Check"):
+            await run_in_thread(check_still_allowed, operation)
+            _check_device_identity(operation, device)
+            holder = await _check_current_zone(claim, bmc, device)
+            await proof_begin(claim, bmc)
+            lets_go = source is not None and holder == source.uri and not _is_reattachment_resumed(operation)
+            if lets_go and source is not None:
+                await until_detached.enter_async_context(host_claim(claim, source))
+            known = await known_addresses(device, operation.target, is_there=_is_on_target_host(operation, holder))
+        if source is not None and lets_go:
+            await release_device(claim, device, source)
+        elif source is not None:
+            # Its host has others of the kind, or has it at another port by now: none of them may be released.
+            await skip_release(claim, source)
+        if source is not None and not _is_reattachment_resumed(operation):
+            async with claim.step("Detach"):
+                await claim.patiently(
+                    partial(_set_membership, claim, bmc, source.uri, device.endpoint_uri, present=False)
+                )
+    return known
+
+
+async def _attach_device(
+    claim: OperationClaim, bmc: BmcClient, device: Device, target: HostPort, known: tuple[str, ...] | None
+) -> None:
+    """Attach the device, and wait for its link and its host; `known` are the addresses that the host showed before."""
+    async with claim.step("Attach"):
+        await claim.patiently(partial(_set_membership, claim, bmc, target.uri, device.endpoint_uri, present=True))
+    try:
+        async with claim.step("Wait for the link") as step:
+            step["sentence"] = await _wait_for_link(claim, bmc, device)
+    except LinkDegradedError:
+        # However the link has trained, the host rescans: the device works, if slowly.
+        with contextlib.suppress(OperationFailedError, Unavailable):
+            await wait_until_seen(claim, device, target, known)
+        raise
+    await wait_until_seen(claim, device, target, known)
+
+
+def _check_device_identity(operation: Operation, device: Device) -> None:
+    """Raise where the slot's row has another device than at the request."""
+    identity = operation.device_identity
+    if identity and identity not in {device.identity, device.kind_identity}:
+        raise OperationFailedError(
+            f"There is another device in the slot since this was requested: {device.name}."
+            f"{_nothing_changed_note(operation)}"
+        )
+
+
+def _is_reattachment_resumed(operation: Operation) -> bool:
+    """Return whether a previous worker has done the detach of a reattachment, which must not be repeated."""
+    attach = next((step for step in operation.steps if step["name"] == "Attach"), None)
+    return operation.source_id == operation.target_id and attach is not None and attach["state"] != "waiting"
+
+
+def _is_on_target_host(operation: Operation, holder: str) -> bool:
+    """Return whether the target host has the device already, at any of its ports."""
+    hosts = {port.uri: port.host_id for port in (operation.source, operation.target) if port is not None}
+    target = operation.target
+    return target is not None and target.host_id is not None and hosts.get(holder) == target.host_id
+
+
+async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
+    """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation."""
+    operation = claim.operation
+    holder = await claim.patiently(partial(_zone_of_member, claim, bmc, device.endpoint_uri))
+    if holder not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
+        raise OperationFailedError(
+            f"{device.name} was attached elsewhere outside this operation.{_nothing_changed_note(operation)}"
+        )
+    if operation.target is not None:
+        found = text((await claim.patiently(partial(bmc.get, device.uri))).body, "SerialNumber")
+        if device.serial_number and found and found != device.serial_number:
+            raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
+    return holder
+
+
+async def _change_mode(claim: OperationClaim, bmc: BmcClient) -> None:
+    drawer = claim.operation.drawer
+    if drawer is None:
+        raise OperationFailedError("The drawer is gone from the site.")
+    mode = DrawerMode(claim.operation.mode)
+    async with claim.step("Check"):
+        await run_in_thread(check_still_allowed, claim.operation)
+        await claim.patiently(partial(bmc.get, drawer.uri))
+        await proof_begin(claim, bmc)
+    async with claim.step("Change mode"):
+        await claim.patiently(partial(set_drawer_mode, bmc, drawer.uri, mode))
+    await claim.save(state=Operation.State.VERIFYING)
+    async with claim.step("Read back"):
+        if await claim.patiently(partial(read_back, claim, bmc)) != mode:
+            raise OperationFailedError("The drawer does not show the new mode.")
+        await proof_end(claim, bmc)
+
+
+async def _configure_port(claim: OperationClaim, bmc: BmcClient) -> None:
+    port, setting = claim.operation.port, claim.operation.setting
+    if port is None:
+        raise OperationFailedError("The port is gone from the site.")
+    async with claim.step("Check"):
+        await run_in_thread(check_still_allowed, claim.operation)
+        await claim.patiently(partial(bmc.get, port.uri))
+        await proof_begin(claim, bmc)
+    async with claim.step("Configure"):
+        change = partial(
+            configure_port,
+            bmc,
+            port.uri,
+            port_type=setting.get("port_type") or None,
+            configured_width=setting.get("configured_width"),
+        )
+        await claim.patiently(change)
+    async with claim.step("Wait for the link") as step:
+        step["sentence"] = await _wait_for_configured_link(claim, bmc, port)
+    await claim.save(state=Operation.State.VERIFYING)
+    async with claim.step("Read back"):
+        if await claim.patiently(partial(read_back, claim, bmc)) != PortSetting(**setting).words:
+            raise OperationFailedError("The port does not show the new configuration.")
+        await proof_end(claim, bmc)
+
+
+async def _wait_for_configured_link(claim: OperationClaim, bmc: BmcClient, port: Port) -> str:
+    """Wait while the link of a configured port trains; an unused one stays down."""
+    end = time.monotonic() + LINK_SECONDS
+    while True:
+        link = await claim.patiently(partial(read_link, bmc, port.uri))
+        if link.status == "LinkUp":
+            return describe_link(link)
+        if link.status not in {"Training", "Starting"} or time.monotonic() > end:
+            return f"The link is '{link.status or 'unknown'}': nothing that is attached uses it."
+        await asyncio.sleep(LINK_POLL_SECONDS)
+        await claim.heed()
+
+
+async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
+    """Wait until a person has moved the cable of a host port, as the BMC reports it."""
+    port, host = claim.operation.source, claim.operation.host
+    if port is None:
+        raise OperationFailedError("The host port is gone from the site.")
+    wanted = host.identity if host is not None else ""
+    async with claim.step("Check"):
+        await run_in_thread(check_still_allowed, claim.operation)
+        zone = await claim.patiently(partial(read_zone, bmc, port.uri))
+        if set(zone_members(zone, Dialect(claim.operation.chassis.dialect))) - {port.endpoint_uri}:
+            raise OperationFailedError(f"Devices are still attached to {port.label}: its cable must stay.")
+        await proof_begin(claim, bmc)
+    async with claim.step("Wait for the cable") as step:
+        where = host.name if host is not None else "no host: unplug it"
+        step["sentence"] = f"Now move the cable of {port.label} to {where}."
+        await claim.save()
+        end = time.monotonic() + CABLE_SECONDS
+        while await claim.patiently(partial(read_cabled_host_identity, bmc, port)) != wanted:
+            if time.monotonic() > end:
+                minutes = f"{CABLE_SECONDS / 60:.0f} minutes"
+                raise OperationFailedError(f"The chassis did not see the cable of {port.label} move within {minutes}.")
+            await asyncio.sleep(CABLE_POLL_SECONDS)
+            await claim.heed()
+        step["sentence"] = f"The cable of {port.label} leads to {where}."
+    await claim.save(state=Operation.State.VERIFYING)
+    async with claim.step("Read back"):
+        if await claim.patiently(partial(read_back, claim, bmc)) != wanted:
+            raise OperationFailedError(f"The cable of {port.label} has been moved again.")
+        await proof_end(claim, bmc)
+
+
+async def _zone_of_member(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
+    """Return the zone of the device on the BMC, '' if it is in none."""
+    chassis = claim.operation.chassis
+    zones = await run_in_thread(
+        lambda: list(chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
+    )
+    for zone in await asyncio.gather(*(read_zone(bmc, uri) for uri in zones)):
+        if member in zone_members(zone, Dialect(chassis.dialect)):
+            return zone.uri
+    return ""
+
+
+async def _set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
+    zone = await read_zone(bmc, zone_uri)
+    dialect = Dialect(claim.operation.chassis.dialect)
+    await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
+
+
+async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
+    """Wait until the link of an attached device is up at its capability; returns it as a sentence."""
+    port = device.slot.port if device.slot is not None else None
+    if port is None:
+        return "The chassis shows no port for this slot, so the link was not checked."
+    end = time.monotonic() + LINK_SECONDS
+    up_since = None
+    look_at = time.monotonic() + PRESENCE_SECONDS
+    while True:
+        link = await claim.patiently(partial(read_link, bmc, port.uri))
+        now = time.monotonic()
+        if link.status != "LinkUp":
+            up_since = None
+            if now > look_at:
+                await claim.patiently(partial(_check_still_attached, claim, bmc, device))
+                look_at = now + PRESENCE_SECONDS
+            if now > end:
+                raise OperationFailedError(
+                    f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
+                )
+        elif not is_link_degraded(link, device.max_lanes, device.max_pcie_type):
+            return describe_link(link)
+        else:
+            up_since = now if up_since is None else up_since
+            if now > up_since + RETRAIN_SECONDS:
+                raise LinkDegradedError(
+                    f"Attached, but below what device and slot can do. {describe_link(link)} "
+                    "Detach and attach it again to retrain the link."
+                )
+        await asyncio.sleep(LINK_POLL_SECONDS)
+        await claim.heed()
+
+
+async def _check_still_attached(claim: OperationClaim, bmc: BmcClient, device: Device) -> None:
+    target = claim.operation.target
+    holder = await _zone_of_member(claim, bmc, device.endpoint_uri)
+    if target is not None and holder != target.uri:
+        raise OperationFailedError(f"{device.name} was removed, or detached by somebody else, while its link trained.")

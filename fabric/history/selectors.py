@@ -1,0 +1,155 @@
+"""The attachment history of slots and devices as a user sees it, with the operations that changed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Max, QuerySet
+
+from accounts.models import User
+from fabric.history.models import Attachment
+from fabric.inventory.labels import FOREIGN_HOST_PORT
+from fabric.inventory.models import Device, HostPort
+from fabric.operations.models import Operation
+
+Origin = Attachment.Origin
+COLUMNS = (
+    "since", "until", "slot", "device", "serial_number", "host", "host_port", "tenant", "begun", "begun_by_operation",
+    "ended", "ended_by_operation",
+)  # fmt: skip
+BEGIN_LABELS = {
+    Origin.OPERATION: "by an operation",
+    Origin.OUTSIDE: "outside FalconWeb",
+    Origin.FOUND: "found so at the first sight",
+    Origin.GRANT: "changed hands",
+    Origin.SWAP: "put in for another device",
+}
+END_LABELS = {
+    Origin.OPERATION: "by an operation",
+    Origin.OUTSIDE: "outside FalconWeb",
+    Origin.GRANT: "changed hands",
+    Origin.SWAP: "swapped for another device",
+    Origin.MISSING: "it went missing",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachmentView:
+    """A period of a device in a slot as a user may read it; `until` None: it lasts."""
+
+    id: int
+    device_id: int
+    device_name: str
+    serial_number: str
+    slot_id: int | None
+    slot_name: str
+    host_name: str
+    host_port_label: str
+    place: str
+    tenant_name: str
+    since: datetime
+    until: datetime | None
+    begun: str
+    begun_by_id: UUID | None
+    begun_by: str
+    ended: str
+    ended_by_id: UUID | None
+    ended_by: str
+
+
+def attachment_rows(person: User, *, slot: int | None = None, device: int | None = None) -> QuerySet[Attachment]:
+    """Return the periods of a slot or of a device, newest first."""
+    rows: QuerySet[Attachment] = Attachment.objects.visible_to(person).select_related("begun_by", "ended_by")
+    if slot is not None:
+        rows = rows.filter(slot=slot)
+    if device is not None:
+        rows = rows.filter(device=device)
+    return rows.order_by("-since", "-pk")
+
+
+def attachment_views(person: User, rows: Iterable[Attachment]) -> list[AttachmentView]:
+    """Return rows of `attachment_rows` as the user may read them, in two queries."""
+    rows = list(rows)
+    ports = [row.host_port_id for row in rows if row.host_port_id is not None]
+    operations = [pk for row in rows for pk in (row.begun_by_id, row.ended_by_id) if pk is not None]
+    seen_ports = _visible(HostPort.objects.visible_to(person), ports)
+    seen_operations = _visible(Operation.objects.visible_to(person), operations)
+    return [_view(row, person, seen_ports, seen_operations) for row in rows]
+
+
+def attachment_table_rows(views: Iterable[AttachmentView]) -> Iterable[tuple[object, ...]]:
+    """Yield a table row for each period; its columns are COLUMNS, times ISO 8601 in UTC."""
+    for view in views:
+        yield (
+            view.since.isoformat(timespec="seconds"),
+            view.until.isoformat(timespec="seconds") if view.until else "",
+            view.slot_name, view.device_name, view.serial_number, view.host_name, view.host_port_label,
+            view.tenant_name or "unassigned", view.begun, view.begun_by, view.ended, view.ended_by,
+        )  # fmt: skip
+
+
+def _visible(rows: QuerySet[Any], pks: list[Any]) -> set[Any]:
+    return set(rows.filter(pk__in=pks).values_list("pk", flat=True)) if pks else set()
+
+
+def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID]) -> AttachmentView:
+    known = person.is_administrator or row.host_port_id in ports
+    attached = bool(row.host_port_label)
+    host, label = (row.host_name, row.host_port_label) if known else ("", "")
+    place = f"{host or 'no host'} ({label})" if attached and known else FOREIGN_HOST_PORT if attached else "no host"
+    begun_by = row.begun_by if row.begun_by_id in operations else None
+    ended_by = row.ended_by if row.ended_by_id in operations else None
+    return AttachmentView(
+        id=row.pk,
+        device_id=row.device_id,
+        device_name=row.device_name,
+        serial_number=row.serial_number,
+        slot_id=row.slot_id,
+        slot_name=row.slot_name,
+        host_name=host,
+        host_port_label=label,
+        place=place,
+        tenant_name=row.tenant_name,
+        since=row.since,
+        until=row.until,
+        begun=BEGIN_LABELS.get(Origin(row.origin), row.origin),
+        begun_by_id=begun_by.pk if begun_by is not None else None,
+        begun_by=_operation_label(begun_by),
+        ended=END_LABELS.get(Origin(row.ending), row.ending) if row.ending else "",
+        ended_by_id=ended_by.pk if ended_by is not None else None,
+        ended_by=_operation_label(ended_by),
+    )
+
+
+def _operation_label(operation: Operation | None) -> str:
+    return f"{operation.summary}, requested by {operation.requested_by_name}" if operation is not None else ""
+
+
+def owned_since(chassis_id: int) -> dict[tuple[str, int], datetime]:
+    """Return since when devices and ports of a chassis belong to their tenants; those never granted are left out.
+
+    A port belongs to a tenant only while its device is behind it: its earlier data may belong to another tenant.
+    """
+    since: dict[tuple[str, int], datetime] = {}
+    left = device_departures(Attachment.objects.filter(chassis=chassis_id))
+    devices = Device.objects.filter(chassis=chassis_id, tenant_since__isnull=False)
+    for pk, port, at in devices.values_list("pk", "slot__port", "tenant_since"):
+        since["device", pk] = at
+        if port is not None:
+            since["port", port] = max(at, left.get(port, at))
+    host_ports = HostPort.objects.filter(chassis=chassis_id, tenant_since__isnull=False, port__isnull=False)
+    for port, at in host_ports.values_list("port", "tenant_since"):
+        since["port", port] = at
+    return since
+
+
+def device_departures(attachments: QuerySet[Attachment]) -> dict[int, datetime]:
+    """Return when the last other device left a slot, by the slot's port: of slots that are occupied again."""
+    rows = attachments.filter(slot__port__isnull=False, slot__device__isnull=False, until__isnull=False)
+    rows = rows.exclude(device=F("slot__device"))
+    last: QuerySet[Any, Any] = rows.order_by().values("slot__port").annotate(left=Max("until"))
+    return {row["slot__port"]: row["left"] for row in last}

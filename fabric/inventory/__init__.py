@@ -1,0 +1,1 @@
+"""Chassis and their hardware, mirrored from their BMCs."""

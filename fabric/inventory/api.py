@@ -1,0 +1,358 @@
+"""Hardware by the API: drawers, slots, devices, hosts, ports and switches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from django.urls import path
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.access import person_of
+from core.api.fields import SEARCH, LinkedId, LinkedIds, LinkedText, query_integer, query_search
+from fabric.inventory import selectors
+from fabric.inventory.models import Device, Drawer, Host, HostPort, Port, Slot, Switch
+from fabric.inventory.rules import CounterBaseline, counts_since
+from fabric.inventory.selectors import counter_baselines, downgraded
+
+CHASSIS_ID = OpenApiParameter(
+    "chassis_id", OpenApiTypes.INT64, description="Keeps what belongs to the chassis of this id"
+)
+HARDWARE_FIELDS = ["id", "name", "health", "missing_since", "chassis_id", "chassis_name"]
+
+
+class HardwareSerializer(serializers.ModelSerializer[Any]):
+    """What every piece of hardware has; `missing_since`: the chassis no longer reports it."""
+
+    chassis_id = LinkedId("chassis.pk")
+    chassis_name = LinkedText("chassis.name")
+
+
+def open_operation_id(row: Any) -> str | None:
+    """Return the id of an operation on a prefetched row that has not ended."""
+    return str(row.open_operations[0].pk) if row.open_operations else None
+
+
+class HardwareView(generics.GenericAPIView[Any]):
+    """Things of one kind, as far as the person may see them; subclasses say of which."""
+
+    rows: Callable[..., Any]
+
+    def get_queryset(self) -> Any:
+        """Return what the person may see."""
+        rows: Any = type(self).rows
+        return rows(person_of(self.request), **self.narrowed())
+
+    def narrowed(self) -> dict[str, Any]:
+        """Return what the request narrows them to."""
+        return {}
+
+
+class HardwareList(HardwareView, generics.ListAPIView[Any]):
+    """A list that can be narrowed by chassis and text."""
+
+    def narrowed(self) -> dict[str, Any]:
+        """Return the text looked for, and the chassis."""
+        return {
+            "search": query_search(self.request),
+            "chassis": query_integer(self.request, "chassis_id", was="chassis"),
+        }
+
+    @extend_schema(parameters=[CHASSIS_ID, SEARCH])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List what you may see, in the order of the chassis."""
+        return super().get(request, *args, **kwargs)
+
+
+class HardwareDetail(HardwareView, generics.RetrieveAPIView[Any]):
+    """One thing."""
+
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Show it; 404 where you may not see it."""
+        return super().get(request, *args, **kwargs)
+
+
+class DrawerRowSerializer(HardwareSerializer):
+    """A drawer. `operation_id` is an operation in it that has not ended."""
+
+    host_port_ids = LinkedIds("host_ports")
+    switch_ids = LinkedIds("switches")
+    operation_id = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Drawer
+        fields = [
+            *HARDWARE_FIELDS, "number", "mode", "model", "serial_number", "host_port_ids", "switch_ids", "operation_id",
+        ]  # fmt: skip
+
+    def get_operation_id(self, row: Any) -> str | None:
+        """Return the open operation."""
+        return open_operation_id(row)
+
+
+class SlotRowSerializer(HardwareSerializer):
+    """A slot with what is in it."""
+
+    drawer_id = LinkedId("drawer.pk")
+    drawer_name = LinkedText("drawer.name")
+    port_id = LinkedId("port.pk")
+    device_id = LinkedId("device.pk")
+    device_name = LinkedText("device.name")
+
+    class Meta:
+        model = Slot
+        fields = [
+            *HARDWARE_FIELDS, "number", "slot_type", "pcie_type", "lanes", "drawer_id", "drawer_name", "port_id",
+            "device_id", "device_name",
+        ]  # fmt: skip
+
+
+class DrawerList(HardwareList):
+    """List drawers."""
+
+    rows = staticmethod(selectors.drawer_rows)
+    serializer_class = DrawerRowSerializer
+
+
+class SlotList(HardwareList):
+    """List slots; of those that hold others' devices, only the chassis says that they are in use."""
+
+    rows = staticmethod(selectors.slot_rows)
+    serializer_class = SlotRowSerializer
+
+
+class SlotDetail(HardwareDetail):
+    """Show a slot; 404 where you may not see it."""
+
+    rows = staticmethod(selectors.slot_rows)
+    serializer_class = SlotRowSerializer
+
+
+class DeviceRowSerializer(HardwareSerializer):
+    """A device: what it is, where it is, how its link runs, and which host port it is attached to (null: no host).
+
+    `downgraded` says how the link runs below its capability; `operation_id` is an operation on it that has not ended.
+    What begins with `pci_` is what the device says of itself on the bus, such as '0x10DE'.
+    """
+
+    drawer_id = LinkedId("slot.drawer.pk")
+    drawer_name = LinkedText("slot.drawer.name")
+    slot_id = LinkedId("slot.pk")
+    slot_number = LinkedId("slot.number")
+    port_id = LinkedId("slot.port.pk")
+    link_status = LinkedText("slot.port.link_status")
+    downgraded = serializers.SerializerMethodField()
+    host_port_id = LinkedId("host_port.pk")
+    host_port_label = LinkedText("host_port.label")
+    host_id = LinkedId("host_port.host.pk")
+    host_name = LinkedText("host_port.host.name")
+    tenant_id = LinkedId("tenant.pk")
+    tenant_name = LinkedText("tenant.name")
+    operation_id = serializers.SerializerMethodField()
+    kind = serializers.CharField()
+    pci_vendor_id = serializers.CharField(source="vendor_id")
+    pci_device_id = serializers.CharField(source="device_id")
+    pci_subsystem_vendor_id = serializers.CharField(source="subsystem_vendor_id")
+    pci_subsystem_id = serializers.CharField(source="subsystem_id")
+    pci_class_code = serializers.CharField(source="class_code")
+
+    class Meta:
+        model = Device
+        fields = [
+            *HARDWARE_FIELDS, "kind", "manufacturer", "model", "serial_number", "part_number", "firmware_version",
+            "pci_vendor_id", "pci_device_id", "pci_subsystem_vendor_id", "pci_subsystem_id", "pci_class_code",
+            "memory_bytes", "capacity_bytes",
+            "drawer_id", "drawer_name", "slot_id", "slot_number", "port_id", "link_status", "pcie_type",
+            "max_pcie_type", "lanes_in_use", "max_lanes", "downgraded", "host_port_id", "host_port_label", "host_id",
+            "host_name", "tenant_id", "tenant_name", "operation_id",
+        ]  # fmt: skip
+
+    def get_downgraded(self, row: Device) -> str:
+        """Return how the link runs below its capability."""
+        return downgraded(row)
+
+    def get_operation_id(self, row: Device) -> str | None:
+        """Return the open operation."""
+        return open_operation_id(row)
+
+
+class DeviceList(HardwareList):
+    """List devices."""
+
+    rows = staticmethod(selectors.device_rows)
+    serializer_class = DeviceRowSerializer
+
+
+class DeviceDetail(HardwareDetail):
+    """Show a device; 404 where you may not see it."""
+
+    rows = staticmethod(selectors.device_rows)
+    serializer_class = DeviceRowSerializer
+
+
+class HostPortRowSerializer(HardwareSerializer):
+    """A host port, the host that is cabled to it, and the devices attached to it."""
+
+    drawer_id = LinkedId("drawer.pk")
+    drawer_name = LinkedText("drawer.name")
+    port_id = LinkedId("port.pk")
+    link_status = LinkedText("port.link_status")
+    host_id = LinkedId("host.pk")
+    host_name = LinkedText("host.name")
+    tenant_id = LinkedId("tenant.pk")
+    tenant_name = LinkedText("tenant.name")
+    device_ids = LinkedIds("devices")
+
+    class Meta:
+        model = HostPort
+        fields = [
+            *HARDWARE_FIELDS, "label", "number", "drawer_id", "drawer_name", "port_id", "link_status", "host_id",
+            "host_name", "tenant_id", "tenant_name", "device_ids",
+        ]  # fmt: skip
+
+
+class PortOfHostSerializer(serializers.Serializer[Any]):
+    """A host port of a host."""
+
+    id = serializers.IntegerField()
+    label = serializers.CharField()  # type: ignore[assignment]  # the field of that name, not the caption
+    chassis_id = LinkedId("chassis.pk")
+    chassis_name = LinkedText("chassis.name")
+    drawer_id = LinkedId("drawer.pk")
+    device_ids = LinkedIds("devices")
+
+
+class HostRowSerializer(serializers.ModelSerializer[Host]):
+    """A server, and those of its host ports that you may see."""
+
+    host_ports = PortOfHostSerializer(many=True, source="seen_ports", read_only=True)
+
+    class Meta:
+        model = Host
+        fields = [
+            "id", "name", "manufacturer", "model", "serial_number", "power_state", "processor_summary", "memory_gib",
+            "local_gpu_count", "health", "host_ports",
+        ]  # fmt: skip
+
+
+class HostPortList(HardwareList):
+    """List host ports."""
+
+    rows = staticmethod(selectors.host_port_rows)
+    serializer_class = HostPortRowSerializer
+
+
+class HostPortDetail(HardwareDetail):
+    """Show a host port; 404 where you may not see it."""
+
+    rows = staticmethod(selectors.host_port_rows)
+    serializer_class = HostPortRowSerializer
+
+
+class HostList(HardwareList):
+    """List hosts; `chassis_id` keeps those cabled to it."""
+
+    rows = staticmethod(selectors.host_rows)
+    serializer_class = HostRowSerializer
+
+
+class HostDetail(HardwareDetail):
+    """Show a host; 404 where you may not see it."""
+
+    rows = staticmethod(selectors.host_rows)
+    serializer_class = HostRowSerializer
+
+
+class PortRowSerializer(HardwareSerializer):
+    """A port with its link against its capability, its error counters and what is on it; speeds in Gb/s one way.
+
+    For a tenant, the counters have what came since the port is its own.
+    """
+
+    switch_id = LinkedId("switch.pk")
+    switch_name = LinkedText("switch.name")
+    slot_id = LinkedId("slot.pk")
+    device_id = LinkedId("slot.device.pk")
+    host_port_id = LinkedId("host_port.pk")
+    host_id = LinkedId("host_port.host.pk")
+    host_name = LinkedText("host_port.host.name")
+    errors = serializers.SerializerMethodField()  # type: ignore[assignment]  # not the method of that name
+
+    class Meta:
+        model = Port
+        fields = [
+            *HARDWARE_FIELDS, "port_type", "protocol", "link_state", "link_status", "width", "active_width",
+            "speed_gbps", "max_speed_gbps", "errors", "switch_id", "switch_name", "slot_id", "device_id",
+            "host_port_id", "host_id", "host_name",
+        ]  # fmt: skip
+
+    @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
+    def get_errors(self, row: Port) -> dict[str, int]:
+        """Return the counters, without what they had before the port was the person's."""
+        known: dict[int, Mapping[int, CounterBaseline]] = cast("Any", self.context).setdefault("counted_before", {})
+        if row.chassis_id not in known:
+            known[row.chassis_id] = counter_baselines(person_of(self.context["request"]), [row.chassis_id])
+        return counts_since(row.errors, known[row.chassis_id].get(row.pk))
+
+
+class SwitchRowSerializer(HardwareSerializer):
+    """A switch chip."""
+
+    drawer_id = LinkedId("drawer.pk")
+    drawer_name = LinkedText("drawer.name")
+
+    class Meta:
+        model = Switch
+        fields = [
+            *HARDWARE_FIELDS, "manufacturer", "model", "serial_number", "firmware_version", "total_width", "drawer_id",
+            "drawer_name",
+        ]  # fmt: skip
+
+
+class PortList(HardwareList):
+    """List ports."""
+
+    rows = staticmethod(selectors.port_rows)
+    serializer_class = PortRowSerializer
+
+
+class PortDetail(HardwareDetail):
+    """Show a port; 404 where you may not see it."""
+
+    rows = staticmethod(selectors.port_rows)
+    serializer_class = PortRowSerializer
+
+
+class SwitchList(HardwareList):
+    """List switch chips."""
+
+    rows = staticmethod(selectors.switch_rows)
+    serializer_class = SwitchRowSerializer
+
+
+class SwitchDetail(HardwareDetail):
+    """Show a switch chip; 404 where you may not see it."""
+
+    rows = staticmethod(selectors.switch_rows)
+    serializer_class = SwitchRowSerializer
+
+
+urlpatterns = [
+    path("drawers/", DrawerList.as_view(), name="drawers"),
+    path("slots/", SlotList.as_view(), name="slots"),
+    path("slots/<int:pk>/", SlotDetail.as_view(), name="slot"),
+    path("devices/", DeviceList.as_view(), name="devices"),
+    path("devices/<int:pk>/", DeviceDetail.as_view(), name="device"),
+    path("ports/", PortList.as_view(), name="ports"),
+    path("ports/<int:pk>/", PortDetail.as_view(), name="port"),
+    path("host-ports/", HostPortList.as_view(), name="host_ports"),
+    path("host-ports/<int:pk>/", HostPortDetail.as_view(), name="host_port"),
+    path("hosts/", HostList.as_view(), name="hosts"),
+    path("hosts/<int:pk>/", HostDetail.as_view(), name="host"),
+    path("switches/", SwitchList.as_view(), name="switches"),
+    path("switches/<int:pk>/", SwitchDetail.as_view(), name="switch"),
+]

@@ -1,0 +1,95 @@
+"""Forms of the inventory: they parse and validate input; the services check permissions and rules."""
+
+from __future__ import annotations
+
+import re
+
+from django import forms
+from django.http import QueryDict
+
+from fabric.inventory.models import Chassis
+from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH
+
+PLAIN_INPUT = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+
+
+class ChassisForm(forms.Form):
+    """A chassis: where its BMC is, how to sign in, and which certificate is trusted."""
+
+    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    url = forms.CharField(
+        label="BMC address",
+        max_length=300,
+        help_text="Such as https://10.0.0.5 or https://bmc.example:8443.",
+        widget=forms.TextInput(attrs={**PLAIN_INPUT, "inputmode": "url"}),
+    )
+    allow_http = forms.BooleanField(
+        label="Allow an address without encryption",
+        required=False,
+        help_text="With http:// anyone on the network path can read name and password, and change the traffic.",
+    )
+    username = forms.CharField(
+        label="Name to sign in with",
+        max_length=100,
+        required=False,
+        help_text="An account of the BMC. Leave it empty for a service without authentication.",
+        widget=forms.TextInput(attrs=PLAIN_INPUT),
+    )
+    password = forms.CharField(
+        label="Password",
+        max_length=MAX_PASSWORD_LENGTH,
+        required=False,
+        strip=False,
+        help_text="Kept encrypted and never shown again.",
+        # A browser must neither fill in the user's own password nor save this one.
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+    fingerprint = forms.CharField(
+        label="SHA-256 fingerprint of the certificate",
+        max_length=120,
+        required=False,
+        help_text="Trusts exactly one certificate, whoever signed it. Leave it empty to be shown the one to compare.",
+        widget=forms.TextInput(attrs=PLAIN_INPUT),
+    )
+    ca_pem = forms.CharField(
+        label="CA certificate (PEM)",
+        max_length=MAX_PEM_LENGTH,
+        required=False,
+        help_text="Trusts what this CA has signed. Without it and without a fingerprint, this system's CAs decide.",
+        widget=forms.Textarea(attrs={**PLAIN_INPUT, "rows": 4}),
+    )
+    enabled = forms.BooleanField(
+        label="Poll this chassis",
+        required=False,
+        initial=True,
+        help_text="If disabled, the last state stays on display and no requests are sent to the BMC.",
+    )
+
+    @classmethod
+    def of(cls, chassis: Chassis, typed: QueryDict | None = None) -> ChassisForm:
+        """Return the form of a chassis, with the typed values if there are any; the password is never in it."""
+        initial = {
+            "name": chassis.name,
+            "url": chassis.url,
+            # An address without encryption was confirmed when it was entered.
+            "allow_http": chassis.url.startswith("http://"),
+            "username": chassis.username,
+            "fingerprint": chassis.fingerprint,
+            "ca_pem": chassis.ca_pem,
+            "enabled": chassis.enabled,
+        }
+        form = cls(None if typed is None else without_userinfo(typed), initial=initial)
+        if chassis.password_encrypted:
+            form.fields["password"].help_text = "Leave it empty to keep the stored one, which is never shown."
+        return form
+
+
+def without_userinfo(typed: QueryDict) -> QueryDict:
+    """Return the input without a password inside the address, so that no page shows it again."""
+    url = typed.get("url", "")
+    if "@" not in url:
+        return typed
+    copy = typed.copy()
+    # One '@' stays, so that the address is refused with the sentence that explains it.
+    copy["url"] = re.sub(r"^([^:/]*://)?.*@", r"\1@", url, flags=re.DOTALL)
+    return copy

@@ -1,0 +1,67 @@
+"""Names of hardware in sentences, by visibility: another tenant's host is not named."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
+
+
+def may_name_host(device: Device, port: HostPort) -> bool:
+    """Return whether everybody who may see the device may also see the name and processes of the host behind a port."""
+    return device.tenant_id in {None, port.tenant_id}
+
+
+def host_port_name(port: HostPort | None) -> str:
+    """Return the host behind a host port, with the port's label."""
+    if port is None:
+        return "no host"
+    return f"{port.host.name} ({port.label})" if port.host else port.label
+
+
+def monitored_only_reason(chassis: Chassis) -> str:
+    """Return why a chassis without a dialect cannot be composed."""
+    return f"{chassis.name} offers no way to attach or detach: it is monitored only."
+
+
+def no_endpoint_reason(device: Device) -> str:
+    """Return why a device that is not part of the fabric cannot be composed."""
+    return f"{device.name} has no endpoint in the fabric, so it cannot be attached."
+
+
+FOREIGN_HOST_PORT = "a host port that is not granted to you"
+
+
+def device_label(device: Device) -> str:
+    """Return the label of a device."""
+    return f"{device.name}, serial number {device.serial_number}" if device.serial_number else device.name
+
+
+def part_name(row: LeasablePart) -> str:
+    """Return a part's name with its location, as it is stored in leases."""
+    if isinstance(row, HostPort):
+        return f"Host port {row.label} ({row.chassis.name})"[:300]
+    slot, drawer = row.slot, row.slot.drawer if row.slot else None
+    parts = [row.chassis.name, slot.name if slot else ""]
+    # 'Drawer 1 slot 3' includes the drawer.
+    if slot is not None and drawer is not None and drawer.name not in slot.name:
+        parts.insert(1, drawer.name)
+    return f"{row.name} ({' '.join(part for part in parts if part)})"[:300]
+
+
+def slot_label(device: Device) -> str:
+    """Return the location of a device: 'Drawer 1 slot 3', '' outside slots."""
+    slot = device.slot
+    if slot is None:
+        return ""
+    return f"{slot.drawer.name} slot {slot.number}"[:200] if slot.drawer is not None else slot.name
+
+
+def redact_address(sentence: str, chassis: Chassis) -> str:
+    """Return the sentence with the chassis' name in place of its BMC's address, which tenants may not see."""
+    origin = urlsplit(chassis.url)
+    for address in (chassis.url, origin.netloc, origin.hostname or ""):
+        if address:
+            sentence = re.sub(rf"(?<![\w.-]){re.escape(address)}(?![\w-])", lambda _: chassis.name, sentence)
+    return sentence

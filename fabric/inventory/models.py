@@ -1,0 +1,338 @@
+"""Models of the hardware: rows mirror the BMC, `uri` is the resource there; the hardware is authoritative.
+
+Rows that vanish from the BMC are kept and marked with `missing_since`.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import Tenant
+from accounts.visibility import RestrictedQuerySet
+from core import credentials
+from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect
+
+
+class ChassisQuerySet(RestrictedQuerySet):
+    """A tenant sees a chassis in which a device or a host port is granted to it."""
+
+    def granted_to(self, tenant_id: int) -> Q:
+        return Q(devices__tenant=tenant_id) | Q(hostports__tenant=tenant_id)
+
+
+class Chassis(models.Model):
+    """One BMC and all that it manages: a Falcon, or any other Redfish service."""
+
+    name = models.CharField(max_length=100, unique=True)
+    url = models.CharField("BMC address", max_length=300, unique=True)
+    username = models.CharField(max_length=100, blank=True)
+    password_encrypted = models.TextField(blank=True, editable=False)
+    ca_pem = models.TextField("CA certificate (PEM)", blank=True)
+    fingerprint = models.CharField("pinned SHA-256 fingerprint", max_length=95, blank=True)
+    enabled = models.BooleanField("polled", default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    uri = models.CharField(max_length=300, blank=True)
+    uuid = models.CharField(max_length=64, blank=True)
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    part_number = models.CharField(max_length=200, blank=True)
+    firmware_version = models.CharField(max_length=200, blank=True)
+    redfish_version = models.CharField(max_length=50, blank=True)
+    product = models.CharField(max_length=200, blank=True)
+    health = models.CharField(max_length=20, blank=True)
+    power_state = models.CharField(max_length=20, blank=True)
+    dialect = models.CharField(max_length=20, default="none")
+    dialect_reason = models.CharField(max_length=300, blank=True)  # the evidence found by the walk
+    inventory_revision = models.PositiveIntegerField(default=0)  # +1 whenever something of the walk changed
+    inventory_at = models.DateTimeField(null=True, editable=False)
+    last_error = models.TextField(blank=True, editable=False)  # one sentence, '' while it answers
+    last_error_at = models.DateTimeField(null=True, editable=False)
+
+    objects = ChassisQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name_plural = "chassis"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_composable(self) -> bool:
+        """Whether devices can be attached and detached; else it is monitored only."""
+        return self.dialect != Dialect.NONE
+
+    def set_password(self, password: str) -> None:
+        """Store the BMC password, encrypted."""
+        self.password_encrypted = credentials.encrypt(password) if password else ""
+
+    def address(self) -> BmcAddress:
+        """Return the address of the BMC, password decrypted; raises Unavailable when the key does not match."""
+        password = credentials.decrypt(self.password_encrypted) if self.password_encrypted else ""
+        return BmcAddress(
+            url=self.url,
+            username=self.username,
+            password=password,
+            trust=CertificateTrust(ca_pem=self.ca_pem, fingerprint=self.fingerprint),
+        )
+
+
+class Walk(models.Model):
+    """The newest walk of a chassis with all its resources, apart from the chassis' row: it is large and rarely read."""
+
+    chassis = models.OneToOneField(Chassis, primary_key=True, on_delete=models.CASCADE)
+    found = models.JSONField(default=dict)  # fabric.bmc.types.Inventory as JSON
+
+    def __str__(self) -> str:
+        return f"Walk of {self.chassis}"
+
+
+class Host(models.Model):
+    """A server that devices can be attached to; it may be cabled to several chassis, identified by UUID or serial."""
+
+    class HostQuerySet(RestrictedQuerySet):
+        """A tenant sees the hosts behind its host ports."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(host_ports__tenant=tenant_id)
+
+    name = models.CharField(max_length=200)
+    identity = models.CharField(max_length=200, unique=True)  # UUID, else manufacturer+serial, else chassis+endpoint
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    uuid = models.CharField(max_length=64, blank=True)
+    power_state = models.CharField(max_length=20, blank=True)
+    processor_summary = models.CharField(max_length=300, blank=True)
+    memory_gib = models.FloatField(null=True)
+    local_gpu_count = models.PositiveIntegerField(default=0)
+    health = models.CharField(max_length=20, blank=True)
+
+    objects = HostQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Part(models.Model):
+    """Common fields of every mirrored part of the hardware."""
+
+    chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="%(class)ss")
+    uri = models.CharField(max_length=400)
+    name = models.CharField(max_length=200)
+    health = models.CharField(max_length=20, blank=True)
+    missing_since = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Approvable(Part):
+    """A part with an approved state; a difference from that is drift (see fabric.drift.models)."""
+
+    approved_at = models.DateTimeField(null=True, editable=False)  # None: the state of the next walk is approved
+
+    class Meta:
+        abstract = True
+
+
+class Drawer(Approvable):
+    """A drawer; its mode says how host ports share its slots."""
+
+    class DrawerQuerySet(RestrictedQuerySet):
+        """A tenant sees a drawer in which a device or a host port is granted to it."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(slots__device__tenant=tenant_id) | Q(host_ports__tenant=tenant_id)
+
+    number = models.PositiveIntegerField(default=0)
+    mode = models.CharField(max_length=30, default="Unknown")
+    approved_mode = models.CharField(max_length=30, blank=True, editable=False)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+
+    objects = DrawerQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "number", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="drawer_uri")]
+
+
+class Switch(Part):
+    """A switch chip."""
+
+    class SwitchQuerySet(RestrictedQuerySet):
+        """A tenant sees the switches its ports are on."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(ports__slot__device__tenant=tenant_id) | Q(ports__host_port__tenant=tenant_id)
+
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="switches")
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    firmware_version = models.CharField(max_length=200, blank=True)
+    total_width = models.PositiveIntegerField(null=True)
+
+    objects = SwitchQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "uri"]
+        verbose_name_plural = "switches"
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="switch_uri")]
+
+
+class Port(Approvable):
+    """A port of a switch, with its link against its capability; speeds are Gb/s one way, whole link."""
+
+    class PortQuerySet(RestrictedQuerySet):
+        """A tenant sees the ports behind its devices' slots and its host ports."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
+
+    switch = models.ForeignKey(Switch, null=True, on_delete=models.SET_NULL, related_name="ports")
+    port_id = models.CharField(max_length=100, blank=True)
+    port_type = models.CharField(max_length=50, blank=True)
+    protocol = models.CharField(max_length=50, blank=True)
+    link_state = models.CharField(max_length=30, blank=True)
+    link_status = models.CharField(max_length=30, blank=True)
+    width = models.PositiveIntegerField(null=True)
+    active_width = models.PositiveIntegerField(null=True)
+    configured_width = models.PositiveIntegerField(null=True)  # the configured maximum of lanes
+    speed_gbps = models.FloatField(null=True)
+    max_speed_gbps = models.FloatField(null=True)
+    metrics_uri = models.CharField(max_length=400, blank=True)
+    errors = models.JSONField(default=dict)  # PCIeErrors counters of the newest walk
+    errors_reset_at = models.DateTimeField(null=True, editable=False)  # when FalconWeb last set them to zero
+    approved_type = models.CharField(max_length=50, blank=True, editable=False)
+    approved_width = models.PositiveIntegerField(null=True, editable=False)
+
+    objects = PortQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="port_uri")]
+
+
+class HostPort(Approvable):
+    """A host port: the switch port a host is cabled to, with the zone whose members are attached to that host."""
+
+    class HostPortQuerySet(RestrictedQuerySet):
+        """A tenant sees the host ports granted to it."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(tenant=tenant_id)
+
+    # uri is the zone's: one zone a host port
+    endpoint_uri = models.CharField(max_length=400)
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="host_ports")
+    port = models.OneToOneField(Port, null=True, on_delete=models.SET_NULL, related_name="host_port")
+    host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="host_ports")
+    tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="host_ports")
+    tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are another tenant's
+    label = models.CharField(max_length=50)  # 'H1'
+    number = models.PositiveIntegerField(default=0)
+    approved_host = models.ForeignKey(Host, null=True, editable=False, on_delete=models.SET_NULL, related_name="+")
+
+    objects = HostPortQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "number", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="host_port_uri")]
+
+
+class Slot(Part):
+    """A slot, empty or not."""
+
+    class SlotQuerySet(RestrictedQuerySet):
+        """A tenant sees the slots of its devices; others are shown to it only as 'in use' (see selectors)."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(device__tenant=tenant_id)
+
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="slots")
+    port = models.OneToOneField(Port, null=True, on_delete=models.SET_NULL, related_name="slot")
+    number = models.PositiveIntegerField(default=0)
+    slot_type = models.CharField(max_length=50, blank=True)
+    pcie_type = models.CharField(max_length=20, blank=True)
+    lanes = models.PositiveIntegerField(null=True)
+
+    objects = SlotQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "drawer__number", "number", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="slot_uri")]
+
+
+class Device(Approvable):
+    """A PCIe device. `host_port` is where the BMC says it is attached; None: attached to no host."""
+
+    class Kind(models.TextChoices):
+        """The kind of a device."""
+
+        GPU = "gpu", "GPU"
+        NVME = "nvme", "NVMe drive"
+        NIC = "nic", "NIC"
+        CUSTOM = "custom", "Custom device"
+
+    class DeviceQuerySet(RestrictedQuerySet):
+        """A tenant sees the devices granted to it."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(tenant=tenant_id)
+
+    slot = models.OneToOneField(Slot, null=True, on_delete=models.SET_NULL, related_name="device")
+    host_port = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="devices")
+    tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="devices")
+    tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are another tenant's
+    kind = models.CharField(max_length=10, choices=Kind, default=Kind.CUSTOM)
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    part_number = models.CharField(max_length=200, blank=True)
+    firmware_version = models.CharField(max_length=200, blank=True)
+    vendor_id = models.CharField(max_length=20, blank=True)
+    device_id = models.CharField(max_length=20, blank=True)
+    subsystem_vendor_id = models.CharField(max_length=20, blank=True)
+    subsystem_id = models.CharField(max_length=20, blank=True)
+    class_code = models.CharField(max_length=20, blank=True)
+    pcie_type = models.CharField(max_length=20, blank=True)
+    max_pcie_type = models.CharField(max_length=20, blank=True)
+    lanes_in_use = models.PositiveIntegerField(null=True)
+    max_lanes = models.PositiveIntegerField(null=True)
+    memory_bytes = models.BigIntegerField(null=True)
+    capacity_bytes = models.BigIntegerField(null=True)
+    endpoint_uri = models.CharField(max_length=400, blank=True)
+    processor_uri = models.CharField(max_length=400, blank=True)
+    approved_host_port = models.ForeignKey(
+        HostPort, null=True, editable=False, on_delete=models.SET_NULL, related_name="+"
+    )
+
+    objects = DeviceQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "slot__drawer__number", "slot__number", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="device_uri")]
+
+    @property
+    def identity(self) -> str:
+        """The distinction from another device in the same slot, as far as its BMC reports it."""
+        return self.serial_number or self.kind_identity
+
+    @property
+    def kind_identity(self) -> str:
+        """The identity of its kind: common to all devices of it, different from all others."""
+        return f"{self.manufacturer} {self.model} {self.vendor_id}:{self.device_id}".strip()
+
+
+LeasablePart = Device | HostPort

@@ -1,0 +1,305 @@
+"""Visibility and permissions of the hardware: checked on request and again before a change.
+
+Code that displays such a row reads relations through their objects (`device.host_port`), never their ids
+(`device.host_port_id`): the ids are in the row even where the user may not see the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.apps import apps
+from django.db.models import Prefetch, Q, QuerySet
+
+from accounts.models import User
+from accounts.visibility import RestrictedQuerySet
+from fabric.bmc.types import Inventory
+from fabric.bmc.values import is_uuid_set
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from fabric.inventory.rules import LINK_SPEED_TOLERANCE, CounterBaseline
+
+
+def may_change_mode(person: User, drawer: Drawer) -> bool:
+    """Return whether the user may change the drawer's mode: administrators, and its only owner."""
+    return drawer.pk in drawers_changeable(person, [drawer.pk])
+
+
+def drawers_changeable(person: User, drawers: Collection[int]) -> set[int]:
+    """Return those drawers (ids) whose mode the user may change, in three queries."""
+    if person.is_administrator:
+        return set(drawers)
+    if not person.may_compose or not drawers:
+        return set()
+    # Missing parts count too: the chassis may report them again in a minute.
+    there = Q(missing_since=None) | Q(tenant__isnull=False)
+    devices = Device.objects.filter(there, slot__drawer__in=drawers)
+    ports = HostPort.objects.filter(there, drawer__in=drawers)
+    own = Q(tenant=person.tenant_id)
+    shared = {*devices.exclude(own).values_list("slot__drawer", flat=True)}
+    shared |= {*ports.exclude(own).values_list("drawer", flat=True)}
+    return {pk for pk in ports.values_list("drawer", flat=True) if pk is not None} - shared
+
+
+def may_configure(person: User, port: Port) -> bool:
+    """Return whether the user may configure a port: administrators, and the owner of the part on it."""
+    return port.pk in ports_configurable(person, [port.pk])
+
+
+def ports_configurable(person: User, ports: Collection[int]) -> set[int]:
+    """Return those ports (ids) that the user may configure, in one query."""
+    if person.is_administrator:
+        return set(ports)
+    if not person.may_compose or not ports:
+        return set()
+    return set(Port.objects.visible_to(person).filter(pk__in=ports).values_list("pk", flat=True))
+
+
+def may_move_cable(person: User) -> bool:
+    """Return whether the user may change a cable: it needs work in the lab, and connects another host."""
+    return person.is_administrator
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingScope:
+    """The readings of a chassis that a user may see: everything, or those of these devices and ports (row ids).
+
+    `counted`: error counters before the grant, as (port, name of the counter, count).
+    """
+
+    everything: bool
+    devices: frozenset[int] = frozenset()
+    ports: frozenset[int] = frozenset()
+    counted: frozenset[tuple[int, str, int]] = frozenset()
+
+
+def reading_scope(person: User, chassis_id: int) -> ReadingScope | None:
+    """Return the user's visibility of a chassis' readings, None where they may not see the chassis at all."""
+    if not Chassis.objects.visible_to(person).filter(pk=chassis_id).exists():
+        return None
+    if person.is_administrator:
+        return ReadingScope(everything=True)
+    return ReadingScope(
+        everything=False,
+        devices=frozenset(Device.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
+        ports=frozenset(Port.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
+        counted=frozenset(
+            (port, name, count)
+            for port, before in counter_baselines(person, [chassis_id]).items()
+            for name, count in before.now.items()
+            if count
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class ReadingOwner:
+    """The owner of a reading: 'device', 'port' or 'drawer' with its row id, or 'chassis' with 0; `name` of the sensor.
+
+    `related` are the URIs of the resources that the sensor measures, as it declares them.
+    """
+
+    kind: str
+    id: int
+    name: str = ""
+    related: tuple[str, ...] = ()
+
+
+def reading_owners(chassis_id: int, inventory: Inventory) -> dict[str, ReadingOwner]:
+    """Return the owners of the readings of each resource URI of a chassis."""
+    owners: dict[str, ReadingOwner] = {}
+    drawers = dict(Drawer.objects.filter(chassis=chassis_id).values_list("uri", "pk"))
+    named = [(one.uri, one.chassis_uri, one.name, one.related_uris) for one in inventory.sensors]
+    named += [(one.uri, one.chassis_uri, one.name, ()) for one in inventory.fans]
+    for uri, chassis_uri, name, related in named:
+        drawer = drawers.get(chassis_uri)
+        owners[uri] = (
+            ReadingOwner("drawer", drawer, name, related) if drawer else ReadingOwner("chassis", 0, name, related)
+        )
+    for pk, uri in Port.objects.filter(chassis=chassis_id).values_list("pk", "uri"):
+        owners[uri] = ReadingOwner("port", pk)
+    rows = Device.objects.filter(chassis=chassis_id, missing_since=None)
+    for pk, uri, processor in rows.values_list("pk", "uri", "processor_uri"):
+        owners[uri] = ReadingOwner("device", pk)
+        if processor:
+            owners[processor] = ReadingOwner("device", pk)
+    return owners
+
+
+Rows = QuerySet[Any]
+
+
+def drawer_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
+    """Return drawers with their chassis, and with the host ports and switches that the user may see."""
+    rows = _of_chassis(Drawer.objects.visible_to(person).select_related("chassis"), chassis)
+    rows = rows.prefetch_related(
+        visible_prefetch("host_ports", HostPort, person),
+        visible_prefetch("switches", Switch, person),
+        _open_operations(person),
+    )
+    return _searched(rows, search, "name", "mode", "model", "serial_number", "chassis__name")
+
+
+def slot_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
+    """Return slots with their chassis, drawer, port and device; slots of others are left out."""
+    rows = _of_chassis(Slot.objects.visible_to(person).select_related("chassis", "drawer", "port"), chassis)
+    rows = rows.prefetch_related(visible_prefetch("device", Device, person))
+    return _searched(rows, search, "name", "chassis__name", "drawer__name", "device__name", "device__serial_number")
+
+
+def device_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
+    """Return devices with their chassis, location, port, tenant, host port and open operation.
+
+    `search` covers the fields of the fabric page: name, model, serial number, kind, manufacturer, IDs, host, tenant.
+    """
+    rows: Rows = Device.objects.visible_to(person).select_related("chassis", "slot__drawer", "slot__port", "tenant")
+    rows = _of_chassis(rows, chassis).prefetch_related(
+        visible_prefetch("host_port", HostPort, person, "host"), _open_operations(person)
+    )
+    text = _search_text(search)
+    if not text:
+        return rows
+    # By the name of a host only where the user sees it: else a search would disclose it letter by letter.
+    ports = HostPort.objects.visible_to(person).filter(host__name__icontains=text).values("pk")
+    kinds = [kind.value for kind in Device.Kind if text.casefold() in kind.label.casefold()]
+    fields = ("name", "model", "serial_number", "manufacturer", "vendor_id", "device_id", "tenant__name")
+    return rows.filter(_contains(text, *fields) | Q(host_port__in=ports) | Q(kind__in=kinds))
+
+
+def port_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
+    """Return ports with their chassis and switch, and with the slot, device or host port that is on them."""
+    rows = _of_chassis(Port.objects.visible_to(person).select_related("chassis", "switch"), chassis)
+    rows = rows.prefetch_related(
+        visible_prefetch("slot", Slot, person, "drawer", "device"),
+        visible_prefetch("host_port", HostPort, person, "drawer", "host"),
+    )
+    return _searched(rows, search, "name", "port_id", "port_type", "link_status", "chassis__name")
+
+
+def host_port_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
+    """Return host ports with their chassis, drawer, port, host and tenant, and with the devices attached to them."""
+    rows: Rows = HostPort.objects.visible_to(person).select_related("chassis", "drawer", "port", "host", "tenant")
+    rows = _of_chassis(rows, chassis).prefetch_related(visible_prefetch("devices", Device, person))
+    return _searched(rows, search, "label", "name", "host__name", "tenant__name", "chassis__name")
+
+
+def host_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
+    """Return hosts with those of their host ports that the user may see, and the devices attached to these."""
+    ports = HostPort.objects.visible_to(person).filter(missing_since=None)
+    rows = Host.objects.visible_to(person)
+    if chassis is not None:
+        rows = rows.filter(pk__in=ports.filter(chassis=chassis).values("host"))
+    shown = ports.select_related("chassis", "drawer")
+    rows = rows.prefetch_related(
+        Prefetch(
+            "host_ports", shown.prefetch_related(visible_prefetch("devices", Device, person)), to_attr="seen_ports"
+        )
+    )
+    return _searched(rows, search, "name", "manufacturer", "model", "serial_number")
+
+
+def switch_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
+    """Return switch chips with their chassis and drawer."""
+    rows = _of_chassis(Switch.objects.visible_to(person).select_related("chassis"), chassis)
+    rows = rows.prefetch_related(visible_prefetch("drawer", Drawer, person))
+    return _searched(rows, search, "name", "model", "serial_number", "firmware_version", "chassis__name")
+
+
+def _of_chassis(rows: Rows, chassis: int | None) -> Rows:
+    return rows if chassis is None else rows.filter(chassis=chassis)
+
+
+def visible_prefetch(relation: str, model: Any, person: User, *related: str) -> Prefetch[Any]:
+    rows: RestrictedQuerySet = model.objects.visible_to(person)
+    return Prefetch(relation, rows.select_related(*related) if related else rows)
+
+
+def _open_operations(person: User) -> Prefetch[Any]:
+    # Operations belong to a higher feature; the relation to them is Django's, and their rows are only prefetched.
+    operation: Any = apps.get_model("fabric", "Operation")
+    rows = operation.objects.visible_to(person).open()
+    return Prefetch("operations", rows, to_attr="open_operations")
+
+
+def _searched(rows: Rows, search: str, *fields: str) -> Rows:
+    text = _search_text(search)
+    return rows.filter(_contains(text, *fields)) if text else rows
+
+
+def _search_text(search: str) -> str:
+    """Return a search text that every database accepts."""
+    return search.replace("\0", " ").strip()
+
+
+def _contains(text: str, *fields: str) -> Q:
+    found = Q()
+    for field in fields:
+        found |= Q((f"{field}__icontains", text))
+    return found
+
+
+# Takes the ids of a tenant and of chassis; returns the baselines by the ports' ids.
+CounterBaselineSource = Callable[[int, Collection[int]], Mapping[int, CounterBaseline]]
+_counter_baseline_sources: list[CounterBaselineSource] = []
+
+
+def register_counter_baseline(teller: CounterBaselineSource) -> None:
+    """Register the source of counter baselines in a room above."""
+    if teller not in _counter_baseline_sources:
+        _counter_baseline_sources.append(teller)
+
+
+def counter_baselines(person: User, chassis: Collection[int]) -> Mapping[int, CounterBaseline]:
+    """Return the counters of ports of chassis (ids) before the user's grant; nothing for administrators."""
+    if person.is_administrator or person.tenant_id is None:
+        return {}
+    found: dict[int, CounterBaseline] = {}
+    for teller in _counter_baseline_sources:
+        found |= teller(person.tenant_id, chassis)
+    return found
+
+
+def same_hardware(row: Chassis) -> list[Chassis]:
+    """Return the other chassis with the same hardware, by their UUID or by manufacturer, model and serial number."""
+    same = uuid_query(row.uuid)
+    if row.serial_number:
+        same |= Q(serial_number=row.serial_number, manufacturer=row.manufacturer, model=row.model)
+    return list(Chassis.objects.filter(same).exclude(pk=row.pk).order_by("name"))
+
+
+def uuid_query(uuid: str) -> Q:
+    """Return the query for the chassis of a UUID: none for '' and for the zeros of firmware that has no id."""
+    return Q(uuid__iexact=uuid) if is_uuid_set(uuid) else Q(pk=None)
+
+
+def downgraded(device: Device) -> str:
+    """Return how a device's link runs below its capability ('x8 of x16', 'Gen2 of Gen3'), or ''.
+
+    A link at the configured width of its port is not degraded.
+    """
+    parts = []
+    port = device.slot.port if device.slot is not None else None
+    configured = port.configured_width if port is not None and port.configured_width else None
+    lanes = min((known for known in (device.max_lanes, configured) if known), default=None)
+    if device.lanes_in_use and lanes and device.lanes_in_use < lanes:
+        parts.append(f"x{device.lanes_in_use} of x{lanes}")
+    if device.pcie_type and device.max_pcie_type and device.pcie_type < device.max_pcie_type:
+        parts.append(f"{device.pcie_type} of {device.max_pcie_type}")
+    return ", ".join(parts)
+
+
+def host_link_degradation(port: Port | None) -> str:
+    """Return how the link of a host port runs below the port's capability ('x8 of x16', '128 of 256 Gb/s'), or ''.
+
+    Not for ports of slots: there the device may have the lower capability.
+    """
+    if port is None or port.link_status != "LinkUp":
+        return ""
+    lanes = min((known for known in (port.width, port.configured_width) if known), default=None)
+    if port.active_width and lanes and port.active_width < lanes:
+        return f"x{port.active_width} of x{lanes}"
+    share = lanes / port.width if lanes and port.width else 1.0
+    if port.speed_gbps and port.max_speed_gbps and port.speed_gbps < LINK_SPEED_TOLERANCE * share * port.max_speed_gbps:
+        return f"{port.speed_gbps:g} of {port.max_speed_gbps:g} Gb/s"
+    return ""

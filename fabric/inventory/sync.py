@@ -1,0 +1,420 @@
+"""Synchronisation of the inventory with the BMC: hardware is authoritative; vanished rows are marked, not deleted."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import models, transaction
+from django.utils import timezone
+
+from core.database import fit_columns, lock_rows, without_nul
+from fabric.bmc import types as wire
+from fabric.bmc.dialects import STATE_ABSENT, host_port_zones
+from fabric.inventory.labels import device_label
+from fabric.inventory.locks import lock_chassis
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch, Walk
+from fabric.inventory.rules import host_identity
+from fabric.signals import access_changed, device_replaced, inventory_changed, walk_mirrored
+
+logger = logging.getLogger(__name__)
+
+# Values that are read each second: they differ in every walk, and are no change of the inventory.
+READING_KINDS = ("sensors", "fans", "port_metrics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceReplacement:
+    """A device's row that represents another device from this walk on, with label and identity of the previous one."""
+
+    device: Device
+    words: str
+    identity: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirroredWalk:
+    """The rows of a chassis after a walk; `drawer_of` has the drawer of each slot (ids)."""
+
+    drawers: Collection[Drawer]
+    ports: Collection[Port]
+    host_ports: Collection[HostPort]
+    devices: Collection[Device]
+    drawer_of: dict[int, int | None]
+    swapped: Sequence[DeviceReplacement] = ()
+
+
+def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None = None) -> bool:
+    """Mirror one walk into the database, in one transaction; returns whether anything but readings changed.
+
+    `begun_at` is when the walk began: values read back by operations since are newer, so they stay, and are not
+    compared. None: nothing was changed meanwhile.
+    """
+    # In the form of the column: a tuple would differ from the list it is stored as.
+    plain: dict[str, Any] = without_nul(msgspec.json.decode(msgspec.json.encode(inventory)))
+    with transaction.atomic():
+        if not (rows := lock_chassis([chassis.pk])):
+            raise Chassis.DoesNotExist(f"{chassis.name} was removed.")
+        locked = rows[0]
+        walk, _ = Walk.objects.get_or_create(chassis=locked)
+        changed = _comparable(plain) != _comparable(walk.found)
+        mirror = _InventoryMirror(locked, inventory, begun_at)
+        mirror.write()
+        walk_mirrored.send(Chassis, chassis=locked, walk=mirror.walked(), begun_at=begun_at)
+        _update_chassis(locked, inventory)
+        locked.inventory_at = timezone.now()
+        locked.last_error, locked.last_error_at = "", None
+        if changed:
+            locked.inventory_revision += 1
+            Walk.objects.filter(chassis=locked).update(found=plain)
+        locked.save()
+        if changed:
+            transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=locked.pk))
+    return changed
+
+
+def inventory_confirm(*, chassis_id: int) -> None:
+    """Record that a walk confirmed the stored state; raises Chassis.DoesNotExist for a removed one."""
+    now = timezone.now()
+    if not Chassis.objects.filter(pk=chassis_id).update(inventory_at=now, last_error="", last_error_at=None):
+        raise Chassis.DoesNotExist("The chassis was removed.")
+
+
+def inventory_mark_unreachable(*, chassis_id: int, sentence: str) -> None:
+    """Record why a chassis cannot be read for now; its last state stays."""
+    Chassis.objects.filter(pk=chassis_id).exclude(last_error=sentence).update(
+        last_error=sentence, last_error_at=timezone.now()
+    )
+
+
+def _comparable(inventory: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of an inventory whose differences are changes: of live values, only presence and health."""
+    return {
+        kind: [(part.get("uri"), part.get("health")) for part in value] if kind in READING_KINDS else value
+        for kind, value in inventory.items()
+    }
+
+
+def _update_chassis(chassis: Chassis, inventory: wire.Inventory) -> None:
+    service = inventory.service
+    outer = next((found for found in inventory.chassis if not found.contained_by), None)
+    values: dict[str, Any] = {
+        "product": service.product, "redfish_version": service.redfish_version,
+        "firmware_version": service.firmware_version, "uuid": service.uuid,
+    }  # fmt: skip
+    if inventory.dialect_known or chassis.inventory_at is None:
+        values |= {"dialect": inventory.dialect, "dialect_reason": inventory.dialect_reason}
+    if outer is not None:
+        values |= {
+            "uri": outer.uri, "health": outer.health, "power_state": outer.power_state,
+            "manufacturer": outer.manufacturer, "model": outer.model, "serial_number": outer.serial_number,
+            "part_number": outer.part_number,
+        }  # fmt: skip
+    for name, value in fit_columns(Chassis, values).items():
+        setattr(chassis, name, value)
+
+
+def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int | None]]:
+    """Return the parts (ids) that operations or resets have changed since a moment, or that operations work on.
+
+    Their read-back is newer than the walk.
+    """
+    newer: dict[type[Part], set[int | None]] = defaultdict(set)
+    newer[Port].update(Port.objects.filter(chassis=chassis, errors_reset_at__gte=at).values_list("pk", flat=True))
+    for model, pk in chassis.operations.at_work_since(at).subjects():
+        newer[model].add(pk)
+    return newer
+
+
+# One-to-one relations, which two rows must not have even for a moment.
+ONE_TO_ONE_LINKS: dict[type[Part], tuple[str, ...]] = {Slot: ("port",), HostPort: ("port",), Device: ("slot",)}
+
+
+def _is_replacement(row: Device, found: dict[str, Any]) -> bool:
+    """Return whether a slot has another device than the row's; unreported values prove nothing."""
+    if row.serial_number and found["serial_number"]:
+        return bool(row.serial_number != found["serial_number"])
+    names = ("manufacturer", "model", "vendor_id", "device_id")
+    return any(getattr(row, name) and found[name] and getattr(row, name) != found[name] for name in names)
+
+
+# Permanent properties of a device, which may be reported by a subresource that cannot be read for now.
+PERMANENT_FIELDS = (
+    "manufacturer", "model", "serial_number", "part_number", "vendor_id", "device_id", "subsystem_vendor_id",
+    "subsystem_id", "class_code", "memory_bytes", "capacity_bytes", "processor_uri",
+)  # fmt: skip
+
+
+# The fields that an operation, or a reset of counters, reads back of the part that it changed.
+READ_BACK_FIELDS: dict[type[Part], tuple[str, ...]] = {
+    Device: ("host_port",), Drawer: ("mode",), HostPort: ("host",),
+    Port: ("port_type", "configured_width", "link_state", "errors"),
+}  # fmt: skip
+
+
+def _is_change(row: Part, name: str, value: Any) -> bool:
+    """Return whether a row has another value; related rows are compared by id, which needs no query."""
+    if not row._meta.get_field(name).is_relation:  # noqa: SLF001 - Django's documented name
+        return bool(getattr(row, name) != value)
+    return bool(getattr(row, f"{name}_id") != (None if value is None else value.pk))
+
+
+class _InventoryMirror:
+    """One pass over an inventory, from containers to their contents."""
+
+    def __init__(self, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None) -> None:
+        self.chassis = chassis
+        self.newer = _read_back_since(chassis, begun_at) if begun_at is not None else {}
+        self.inventory = inventory
+        # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then.
+        dialect = inventory.dialect if inventory.dialect_known else wire.Dialect(chassis.dialect)
+        self.by_blocks = dialect is wire.Dialect.RESOURCE_BLOCKS
+        self.holders = host_port_zones(inventory, dialect)
+        self.holder_of = {member: holder.uri for holder in self.holders for member in holder.members}
+        self.swaps: list[DeviceReplacement] = []
+        # Resources that could not be read for now are not missing, nor are those reached only through them.
+        self.unread = {
+            problem.uri.split("?", 1)[0].rstrip("/")
+            for problem in inventory.problems
+            if problem.kind is not wire.ProblemKind.DEAD_LINK
+        }
+
+    def _could_not_be_read(self, uri: str) -> bool:
+        while "/" in uri:
+            if uri in self.unread:
+                return True
+            uri = uri.rpartition("#" if "#" in uri else "/")[0]
+        return False
+
+    def _may_be(self, endpoint: str) -> bool:
+        """Return whether an endpoint may still be a device's, although no resource that was read links them."""
+        found = self.inventory.resource_blocks if self.by_blocks else self.inventory.endpoints
+        return bool(self.unread) and (self._could_not_be_read(endpoint) or any(endpoint == each.uri for each in found))
+
+    def write(self) -> None:
+        # Containers are written first, but grants and operations lock devices before host ports: so does a walk.
+        for model in (Device, HostPort):
+            list(lock_rows(model.objects.filter(chassis=self.chassis).values_list("pk")))
+        self.drawers = self._rows(Drawer, {drawer.uri: self._drawer(drawer) for drawer in self.inventory.drawers})
+        self.switches = self._rows(Switch, {switch.uri: self._switch(switch) for switch in self.inventory.switches})
+        errors = {metrics.port_uri: metrics.errors for metrics in self.inventory.port_metrics}
+        self.ports = self._rows(Port, {port.uri: self._port(port, errors) for port in self.inventory.ports})
+        self.slots = self._rows(Slot, self._distinct("port", {s.uri: self._slot(s) for s in self.inventory.slots}))
+        hosts = self._hosts()
+        self.host_ports = self._rows(HostPort, self._distinct("port", self._host_ports(hosts)))
+        endpoints = dict(Device.objects.filter(chassis=self.chassis).values_list("uri", "endpoint_uri"))
+        devices = {d.uri: self._device(d, endpoints.get(d.uri, "")) for d in self.inventory.devices}
+        self.devices = self._rows(Device, self._distinct("slot", devices))
+
+    def walked(self) -> MirroredWalk:
+        """Return the rows after `write`."""
+        return MirroredWalk(
+            drawers=self.drawers.values(),
+            ports=self.ports.values(),
+            host_ports=self.host_ports.values(),
+            devices=self.devices.values(),
+            drawer_of={slot.pk: slot.drawer_id for slot in self.slots.values()},
+            swapped=self.swaps,
+        )
+
+    def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        rows: models.Manager[Any] = model._default_manager  # noqa: SLF001 - Django's documented name for generic code
+        longest = model._meta.get_field("uri").max_length  # noqa: SLF001
+        existing = {row.uri: row for row in rows.filter(chassis=self.chassis)}
+        self._clear_taken_over(model, existing, wanted)
+        new: list[Part] = []
+        for uri, plain in wanted.items():
+            if longest is not None and len(uri) > longest:
+                continue
+            values = fit_columns(model, plain)
+            row = existing.get(uri)
+            if row is None:
+                new.append(model(chassis=self.chassis, uri=uri, **values))
+                continue
+            newer = READ_BACK_FIELDS.get(model, ()) if row.pk in self.newer.get(model, ()) else ()
+            found = {
+                name: self._or_known_relation(row, name, value) for name, value in values.items() if name not in newer
+            }
+            found["missing_since"] = None
+            if isinstance(row, Device):
+                found |= self._identified(row, found)
+            changed = [name for name, value in found.items() if _is_change(row, name, value)]
+            for name, value in found.items():
+                setattr(row, name, value)  # unchanged related rows, too: they need not be fetched again
+            if changed:
+                row.save(update_fields=changed)
+        for uri, row in existing.items():
+            if uri not in wanted and not self._could_not_be_read(uri) and row.missing_since is None:
+                self._mark_missing(row)
+        return existing | {row.uri: row for row in rows.bulk_create(new)}
+
+    def _or_known_relation(self, row: Part, name: str, value: Any) -> Any:
+        """Return a value, or the previous related row where the walk could not read it."""
+        if value is None and row._meta.get_field(name).is_relation:  # noqa: SLF001
+            known = getattr(row, name)
+            if isinstance(known, Part) and self._could_not_be_read(known.uri):
+                return known
+        return value
+
+    def _identified(self, row: Device, found: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields that depend on the identity of the device: a replacement belongs to no tenant."""
+        if not _is_replacement(row, found):
+            # A serial number that is missing for a moment is kept, so that a replacement is recognised.
+            lasting = PERMANENT_FIELDS if self.unread else ("serial_number",)
+            kept = {name: found[name] or getattr(row, name) for name in lasting}
+            return kept | ({"kind": row.kind} if self.unread and found["kind"] == Device.Kind.CUSTOM else {})
+        self.swaps.append(DeviceReplacement(device=row, words=device_label(row), identity=row.identity))
+        at = max((at for _, at in device_replaced.send(Device, device=row) if at), default=timezone.now())
+        if row.tenant_id is None:
+            return {}
+        logger.warning(
+            "device %s was replaced (now %s %s, was %s %s): its grant to tenant %s has ended",
+            row.pk, found["model"], found["serial_number"], row.model, row.serial_number, row.tenant_id,
+        )  # fmt: skip
+        transaction.on_commit(lambda: access_changed.send(Device), robust=True)
+        return {"tenant": None, "tenant_since": at}
+
+    @staticmethod
+    def _clear_taken_over(model: type[Part], existing: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
+        """Clear one-to-one relations that another row takes over: a slot keeps its removed device until then."""
+        for name in ONE_TO_ONE_LINKS.get(model, ()):
+            claimed = {values[name].pk for values in wanted.values() if values[name] is not None}
+            for uri, row in existing.items():
+                held = getattr(row, f"{name}_id")
+                target = wanted.get(uri, {}).get(name)
+                if held in claimed and (target is None or target.pk != held):
+                    setattr(row, name, None)
+                    row.save(update_fields=[name])
+
+    def _mark_missing(self, row: Part) -> None:
+        row.missing_since = timezone.now()
+        row.save(update_fields=["missing_since"])
+        if isinstance(row, Device):
+            row.host_port = None
+            row.save(update_fields=["host_port"])
+
+    @staticmethod
+    def _distinct(name: str, wanted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        seen: set[int] = set()
+        for values in wanted.values():
+            if (target := values.get(name)) is not None:
+                if target.pk in seen:
+                    values[name] = None
+                seen.add(target.pk)
+        return wanted
+
+    def _drawer(self, drawer: wire.RedfishDrawer) -> dict[str, Any]:
+        return {
+            "name": drawer.name[:200], "health": drawer.health, "number": drawer.number, "mode": drawer.mode.value,
+            "model": drawer.model, "serial_number": drawer.serial_number,
+        }  # fmt: skip
+
+    def _switch(self, switch: wire.RedfishSwitch) -> dict[str, Any]:
+        return {
+            "name": switch.name[:200], "health": switch.health, "drawer": self.drawers.get(switch.chassis_uri),
+            "manufacturer": switch.manufacturer, "model": switch.model, "serial_number": switch.serial_number,
+            "firmware_version": switch.firmware_version, "total_width": switch.total_width,
+        }  # fmt: skip
+
+    def _port(self, port: wire.RedfishPort, errors: dict[str, dict[str, int]]) -> dict[str, Any]:
+        return {
+            "name": port.name[:200], "health": port.health, "switch": self.switches.get(port.switch_uri),
+            "port_id": port.port_id[:100], "port_type": port.port_type, "protocol": port.protocol,
+            "link_state": port.link_state, "link_status": port.link_status, "width": port.width,
+            "active_width": port.active_width, "configured_width": port.configured_width,
+            "speed_gbps": port.speed_gbps, "max_speed_gbps": port.max_speed_gbps,
+            "metrics_uri": port.metrics_uri, "errors": errors.get(port.uri, {}),
+        }  # fmt: skip
+
+    def _slot(self, slot: wire.RedfishSlot) -> dict[str, Any]:
+        return {
+            "name": slot.name[:200], "health": slot.health, "drawer": self.drawers.get(slot.chassis_uri),
+            "port": self.ports.get(slot.port_uri), "number": slot.number, "slot_type": slot.slot_type,
+            "pcie_type": slot.pcie_type, "lanes": slot.lanes,
+        }  # fmt: skip
+
+    def _hosts(self) -> dict[str, Host]:
+        identities: dict[str, str] = {}
+        wanted: dict[str, dict[str, Any]] = {}
+        for system in self.inventory.systems:
+            if system.state == STATE_ABSENT and not (system.uuid or system.serial_number):
+                continue  # the location for a host, without one
+            values = {
+                "name": system.host_name or system.name, "manufacturer": system.manufacturer, "model": system.model,
+                "serial_number": system.serial_number, "uuid": system.uuid, "power_state": system.power_state,
+                "processor_summary": system.processor_summary, "memory_gib": system.memory_gib,
+                "local_gpu_count": system.local_gpu_count, "health": system.health,
+            }  # fmt: skip
+            identities[system.uri] = host_identity(self.chassis.pk, system)
+            wanted[identities[system.uri]] = fit_columns(Host, values)
+        known = {row.identity: row for row in Host.objects.filter(identity__in=wanted)}
+        # Always in the same order: two chassis with the same hosts must not deadlock.
+        for identity in sorted(wanted):
+            values, row = wanted[identity], known.get(identity)
+            if row is None:
+                known[identity], _ = Host.objects.get_or_create(identity=identity, defaults=values)
+                continue
+            changed = [name for name, value in values.items() if getattr(row, name) != value]
+            if changed:
+                for name in changed:
+                    setattr(row, name, values[name])
+                row.save(update_fields=changed)
+        return {uri: known[identity] for uri, identity in identities.items()}
+
+    def _host_ports(self, hosts: dict[str, Host]) -> dict[str, dict[str, Any]]:
+        known = {row.uri: row for row in HostPort.objects.filter(chassis=self.chassis).select_related("host")}
+        found: dict[str, dict[str, Any]] = {}
+        labels: Counter[str] = Counter()
+        ids: dict[str, str] = {}
+        for holder in self.holders:
+            initiator = holder.initiator
+            if initiator is None and any(self._could_not_be_read(uri) for uri in holder.doubtful):
+                self.unread.add(holder.uri)  # unreadable evidence of its zone, or of its cabled host
+                continue
+            if initiator is None and not self.by_blocks:
+                continue
+            ports = initiator.port_uris if initiator is not None else ()
+            port = next((self.ports[uri] for uri in ports if uri in self.ports), None)
+            host = next((hosts[uri] for uri in holder.system_uris if uri in hosts), None)
+            if host is None and holder.uri in known and any(self._could_not_be_read(uri) for uri in holder.system_uris):
+                host = known[holder.uri].host
+            label = port.port_id if port is not None and port.port_id else holder.id
+            labels[label] += 1
+            ids[holder.uri] = holder.id
+            found[holder.uri] = {
+                "name": holder.name[:200], "health": holder.health,
+                "endpoint_uri": initiator.uri if initiator is not None else "", "port": port,
+                "host": host, "drawer": port.switch.drawer if port is not None and port.switch is not None else None,
+                "label": label[:50], "number": int(digits[0]) if (digits := re.findall(r"\d+$", label)) else 0,
+            }  # fmt: skip
+        for uri, values in found.items():
+            if labels[values["label"]] > 1:
+                # Each switch of some services counts its ports from 1.
+                values["label"] = ids[uri][:50]
+        return found
+
+    def _device(self, device: wire.RedfishDevice, known_endpoint: str) -> dict[str, Any]:
+        names = device.endpoint_uris
+        if self.by_blocks:
+            names = (device.block_uri,) if device.block_uri else ()
+        endpoint = next((uri for uri in names if uri in self.holder_of), next(iter(names), ""))
+        if not endpoint and self._may_be(known_endpoint):
+            endpoint = known_endpoint
+        return {
+            "name": (device.model or device.name)[:200], "health": device.health, "kind": device.kind.value,
+            "slot": self.slots.get(device.slot_uri), "host_port": self.host_ports.get(self.holder_of.get(endpoint, "")),
+            "manufacturer": device.manufacturer, "model": device.model, "serial_number": device.serial_number,
+            "part_number": device.part_number, "firmware_version": device.firmware_version,
+            "vendor_id": device.vendor_id, "device_id": device.device_id,
+            "subsystem_vendor_id": device.subsystem_vendor_id, "subsystem_id": device.subsystem_id,
+            "class_code": device.class_code, "pcie_type": device.pcie_type, "max_pcie_type": device.max_pcie_type,
+            "lanes_in_use": device.lanes_in_use, "max_lanes": device.max_lanes, "memory_bytes": device.memory_bytes,
+            "capacity_bytes": device.capacity_bytes, "endpoint_uri": endpoint,
+            "processor_uri": next(iter(device.processor_uris), ""),
+        }  # fmt: skip

@@ -1,0 +1,194 @@
+"""The calendar of leases by chassis, drawer and slot, as one user sees it.
+
+A member sees the tenant's own leases; those of others are 'in use', without a name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, Literal
+
+from django.utils import timezone
+
+from accounts.models import User
+from fabric.inventory.models import Chassis, Device, HostPort
+from fabric.leases.models import Lease, LeaseItem
+from fabric.leases.rules import TimeSpan
+
+CalendarStep = Literal["days", "weeks"]
+COLUMNS: Final[dict[CalendarStep, int]] = {"days": 14, "weeks": 12}
+DAYS: Final[dict[CalendarStep, int]] = {"days": 1, "weeks": 7}
+
+
+@dataclass(frozen=True)
+class CalendarBlock:
+    """A time in which a part is leased or booked; without a lease's id it is another tenant's."""
+
+    text: str
+    span: TimeSpan
+    lease_id: int | None
+    state: str
+
+
+@dataclass(frozen=True)
+class CalendarCell:
+    """Adjacent columns with the same content; without blocks the part is free."""
+
+    columns: int
+    blocks: tuple[CalendarBlock, ...]
+    begin: date
+    end: date  # its last day
+
+
+@dataclass(frozen=True)
+class CalendarRow:
+    """A slot, a device or a host port."""
+
+    label: str
+    about: str
+    blocks: tuple[CalendarBlock, ...]
+    cells: tuple[CalendarCell, ...]
+
+
+@dataclass(frozen=True)
+class CalendarGroup:
+    """The parts in one drawer of one chassis."""
+
+    label: str
+    rows: tuple[CalendarRow, ...]
+
+
+@dataclass(frozen=True)
+class CalendarGrid:
+    """The calendar of some days or weeks; `first` is the first day."""
+
+    step: CalendarStep
+    first: date
+    columns: tuple[date, ...]
+    groups: tuple[CalendarGroup, ...]
+
+    @property
+    def last(self) -> date:
+        """The last day."""
+        return self.columns[-1] + timedelta(days=DAYS[self.step] - 1)
+
+    @property
+    def earlier(self) -> date:
+        """The first day of the previous calendar."""
+        return self.first - (self.last - self.first + timedelta(days=1))
+
+    @property
+    def later(self) -> date:
+        """The first day of the next calendar."""
+        return self.last + timedelta(days=1)
+
+
+def lease_calendar(person: User, *, first: date, step: CalendarStep, chassis: int | None = None) -> CalendarGrid:
+    """Return the calendar from a day on; weeks begin on Mondays. The number of queries is constant."""
+    if step == "weeks":
+        first -= timedelta(days=first.weekday())
+    columns = tuple(first + timedelta(days=DAYS[step] * place) for place in range(COLUMNS[step]))
+    visible = Chassis.objects.visible_to(person).order_by("name")
+    if chassis is not None:
+        visible = visible.filter(pk=chassis)
+    rows = list(visible)
+    whole = TimeSpan(_midnight(columns[0]), _midnight(columns[-1] + timedelta(days=DAYS[step])))
+    items = _items(whole, [row.pk for row in rows])
+    groups: list[CalendarGroup] = []
+    for row in rows:
+        groups += _groups(person, row, items, columns, DAYS[step])
+    return CalendarGrid(step=step, first=columns[0], columns=columns, groups=tuple(groups))
+
+
+def _items(whole: TimeSpan, chassis: Sequence[int]) -> dict[tuple[str, int], list[LeaseItem]]:
+    """Return the items leased or booked within a span, by device or host port."""
+    found: dict[tuple[str, int], list[LeaseItem]] = defaultdict(list)
+    rows = LeaseItem.objects.filter(lease__state__in=(*Lease.BOOKED, Lease.State.ENDING, Lease.State.ENDED))
+    rows = rows.exclude(released_at__lt=whole.begin).filter(lease__starts_at__lt=whole.end)
+    for relation in ("device", "host_port"):
+        for item in rows.filter(**{f"{relation}__chassis__in": chassis}).select_related("lease"):
+            if not _span(item).within(whole).is_empty:
+                found[relation, getattr(item, f"{relation}_id")].append(item)
+    return found
+
+
+def _span(item: LeaseItem) -> TimeSpan:
+    """Return the time of an item: acquisition and release count where they were later or earlier than booked."""
+    begin = item.taken_at or item.lease.starts_at
+    if item.released_at is not None:
+        # Released before it was acquired: it was never leased.
+        return TimeSpan(begin, item.released_at if item.taken_at else begin)
+    if item.lease.state == Lease.State.ENDING:
+        return TimeSpan(begin, max(timezone.now(), item.lease.ends_at or begin))
+    return TimeSpan(begin, item.lease.ends_at)
+
+
+def _groups(
+    person: User,
+    chassis: Chassis,
+    items: dict[tuple[str, int], list[LeaseItem]],
+    columns: Sequence[date],
+    days: int,
+) -> list[CalendarGroup]:
+    groups: dict[tuple[int, str], list[CalendarRow]] = defaultdict(list)
+    devices = Device.objects.filter(chassis=chassis, missing_since=None).select_related("slot__drawer")
+    mine = set(Device.objects.visible_to(person).filter(chassis=chassis).values_list("pk", flat=True))
+    for device in devices.order_by("slot__drawer__number", "slot__number", "uri"):
+        held = items.get(("device", device.pk), [])
+        drawer = device.slot.drawer if device.slot else None
+        is_seen = device.pk in mine or any(_is_own(person, item) for item in held)
+        if device.slot is None and not is_seen:
+            continue  # parts of others outside slots are not disclosed
+        label = f"Slot {device.slot.number}" if device.slot else device.name
+        about = f"{device.get_kind_display()} {device.name}" if is_seen and device.slot else ""
+        key = (drawer.number if drawer else 10**6, drawer.name if drawer else "")
+        groups[key].append(_row(person, (label, about), held, columns, days))
+    ports = HostPort.objects.visible_to(person).filter(chassis=chassis, missing_since=None).select_related("host")
+    own = {port.pk: port for port in ports}
+    coming = [pk for (relation, pk), held in items.items() if relation == "host_port" and _any_own(person, held)]
+    for port in HostPort.objects.filter(chassis=chassis, pk__in=coming).exclude(pk__in=own).select_related("host"):
+        own[port.pk] = port
+    for port in sorted(own.values(), key=lambda one: (one.number, one.pk)):
+        held = items.get(("host_port", port.pk), [])
+        about = port.host.name if port.host else "no host"
+        groups[10**7, "host ports"].append(_row(person, (f"Host port {port.label}", about), held, columns, days))
+    return [CalendarGroup(f"{chassis.name} {name}".strip(), tuple(rows)) for (_, name), rows in sorted(groups.items())]
+
+
+def _any_own(person: User, items: Iterable[LeaseItem]) -> bool:
+    return any(_is_own(person, item) for item in items)
+
+
+def _is_own(person: User, item: LeaseItem) -> bool:
+    return person.is_administrator or item.lease.tenant_id == person.tenant_id
+
+
+def _row(
+    person: User, names: tuple[str, str], items: Iterable[LeaseItem], columns: Sequence[date], days: int
+) -> CalendarRow:
+    label, about = names
+    blocks = sorted((_block(person, item) for item in items), key=lambda one: one.span.begin)
+    cells: list[CalendarCell] = []
+    for day in columns:
+        column = TimeSpan(_midnight(day), _midnight(day + timedelta(days=days)))
+        here = tuple(block for block in blocks if block.span.overlaps(column))
+        end = day + timedelta(days=days - 1)
+        if cells and cells[-1].blocks == here:
+            cells[-1] = CalendarCell(cells[-1].columns + 1, here, cells[-1].begin, end)
+        else:
+            cells.append(CalendarCell(1, here, day, end))
+    return CalendarRow(label=label, about=about, blocks=tuple(blocks), cells=tuple(cells))
+
+
+def _block(person: User, item: LeaseItem) -> CalendarBlock:
+    if not _is_own(person, item):
+        return CalendarBlock("in use", _span(item), None, "other")
+    text = item.lease.tenant_name if person.is_administrator else f"Lease {item.lease_id}"
+    return CalendarBlock(text, _span(item), item.lease_id, item.lease.state)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

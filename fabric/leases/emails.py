@@ -1,0 +1,229 @@
+"""E-mail: written in the transaction of the change, sent after it by a claiming worker, retried for a day."""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+from django.core.mail import EmailMessage, get_connection
+from django.db import transaction
+from django.db.models import F, Q
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.models import Role, User
+from fabric.leases.models import Lease, Letter
+from fabric.leases.ownership import format_period
+from fabric.leases.rules import format_end
+
+logger = logging.getLogger(__name__)
+CLAIM_SECONDS: Final = 120.0  # the claim of a dead sender expires
+SEND_DEADLINE: Final = timedelta(days=1)  # older e-mails are out of date
+LETTER_RETENTION: Final = timedelta(days=30)
+BATCH_SIZE: Final = 50
+MAX_SUBJECT_LENGTH: Final = 180
+
+
+def is_email_enabled() -> bool:
+    """Return whether the site has a mail server."""
+    return bool(settings.EMAIL_IS_SENT)
+
+
+def letters_create(*, key: str, people: Iterable[User], subject: str, body: str, lease: Lease | None = None) -> None:
+    """Write an e-mail to each of these users with an address; the same key and address get one e-mail, once.
+
+    Nothing is written without a mail server: e-mails of past weeks would all be sent on the day it is set up.
+    """
+    if not is_email_enabled():
+        return
+    # A line break in a name would be a header of its own.
+    line = " ".join(subject.split())[:MAX_SUBJECT_LENGTH]
+    addresses = sorted({person.email for person in people if person.email and person.is_active})
+    Letter.objects.bulk_create(
+        [Letter(key=key, address=address, subject=line, body=body, lease=lease) for address in addresses],
+        ignore_conflicts=True,
+    )
+
+
+def lease_members(lease: Lease) -> list[User]:
+    """Return the active members of a lease's tenant."""
+    return list(User.objects.filter(tenant=lease.tenant_id, is_active=True)) if lease.tenant_id else []
+
+
+def administrators() -> list[User]:
+    """Return the active administrators."""
+    return list(User.objects.filter(role=Role.ADMINISTRATOR, is_active=True))
+
+
+def letters_send() -> int:
+    """Send waiting e-mails; returns how many were sent. Failed ones are retried, a minute later at the earliest."""
+    if not is_email_enabled():
+        return 0
+    sent = 0
+    Letter.objects.filter(created_at__lt=timezone.now() - LETTER_RETENTION).delete()
+    connection = get_connection(timeout=10)
+    try:
+        while (letter := _claim_letter()) is not None:
+            if not _send(letter, connection):
+                break  # the next would fail alike, and each may take its ten seconds
+            sent += 1
+    finally:
+        connection.close()
+    return sent
+
+
+def _claim_letter() -> Letter | None:
+    """Return a waiting e-mail, claimed by this sender."""
+    now = timezone.now()
+    waiting = Letter.objects.filter(
+        Q(claimed_at=None) | Q(claimed_at__lt=now - timedelta(seconds=CLAIM_SECONDS)),
+        sent_at=None,
+        created_at__gt=now - SEND_DEADLINE,
+    )
+    for pk in waiting.order_by("attempts", "pk").values_list("pk", flat=True)[:BATCH_SIZE]:
+        if waiting.filter(pk=pk).update(claimed_at=now, attempts=F("attempts") + 1):
+            return Letter.objects.get(pk=pk)
+    return None
+
+
+def _send(letter: Letter, connection: object) -> bool:
+    try:
+        EmailMessage(
+            letter.subject,
+            letter.body,
+            settings.DEFAULT_FROM_EMAIL,
+            [letter.address],
+            connection=connection,  # type: ignore[arg-type]  # the stub knows one backend only
+            headers={"Auto-Submitted": "auto-generated"},
+        ).send()
+    except smtplib.SMTPRecipientsRefused as error:
+        # This address fails permanently; others are sent.
+        code, why = next(iter(error.recipients.values()), (0, b""))
+        _mark_failed(
+            letter, f"The mail server refused the address: {code} {why.decode(errors='replace')}", for_good=True
+        )
+        return True
+    except (OSError, smtplib.SMTPException) as error:
+        logger.warning("letter %s was not sent: %s", letter.pk, error)
+        _mark_failed(letter, f"The mail server did not accept it: {error}"[:500], for_good=False)
+        return False
+    with transaction.atomic():
+        Letter.objects.filter(pk=letter.pk).update(sent_at=timezone.now(), error="")
+    return True
+
+
+def _mark_failed(letter: Letter, error: str, *, for_good: bool) -> None:
+    values: dict[str, object] = {"error": error}
+    if for_good:
+        values["created_at"] = timezone.now() - SEND_DEADLINE
+    Letter.objects.filter(pk=letter.pk).update(**values)
+
+
+def notify_requested(lease: Lease) -> None:
+    """Notify administrators of a requested lease."""
+    _notify(lease, "asked", administrators(), "waits for your decision", f"{lease.asked_by_name} of {lease.tenant_name}"
+           f" asks for a lease {format_period(lease)}.", lease.note)  # fmt: skip
+
+
+def notify_decided(lease: Lease) -> None:
+    """Notify the tenant's members of a decision."""
+    word = "was declined" if lease.state == Lease.State.DECLINED else "was approved"
+    held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
+    _notify(
+        lease,
+        "decided",
+        lease_members(lease),
+        word,
+        f"Your lease {format_period(lease)} {word} by {lease.decided_by_name}.",
+        lease.reason,
+        held,
+    )
+
+
+def notify_withdrawn(lease: Lease, person: User) -> None:
+    """Notify the tenant's members that a lease is withdrawn, unless one of them did it."""
+    if person.tenant_id != lease.tenant_id:
+        _notify(lease, "withdrawn", lease_members(lease), "was withdrawn",
+               f"{person.get_username()} withdrew the lease {format_period(lease)}.")  # fmt: skip
+
+
+def notify_ending(lease: Lease, left: str, threshold: int) -> None:
+    """Warn the tenant's members and administrators before an end."""
+    held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
+    _notify(
+        lease,
+        f"ends {lease.ends_at} {threshold}",
+        [*lease_members(lease), *administrators()],
+        f"ends in {left}",
+        f"The lease of {lease.tenant_name} is {format_end(lease.ends_at)}. Attached devices are then detached, and all"
+        " parts return to the pool. Request a later end on its page if you need it longer.",
+        held,
+    )
+
+
+def notify_ended(lease: Lease) -> None:
+    """Notify the tenant's members that everything is returned."""
+    _notify(
+        lease,
+        "ended",
+        lease_members(lease),
+        "has ended",
+        f"The lease {format_period(lease)} has ended. All its parts are back in the pool.",
+    )
+
+
+def notify_stuck(lease: Lease) -> None:
+    """Notify administrators, once, that a lease cannot be returned."""
+    _notify(
+        lease,
+        f"stuck {lease.ends_at}",
+        administrators(),
+        "cannot be returned",
+        f"The lease of {lease.tenant_name} {format_period(lease)} is over, and its parts cannot be returned yet:"
+        f" {lease.trouble} It is retried automatically.",
+    )
+
+
+def notify_extension_requested(lease: Lease, wanted: datetime) -> None:
+    """Notify administrators that a tenant requests another end."""
+    _notify(lease, f"extension {wanted}", administrators(), "waits for your decision", f"{lease.extension_by_name} of"
+           f" {lease.tenant_name} asks for the lease {format_period(lease)} to be {format_end(wanted)}.",
+           lease.extension_note)  # fmt: skip
+
+
+def notify_end_changed(lease: Lease, by: str, reason: str, *, declined: bool = False) -> None:
+    """Notify the tenant's members of a changed or declined end."""
+    now = lease.events.count()
+    word = "keeps its end" if declined else "has another end"
+    _notify(lease, f"end {now}", lease_members(lease), word,
+           f"{by} {'declined the end you requested' if declined else 'set its end'}: your lease is"
+           f" {format_end(lease.ends_at)}.", reason)  # fmt: skip
+
+
+def notify_idle(lease: Lease, names: Sequence[str], hours: float, *, key: str) -> None:
+    """Notify the tenant's members and administrators of idle parts."""
+    held = "\n".join(f"- {name}" for name in names)
+    _notify(
+        lease, f"idle {key}", [*lease_members(lease), *administrators()], "has idle devices",
+        f"No traffic or use of these devices was measured for {hours:g} hours. Return them on the page of the lease if"
+        " you no longer need them.",
+        held,
+    )  # fmt: skip
+
+
+def _notify(lease: Lease, key: str, people: Sequence[User], word: str, *paragraphs: str) -> None:
+    if not is_email_enabled():
+        return
+    address = settings.CONFIG.address
+    where = [f"{address}{reverse('fabric:lease', args=[lease.pk])}"] if address else []
+    letters_create(
+        key=f"lease {lease.pk} {key}"[:200],
+        people=people,
+        subject=f"Lease {lease.pk} of {lease.tenant_name} {word}",
+        body="\n\n".join(part for part in (*paragraphs, *where) if part) + "\n",
+        lease=lease,
+    )

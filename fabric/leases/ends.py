@@ -1,0 +1,401 @@
+"""The end of a lease: extensions, requested or set, the early return, and the release of its parts.
+
+A part is released only when it is certainly detached: the stored state is as old as the last walk, so the chassis is
+read first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.access import SITE_NAME, require_administrator
+from accounts.audit.actions import Action
+from accounts.audit.services import Target, audit_batch, audited, target_of
+from accounts.models import User
+from core.errors import Conflict, FalconWebError, Forbidden, Invalid
+from fabric.inventory.locks import lock_chassis, lock_parts
+from fabric.inventory.models import Chassis, Device, HostPort
+from fabric.leases import emails
+from fabric.leases.models import Lease, LeaseItem
+from fabric.leases.ownership import (
+    booked_parts,
+    check_not_booked,
+    has_open_operation,
+    leases_end_empty,
+    ownership_change,
+    timeline_add,
+)
+from fabric.leases.rules import TimeSpan, format_end, format_instant
+from fabric.leases.services import (
+    DAY,
+    MAX_DURATION,
+    check_may_change,
+    check_quota,
+    clean_text,
+    enqueue_soon,
+    lease_audit_values,
+    lock_lease,
+)
+from fabric.operations.models import Operation, Plan
+from fabric.plans.jobs import plan_cancel, plan_resume
+from fabric.plans.refresh import refresh_allocation
+from fabric.plans.rules import DesiredState
+from fabric.plans.serialization import base_state
+from fabric.plans.services import plan_apply, plan_create
+
+EXTENSION_PREFIX: Final = "Requested extension"
+MAX_EXTENSION_REQUESTS_PER_DAY: Final = 20  # of one lease
+
+
+def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, note: str = "") -> Lease:
+    """Request a later end of a lease of the user's tenant; a second request replaces the first.
+
+    Raises Invalid for an end that is not later, and Conflict where a part is booked by another tenant by then.
+    """
+    with audited(Action.LEASE_EXTENSION_REQUEST, actor=person, target=_target(lease)) as act:
+        row = lock_lease(person, lease)
+        check_may_change(person)
+        if person.is_administrator:
+            raise Forbidden("Administrators set the end directly.")
+        _check_extendable(row)
+        if row.ends_at is None:
+            raise Conflict(f"Lease {row.pk} has no end: there is nothing to extend.")
+        _check_end(row, ends_at, after=row.ends_at)
+        check_not_booked(booked_parts(row), TimeSpan(row.ends_at, ends_at), but=row, person=person)
+        # Administrators get an e-mail of each.
+        asked = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=EXTENSION_PREFIX)
+        if asked.count() >= MAX_EXTENSION_REQUESTS_PER_DAY:
+            raise Conflict(
+                f"Another end was requested {MAX_EXTENSION_REQUESTS_PER_DAY} times within a day. Wait for a decision."
+            )
+        row.extension_to, row.extension_note = ends_at, clean_text(note)
+        row.extension_by_name = person.get_username()
+        row.save(update_fields=["extension_to", "extension_note", "extension_by_name"])
+        why = f" {row.extension_note}" if row.extension_note else ""
+        timeline_add(row, row.extension_by_name, f"{EXTENSION_PREFIX} {format_end(ends_at)}.{why}")
+        emails.notify_extension_requested(row, ends_at)
+        act.after = {"asked for": ends_at.isoformat()}
+    return row
+
+
+def lease_extension_decline(*, person: User, lease: Lease, reason: str = "") -> Lease:
+    """Decline a requested extension: the lease keeps its end."""
+    with audited(Action.LEASE_EXTENSION_DECLINE, actor=person, target=_target(lease)) as act:
+        require_administrator(person)
+        row = lock_lease(person, lease)
+        if row.extension_to is None:
+            raise Conflict(f"The request for another end of lease {row.pk} is no longer open.")
+        why = clean_text(reason)
+        act.before = {"asked for": row.extension_to.isoformat()}
+        _clear_extension(row)
+        row.save(update_fields=["extension_to", "extension_note", "extension_by_name"])
+        timeline_add(
+            row, person.get_username(), f"Declined another end: it stays {format_end(row.ends_at)}. {why}".strip()
+        )
+        emails.notify_end_changed(row, person.get_username(), why, declined=True)
+    return row
+
+
+def lease_extend(
+    *, person: User, lease: Lease, ends_at: datetime | None, reason: str = "", override: bool = False
+) -> Lease:
+    """Set the end of a lease, later or sooner (None: until further notice); it also answers an extension request.
+
+    Administrators only. Raises Invalid for an end in the past, Conflict where another lease needs one of its parts then
+    (it is named), and, unless `override`, where a quota would be exceeded (`quota`).
+    """
+    with audited(Action.LEASE_EXTEND, actor=person, target=_target(lease)) as act:
+        require_administrator(person)
+        row = lock_lease(person, lease)
+        _check_extendable(row)
+        act.before = lease_audit_values(row)
+        _check_end(row, ends_at, after=max(timezone.now(), row.starts_at))
+        things = booked_parts(row)
+        check_not_booked(things, TimeSpan(max(timezone.now(), row.starts_at), ends_at), but=row)
+        later = row.ends_at is not None and (ends_at is None or ends_at > row.ends_at)
+        over: list[str] = []
+        if later:
+            kinds = Counter(row.items.filter(released_at=None).values_list("kind", flat=True))
+            over = check_quota(person, row, kinds, TimeSpan(row.starts_at, ends_at), override=override)
+        row.ends_at, row.warned_seconds = ends_at, None
+        _clear_extension(row)
+        row.save(update_fields=["ends_at", "warned_seconds", "extension_to", "extension_note", "extension_by_name"])
+        passed = f" Over the quota on {person.get_username()}'s word: {' '.join(over)}" if over else ""
+        timeline_add(
+            row, person.get_username(), f"Its end is set: {format_end(ends_at)}.{passed} {clean_text(reason)}".strip()
+        )
+        emails.notify_end_changed(row, person.get_username(), clean_text(reason))
+        act.after = lease_audit_values(row)
+    return row
+
+
+def lease_return(*, person: User, lease: Lease, items: Collection[LeaseItem] | None = None) -> Lease:
+    """Return a lease before its end, or only some `items` of it; returns the lease that is being returned.
+
+    Attached devices are detached first, which takes time. A part of a lease becomes a lease of its own that ends now.
+    Permitted to the tenant's users and administrators. Raises Conflict unless the lease is active.
+    """
+    with audited(Action.LEASE_RETURN, actor=person, target=_target(lease)) as act:
+        row = lock_lease(person, lease)
+        check_may_change(person)
+        if row.state != Lease.State.ACTIVE:
+            raise Conflict(f"Lease {row.pk} is '{row.get_state_display()}': only an active one can be returned.")
+        act.before = lease_audit_values(row)
+        name = person.get_username()
+        held = {item.pk: item for item in row.items.filter(released_at=None)}
+        part = set(held) if items is None else {item.pk for item in items}
+        if not part <= set(held):
+            raise Conflict("Some of that is no longer part of this lease. Reload, then choose again.")
+        if not part:
+            raise Invalid("Choose what to return.", errors={"items": "Choose at least one."})
+        now = timezone.now()
+        if part == set(held):
+            returning = row
+            timeline_add(row, name, "Returned before its end.")
+        else:
+            names = ", ".join(held[pk].name for pk in sorted(part))
+            returning = _split(row, part)
+            timeline_add(row, name, f"Returned {names} before its end: lease {returning.pk} does that.")
+            timeline_add(returning, name, f"Returned before the end of lease {row.pk}: {names}.")
+        returning.state, returning.ends_at = Lease.State.ENDING, max(now, returning.starts_at)
+        _clear_extension(returning)
+        returning.save(update_fields=["state", "ends_at", "extension_to", "extension_note", "extension_by_name"])
+        act.after = lease_audit_values(returning)
+        transaction.on_commit(enqueue_soon("tend_leases"), robust=True)
+    return returning
+
+
+def _split(lease: Lease, part: set[int]) -> Lease:
+    """Move items of a lease to one of its own."""
+    other = Lease.objects.create(
+        tenant=lease.tenant,
+        tenant_name=lease.tenant_name,
+        state=lease.state,
+        starts_at=lease.starts_at,
+        ends_at=lease.ends_at,
+        note=lease.note,
+        asked_by=lease.asked_by,
+        asked_by_name=lease.asked_by_name,
+        asked_at=lease.asked_at,
+        decided_by=lease.decided_by,
+        decided_by_name=lease.decided_by_name,
+        decided_at=lease.decided_at,
+    )
+    lease.items.filter(pk__in=part).update(lease=other)
+    return other
+
+
+def _clear_extension(lease: Lease) -> None:
+    lease.extension_to, lease.extension_note, lease.extension_by_name = None, "", ""
+
+
+def _check_extendable(lease: Lease) -> None:
+    if lease.state not in Lease.BOOKED:
+        raise Conflict(f"Lease {lease.pk} is '{lease.get_state_display()}': its end cannot be changed.")
+
+
+def _check_end(lease: Lease, ends_at: datetime | None, *, after: datetime) -> None:
+    if ends_at is None:
+        return
+    sentence = ""
+    if ends_at <= after:
+        sentence = f"The end must come after {format_instant(after)}."
+    elif ends_at > timezone.now() + MAX_DURATION:
+        sentence = "The end is more than ten years from now."
+    if sentence:
+        raise Invalid(sentence, errors={"ends_at": sentence})
+
+
+def _target(lease: Lease) -> Target:
+    return target_of(lease, f"Lease {lease.pk}")
+
+
+logger = logging.getLogger(__name__)
+READ_SECONDS: Final = 10.0  # for reading one chassis; a slower one is read again at the next try
+MIN_RETRY_PAUSE: Final = 60.0  # s after the first try; doubled after each further one
+MAX_RETRY_PAUSE: Final = 900.0
+REPORT_AFTER_TRIES: Final = 2  # tries: a single failure may be transient
+
+
+@dataclass(frozen=True)
+class PendingReturn:
+    """The obstacles to the end of a lease: devices to be detached, and a sentence on what must be waited for."""
+
+    attached: tuple[Device, ...]
+    waits: str = ""
+
+
+def lease_release_parts(lease: Lease) -> None:
+    """Release all detached parts, and let a plan detach the rest; to be called until the lease has ended."""
+    known = _read_chassis(lease)
+    with transaction.atomic():
+        row = lock_lease(None, lease)
+        if row.state != Lease.State.ENDING:
+            return
+        left = _release_detached(row, known)
+        leases_end_empty([row.pk], by=SITE_NAME)
+        row.refresh_from_db()
+        if row.state == Lease.State.ENDED:
+            emails.notify_ended(row)
+            return
+    # Outside the transaction above, which locks devices first: here chassis are locked first.
+    with audit_batch():
+        row = lock_lease(None, lease)
+        if row.state == Lease.State.ENDING:
+            _detach(row, left)
+
+
+def _read_chassis(lease: Lease) -> Mapping[int, datetime]:
+    """Read the attachments from each chassis of a lease; returns the time of the read by chassis.
+
+    One that is disabled is not read: its last known state counts.
+    """
+    items = lease.items.filter(released_at=None, taken_at__isnull=False)
+    chassis = Q(pk__in=items.values("device__chassis")) | Q(pk__in=items.values("host_port__chassis"))
+    known: dict[int, datetime] = {}
+    for row in Chassis.objects.filter(chassis).exclude(~Q(last_error=""), enabled=True).order_by("pk"):
+        now = timezone.now()
+        try:
+            if row.enabled:
+                asyncio.run(_refresh_in_time(row))
+            known[row.pk] = now
+        except (FalconWebError, TimeoutError) as error:
+            logger.info("lease %s: %s could not be read: %s", lease.pk, row.name, error)
+    return known
+
+
+async def _refresh_in_time(chassis: Chassis) -> None:
+    async with asyncio.timeout(READ_SECONDS):
+        await refresh_allocation(chassis, DesiredState())
+
+
+def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> PendingReturn:
+    """Release the parts of a lease that are detached as far as `known` of their chassis; returns the rest."""
+    held = list(lease.items.filter(released_at=None))
+    # All together, in the common lock order: a lease lists them in another.
+    lock_parts(devices=[item.device_id for item in held], host_ports=[item.host_port_id for item in held])
+    now = timezone.now()
+    lease.items.filter(released_at=None, taken_at=None).update(released_at=now)
+    attached: dict[int, Device] = {}
+    waits = ""
+    for item in lease.items.filter(released_at=None).select_related("device", "host_port"):
+        thing, hanging = _state_of(item, lease)
+        if thing is None:
+            item.released_at = now
+            item.save(update_fields=["released_at"])
+        elif thing.chassis_id not in known:
+            waits = waits or f"{thing.chassis.name} is not answering."
+        elif hanging:
+            attached |= {device.pk: device for device in hanging}
+        elif why := _pending_reason(thing, known[thing.chassis_id]):
+            waits = waits or why
+        else:
+            ownership_change([thing], {thing.pk: None}, by=SITE_NAME)
+    return PendingReturn(tuple(attached.values()), waits)
+
+
+def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, Sequence[Device]]:
+    """Return the row behind an item, None where it is no longer the tenant's; and the devices to be detached."""
+    if item.device_id is not None:
+        device: Device | None = (
+            Device.objects.select_related("tenant", "chassis", "slot__drawer")
+            .filter(pk=item.device_id, tenant=lease.tenant_id)
+            .first()
+        )
+        return device, (device,) if device is not None and device.host_port_id is not None else ()
+    port: HostPort | None = (
+        HostPort.objects.select_related("tenant", "chassis")
+        .filter(pk=item.host_port_id, tenant=lease.tenant_id)
+        .first()
+    )
+    if port is None:
+        return None, ()
+    # Devices of others stay attached: whoever attached them decides.
+    own = Device.objects.filter(tenant=lease.tenant_id, host_port=port, missing_since=None)
+    return port, tuple(own.select_related("chassis"))
+
+
+def _pending_reason(thing: Device | HostPort, known: datetime) -> str:
+    """Return why a detached part may be attached soon, or again by now, '' where it is certainly detached."""
+    name = thing.name if isinstance(thing, Device) else f"Host port {thing.label}"
+    about = Q(device=thing) if isinstance(thing, Device) else Q(source=thing) | Q(target=thing)
+    if has_open_operation(thing):
+        return f"An operation on {name} has not ended."
+    # An operation that ended after the read may have attached the part, unless it is a successful detach.
+    ended = Operation.objects.filter(about, finished_at__gte=known)
+    if ended.exclude(state=Operation.State.DONE, target=None).exists():
+        return f"An operation on {name} has just ended: its result must be read first."
+    return ""
+
+
+def _detach(lease: Lease, left: PendingReturn) -> None:
+    """Continue the lease's plan, or create one, unless it runs or was tried a moment ago."""
+    plan, now = lease.plan, timezone.now()
+    if plan is not None and plan.is_active:
+        return
+    failed = plan is not None and plan.state != Plan.State.DONE
+    trouble = left.waits or (plan.sentence if failed and plan is not None else "")
+    if left.attached and _is_due(lease, failed=failed):
+        lease.tries, lease.tried_at = lease.tries + 1, now
+        try:
+            # A partial change of an attempt that proves impossible is rolled back; the lease's own row is not.
+            with audit_batch():
+                lease.plan = _return_plan(lease, left.attached)
+            trouble = left.waits
+        except FalconWebError as error:
+            trouble = error.sentence
+    if trouble and lease.tries == 0:
+        lease.tries, lease.tried_at = 1, now
+    lease.trouble = trouble
+    lease.save(update_fields=["plan", "tries", "tried_at", "trouble"])
+    if trouble and (
+        lease.tries >= REPORT_AFTER_TRIES or (lease.tried_at and now - lease.tried_at > timedelta(minutes=2))
+    ):
+        emails.notify_stuck(lease)
+
+
+def _return_plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
+    """Return the running plan that detaches these devices; the previous one where none is left to be detached."""
+    plan = lease.plan
+    # Lock the devices of both plans together: one after the other they could be locked in another order.
+    former = plan.operations.values_list("chassis", flat=True) if plan is not None else ()
+    lock_chassis({device.chassis_id for device in attached}.union(former))
+    # Devices that were detached or replaced meanwhile are not the lease's to detach.
+    held = Device.objects.filter(pk__in=[one.pk for one in attached], tenant=lease.tenant_id, host_port__isnull=False)
+    where = dict(held.values_list("pk", "host_port"))
+    if not where:
+        return plan
+    if plan is not None and plan.state == Plan.State.STOPPED:
+        before = base_state(plan.base).attachments
+        wanted = DesiredState.from_json(plan.wanted).attachments
+        if all(pk in wanted and before.get(pk) == port for pk, port in where.items()):
+            return plan_resume(person=None, plan=plan)
+        # A device was attached elsewhere since: that needs another plan.
+        plan_cancel(person=None, plan=plan)
+    fresh = plan_create(
+        person=None,
+        wanted=DesiredState(attachments=dict.fromkeys(where)),
+        title=f"Return lease {lease.pk} of {lease.tenant_name}",
+        origin="lease",
+    )
+    return plan_apply(person=None, plan=fresh)
+
+
+def _is_due(lease: Lease, *, failed: bool) -> bool:
+    """Return whether the next try is due: immediately after success, with growing pauses after failures."""
+    if lease.tried_at is None or (lease.plan_id is not None and not failed):
+        return True
+    pause = min(MIN_RETRY_PAUSE * 2 ** min(lease.tries - 1, 10), MAX_RETRY_PAUSE)
+    since = (timezone.now() - lease.tried_at).total_seconds()
+    # A clock that was set back must not delay it by years.
+    return since >= pause * 0.9 or since < 0

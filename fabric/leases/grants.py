@@ -1,0 +1,292 @@
+"""Grants of devices and host ports to one tenant at a time, or to none (tenant None). Administrators only."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q
+from django.utils import timezone
+
+from accounts.access import SITE_NAME
+from accounts.audit.actions import Action
+from accounts.audit.services import audit_record, audited, target_of
+from accounts.models import Tenant, User
+from core.errors import Conflict, Forbidden, NotFound
+from fabric.inventory.locks import lock_parts, lock_tenants
+from fabric.inventory.models import Device, HostPort, LeasablePart
+from fabric.leases.models import Lease, LeaseItem, Tenure
+from fabric.leases.ownership import (
+    items_add,
+    lease_create_for_grant,
+    leases_end_empty,
+    ownership_change,
+    part_filter,
+    parts_label,
+    tenure_begin,
+    tenure_end,
+    timeline_add,
+)
+from fabric.leases.selectors import ownership_revision
+from fabric.operations.models import Operation
+
+
+@dataclass(frozen=True)
+class GrantChange:
+    """A part whose tenant changed."""
+
+    row: Device | HostPort
+    before: Tenant | None
+    after: Tenant | None
+
+
+def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: bool = False) -> Device:
+    """Grant a device to a tenant, or free it; returns it with its new tenant. Raises as `grants_set` does."""
+    with audited(Action.GRANT_CHANGE, actor=person, target=target_of(device)) as act:
+        _require_administrator(person)
+        lock_tenants(tenant)
+        lock_parts(devices=[device.pk])
+        moved = _grant_devices(person, {device.pk: tenant}, may_take={device.pk} if take else set())
+        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved])
+        act.before, act.after = _audit_values(moved, tenant)
+    device.refresh_from_db()
+    return device
+
+
+def host_port_grant(*, person: User, host_port: HostPort, tenant: Tenant | None, take: bool = False) -> HostPort:
+    """Grant a host port to a tenant, or free it; returns it with its new tenant. Raises as `grants_set` does."""
+    with audited(Action.GRANT_CHANGE, actor=person, target=target_of(host_port, host_port.label)) as act:
+        _require_administrator(person)
+        lock_tenants(tenant)
+        lock_parts(host_ports=[host_port.pk])
+        moved = _grant_host_ports(person, {host_port.pk: tenant}, may_take={host_port.pk} if take else set())
+        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved])
+        act.before, act.after = _audit_values(moved, tenant)
+    host_port.refresh_from_db()
+    return host_port
+
+
+def grants_set(
+    *,
+    person: User,
+    tenant: Tenant,
+    devices: Collection[Device],
+    host_ports: Collection[HostPort],
+    take: Collection[Device | HostPort] = (),
+    seen: str | None = None,
+) -> None:
+    """Grant a tenant exactly these devices and host ports: all its others become free.
+
+    `take` names those that may be taken from another tenant; `seen` is the `ownership_revision` that the user saw.
+    Raises Forbidden, NotFound, and Conflict where another tenant has a part that may not be taken, where an operation
+    on a part that would change is open, or where grants changed since `seen`. Nothing changes then.
+    """
+    with audited(Action.GRANTS_SET, actor=person, target=target_of(tenant)) as act:
+        _require_administrator(person)
+        lock_tenants(tenant)
+        act.before = _owned_counts(tenant)
+        wanted: dict[int, Tenant | None] = {device.pk: tenant for device in devices}
+        wanted_ports: dict[int, Tenant | None] = {port.pk: tenant for port in host_ports}
+        wanted |= dict.fromkeys(
+            Device.objects.filter(tenant=tenant).exclude(pk__in=wanted).values_list("pk", flat=True), None
+        )
+        wanted_ports |= dict.fromkeys(
+            HostPort.objects.filter(tenant=tenant).exclude(pk__in=wanted_ports).values_list("pk", flat=True), None
+        )
+        if seen is not None and seen != ownership_revision():
+            raise Conflict("Somebody changed grants since you opened the page. Check them, then choose again.")
+        lock_parts(devices=wanted, host_ports=wanted_ports)
+        moved = _grant_devices(person, wanted, may_take={one.pk for one in take if isinstance(one, Device)})
+        moved += _grant_host_ports(person, wanted_ports, may_take={one.pk for one in take if isinstance(one, HostPort)})
+        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved if one.after is not None])
+        for one in moved:
+            name = one.row.label if isinstance(one.row, HostPort) else one.row.name
+            before, after = _audit_values([one], one.after)
+            audit_record(
+                action=Action.GRANT_CHANGE, actor=person, target=target_of(one.row, name), before=before, after=after
+            )
+        act.after = _owned_counts(tenant)
+
+
+def _require_administrator(person: User) -> None:
+    if not person.is_administrator:
+        raise Forbidden("Only an administrator may change the grants of a tenant.")
+
+
+def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
+    """Change the tenants of the devices; their rows are locked."""
+    rows = list(Device.objects.select_related("tenant", "slot__drawer", "chassis").filter(pk__in=wanted).order_by("pk"))
+    if len(rows) != len(wanted):
+        raise NotFound("There is no such device.")
+    changed = [row for row in rows if row.tenant != wanted[row.pk]]
+    # A tenant's open operation on a device, its drawer's mode or its port would affect its next tenant.
+    around = Q(drawer__slots__device__in=changed, kind=Operation.Kind.MODE) | Q(port__slot__device__in=changed)
+    operations = Operation.objects.open().filter(Q(device__in=changed) | Q(around, tenant__isnull=False))
+    operation = operations.select_related("device").first()
+    if operation is not None:
+        raise Conflict(_busy_sentence(operation, operation.device.name if operation.device else "The device"))
+    for row in changed:
+        name = f"{row.name} ({row.chassis.name}{f' {row.slot.drawer.name}' if row.slot and row.slot.drawer else ''})"
+        _check_may_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
+    return _change_ownership(person, changed, wanted)
+
+
+def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
+    """Change the tenants of the host ports; their rows are locked."""
+    rows = list(HostPort.objects.select_related("tenant", "chassis").filter(pk__in=wanted).order_by("pk"))
+    if len(rows) != len(wanted):
+        raise NotFound("There is no such host port.")
+    changed = [row for row in rows if row.tenant != wanted[row.pk]]
+    # A device that is being moved to or from the port would arrive at another tenant's host.
+    around = Q(drawer__host_ports__in=changed, kind=Operation.Kind.MODE) | Q(port__host_port__in=changed)
+    operation = (
+        Operation.objects.open()
+        .filter(Q(source__in=changed) | Q(target__in=changed) | Q(around, tenant__isnull=False))
+        .first()
+    )
+    if operation is not None:
+        ends = {operation.source_id, operation.target_id}
+        port = next((row for row in changed if row.pk in ends), changed[0])
+        raise Conflict(_busy_sentence(operation, f"Host port {port.label} ({port.chassis.name})"))
+    for row in changed:
+        name = f"Host port {row.label} ({row.chassis.name})"
+        _check_may_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
+    return _change_ownership(person, changed, wanted)
+
+
+def _change_ownership(
+    person: User, changed: Sequence[Device] | Sequence[HostPort], wanted: dict[int, Tenant | None]
+) -> list[GrantChange]:
+    moved = [GrantChange(row, row.tenant, wanted[row.pk]) for row in changed]
+    ownership_change(changed, wanted, by=person.get_username())
+    return moved
+
+
+def _audit_values(moved: Sequence[GrantChange], tenant: Tenant | None) -> tuple[dict[str, object], dict[str, object]]:
+    """Return the audit values of parts whose tenant changed, or that were the tenant's already."""
+    after = {"tenant": tenant.name if tenant else None}
+    before = {"tenant": moved[0].before.name if moved[0].before else None} if moved else after
+    return {**before}, {**after}
+
+
+def _owned_counts(tenant: Tenant) -> dict[str, object]:
+    return {
+        "devices": Device.objects.filter(tenant=tenant).count(),
+        "host ports": HostPort.objects.filter(tenant=tenant).count(),
+    }
+
+
+def _check_may_take(name: str, holder: Tenant | None, tenant: Tenant | None, *, allowed: bool) -> None:
+    # Freeing takes nothing from anybody by mistake: the part was named, and its tenant is the one who loses it.
+    if holder is not None and tenant is not None and not allowed:
+        raise Conflict(f"{name} is granted to {holder.name}. Take it from them explicitly, or free it there first.")
+
+
+def _busy_sentence(operation: Operation, what: str) -> str:
+    return (
+        f"{what} cannot be granted now: {operation.requested_by_name} asked to '{operation.summary}', which has not"
+        " ended."
+    )
+
+
+logger = logging.getLogger(__name__)
+RELATED_ROWS = {"device": ("tenant", "chassis", "slot__drawer"), "host_port": ("tenant", "chassis")}
+
+
+def ownership_reconcile() -> None:
+    """Correct tenures and leases that contradict the rows of devices and host ports; leave consistent ones."""
+    if not (_parts_without_tenure() or _stale_tenures() or _parts_without_lease() or _stale_items()):
+        return
+    with transaction.atomic():
+        lock_tenants()
+        _lock_inconsistent()
+        for row in _parts_without_tenure():
+            logger.warning("the tenure of %s %s did not match its row", type(row).__name__, row.pk)
+            at = tenure_end(row)
+            if row.tenant is not None:
+                tenure_begin(row, row.tenant, at=at)
+        for tenure in _stale_tenures():
+            tenure.ended_at = max(timezone.now(), tenure.began_at)
+            tenure.save(update_fields=["ended_at"])
+        losing = set()
+        for item in _stale_items():
+            item.released_at = timezone.now()
+            item.save(update_fields=["released_at"])
+            losing.add(item.lease_id)
+        leases_end_empty(losing, by=SITE_NAME)
+        _create_missing_leases()
+
+
+def _lock_inconsistent() -> None:
+    """Wait for walks: one that finds a device replaced ends its tenure, and has locked all its rows by then."""
+    things = [*_parts_without_tenure(), *_parts_without_lease()]
+    kept: list[Tenure | LeaseItem] = [*_stale_tenures(), *_stale_items()]
+    lock_parts(
+        devices={row.pk for row in things if isinstance(row, Device)} | {one.device_id for one in kept},
+        host_ports={row.pk for row in things if isinstance(row, HostPort)} | {one.host_port_id for one in kept},
+    )
+
+
+def _create_missing_leases() -> None:
+    """Create leases without an end for granted parts without a lease."""
+    held: dict[Tenant, list[LeasablePart]] = defaultdict(list)
+    for row in _parts_without_lease():
+        if row.tenant is not None:
+            held[row.tenant].append(row)
+    for tenant, things in held.items():
+        since = [thing.tenant_since or timezone.now() for thing in things]
+        lease = Lease.objects.create(
+            tenant=tenant,
+            tenant_name=tenant.name,
+            state=Lease.State.ACTIVE,
+            starts_at=min(since),
+            asked_by_name=SITE_NAME,
+            decided_by_name=SITE_NAME,
+            decided_at=timezone.now(),
+        )
+        items_add(lease, things)
+        for thing, at in zip(things, since, strict=True):
+            LeaseItem.objects.filter(lease=lease, **part_filter(thing)).update(taken_at=at)
+        timeline_add(
+            lease, SITE_NAME, f"Found to be granted without a lease: {parts_label(things)}. It is until further notice."
+        )
+
+
+def _parts_without_tenure() -> list[LeasablePart]:
+    """Return granted parts without an open tenure of their tenant."""
+    found: list[LeasablePart] = []
+    for model, name in ((Device, "device"), (HostPort, "host_port")):
+        going_on = Tenure.objects.filter(**{name: OuterRef("pk")}, ended_at=None)
+        rows = model.objects.filter(tenant__isnull=False).exclude(Exists(going_on.filter(tenant=OuterRef("tenant"))))
+        found += rows.select_related(*RELATED_ROWS[name]).order_by("pk")
+    return found
+
+
+def _stale_tenures() -> list[Tenure]:
+    """Return open tenures of parts that are no longer the tenant's, or removed from the site."""
+    going_on = Tenure.objects.filter(ended_at=None)
+    right = Q(device__tenant=F("tenant")) | Q(host_port__tenant=F("tenant"))
+    # The condition is negated as a whole: NULL on one side is neither equal nor unequal.
+    return list(going_on.exclude(pk__in=going_on.filter(right).values("pk")))
+
+
+def _stale_items() -> list[LeaseItem]:
+    """Return open items whose part is no longer granted to the lease's tenant."""
+    held = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING)
+    right = Q(device__tenant=F("lease__tenant")) | Q(host_port__tenant=F("lease__tenant"))
+    return list(held.exclude(pk__in=held.filter(right).values("pk")))
+
+
+def _parts_without_lease() -> list[LeasablePart]:
+    """Return granted parts that are in no lease of their tenant."""
+    found: list[LeasablePart] = []
+    for model, name in ((Device, "device"), (HostPort, "host_port")):
+        held = LeaseItem.objects.filter(
+            **{name: OuterRef("pk")}, released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING
+        )
+        rows = model.objects.filter(tenant__isnull=False).exclude(Exists(held.filter(lease__tenant=OuterRef("tenant"))))
+        found += rows.select_related(*RELATED_ROWS[name]).order_by("pk")
+    return found

@@ -1,0 +1,146 @@
+"""Quotas of tenants: set by administrators, shown with requests, enforced at decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.access import require_administrator
+from accounts.audit.actions import Action
+from accounts.audit.services import audited, target_of
+from accounts.models import Tenant, User
+from core.errors import Invalid
+from fabric.inventory.locks import lock_tenants
+from fabric.leases.models import KINDS, Lease, LeaseItem, Quota, Tenure
+from fabric.leases.rules import TimeSpan, max_concurrent, month_after, month_begin, month_of, seconds_by_month
+
+MONTHS_AHEAD: Final = 12  # the horizon of leases without an end
+MAX_LIMIT: Final = 1_000_000
+KIND_NAMES: Final = {
+    "gpu": ("GPU", "GPUs"),
+    "nvme": ("NVMe drive", "NVMe drives"),
+    "nic": ("NIC", "NICs"),
+    "custom": ("custom device", "custom devices"),
+    "host_port": ("host port", "host ports"),
+}
+
+
+@dataclass(frozen=True)
+class QuotaLimits:
+    """The limits of a kind; None is no limit."""
+
+    most_at_once: int | None = None
+    most_hours_a_month: int | None = None
+
+
+def count_label(kind: str, number: int) -> str:
+    """Return '1 GPU', '2 GPUs'."""
+    return f"{number} {KIND_NAMES[kind][0 if number == 1 else 1]}"
+
+
+def quotas_set(*, person: User, tenant: Tenant, limits: Mapping[str, QuotaLimits]) -> None:
+    """Replace all limits of a tenant; kinds that are left out have none. Existing grants are not touched.
+
+    Administrators only. Raises Forbidden, NotFound, and Invalid for an unknown kind or a number out of range.
+    """
+    with audited(Action.QUOTA_SET, actor=person, target=target_of(tenant)) as act:
+        require_administrator(person)
+        errors = {kind: "There is no such kind." for kind in limits if kind not in dict(KINDS)}
+        for kind, one in limits.items():
+            for number in (one.most_at_once, one.most_hours_a_month):
+                if number is not None and not 0 <= number <= MAX_LIMIT:
+                    errors[kind] = f"Give a number from 0 to {MAX_LIMIT}, or nothing for no limit."
+        if errors:
+            raise Invalid("The quota cannot be used.", errors=errors)
+        lock_tenants(tenant)
+        act.before = _audit_values(tenant)
+        kept = {kind: one for kind, one in limits.items() if one != QuotaLimits()}
+        Quota.objects.filter(tenant=tenant).exclude(kind__in=kept).delete()
+        for kind, one in kept.items():
+            Quota.objects.update_or_create(
+                tenant=tenant,
+                kind=kind,
+                defaults={"most_at_once": one.most_at_once, "most_hours_a_month": one.most_hours_a_month},
+            )
+        act.after = _audit_values(tenant)
+
+
+def quota_objections(tenant: Tenant, wanted: Counter[str], span: TimeSpan, *, but: Lease | None = None) -> list[str]:
+    """Return a sentence for each limit of a tenant that these additional parts of each kind would exceed within a span.
+
+    `but` is the lease that they replace. Hours are those used this month so far, and those booked from now on.
+    """
+    sentences = []
+    for quota in Quota.objects.filter(tenant=tenant, kind__in=[kind for kind, number in wanted.items() if number > 0]):
+        number = wanted[quota.kind]
+        if quota.most_at_once is not None:
+            others = [one.within(span) for one in _booked_spans(tenant, quota.kind, but)]
+            most = max_concurrent([*others, *[span] * number])
+            if most > quota.most_at_once:
+                sentences.append(
+                    f"{tenant.name} would hold {count_label(quota.kind, most)} at once; "
+                    f"its quota is {quota.most_at_once}."
+                )
+        if quota.most_hours_a_month is not None:
+            sentence = _hours_objection(tenant, quota, number, span, but)
+            if sentence:
+                sentences.append(sentence)
+    return sentences
+
+
+def _hours_objection(tenant: Tenant, quota: Quota, number: int, span: TimeSpan, but: Lease | None) -> str:
+    now = timezone.now()
+    horizon = _horizon(span)
+    month_now = month_of(now)
+    held = _tenures(tenant, quota.kind, TimeSpan(month_begin(month_now), now))
+    ahead = [one.within(TimeSpan(now, horizon)) for one in _booked_spans(tenant, quota.kind, but)]
+    new = span.within(TimeSpan(now, horizon))
+    within = TimeSpan(month_begin(month_now), horizon)
+    own = seconds_by_month([new] * number, within=within)
+    others = seconds_by_month([*held, *ahead], within=within)
+    most = quota.most_hours_a_month or 0
+    for month, seconds in sorted(own.items()):
+        hours = (seconds + others.get(month, 0.0)) / 3600
+        if hours > most:
+            return (
+                f"{tenant.name} would hold {_plural(quota.kind)} for {hours:,.0f} hours in"
+                f" {month[0]}-{month[1]:02}; its quota is {most:,} a month."
+            )
+    return ""
+
+
+def _horizon(span: TimeSpan) -> datetime:
+    """Return the horizon of the months to check: the span with all of its last month, which others fill too."""
+    latest = month_begin(month_after(month_of(max(timezone.now(), span.begin)), MONTHS_AHEAD))
+    return latest if span.end is None else min(latest, month_begin(month_after(month_of(span.end))))
+
+
+def _booked_spans(tenant: Tenant, kind: str, but: Lease | None) -> list[TimeSpan]:
+    """Return the times of the parts of a kind that a tenant has or will have by its leases."""
+    items = LeaseItem.objects.filter(lease__tenant=tenant, lease__state__in=Lease.BOOKED, kind=kind, released_at=None)
+    if but is not None:
+        items = items.exclude(lease=but)
+    return [TimeSpan(begin, end) for begin, end in items.values_list("lease__starts_at", "lease__ends_at")]
+
+
+def _tenures(tenant: Tenant, kind: str, within: TimeSpan) -> list[TimeSpan]:
+    rows = Tenure.objects.filter(tenant=tenant, kind=kind, began_at__lt=within.end)
+    rows = rows.filter(Q(ended_at=None) | Q(ended_at__gt=within.begin))
+    return [TimeSpan(began, ended).within(within) for began, ended in rows.values_list("began_at", "ended_at")]
+
+
+def _audit_values(tenant: Tenant) -> dict[str, object]:
+    return {
+        one.get_kind_display(): {"at once": one.most_at_once, "hours a month": one.most_hours_a_month}
+        for one in Quota.objects.filter(tenant=tenant)
+    }
+
+
+def _plural(kind: str) -> str:
+    return KIND_NAMES[kind][1]

@@ -1,0 +1,392 @@
+"""Leases as users see them: lists, notices, and candidates for a request."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Count, F, Prefetch, Q, QuerySet
+from django.dispatch import receiver
+from django.utils import timezone
+
+from accounts.models import Tenant, User
+from accounts.selectors import tenant_holdings
+from fabric.inventory.labels import part_name
+from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
+from fabric.leases.models import HOST_PORT, KINDS, Lease, LeaseItem, kind_of
+from fabric.leases.ownership import booked_items
+from fabric.leases.quotas import count_label
+from fabric.leases.rules import RequestedParts, TimeSpan, format_end, format_instant
+from fabric.leases.usage import IdleItem, idle_items
+from fabric.operations.models import Operation
+from fabric.operations.selectors import ATTACHMENT_CHECKS
+
+ENDING_SOON = timedelta(days=7)
+MAX_NOTE_LENGTH = 60
+KIND_ORDER = {kind: place for place, (kind, _) in enumerate(KINDS)}
+
+
+@dataclass(frozen=True)
+class LeaseNotice:
+    """A notice about a lease; `bad` where something is wrong now."""
+
+    sentence: str
+    lease_id: int
+    bad: bool = False
+
+
+@dataclass(frozen=True)
+class LeaseCandidate:
+    """A device or host port that a lease could include; `why_not` says who has it then, '' where it is free."""
+
+    thing: LeasablePart
+    kind: str
+    kind_label: str
+    name: str
+    attached: str
+    why_not: str
+    proposed: bool
+
+    @property
+    def field(self) -> str:
+        """The name of its checkbox in a form."""
+        return "host_ports" if self.kind == HOST_PORT else "devices"
+
+
+def lease_rows(person: User, *, state: str = "", tenant: int | None = None) -> QuerySet[Any]:
+    """Return the leases that a user may see, newest first, with their items."""
+    rows = Lease.objects.visible_to(person).select_related("tenant", "plan")
+    if state:
+        rows = rows.filter(state=state)
+    if tenant is not None:
+        rows = rows.filter(tenant=tenant)
+    items = LeaseItem.objects.select_related("device", "host_port").order_by("pk")
+    return rows.prefetch_related(Prefetch("items", items)).order_by("-pk")
+
+
+def leases_pending(person: User) -> QuerySet[Any]:
+    """Return the requests and extension requests that wait for a decision, oldest first."""
+    waits = Q(state=Lease.State.REQUESTED) | Q(extension_to__isnull=False, state__in=Lease.BOOKED)
+    return lease_rows(person).filter(waits).order_by("asked_at", "pk")
+
+
+def leases_current(person: User) -> QuerySet[Any]:
+    """Return returning, active and future leases: the next end first."""
+    rows = lease_rows(person).filter(state__in=(*Lease.BOOKED, Lease.State.ENDING))
+    return rows.order_by(F("ends_at").asc(nulls_last=True), "pk")
+
+
+def leases_past(person: User) -> QuerySet[Any]:
+    """Return ended leases, the newest first."""
+    final = (Lease.State.DECLINED, Lease.State.WITHDRAWN, Lease.State.ENDED)
+    return lease_rows(person).filter(state__in=final).order_by(F("ended_at").desc(nulls_last=True), "-pk")
+
+
+def visible_idle_items(person: User) -> list[IdleItem]:
+    """Return idle items of the leases that a user may see."""
+    return idle_items(Lease.objects.visible_to(person).filter(state=Lease.State.ACTIVE))
+
+
+def lease_notices(person: User) -> list[LeaseNotice]:
+    """Return the notices about leases for a user, worst first."""
+    now = timezone.now()
+    rows = list(Lease.objects.visible_to(person).open())
+    idle: dict[int, int] = Counter(one.item.lease_id for one in idle_items(rows))
+    bad, rest = [], []
+    for lease in sorted(rows, key=lambda one: (one.ends_at is None, one.ends_at or now, one.pk)):
+        whose = f"Lease {lease.pk} of {lease.tenant_name}" if person.is_administrator else f"Lease {lease.pk}"
+        if lease.state == Lease.State.ENDING and lease.trouble:
+            bad.append(LeaseNotice(f"{whose} is over and cannot be returned yet: {lease.trouble}", lease.pk, bad=True))
+        elif lease.state == Lease.State.ENDING:
+            rest.append(LeaseNotice(f"{whose} is over: its parts are being returned.", lease.pk))
+        elif lease.state == Lease.State.ACTIVE and lease.ends_at is not None and lease.ends_at - now < ENDING_SOON:
+            rest.append(LeaseNotice(f"{whose} ends at {format_instant(lease.ends_at)}.", lease.pk))
+        if person.is_administrator and lease.state == Lease.State.REQUESTED:
+            who = f"{lease.asked_by_name} of {lease.tenant_name}"
+            rest.insert(
+                0,
+                LeaseNotice(
+                    f"Lease {lease.pk}: {who} asks for {requested_label(lease)}{_shortened(lease.note)}.", lease.pk
+                ),
+            )
+        elif person.is_administrator and lease.extension_to is not None:
+            rest.insert(0, LeaseNotice(f"{whose}: extension requested {format_end(lease.extension_to)}.", lease.pk))
+        if number := idle.get(lease.pk, 0):
+            it = "unused device" if number == 1 else "unused devices"
+            rest.append(LeaseNotice(f"{whose} has {number} {it}.", lease.pk))
+    return bad + rest
+
+
+def _shortened(note: str) -> str:
+    """Return a note as the end of a sentence; '' for none."""
+    line = " ".join(note.split())
+    return f": ‘{line if len(line) <= MAX_NOTE_LENGTH else line[: MAX_NOTE_LENGTH - 1] + '…'}’" if line else ""
+
+
+def items_label(items: Iterable[LeaseItem]) -> str:
+    """Return '2 GPUs, 1 host port' for the unreleased items."""
+    counts = Counter(item.kind for item in items if item.released_at is None)
+    return ", ".join(count_label(kind, counts[kind]) for kind in sorted(counts, key=KIND_ORDER.__getitem__))
+
+
+def free_counts() -> dict[str, int]:
+    """Return how many parts of each kind are free now, by kind; kinds without a free part are left out."""
+    free = Device.objects.filter(tenant=None, missing_since=None).order_by().values_list("kind").annotate(Count("pk"))
+    found = dict(free)
+    if ports := HostPort.objects.filter(tenant=None, missing_since=None).count():
+        found[HOST_PORT] = ports
+    return {kind: found[kind] for kind, _ in KINDS if kind in found}
+
+
+def requested_parts(lease: Lease) -> list[RequestedParts]:
+    """Return the parts that a lease was requested for."""
+    return [RequestedParts(one["kind"], one["count"], one["chassis"]) for one in lease.wishes]
+
+
+def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
+    """Return the candidates for a request within a span, of the requested kinds; the best ones are proposed.
+
+    Parts near the tenant's host ports come first, then parts of one drawer; a part that another lease needs then names
+    it. Without a request everything is returned, and nothing proposed.
+    """
+    wishes = requested_parts(lease)
+    kinds = {wish.kind for wish in wishes} or set(KIND_ORDER)
+    things = _leasable_parts(kinds)
+    needed: dict[tuple[type[LeasablePart], int], str] = {}
+    for item in booked_items(things, span, but=lease if lease.pk else None):
+        one = item.thing
+        if one is not None:
+            word = "held by" if item.taken_at else "promised to"
+            needed.setdefault((type(one), one.pk), f"{word} {item.lease.tenant_name} {format_end(item.lease.ends_at)}")
+    returning = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state=Lease.State.ENDING)
+    for item in returning.select_related("lease", "device", "host_port"):
+        one = item.thing
+        if one is not None and span.begin <= timezone.now():
+            needed.setdefault((type(one), one.pk), f"still returning from {item.lease.tenant_name}")
+    near = set(HostPort.objects.filter(tenant=lease.tenant_id).values_list("chassis", "drawer"))
+    room: Counter[Any] = Counter(_drawer_key(one) for one in things if (type(one), one.pk) not in needed)
+    free = [one for one in things if (type(one), one.pk) not in needed]
+    chassis = {pk for pk, _ in near}
+
+    def order(one: LeasablePart) -> tuple[int, ...]:
+        here = _drawer_key(one)
+        return here not in near, one.chassis_id not in chassis, -room[here], *here, _is_attached(one), one.pk
+
+    free.sort(key=order)
+    chosen = _proposed_parts(wishes, free)
+    rows = [
+        LeaseCandidate(
+            thing=one,
+            kind=kind_of(one),
+            kind_label=dict(KINDS)[kind_of(one)],
+            name=part_name(one),
+            attached=_attachment_label(one),
+            why_not=needed.get((type(one), one.pk), ""),
+            proposed=(type(one), one.pk) in chosen,
+        )
+        for one in things
+    ]
+    return sorted(rows, key=lambda one: (KIND_ORDER[one.kind], bool(one.why_not), not one.proposed, one.thing.pk))
+
+
+def shortages(lease: Lease, found: Iterable[LeaseCandidate]) -> list[str]:
+    """Return a sentence for each kind of which fewer are free than were requested."""
+    proposed = Counter(one.kind for one in found if one.proposed)
+    wanted: Counter[str] = Counter()
+    for wish in requested_parts(lease):
+        wanted[wish.kind] += wish.count
+    return [
+        f"{count_label(kind, number)} requested, {proposed[kind]} free then."
+        for kind, number in wanted.items()
+        if proposed[kind] < number
+    ]
+
+
+def _leasable_parts(kinds: set[str]) -> list[LeasablePart]:
+    devices = Device.objects.filter(kind__in=kinds, missing_since=None)
+    things: list[LeasablePart] = list(
+        devices.select_related("chassis", "slot__drawer", "tenant", "host_port__host").order_by(
+            "chassis__name", "slot__drawer__number", "slot__number", "pk"
+        )
+    )
+    if HOST_PORT in kinds:
+        ports = HostPort.objects.filter(missing_since=None).select_related("chassis", "drawer", "tenant", "host")
+        things += ports.order_by("chassis__name", "number", "pk")
+    return things
+
+
+def _proposed_parts(wishes: list[RequestedParts], free: list[LeasablePart]) -> set[tuple[type[LeasablePart], int]]:
+    chosen: list[LeasablePart] = []
+    # Requests that name a chassis are served first: the others have more choice. Host ports follow the devices.
+    for wish in sorted(wishes, key=lambda one: (one.kind == HOST_PORT, one.chassis is None)):
+        fitting = [
+            one
+            for one in free
+            if kind_of(one) == wish.kind and wish.chassis in {None, one.chassis_id} and one not in chosen
+        ]
+        if wish.kind == HOST_PORT:
+            use = Counter(_drawer_key(one) for one in chosen if isinstance(one, Device))
+            fitting.sort(key=lambda one: -use[_drawer_key(one)])
+        chosen += fitting[: wish.count]
+    return {(type(one), one.pk) for one in chosen}
+
+
+def _drawer_key(one: LeasablePart) -> tuple[int, int]:
+    if isinstance(one, HostPort):
+        return one.chassis_id, one.drawer_id or 0
+    return one.chassis_id, (one.slot.drawer_id if one.slot else None) or 0
+
+
+def _is_attached(one: LeasablePart) -> bool:
+    return isinstance(one, Device) and one.host_port_id is not None
+
+
+def _attachment_label(one: LeasablePart) -> str:
+    if isinstance(one, HostPort):
+        return one.host.name if one.host else "no host"
+    port = one.host_port
+    if port is None:
+        return "no host"
+    return f"{port.host.name} ({port.label})" if port.host else port.label
+
+
+@dataclass(frozen=True)
+class OwnedPartRow:
+    """A device or host port as a row of the table; `holder` is None in the free pool."""
+
+    pk: int
+    name: str
+    place: str
+    what: str
+    serial: str
+    attached: str
+    holder: Tenant | None
+    mine: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def taken(self) -> bool:
+        """Whether it is granted to another tenant."""
+        return self.holder is not None and not self.mine
+
+
+@dataclass
+class OwnedPartGroup:
+    """The parts in one drawer of one chassis (drawer '': outside named drawers)."""
+
+    chassis: str
+    drawer: str
+    devices: list[OwnedPartRow] = field(default_factory=list)
+    host_ports: list[OwnedPartRow] = field(default_factory=list)
+
+
+def ownership_table(tenant: Tenant) -> list[OwnedPartGroup]:
+    """Return all devices and host ports by chassis and drawer, as seen for one tenant."""
+    busy = dict(Operation.objects.open().filter(device__isnull=False).values_list("device_id", "summary"))
+    groups: dict[tuple[str, int, str], OwnedPartGroup] = {}
+    ports = HostPort.objects.select_related("chassis", "drawer", "host", "tenant")
+    for port in ports:
+        group = _group(groups, port.chassis.name, port.drawer)
+        group.host_ports.append(
+            OwnedPartRow(
+                pk=port.pk,
+                name=port.label,
+                place=f"{port.chassis.name} {port.drawer.name if port.drawer else ''}".strip(),
+                what="Host port",
+                serial="",
+                attached=port.host.name if port.host else "no host",
+                holder=port.tenant,
+                mine=port.tenant_id == tenant.pk,
+                notes=("missing",) if port.missing_since else (),
+            )
+        )
+    devices = Device.objects.select_related("chassis", "slot__drawer", "tenant", "host_port__host", "host_port__tenant")
+    for device in devices:
+        drawer = device.slot.drawer if device.slot else None
+        at = device.host_port
+        group = _group(groups, device.chassis.name, drawer)
+        group.devices.append(
+            OwnedPartRow(
+                pk=device.pk,
+                name=device.name,
+                place=f"{device.chassis.name} {device.slot.name if device.slot else 'outside slots'}",
+                what=device.get_kind_display(),
+                serial=device.serial_number,
+                attached=f"{at.host.name if at.host else 'no host'} ({at.label})" if at else "no host",
+                holder=device.tenant,
+                mine=device.tenant_id == tenant.pk,
+                notes=_row_notes(device, busy),
+            )
+        )
+    return [groups[key] for key in sorted(groups)]
+
+
+def ownership_revision() -> str:
+    """Return a digest of all grants, which changes with every grant."""
+    state = [
+        sorted(model.objects.filter(tenant__isnull=False).values_list("pk", "tenant_id").order_by())
+        for model in (Device, HostPort)
+    ]
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:32]
+
+
+@receiver(tenant_holdings)
+def report_owned_counts(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[str]]:
+    """Return labels of what tenants own of the fabric, and of how many leases they have to come."""
+    found: dict[int, list[str]] = {}
+    for model, one, more in ((Device, "device", "devices"), (HostPort, "host port", "host ports")):
+        counted = model.objects.filter(tenant__in=tenant_ids).order_by().values_list("tenant").annotate(Count("pk"))
+        for tenant_id, number in counted:
+            found.setdefault(tenant_id, []).append(f"{number} {one if number == 1 else more}")
+    rows = Lease.objects.filter(tenant__in=tenant_ids, state__in=(Lease.State.REQUESTED, Lease.State.APPROVED))
+    for tenant_id, number in rows.order_by().values_list("tenant").annotate(Count("pk")):
+        found.setdefault(tenant_id, []).append(f"{number} lease{'' if number == 1 else 's'} to come")
+    return found
+
+
+def _group(groups: dict[tuple[str, int, str], OwnedPartGroup], chassis: str, drawer: Any) -> OwnedPartGroup:
+    # Parts outside drawers come last.
+    key = (chassis, drawer.number, drawer.name) if drawer else (chassis, 1_000_000, "")
+    return groups.setdefault(key, OwnedPartGroup(chassis=chassis, drawer=drawer.name if drawer else ""))
+
+
+def _row_notes(device: Device, busy: dict[int, str]) -> tuple[str, ...]:
+    notes = []
+    if device.missing_since:
+        notes.append("missing")
+    if device.pk in busy:
+        notes.append(f"an operation is open: {busy[device.pk]}")
+    port = device.host_port
+    if port is not None and device.tenant_id is not None and port.tenant_id != device.tenant_id:
+        whose = f"held by {port.tenant.name}" if port.tenant else "free"
+        notes.append(f"its host port {port.label} is {whose}")
+    return tuple(notes)
+
+
+def returning_reason(person: User, devices: Collection[int], host_ports: Collection[int] = ()) -> str:
+    """Return why a member may no longer attach any of these devices, or to any of these host ports; '' where they may.
+
+    Parts of an ended lease are being returned to the pool: reattached, they would never get there.
+    """
+    if person.is_administrator:
+        return ""
+    leaving = LeaseItem.objects.filter(released_at=None, lease__state=Lease.State.ENDING)
+    item = leaving.filter(Q(device__in=devices) | Q(host_port__in=host_ports)).first()
+    return f"{item.name} is returning: lease {item.lease_id} is over. Ask for another one." if item else ""
+
+
+ATTACHMENT_CHECKS.append(returning_reason)
+
+
+def requested_label(lease: Lease) -> str:
+    """Return the label of what a lease was requested for."""
+    names = dict(Chassis.objects.filter(pk__in=[one["chassis"] for one in lease.wishes]).values_list("pk", "name"))
+    words = []
+    for one in lease.wishes:
+        where = f" on {names[one['chassis']]}" if one["chassis"] in names else ""
+        words.append(f"{count_label(one['kind'], one['count'])}{where}")
+    return ", ".join(words) or "what is listed"

@@ -1,0 +1,192 @@
+"""Pages for administrators: a tenant with what it owns or leases, and the system as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from typing import Any, TypeVar
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.dateparse import parse_date
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, declare
+from accounts.forms import TenantForm
+from accounts.models import Tenant
+from accounts.selectors import holdings_of
+from accounts.services import tenant_edit, tenant_remove
+from core.downloads import Download, csv_table
+from core.errors import Conflict, Invalid, NotFound
+from core.forms import add_service_errors
+from fabric.inventory.models import Device, HostPort
+from fabric.leases.calendar import lease_calendar
+from fabric.leases.forms import QuotaForm
+from fabric.leases.grants import grants_set
+from fabric.leases.models import Quota
+from fabric.leases.quotas import quotas_set
+from fabric.leases.rules import Month, month_label, months_between
+from fabric.leases.selectors import ownership_revision, ownership_table
+from fabric.leases.usage import COLUMNS, UsageRecord, usage_of, usage_period, usage_table, usage_table_rows
+
+Row = TypeVar("Row", Device, HostPort)
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_EDIT)
+def tenant(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show a tenant: people, name, and what it owns or leases; a POST renames it."""
+    by = person_of(request)
+    row = _tenant(pk)
+    form = TenantForm(request.POST) if request.method == "POST" else TenantForm(initial={"name": row.name})
+    if form.is_bound and form.is_valid():
+        try:
+            row = tenant_edit(by=by, tenant=row, name=form.cleaned_data["name"])
+        except Invalid as error:
+            add_service_errors(form, error)
+        else:
+            messages.success(request, f"The tenant was renamed to {row.name}.")
+            return redirect("fabric:tenant", pk=row.pk)
+    context = {
+        "tenant": row,
+        "people": row.people.all(),
+        "form": form,
+        "groups": ownership_table(row),
+        "seen": ownership_revision(),
+        "holds": holdings_of([row.pk]).get(row.pk, []),
+    }
+    return render(request, "fabric/tenant.html", context, status=400 if form.errors else 200)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.GRANTS_SET, target_kind="tenant")
+def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
+    """Assign what is ticked to the tenant: `devices`, `host_ports`, and with them `take_devices`, `take_host_ports`."""
+    by = person_of(request)
+    row = _tenant(pk)
+    post = request.POST
+    taken: list[Device | HostPort] = [
+        *_rows_by_id(Device, post.getlist("take_devices")),
+        *_rows_by_id(HostPort, post.getlist("take_host_ports")),
+    ]
+    try:
+        grants_set(
+            person=by,
+            tenant=row,
+            devices=_rows_by_id(Device, [*post.getlist("devices"), *post.getlist("take_devices")]),
+            host_ports=_rows_by_id(HostPort, [*post.getlist("host_ports"), *post.getlist("take_host_ports")]),
+            take=taken,
+            seen=post.get("seen", ""),
+        )
+    except Conflict as error:
+        messages.error(request, error.sentence)
+    else:
+        holds = " and ".join(holdings_of([row.pk]).get(row.pk, ["nothing"]))
+        messages.success(request, f"{row.name} now owns or leases {holds}.")
+    return redirect("fabric:tenant", pk=row.pk)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_REMOVE)
+def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
+    """Remove a tenant that has no people, owns nothing and leases nothing."""
+    by = person_of(request)
+    row = _tenant(pk)
+    try:
+        tenant_remove(by=by, tenant=row)
+    except Conflict as error:
+        messages.error(request, error.sentence)
+        return redirect("fabric:tenant", pk=row.pk)
+    messages.success(request, f"{row.name} was removed.")
+    return redirect("accounts:tenants")
+
+
+def _rows_by_id(model: type[Row], numbers: Iterable[str]) -> list[Row]:
+    wanted = {int(text) for text in numbers if text.isascii() and text.isdecimal() and len(text) < 19}
+    return list(model.objects.filter(pk__in=wanted))
+
+
+EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
+
+
+@require_GET
+@declare(Audience.EVERYBODY)
+def calendar(request: HttpRequest) -> HttpResponse:
+    """Show the calendar of leases; `from` (a day) and `step` (days or weeks) are in the URL."""
+    person = person_of(request)
+    step = "weeks" if request.GET.get("step") == "weeks" else "days"
+    try:
+        first = parse_date(request.GET.get("from", ""))
+    except ValueError:
+        first = None
+    today = timezone.now().date()
+    if first is None or not EARLIEST <= first <= LATEST:
+        first = today
+    shown = lease_calendar(person, first=first, step="weeks" if step == "weeks" else "days")
+    return render(request, "fabric/lease_calendar.html", {"calendar": shown, "today": today})
+
+
+@require_GET
+@declare(Audience.EVERYBODY)
+def usage(request: HttpRequest) -> HttpResponse:
+    """Show hours by tenant, kind and month; `since`, `until` (months) and `tenant` are in the URL."""
+    person = person_of(request)
+    held, first, last, tenant = _requested_usage(request)
+    rows = usage_table(held, first, last)
+    context: dict[str, Any] = {
+        "rows": rows,
+        "months": [month_label(month) for month in months_between(first, last)],
+        "since": month_label(first),
+        "until": month_label(last),
+        "tenant": tenant,
+        "tenants": Tenant.objects.all() if person.is_administrator else [],
+        "quotas": Quota.objects.visible_to(person).select_related("tenant"),
+    }
+    return render(request, "fabric/lease_usage.html", context)
+
+
+@require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+def usage_csv(request: HttpRequest) -> Download:
+    """Stream the same as CSV."""
+    held, _, _, _ = _requested_usage(request)
+    answer = Download(csv_table(COLUMNS, usage_table_rows(held)), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = 'attachment; filename="usage.csv"'
+    return answer
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.QUOTA_SET)
+def quotas(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show and set the quota of a tenant."""
+    by = person_of(request)
+    tenant = _tenant(pk)
+    form = QuotaForm(request.POST) if request.method == "POST" else QuotaForm.of(Quota.objects.filter(tenant=tenant))
+    if form.is_bound and form.is_valid():
+        try:
+            quotas_set(person=by, tenant=tenant, limits=form.limits())
+        except Invalid as error:
+            add_service_errors(form, error)
+        else:
+            messages.success(request, f"The quota of {tenant.name} was saved.")
+            return redirect("fabric:tenant", pk=tenant.pk)
+    context = {"tenant": tenant, "form": form}
+    return render(request, "fabric/lease_quotas.html", context, status=400 if form.errors else 200)
+
+
+def _requested_usage(request: HttpRequest) -> tuple[list[UsageRecord], Month, Month, int | None]:
+    first, last = usage_period(request.GET.get("since", ""), request.GET.get("until", ""))
+    typed = request.GET.get("tenant", "")
+    tenant = int(typed) if typed.isascii() and typed.isdecimal() and len(typed) < 19 else None
+    return usage_of(person_of(request), first, last, tenant=tenant), first, last, tenant
+
+
+def _tenant(pk: int) -> Tenant:
+    row = Tenant.objects.filter(pk=pk).first()
+    if row is None:
+        raise NotFound("There is no such tenant.")
+    return row

@@ -1,0 +1,336 @@
+"""Pages of leases: thin layers over services and selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.models import User
+from core.errors import Conflict, Invalid, NotFound
+from core.forms import add_service_errors
+from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
+from fabric.leases.emails import is_email_enabled
+from fabric.leases.ends import lease_extend, lease_extension_decline, lease_extension_request, lease_return
+from fabric.leases.forms import LeaseDecisionForm, LeaseEndForm, LeaseExtensionForm, LeaseGrantForm, LeaseRequestForm
+from fabric.leases.models import Lease, LeaseItem, Letter
+from fabric.leases.quotas import count_label
+from fabric.leases.rules import TimeSpan
+from fabric.leases.selectors import (
+    free_counts,
+    lease_candidates,
+    lease_rows,
+    leases_current,
+    leases_past,
+    leases_pending,
+    requested_label,
+    requested_parts,
+    shortages,
+    visible_idle_items,
+)
+from fabric.leases.services import (
+    check_may_change,
+    lease_approve,
+    lease_decline,
+    lease_give,
+    lease_request,
+    lease_withdraw,
+    request_objections,
+)
+from fabric.leases.usage import idle_items
+
+ROWS_A_PAGE = 25
+
+
+@require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Leases", "Compose", 5))
+def leases(request: HttpRequest) -> HttpResponse:
+    """Show requested, current or future, and ended leases; `page` is of the last."""
+    person = person_of(request)
+    unsent = Letter.objects.filter(sent_at=None).exclude(error="").order_by("-pk").first()
+    context = {
+        "waiting": leases_pending(person),
+        "going_on": leases_current(person).exclude(state=Lease.State.REQUESTED),
+        "idle": visible_idle_items(person),
+        "page": Paginator(leases_past(person), ROWS_A_PAGE).get_page(request.GET.get("page")),
+        "may_request": person.may_compose and not person.is_administrator,
+        "email": is_email_enabled(),
+        "unsent": unsent if person.is_administrator else None,
+        "now": timezone.now(),
+    }
+    return render(request, "fabric/leases.html", context)
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+def lease(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one lease with its timeline and actions."""
+    person = person_of(request)
+    return render(request, "fabric/lease.html", _lease_context(person, _lease(person, pk)))
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.LEASE_REQUEST)
+def lease_request_page(request: HttpRequest) -> HttpResponse:
+    """Request a lease."""
+    person = person_of(request)
+    if person.is_administrator:
+        return redirect("fabric:lease_give")
+    form = LeaseRequestForm(_form_data(request), chassis=Chassis.objects.visible_to(person).order_by("name"))
+    if request.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        try:
+            row = lease_request(
+                person=person,
+                wishes=form.wishes(),
+                starts_at=values["starts_at"],
+                ends_at=values["ends_at"],
+                note=values["note"],
+            )
+        except (Invalid, Conflict) as error:
+            add_service_errors(form, error)
+        else:
+            messages.success(request, "Requested. An administrator will approve or decline it.")
+            _warn_of_quota(request, row)
+            return redirect("fabric:lease", pk=row.pk)
+    elif request.method == "POST" and not person.may_compose:
+        lease_request(person=person, wishes=[], starts_at=None, ends_at=None)  # says why not
+    context = {"form": form, "free": [count_label(kind, number) for kind, number in free_counts().items()]}
+    return render(request, "fabric/lease_request.html", context, status=400 if form.errors else 200)
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_GIVE)
+def lease_give_page(request: HttpRequest) -> HttpResponse:
+    """Create a lease without a request."""
+    by = person_of(request)
+    form = LeaseGrantForm(_form_data(request))
+    if request.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        try:
+            row = lease_give(
+                person=by,
+                tenant=values["tenant"],
+                things=_selected_parts(request),
+                starts_at=values["starts_at"],
+                ends_at=values["ends_at"],
+                note=values["note"],
+                override=values["override"],
+            )
+        except (Invalid, Conflict) as error:
+            add_service_errors(form, error)
+        else:
+            messages.success(request, f"Lease {row.pk} was created for {row.tenant_name}.")
+            return redirect("fabric:lease", pk=row.pk)
+    found = lease_candidates(Lease(starts_at=timezone.now()), TimeSpan(timezone.now(), None))
+    context = {"form": form, "candidates": found, "chosen": _ticked(request)}
+    return render(request, "fabric/lease_give.html", context, status=400 if form.errors else 200)
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_APPROVE, not_judged=NONE_YET)
+def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
+    """Decide a request: GET proposes what is free then, POST approves (`approve`) or declines (`decline`)."""
+    by = person_of(request)
+    row = _lease(by, pk)
+    if row.state != Lease.State.REQUESTED:
+        if request.method == "POST":
+            messages.error(request, f"Lease {row.pk} is already '{row.get_state_display()}'.")
+        return redirect("fabric:lease", pk=row.pk)
+    form = LeaseDecisionForm(request.POST) if request.method == "POST" else LeaseDecisionForm.of(row)
+    if form.is_bound and form.is_valid():
+        try:
+            _decide(request, by, row, form)
+        except (Invalid, Conflict) as error:
+            add_service_errors(form, error)
+        else:
+            return redirect("fabric:lease", pk=row.pk)
+    span = TimeSpan(max(row.starts_at, timezone.now()), row.ends_at)
+    found = lease_candidates(row, span)
+    context = {
+        "lease": row,
+        "wished": requested_label(row),
+        "form": form,
+        "candidates": found,
+        "short": shortages(row, found),
+        "objections": _objections(row),
+        "chosen": _ticked(request),
+    }
+    return render(request, "fabric/lease_decision.html", context, status=400 if form.errors else 200)
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_WITHDRAW)
+def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
+    """Withdraw a lease that has not started."""
+    person = person_of(request)
+    return _act_on_lease(request, pk, lambda row: lease_withdraw(person=person, lease=row), "The lease was withdrawn.")
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_EXTEND)
+def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
+    """Request another end, or, as an administrator, set it."""
+    person = person_of(request)
+    form: forms.Form = LeaseEndForm(request.POST) if person.is_administrator else LeaseExtensionForm(request.POST)
+    row = _lease(person, pk)
+    check_may_change(person)
+    if not form.is_valid():
+        messages.error(request, "The end is not a valid date and time. Enter both.")
+        return redirect("fabric:lease", pk=row.pk)
+    values = form.cleaned_data
+    if person.is_administrator:
+        return _act_on_lease(
+            request,
+            pk,
+            lambda one: lease_extend(
+                person=person,
+                lease=one,
+                ends_at=values["ends_at"],
+                reason=values["reason"],
+                override=values["override"],
+            ),
+            "The end was changed.",
+        )
+    return _act_on_lease(
+        request,
+        pk,
+        lambda one: lease_extension_request(person=person, lease=one, ends_at=values["ends_at"], note=values["note"]),
+        "Requested. An administrator will approve or decline it.",
+    )
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_EXTENSION_DECLINE)
+def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
+    """Decline a requested change of the end of a lease."""
+    by = person_of(request)
+    reason = request.POST.get("reason", "")
+    return _act_on_lease(
+        request,
+        pk,
+        lambda row: lease_extension_decline(person=by, lease=row, reason=reason),
+        "The requested end was declined.",
+    )
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_RETURN)
+def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
+    """Return a lease before its end: `items` of it, or all."""
+    person = person_of(request)
+    row = _lease(person, pk)
+    chosen = [int(one) for one in request.POST.getlist("items") if one.isdecimal() and len(one) < 19]
+    items = None if "all" in request.POST else list(LeaseItem.objects.filter(lease=row, pk__in=chosen))
+    return _act_on_lease(
+        request,
+        pk,
+        lambda one: lease_return(person=person, lease=one, items=items),
+        "The lease is being returned: attached devices are detached first.",
+    )
+
+
+def _act_on_lease(request: HttpRequest, pk: int, act: Any, said: str) -> HttpResponse:
+    """Apply an action to a lease and redirect to its page, which shows the result."""
+    row = _lease(person_of(request), pk)
+    try:
+        after = act(row)
+    except (Conflict, Invalid) as error:
+        messages.error(request, error.sentence)
+        return redirect("fabric:lease", pk=row.pk)
+    messages.success(request, said)
+    return redirect("fabric:lease", pk=after.pk)
+
+
+def _decide(request: HttpRequest, by: User, row: Lease, form: LeaseDecisionForm) -> None:
+    values = form.cleaned_data
+    if "decline" in request.POST:
+        lease_decline(person=by, lease=row, reason=values["reason"])
+        messages.success(request, "The request was declined.")
+        return
+    done = lease_approve(
+        person=by,
+        lease=row,
+        things=_selected_parts(request),
+        starts_at=values["starts_at"],
+        ends_at=values["ends_at"],
+        reason=values["reason"],
+        override=values["override"],
+    )
+    messages.success(request, f"Approved: the lease is '{done.get_state_display()}'.")
+
+
+def _lease_context(person: User, row: Lease) -> dict[str, Any]:
+    held = [item for item in row.items.all() if item.released_at is None]
+    seen = set(Device.objects.visible_to(person).values_list("pk", flat=True))
+    return {
+        "lease": row,
+        "items": row.items.all(),
+        "held": held,
+        "seen_devices": seen,
+        "wished": requested_label(row) if row.wishes else "",
+        "objections": _objections(row) if row.state == Lease.State.REQUESTED else [],
+        "events": row.events.all(),
+        "idle": {one.item.pk: one.since for one in idle_items([row])},
+        "idle_hours": settings.CONFIG.idle_hours,
+        "may_withdraw": person.may_compose and row.state in {Lease.State.REQUESTED, Lease.State.APPROVED},
+        "may_return": person.may_compose and row.state == Lease.State.ACTIVE,
+        "may_ask": person.may_compose
+        and not person.is_administrator
+        and row.state in Lease.BOOKED
+        and row.ends_at is not None,
+        "may_set": person.is_administrator and row.state in Lease.BOOKED,
+        "end_form": LeaseExtensionForm(initial={"ends_at": row.extension_to or row.ends_at}),
+        "set_form": LeaseEndForm(initial={"ends_at": row.extension_to or row.ends_at}),
+        "email": is_email_enabled(),
+        "plan": row.plan if person.is_administrator else None,
+    }
+
+
+def _objections(row: Lease) -> list[str]:
+    if row.tenant is None:
+        return []
+    return request_objections(row.tenant, requested_parts(row), row.starts_at, row.ends_at, but=row)
+
+
+def _warn_of_quota(request: HttpRequest, row: Lease) -> None:
+    for sentence in _objections(row):
+        messages.warning(request, f"{sentence} An administrator can allow it over quota.")
+
+
+def _lease(person: User, pk: int) -> Lease:
+    row: Lease | None = lease_rows(person).filter(pk=pk).first()
+    if row is None:
+        raise NotFound("There is no such lease.")
+    return row
+
+
+def _form_data(request: HttpRequest) -> Any:
+    """Return the submitted data, even if empty; None for GET."""
+    return request.POST if request.method == "POST" else None
+
+
+def _ticked(request: HttpRequest) -> set[str] | None:
+    """Return the ticked parts as 'devices/3', None before the form was submitted."""
+    if request.method != "POST":
+        return None
+    return {f"{name}/{pk}" for name in ("devices", "host_ports") for pk in request.POST.getlist(name)}
+
+
+def _selected_parts(request: HttpRequest) -> Sequence[LeasablePart]:
+    def rows(model: Any, name: str) -> list[Any]:
+        wanted = {int(one) for one in request.POST.getlist(name) if one.isdecimal() and len(one) < 19}
+        return list(model.objects.filter(pk__in=wanted))
+
+    return [*rows(Device, "devices"), *rows(HostPort, "host_ports")]

@@ -1,0 +1,291 @@
+"""The rules of the three drawer modes, pure: no database, no BMC.
+
+Source of the rules: the published description of the Falcon 4016 (arXiv 2103.10911), as design notes summarise it.
+Standard with one host: one connection reaches all 8 slots. Standard with two hosts: two connections, each reaches one
+half; both may lead to the same host. Advanced: up to three hosts share the 8 slots in any split. Each drawer is
+configured on its own, so that both may go to one host: 16 devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from core.text import join_words
+from fabric.bmc.types import DrawerMode
+
+MODE_DESCRIPTIONS = {
+    DrawerMode.STANDARD_ONE_HOST: "One connection reaches all 8 slots.",
+    DrawerMode.STANDARD_TWO_HOSTS: "Two connections, each reaches one half: slots 1 to 4, and 5 to 8.",
+    DrawerMode.ADVANCED: "Up to three hosts share the 8 slots in any split.",
+}
+MODE_LABELS = {
+    DrawerMode.STANDARD_ONE_HOST: "Standard, one host",
+    DrawerMode.STANDARD_TWO_HOSTS: "Standard, two hosts",
+    DrawerMode.ADVANCED: "Advanced",
+    DrawerMode.UNKNOWN: "Mode not reported",
+}
+SLOTS_PER_DRAWER = 8
+SLOTS_PER_HALF = SLOTS_PER_DRAWER // 2
+MAX_HOSTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostConnection:
+    """A host port of the drawer; `host` names the host behind it, '' where no host is cabled."""
+
+    label: str
+    number: int
+    host: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawerState:
+    """A drawer as the rules see it: its mode, its host ports, and the port of each occupied slot."""
+
+    mode: DrawerMode
+    connections: tuple[HostConnection, ...]
+    attached: dict[int, str]  # slot number (1-based) -> label of the host port
+
+    def connection(self, label: str) -> HostConnection | None:
+        """Return the host port of that label."""
+        return next((connection for connection in self.connections if connection.label == label), None)
+
+
+def attach_violation(
+    drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None, planned: bool = False
+) -> str:
+    """Return '' if the slot's device may be attached to the host port, else the sentence that says why not.
+
+    The device's present attachment does not count: it is detached first. `slot` counts from 1; 0 is an unknown slot
+    number, whose half is unknown. `others` are the labels of the ports that have the drawer's other devices, by default
+    those of `drawer.attached`. `planned`: sentences describe the drawer as it would be, not as it is.
+    """
+    target = drawer.connection(label)
+    if target is None:
+        return f"Host port {label} is not cabled to this drawer."
+    if not target.host:
+        return f"No host is cabled to host port {label}."
+    return attachment_violation(drawer, slot=slot, label=label, others=others, planned=planned)
+
+
+def attachment_violation(
+    drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None, planned: bool = False
+) -> str:
+    """Return '' if the drawer's mode lets the slot's device have the host port, cabled or not, else why not.
+
+    It also checks present attachments; the arguments are those of `attach_violation`.
+    """
+    if drawer.mode is DrawerMode.UNKNOWN:
+        return ""  # a BMC that does not report its mode enforces its own rules
+    if slot > SLOTS_PER_DRAWER:
+        return f"A drawer has slots 1 to {SLOTS_PER_DRAWER}: there is no slot {slot}."
+    if others is None:
+        others = {used for number, used in drawer.attached.items() if number != slot}
+    match drawer.mode:
+        case DrawerMode.STANDARD_ONE_HOST:
+            return _one_host(others, label=label, planned=planned)
+        case DrawerMode.STANDARD_TWO_HOSTS:
+            return _two_hosts(drawer, slot=slot, label=label, planned=planned)
+        case DrawerMode.ADVANCED:
+            return _advanced(drawer, others, label=label, planned=planned)
+
+
+def _one_host(others: Collection[str], *, label: str, planned: bool) -> str:
+    in_use = set(others) - {label}
+    if in_use and planned:
+        return (
+            f"{_mode_phrase(DrawerMode.STANDARD_ONE_HOST)} only one host port reaches its slots at a time, and "
+            f"{_join_sorted(in_use | {label})} would have devices: leave them to one."
+        )
+    if in_use:
+        ports = "is the port" if len(in_use) == 1 else "are the ports"
+        return (
+            f"The drawer is in standard mode for one host, and {_join_sorted(in_use)} {ports} in use: "
+            f"only one host port reaches its slots at a time."
+        )
+    return ""
+
+
+def _two_hosts(drawer: DrawerState, *, slot: int, label: str, planned: bool) -> str:
+    mode = _mode_phrase(DrawerMode.STANDARD_TWO_HOSTS) if planned else "The drawer is in standard mode for two hosts:"
+    pair = _host_port_pair(drawer)
+    if label not in pair:
+        reach = f"only {_join_sorted(pair)} reach{'es' if len(pair) == 1 else ''}" if pair else "no host port reaches"
+        return f"{mode} {reach} its slots, {label} does not."
+    reaches_first_half = label == pair[0]
+    if slot > 0 and reaches_first_half != (slot <= SLOTS_PER_HALF):
+        half = f"1 to {SLOTS_PER_HALF}" if reaches_first_half else f"{SLOTS_PER_HALF + 1} to {SLOTS_PER_DRAWER}"
+        return (
+            f"{mode} {label} reaches slots {half}, not slot {slot}. "
+            f"Choose a device of its half, or {'' if planned else 'change the drawer to '}advanced mode."
+        )
+    return ""
+
+
+def _advanced(drawer: DrawerState, others: Collection[str], *, label: str, planned: bool) -> str:
+    # A host that two ports lead to is one, and a port that leads nowhere has none.
+    hosts = {connection.host for connection in drawer.connections if connection.label in {*others, label}} - {""}
+    if len(hosts) > MAX_HOSTS and planned:
+        phrase = _mode_phrase(DrawerMode.ADVANCED)
+        return f"{phrase} a drawer serves at most {MAX_HOSTS} hosts, and it would be {len(hosts)}."
+    if len(hosts) > MAX_HOSTS:
+        return f"A drawer in advanced mode serves at most {MAX_HOSTS} hosts, and this would be the {len(hosts)}th."
+    return ""
+
+
+def _host_port_pair(drawer: DrawerState) -> list[str]:
+    """Return the labels of the host ports that reach the first and the second half in standard mode for two hosts."""
+    ordered = sorted(drawer.connections, key=lambda connection: connection.number)
+    return [connection.label for connection in ordered[:2]]
+
+
+def _mode_phrase(mode: DrawerMode) -> str:
+    return f"In mode ‘{MODE_LABELS[mode]}’"
+
+
+def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = False) -> str:
+    """Return '' if the drawer may change to `mode` with its present attachments, else the obstacle.
+
+    `planned`: the sentence names the mode, for readers of several drawers.
+    """
+    if mode is DrawerMode.UNKNOWN:
+        return "A drawer cannot be changed to an unknown mode."
+    after = DrawerState(mode=mode, connections=drawer.connections, attached=drawer.attached)
+    pair = _host_port_pair(drawer)
+    if mode is DrawerMode.STANDARD_TWO_HOSTS and len(pair) < 2:
+        there = f"only {pair[0]}" if pair else "no host port"
+        in_mode = _mode_phrase(mode) if planned else "In this mode"
+        return f"{in_mode} each of two host ports reaches one half, and this drawer has {there}."
+    reasons = {
+        slot: reason
+        for slot, label in sorted(drawer.attached.items())
+        if (reason := attachment_violation(after, slot=slot, label=label))
+    }
+    if not reasons:
+        return ""
+    if mode is DrawerMode.STANDARD_ONE_HOST:
+        held = {
+            label: _slots_label(slot for slot, other in drawer.attached.items() if other == label)
+            for label in sorted(set(drawer.attached.values()))
+        }
+        users = _join_sorted(f"{label} ({slots})" for label, slots in held.items())
+        return f"In this mode one host port at a time has devices, and {users} have some. Detach all but one's first."
+    their, them = ("its", "it") if len(reasons) == 1 else ("their", "them")
+    if mode is DrawerMode.STANDARD_TWO_HOSTS:
+        halves = (f"slots 1 to {SLOTS_PER_HALF}", f"slots {SLOTS_PER_HALF + 1} to {SLOTS_PER_DRAWER}")
+        reach = " and ".join(f"{label} reaches {half}" for label, half in zip(pair, halves, strict=True))
+        return (
+            f"{_slots_label(reasons).capitalize()} would lose {their} host: in this mode {reach}. Detach {them} first."
+        )
+    return next(iter(reasons.values()))
+
+
+def _slots_label(numbers: Iterable[int]) -> str:
+    """Return 'slot 3' or 'slots 1, 2 and 5'."""
+    known = sorted(numbers)
+    return f"slot{'' if len(known) == 1 else 's'} {join_words([str(number) for number in known])}"
+
+
+def _join_sorted(words: Iterable[str]) -> str:
+    return join_words(sorted(words))
+
+
+UNCONFIGURED_PORT = "UnconfiguredPort"
+PORT_TYPE_LABELS = {
+    "UpstreamPort": "upstream, towards a host",
+    "DownstreamPort": "downstream, towards a device",
+    "InterswitchPort": "between switches",
+    "ManagementPort": "management",
+    "BidirectionalPort": "either way",
+    UNCONFIGURED_PORT: "not configured",
+}
+# The types that a port can be configured as; others that a service reports are shown, but cannot be requested.
+PORT_TYPES = ("DownstreamPort", "UpstreamPort", UNCONFIGURED_PORT)
+LANE_COUNTS = (1, 2, 4, 8, 16)
+
+
+def allowed_port_types(*, of_host: bool) -> tuple[str, ...]:
+    """Return the types that a port towards a host, or else a slot, can have: its wiring permits no others."""
+    return ("UpstreamPort" if of_host else "DownstreamPort", UNCONFIGURED_PORT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortSnapshot:
+    """A host port: its id, the id of the switch port behind it, and the host that its cable leads to."""
+
+    id: int
+    label: str
+    number: int
+    host: int | None
+    port: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSnapshot:
+    """A device in a slot: where it is attached (a host port's id, None: nowhere), and the id of its slot's port.
+
+    `identity` distinguishes it from a replacement in the slot.
+    """
+
+    id: int
+    name: str
+    slot: int
+    attached: int | None
+    port: int | None = None
+    identity: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortSetting:
+    """The requested setting of a port: '' and None leave its type and its lanes unchanged."""
+
+    port_type: str = ""
+    configured_width: int | None = None
+
+    @property
+    def words(self) -> str:
+        """The requested values, as the BMC names them: 'DownstreamPort x8'."""
+        lanes = f"x{self.configured_width}" if self.configured_width else ""
+        return " ".join(one for one in (self.port_type, lanes) if one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawerSnapshot:
+    """A drawer (id None: parts outside drawers) of a chassis as it will be after all open operations."""
+
+    chassis: int
+    id: int | None
+    name: str
+    mode: DrawerMode
+    ports: tuple[PortSnapshot, ...]
+    devices: tuple[DeviceSnapshot, ...]
+    # Settings by ids of ports: only the known ones.
+    settings: Mapping[int, PortSetting] = field(default_factory=dict)
+
+    def state(self, *, is_empty: bool = False) -> DrawerState:
+        """Return the drawer as the rules see it; `is_empty`: without attachments."""
+        labels = {} if is_empty else {port.id: port.label for port in self.ports}
+        return DrawerState(
+            mode=self.mode,
+            connections=tuple(
+                HostConnection(label=port.label, number=port.number, host="" if port.host is None else str(port.host))
+                for port in self.ports
+            ),
+            attached={one.slot: labels[one.attached] for one in self.devices if one.attached in labels and one.slot},
+        )
+
+
+def drawer_ports(drawer: DrawerSnapshot) -> set[int]:
+    """Return the ids of the ports of a drawer, of slots and of host ports."""
+    slots = {device.port for device in drawer.devices if device.port is not None}
+    return slots | {port.port for port in drawer.ports if port.port is not None} | set(drawer.settings)
+
+
+CABLE_SECONDS = 600.0  # time for a person to walk to the chassis and move a cable
+MODE_VALUE_LABELS = {mode.value: name for mode, name in MODE_LABELS.items()}
+
+
+def port_type_label(port_type: str) -> str:
+    """Return the label of a port's PortType."""
+    return PORT_TYPE_LABELS.get(port_type, port_type) or "not given"

@@ -1,0 +1,287 @@
+"""Progress of an attachment: requested, switched, link trained, seen by the host, in use."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from django.db.models import Prefetch, QuerySet
+from django.utils import timezone
+
+from accounts.models import User
+from fabric.agents.selectors import DeviceOnHost, device_on_host, holders_label, uncertainty_label
+from fabric.inventory.labels import host_port_name, may_name_host
+from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort
+from fabric.inventory.selectors import Rows, downgraded, visible_prefetch
+from fabric.operations.models import DEFAULT_SUBJECT, SUBJECTS, Operation, Plan
+from fabric.operations.projected_state import DrawerKey
+
+StageState = Literal["done", "waiting", "wrong", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadinessStage:
+    """A stage: reached (done), not yet (waiting), not as it should be (wrong), or unknown."""
+
+    name: str
+    standing: StageState
+    sentence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """The stages of a device, with the time its newest change was requested; no stages: attached to no host.
+
+    `doubt` says why its host cannot identify its card, and who uses the candidates; '' where it can.
+    """
+
+    rungs: tuple[ReadinessStage, ...] = ()
+    requested_at: datetime | None = None
+    told: bool = False  # whether the host's agent reports who uses it
+    used_by: str = ""
+    doubt: str = ""
+
+    @property
+    def reached(self) -> str:
+        """The highest stage that is reached with all stages below it."""
+        name = ""
+        for rung in self.rungs:
+            if rung.standing != "done":
+                break
+            name = rung.name
+        return name
+
+
+def device_readiness(device: Device, *, operation: Operation | None = None) -> Readiness:
+    """Return the stages of a device: of its present attachment, or of the open `operation` on it.
+
+    `device` is best read with `host_port__host` and `slot__port`.
+    """
+    coming = operation is not None and operation.is_open and operation.target_id is not None
+    if device.host_port is None and not coming:
+        return Readiness()
+    switched = device.host_port is not None and not (
+        coming and operation is not None and device.host_port_id != operation.target_id
+    )
+    link = _link_stage(device) if switched else ReadinessStage(name="Link trained", standing="waiting")
+    side = device_on_host(device) if switched else DeviceOnHost(told=False, no_report_reason="")
+    return Readiness(
+        rungs=(
+            ReadinessStage(name="Requested", standing="done"),
+            ReadinessStage(name="Switched", standing="done" if switched else "waiting"),
+            link,
+            _seen_stage(side, reached=link.standing == "done"),
+            _use_stage(side),
+        ),
+        requested_at=operation.requested_at if operation is not None else None,
+        told=side.told,
+        used_by="" if side.unsure else holders_label(side.holders),
+        doubt=uncertainty_label(side),
+    )
+
+
+def _link_stage(device: Device) -> ReadinessStage:
+    port = device.slot.port if device.slot is not None else None
+    if port is None or not port.link_status:
+        return ReadinessStage(name="Link trained", standing="unknown", sentence="The chassis does not report its link.")
+    if port.link_status in {"Training", "Starting"}:
+        return ReadinessStage(name="Link trained", standing="waiting", sentence="It trains.")
+    if port.link_status != "LinkUp":
+        return ReadinessStage(name="Link trained", standing="wrong", sentence=f"The link is '{port.link_status}'.")
+    if below := downgraded(device):
+        return ReadinessStage(name="Link trained", standing="wrong", sentence=f"Below its capability: {below}.")
+    speed = f" at {port.speed_gbps:g} Gb/s" if port.speed_gbps else ""
+    return ReadinessStage(
+        name="Link trained", standing="done", sentence=f"x{port.active_width or '?'}{speed}, as it should be."
+    )
+
+
+def _seen_stage(side: DeviceOnHost, *, reached: bool) -> ReadinessStage:
+    name = "Seen by the host"
+    if not side.told:
+        return ReadinessStage(name=name, standing="unknown", sentence=side.no_report_reason)
+    if side.unsure:
+        return ReadinessStage(name=name, standing="unknown", sentence=f"{_capitalized(side.unsure)}.")
+    if side.seen is None:
+        standing: StageState = "wrong" if reached else "waiting"
+        todo = "Detach and attach it again, so that the host rescans."
+        return ReadinessStage(name=name, standing=standing, sentence=f"The host does not see it. {todo}")
+    found = side.seen
+    width = f", x{found.width}" if found.width else ""
+    return ReadinessStage(name=name, standing="done", sentence=f"At {found.address}{width}.")
+
+
+def _use_stage(side: DeviceOnHost) -> ReadinessStage:
+    if not side.told:
+        return ReadinessStage(name="In use", standing="unknown")
+    if side.unsure:
+        return ReadinessStage(name="In use", standing="unknown", sentence=f"{_capitalized(uncertainty_label(side))}.")
+    if not side.holders:
+        return ReadinessStage(name="In use", standing="waiting", sentence="No process uses it now.")
+    return ReadinessStage(name="In use", standing="done", sentence=f"By {holders_label(side.holders)}.")
+
+
+def _capitalized(words: str) -> str:
+    """Return words with a capital first letter."""
+    return words[:1].upper() + words[1:]
+
+
+SAMPLE_SIZE = 200
+MIN_SAMPLES = 3  # fewer do not show the usual duration
+QUANTILES = 10
+NO_HISTORY = "no history yet"
+
+DurationKey = tuple[str, int]  # the kind of an operation, and the id of its chassis
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurationRange:
+    """The 10th and the 90th percentile of a duration, in s."""
+
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        """Return 'usually 4 to 9 s'."""
+        return f"usually {format_duration_range(self.low, self.high)}"
+
+
+def usual_durations(kinds: Collection[DurationKey]) -> dict[DurationKey, DurationRange]:
+    """Return how long operations of these kinds usually take; those without a history are left out.
+
+    The source is the newest 200 that succeeded on the same chassis, else on all.
+    """
+    found: dict[DurationKey, DurationRange] = {}
+    anywhere: dict[str, DurationRange | None] = {}
+    done = Operation.objects.filter(state=Operation.State.DONE, started_at__isnull=False, finished_at__isnull=False)
+    for kind, chassis in sorted(set(kinds)):
+        usually = _duration_range(done.filter(kind=kind, chassis=chassis))
+        if usually is None:
+            if kind not in anywhere:
+                anywhere[kind] = _duration_range(done.filter(kind=kind))
+            usually = anywhere[kind]
+        if usually is not None:
+            found[kind, chassis] = usually
+    return found
+
+
+def longest_drawer_duration(
+    steps: Iterable[tuple[DrawerKey, str]], usual: dict[DurationKey, DurationRange]
+) -> DurationRange | None:
+    """Return how long steps (drawer and kind) take: drawers in parallel, the steps of each one after the other.
+
+    None where there are no steps, or no history of one of the kinds.
+    """
+    sums: dict[DrawerKey, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for place, kind in steps:
+        if (usually := usual.get((kind, place[0]))) is None:
+            return None
+        sums[place][0] += usually.low
+        sums[place][1] += usually.high
+    if not sums:
+        return None
+    return DurationRange(low=max(low for low, _ in sums.values()), high=max(high for _, high in sums.values()))
+
+
+def format_duration_range(low: float, high: float) -> str:
+    """Return two durations in s as '4 to 9 s', '0.4 to 0.9 s' or '2 to 4 min'; as one where they round to one."""
+    if high >= 120:
+        begin, end, unit = f"{low / 60:.0f}", f"{high / 60:.0f}", "min"
+    elif high < 3:
+        begin, end, unit = f"{low:.1f}", f"{high:.1f}", "s"
+    else:
+        begin, end, unit = f"{low:.0f}", f"{high:.0f}", "s"
+    return f"{end} {unit}" if begin == end else f"{begin} to {end} {unit}"
+
+
+def _duration_range(done: Any) -> DurationRange | None:
+    times = done.order_by("-finished_at").values_list("started_at", "finished_at")[:SAMPLE_SIZE]
+    seconds = [max(0.0, (finished - started).total_seconds()) for started, finished in times]
+    if len(seconds) < MIN_SAMPLES:
+        return None
+    tenths = statistics.quantiles(seconds, n=QUANTILES, method="inclusive")
+    return DurationRange(low=tenths[0], high=tenths[-1])
+
+
+def operation_rows(
+    person: User, *, chassis: int | None = None, device: int | None = None, state: str | None = None
+) -> Rows:
+    """Return operations, newest first, with the chassis, drawers, devices and host ports that the user may see.
+
+    The requester of an operation still sees it when its device is granted to another tenant.
+    """
+    rows = Operation.objects.visible_to(person).order_by("-requested_at")
+    if chassis is not None:
+        rows = rows.filter(chassis__in=Chassis.objects.visible_to(person).filter(pk=chassis).values("pk"))
+    if device is not None:
+        rows = rows.filter(device__in=Device.objects.visible_to(person).filter(pk=device).values("pk"))
+    if state is not None:
+        rows = rows.filter(state=state)
+    return rows.select_related("proof").prefetch_related(
+        visible_prefetch("chassis", Chassis, person),
+        visible_prefetch("drawer", Drawer, person),
+        visible_prefetch("device", Device, person),
+        visible_prefetch("source", HostPort, person),
+        visible_prefetch("target", HostPort, person),
+    )
+
+
+def may_cancel(person: User, operation: Operation) -> bool:
+    """Return whether the user may cancel an operation: administrators, and members of the requester's tenant."""
+    return person.may_compose and (person.is_administrator or operation.tenant_id == person.tenant_id)
+
+
+def operations_visible_to(person: User) -> QuerySet[Operation]:
+    """Return the operations a user may see, newest first; each with its plan where they may see that too."""
+    rows = Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
+    return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
+
+
+def operation_subject(operation: Operation) -> Approvable | None:
+    """Return the part that an operation changes."""
+    subject: Approvable | None = getattr(operation, SUBJECTS.get(operation.kind, DEFAULT_SUBJECT)[1])
+    return subject
+
+
+# Sources in features above of parts that are being returned: why a user may no longer attach any of these devices (ids)
+# or to any of these host ports (ids); '' where they may.
+ATTACHMENT_CHECKS: Final[list[Callable[[User, Collection[int], Collection[int]], str]]] = []
+
+
+def attachment_obstacle(person: User, devices: Collection[int], host_ports: Collection[int] = ()) -> str:
+    """Return why the user may not attach any of these devices, or to any of these host ports; '' where they may."""
+    return next((reason for check in ATTACHMENT_CHECKS if (reason := check(person, devices, host_ports))), "")
+
+
+PROOF_UNREAD = "Whether other links changed could not be read from the chassis."
+
+
+def open_operation_sentence(what: str, operation: Operation, person: User | None) -> str:
+    """Return who is changing something, since when; for parts that the user may not see, that it has not ended."""
+    if person is not None and not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
+        return f"{what} is taken: another operation has not ended."
+    when = timezone.localtime(operation.requested_at).strftime("%H:%M:%S %Z")
+    return (
+        f"{what} is taken: {operation.requested_by_name} asked at {when} to '{operation.summary}', which has not ended."
+    )
+
+
+def operation_summary(device: Device, source: HostPort | None, target: HostPort | None) -> str:
+    """Return the summary of a change, for everybody who may see the device: another tenant's host is not named."""
+
+    def place(port: HostPort | None) -> str:
+        return port.label if port is not None and not may_name_host(device, port) else host_port_name(port)
+
+    slot = f" ({device.slot.name})" if device.slot else ""
+    if source is not None and source == target:
+        return f"Detach {device.name}{slot} from {place(source)} and attach it there again"
+    if target is None:
+        return f"Detach {device.name}{slot} from {place(source)}"
+    if source is None:
+        return f"Attach {device.name}{slot} to {place(target)}"
+    return f"Move {device.name}{slot} from {place(source)} to {place(target)}"

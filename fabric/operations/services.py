@@ -1,0 +1,398 @@
+"""Requests for changes of hardware: checked against permissions, the drawer's rules and changes made meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import Final
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from accounts.access import require_composer
+from accounts.audit.actions import Action
+from accounts.audit.context import request_id
+from accounts.audit.services import attempt, audit_record, audited, target_of
+from accounts.models import User
+from core.database import lock_rows
+from core.enqueue import enqueue
+from core.errors import Conflict, Forbidden, InUse, Invalid, NotFound, RuleViolation
+from core.idempotency import find_replayed, request_digest
+from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
+from fabric.bmc.types import DrawerMode
+from fabric.inventory.labels import host_port_name, may_name_host, monitored_only_reason, no_endpoint_reason
+from fabric.inventory.locks import lock_chassis, lock_parts
+from fabric.inventory.models import Device, Drawer, HostPort
+from fabric.inventory.selectors import may_change_mode
+from fabric.operations.models import Operation
+from fabric.operations.projected_state import projected_drawer_state
+from fabric.operations.rules import MODE_DESCRIPTIONS, attach_violation, mode_violation
+from fabric.operations.selectors import (
+    attachment_obstacle,
+    may_cancel,
+    open_operation_sentence,
+    operation_summary,
+)
+from fabric.signals import operation_changed
+
+
+class ExpectedUnknown(Enum):
+    """Whether the request says where the device is expected to be attached."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN: Final = ExpectedUnknown.UNKNOWN
+
+
+def operation_request(
+    *,
+    person: User,
+    device: Device,
+    target: HostPort | None,
+    expected: HostPort | ExpectedUnknown | None = UNKNOWN,
+    idempotency_key: str = "",
+    force: bool = False,
+    confirmation: str = "",
+) -> tuple[Operation, bool]:
+    """Request that a device be attached to `target` (None: to no host); returns the operation and whether it is new.
+
+    `force` detaches it although it is in use on its host; `confirmation` must be the device's name then. Raises
+    NotFound for parts that the user may not see, Forbidden, RuleViolation, InUse, and Conflict when another user has
+    an operation on the device, or it is not attached where `expected` says. The same user and key return the same
+    operation; the key with another request is KeyReused, and one that is too long is Invalid.
+    """
+    with attempt(Action.OPERATION_REQUEST, actor=person, target=target_of(device)) as act:
+        _check_visible(person, device.pk, target)
+        require_composer(person, "attach or detach")
+        if force:
+            check_confirmation(confirmation, wanted=device.name)
+        seen_at = "unknown" if isinstance(expected, ExpectedUnknown) else expected.pk if expected else None
+        digest = request_digest("device", device.pk, target.pk if target else None, seen_at, force)
+        if replayed := find_replayed(Operation, person, idempotency_key, digest):
+            return replayed, False
+        try:
+            # First without locks: a refusal waits for no lock.
+            _validated_device(person, device.pk, target, expected, force=force)
+            with act.change():
+                operation, created = _create(
+                    person=person,
+                    device_id=device.pk,
+                    target=target,
+                    expected=expected,
+                    idempotency_key=idempotency_key,
+                    digest=digest,
+                    force=force,
+                )
+                act.before, act.after = {"attached_to": host_port_name(operation.source)}, _audit_values(operation)
+        except Conflict:
+            # Of two simultaneous copies of a request, the second conflicts with the first: return that one.
+            if replayed := find_replayed(Operation, person, idempotency_key, digest):
+                return replayed, False
+            raise
+        except IntegrityError as error:
+            if replayed := find_replayed(Operation, person, idempotency_key, digest):
+                return replayed, False
+            raise _busy_conflict(device, person) from error
+        return operation, created
+
+
+def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: str = "") -> Operation:
+    """Request another mode of a drawer, as an administrator or its only owner; raises and repeats as above."""
+    target = target_of(drawer, f"{drawer.chassis.name} {drawer.name}")
+    with attempt(Action.DRAWER_MODE, actor=person, target=target) as act:
+        if not Drawer.objects.visible_to(person).filter(pk=drawer.pk).exists():
+            raise NotFound("There is no such drawer.")
+        refuse_mode_change(person, drawer)
+        if mode not in {one.value for one in MODE_DESCRIPTIONS}:
+            raise Invalid(f"'{mode}' is not a mode of a drawer.", errors={"mode": "Choose one of the three modes."})
+        digest = request_digest("drawer", drawer.pk, mode)
+        if replayed := find_replayed(Operation, person, idempotency_key, digest):
+            return replayed
+        try:
+            with act.change():
+                operation = _create_mode(
+                    person=person, drawer=drawer, mode=mode, idempotency_key=idempotency_key, digest=digest
+                )
+                act.before, act.after = {"mode": drawer.mode}, {"mode": mode, "operation": str(operation.pk)}
+        except IntegrityError as error:
+            if replayed := find_replayed(Operation, person, idempotency_key, digest):
+                return replayed
+            raise Conflict(f"{drawer.name} was changed at the same moment. Reload, then try again.") from error
+        return operation
+
+
+def refuse_mode_change(person: User, drawer: Drawer) -> None:
+    """Raise Forbidden unless the user may change the drawer's mode."""
+    if not may_change_mode(person, drawer):
+        raise Forbidden("Only an administrator, or a tenant that all of the drawer is granted to, may change its mode.")
+
+
+def operation_cancel(*, person: User, operation: Operation) -> Operation:
+    """Cancel an operation: immediately if no worker has claimed it, else as soon as possible.
+
+    Raises NotFound, Forbidden, and Conflict if it has ended, or is a step of a plan, which is cancelled as a whole.
+    """
+    with audited(Action.OPERATION_CANCEL, actor=person, target=target_of(operation, operation.summary)):
+        return _cancel(person, operation)
+
+
+def _cancel(person: User, operation: Operation) -> Operation:
+    if not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
+        raise NotFound("There is no such operation.")
+    if not may_cancel(person, operation):
+        raise Forbidden("You can cancel only what members of your tenant requested.")
+    # A worker claims it under the same lock.
+    lock_chassis([operation.chassis_id])
+    row: Operation = lock_rows(Operation.objects.filter(pk=operation.pk)).get()
+    if not row.is_open:
+        raise Conflict(f"It has ended already: {row.get_state_display().lower()}.")
+    if row.plan_id is not None:
+        raise Conflict("It is a step of a plan: cancel the plan.", plan=str(row.plan_id))
+    if row.state == Operation.State.REQUESTED and row.lease_until is None:
+        row.state, row.finished_at = Operation.State.CANCELLED, timezone.now()
+        row.error = f"Cancelled by {person.get_username()} before it started. Nothing was changed."
+        row.steps = [{**step, "state": "skipped"} for step in row.steps]
+    row.cancel_requested_at = row.cancel_requested_at or timezone.now()
+    row.save(update_fields=["state", "finished_at", "error", "steps", "cancel_requested_at"])
+    transaction.on_commit(lambda: operation_changed.send(Operation, operation=row), robust=True)
+    return row
+
+
+def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
+    lock_chassis([drawer.chassis_id])
+    # Again, under the lock: a copy of the request may have arrived at the same time.
+    if replayed := find_replayed(Operation, person, idempotency_key, digest):
+        return replayed
+    if other := Operation.objects.open().filter(drawer=drawer).first():
+        raise Conflict(open_operation_sentence("The drawer", other, person), operation=str(other.pk))
+    if drawer.missing_since is not None:
+        raise Conflict(f"{drawer.name} is missing: the chassis no longer reports it.")
+    if reason := mode_violation(projected_drawer_state(drawer), DrawerMode(mode)):
+        raise RuleViolation(reason)
+    operation = Operation.objects.create(
+        kind=Operation.Kind.MODE,
+        chassis=drawer.chassis,
+        drawer=drawer,
+        mode=mode,
+        summary=f"Change {drawer.chassis.name} {drawer.name} to {mode}",
+        requested_by=person,
+        requested_by_name=person.get_username(),
+        tenant=person.tenant,
+        idempotency_key=idempotency_key,
+        request_digest=digest,
+        request_id=request_id(),
+        steps=initial_steps("mode"),
+    )
+    transaction.on_commit(lambda: operation_enqueue(operation), robust=True)
+    return operation
+
+
+def _create(
+    *,
+    person: User,
+    device_id: int,
+    target: HostPort | None,
+    expected: HostPort | ExpectedUnknown | None,
+    idempotency_key: str,
+    digest: str,
+    force: bool,
+) -> tuple[Operation, bool]:
+    # The rules depend on all of a drawer: changes of a chassis are requested one after the other.
+    if not lock_chassis(Device.objects.filter(pk=device_id).values_list("chassis", flat=True)):
+        raise NotFound("There is no such device or host port.")
+    # A grant locks these rows too: parts granted to another tenant since the request are refused here.
+    lock_parts(devices=[device_id], host_ports=[target.pk if target else None])
+    # Again, under the lock: a copy of the request may have arrived at the same time.
+    if replayed := find_replayed(Operation, person, idempotency_key, digest):
+        return replayed, False
+    device = _validated_device(person, device_id, target, expected, force=force)
+    drawer = device.slot.drawer if device.slot else None
+    source = device.host_port
+    if force and source is not None:
+        forced_use_record(person, [device])
+    kind = Operation.Kind.DETACH if target is None else Operation.Kind.MOVE if source else Operation.Kind.ATTACH
+    operation = Operation.objects.create(
+        kind=kind,
+        chassis=device.chassis,
+        device=device,
+        device_identity=device.identity,
+        drawer=drawer,
+        source=source,
+        target=target,
+        summary=operation_summary(device, source, target),
+        requested_by=person,
+        requested_by_name=person.get_username(),
+        tenant=person.tenant,
+        idempotency_key=idempotency_key,
+        request_digest=digest,
+        request_id=request_id(),
+        forced=force,
+        steps=initial_steps(kind),
+    )
+    transaction.on_commit(lambda: operation_enqueue(operation), robust=True)
+    return operation, True
+
+
+def _validated_device(
+    person: User, device_id: int, target: HostPort | None, expected: HostPort | ExpectedUnknown | None, *, force: bool
+) -> Device:
+    """Return the locked device; raises the reason why it may not be attached to `target`."""
+    _check_visible(person, device_id, target)
+    found = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").filter(pk=device_id)
+    device: Device | None = found.first()
+    if device is None:
+        raise NotFound("There is no such device or host port.")
+    if open_operation := Operation.objects.open().filter(device=device).first():
+        raise Conflict(open_operation_sentence(device.name, open_operation, person), operation=str(open_operation.pk))
+    if target is not None and (reason := attachment_obstacle(person, [device.pk], [target.pk])):
+        raise Conflict(reason)
+    held_by_others = HostPort.objects.filter(pk=device.host_port_id or 0).exclude(
+        pk__in=HostPort.objects.visible_to(person)
+    )
+    if held_by_others.exists():
+        raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
+    if expected is not UNKNOWN and device.host_port != expected:
+        raise Conflict(_moved_sentence(device, person))
+    _check_attachable(device, target)
+    if device.host_port is not None:
+        check_not_held([device], force=[device.pk] if force else ())
+        check_not_in_use([device], force=[device.pk] if force else ())
+    drawer = device.slot.drawer if device.slot else None
+    changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()
+    if drawer is not None and changing is not None:
+        raise Conflict(open_operation_sentence(drawer.name, changing, person), operation=str(changing.pk))
+    return device
+
+
+def _audit_values(operation: Operation) -> dict[str, str]:
+    return {"attached_to": host_port_name(operation.target), "operation": str(operation.pk)}
+
+
+def _check_visible(person: User, device_id: int, target: HostPort | None) -> None:
+    visible = Device.objects.visible_to(person).filter(pk=device_id).exists()
+    if not visible or (target is not None and not HostPort.objects.visible_to(person).filter(pk=target.pk).exists()):
+        raise NotFound("There is no such device or host port.")
+
+
+def _check_attachable(device: Device, target: HostPort | None) -> None:
+    if not device.chassis.is_composable:
+        raise Conflict(monitored_only_reason(device.chassis))
+    if device.missing_since is not None:
+        raise Conflict(f"{device.name} is missing: the chassis no longer reports it.")
+    if not device.endpoint_uri:
+        raise Conflict(no_endpoint_reason(device))
+    if target == device.host_port:
+        place = f"attached to {host_port_name(target)}" if target else "attached to no host"
+        raise Conflict(f"{device.name} is already {place}.")
+    if target is None:
+        return
+    if target.chassis_id != device.chassis_id:
+        raise RuleViolation(f"{device.name} and host port {target.label} are in different chassis.")
+    drawer = device.slot.drawer if device.slot else None
+    if drawer is not None and device.slot is not None:
+        if target.drawer_id != drawer.pk:
+            raise RuleViolation(f"Host port {target.label} is not cabled to {drawer.name}, where {device.name} is.")
+        if reason := attach_violation(projected_drawer_state(drawer), slot=device.slot.number, label=target.label):
+            raise RuleViolation(reason)
+
+
+def _busy_conflict(device: Device, person: User) -> Conflict:
+    other = Operation.objects.open().filter(device=device).first()
+    if other is None:
+        return Conflict(f"{device.name} was changed at the same moment. Reload, then try again.")
+    return Conflict(open_operation_sentence(device.name, other, person), operation=str(other.pk))
+
+
+def _moved_sentence(device: Device, person: User) -> str:
+    done = Operation.objects.visible_to(person).filter(device=device, state=Operation.State.DONE)
+    last = done.order_by("-finished_at").first()
+    place = f"attached to {host_port_name(device.host_port)}" if device.host_port else "attached to no host"
+    if last is None or last.finished_at is None:
+        return f"{device.name} is not where you saw it: it is {place} now."
+    when = timezone.localtime(last.finished_at).strftime("%H:%M:%S %Z")
+    return f"{device.name} is not where you saw it: {last.requested_by_name} changed it at {when}; it is {place} now."
+
+
+# Sources of claims on devices in rooms above: of ids of devices, the claimed ones, each with a sentence on its claim.
+# The second argument is the claimant, whose own claims do not count.
+DEVICE_HOLD_SOURCES: Final[list[Callable[[Collection[int], str], Mapping[int, str]]]] = []
+
+
+def check_not_held(devices: Collection[Device], *, force: Collection[int] = (), claimant: str = "") -> None:
+    """Raise InUse where one of the devices is claimed by another than `claimant`, except for those of `force`."""
+    checked = {one.pk: one for one in devices if one.pk not in force}
+    for claims in DEVICE_HOLD_SOURCES if checked else ():
+        for pk, sentence in claims(list(checked), claimant).items():
+            raise InUse(f"{checked[pk].name} is in use: {sentence}.", device=pk, holders=sentence)
+
+
+def check_confirmation(confirmation: str, *, wanted: str) -> None:
+    """Raise Invalid unless the typed confirmation of a forced change is correct."""
+    if confirmation.strip() != wanted.strip():
+        raise Invalid(
+            f"Programs that use what is detached by force lose it. Type '{wanted}' to confirm that.",
+            errors={"confirmation": f"Type exactly: {wanted}"},
+        )
+
+
+def check_not_in_use(devices: Collection[Device], *, force: Collection[int] = ()) -> None:
+    """Raise InUse where an agent reports one of the devices in use on its host, except for those of `force` (ids).
+
+    It is raised too where the host has cards that may be the device: an ambiguous card cannot be released. Without a
+    report of an agent the use is unknown, and the operation says so. Best read with `host_port__host`.
+    """
+    sides = devices_on_hosts(devices)
+    for device in devices:
+        side = sides[device.pk]
+        if device.pk in force or not (side.holders or side.unsure):
+            continue
+        # Members of the device's tenant read the sentence, also where the site or an administrator asked.
+        is_named = device.host_port is None or may_name_host(device, device.host_port)
+        if side.unsure:
+            doubt = uncertainty_label(side, names=is_named)
+            raise InUse(f"{device.name} may be in use: {doubt}.", device=device.pk, holders=f"not known: {doubt}")
+        who = holders_label(side.holders) if is_named else "a process on its host"
+        raise InUse(f"{device.name} is in use: {who}.", device=device.pk, holders=who)
+
+
+def forced_use_record(person: User | None, devices: Collection[Device]) -> None:
+    """Write the audit entries of forced changes: who uses each device; to be called in the requesting transaction.
+
+    Processes that start before it is carried out are interrupted too, so devices without a known use are recorded.
+    """
+    sides = devices_on_hosts(devices)
+    for device in devices:
+        side = sides[device.pk]
+        who = holders_label(side.holders) or ("nobody" if side.told else "not known")
+        if side.unsure:
+            who = f"not known: {uncertainty_label(side)}"
+        audit_record(action=Action.OPERATION_FORCE, actor=person, target=target_of(device), before={"in_use_by": who})
+
+
+# Steps of the host's agent are skipped, with a sentence, where no agent runs.
+STEP_NAMES: Final = {
+    "attach": ("Check", "Attach", "Wait for the link", "Seen by the host", "Read back"),
+    "detach": ("Check", "Release on the host", "Detach", "Read back"),
+    "move": (
+        "Check", "Release on the host", "Detach", "Attach", "Wait for the link", "Seen by the host", "Read back",
+    ),
+    "mode": ("Check", "Change mode", "Read back"),
+    "port": ("Check", "Configure", "Wait for the link", "Read back"),
+    "cable": ("Check", "Wait for the cable", "Read back"),
+}  # fmt: skip
+
+
+def initial_steps(kind: str) -> list[dict[str, object]]:
+    """Return the waiting steps of a kind of operation."""
+    return [
+        {"name": name, "state": "waiting", "started_at": None, "finished_at": None, "sentence": ""}
+        for name in STEP_NAMES[kind]
+    ]
+
+
+def operation_enqueue(operation: Operation) -> None:
+    """Publish a new operation, and enqueue it for a worker; to be called once it is committed."""
+    operation_changed.send(Operation, operation=operation)
+    # An unreachable broker loses nothing: recover_operations picks up what no worker has claimed.
+    enqueue("fabric.run_operation", str(operation.pk))

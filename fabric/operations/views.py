@@ -1,0 +1,116 @@
+"""Pages of operations: requesting one, its progress, cancelling it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.models import User
+from accounts.visibility import visible_or_404
+from core.errors import Conflict, FalconWebError
+from core.text import parse_id
+from fabric.inventory.models import Device, HostPort
+from fabric.operations import services
+from fabric.operations.models import Operation, Plan, Proof
+from fabric.operations.selectors import may_cancel, operations_visible_to
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.OPERATION_REQUEST, menu_entry=MenuEntry("Operations", "Compose", 2))
+def operations(request: HttpRequest) -> HttpResponse:
+    """List operations, or request one: device, target ('' = detach), expected ('' = no host)."""
+    person = person_of(request)
+    if request.method != "POST":
+        pages = Paginator(operations_visible_to(person), ROWS_A_PAGE)
+        return render(request, "fabric/operations.html", {"page": pages.get_page(request.GET.get("page"))})
+    row: Device = visible_or_404(Device.objects.all(), person, parse_id(request.POST.get("device", "")), "device")
+    expected = visible_host_port(person, request.POST["expected"]) if "expected" in request.POST else services.UNKNOWN
+    try:
+        operation, _ = services.operation_request(
+            person=person,
+            device=row,
+            target=visible_host_port(person, request.POST.get("target", "")),
+            expected=expected,
+            force=request.POST.get("force") == "1",
+            confirmation=request.POST.get("confirmation", ""),
+        )
+    except FalconWebError as error:
+        if error.status not in {400, 409}:
+            raise
+        messages.error(request, error.sentence)
+        return redirect("fabric:device", pk=row.pk)
+    return redirect("fabric:operation", pk=operation.pk)
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Show one operation."""
+    person = person_of(request)
+    row: Operation = visible_or_404(Operation.objects.all(), person, pk, "operation")
+    before = Operation.objects.open().filter(
+        chassis=row.chassis_id, drawer=row.drawer_id, requested_at__lt=row.requested_at
+    )
+    context = {
+        "operation": row,
+        "plan": Plan.objects.visible_to(person).filter(pk=row.plan_id).first(),
+        "seconds": _seconds(row.started_at, row.finished_at),
+        "steps": _with_durations(row.steps),
+        "device": Device.objects.visible_to(person).filter(pk=row.device_id).first(),
+        "proof": Proof.objects.filter(operation=row).first(),
+        "may_cancel": row.is_open and row.plan_id is None and may_cancel(person, row),
+        "waits": row.state == Operation.State.REQUESTED and before.exists(),
+        "waits_for": before.filter(pk__in=Operation.objects.visible_to(person)).last(),
+    }
+    return render(request, "fabric/operation.html", context)
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.OPERATION_CANCEL)
+def operation_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Cancel an operation; a running one ends as soon as it safely can."""
+    person = person_of(request)
+    row: Operation = visible_or_404(Operation.objects.all(), person, pk, "operation")
+    try:
+        services.operation_cancel(person=person, operation=row)
+    except Conflict as error:
+        messages.error(request, error.sentence)
+    return redirect("fabric:operation", pk=pk)
+
+
+def _with_durations(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the steps with how long each took, or has taken so far, in s."""
+    return [
+        {
+            **step,
+            "seconds": _seconds(parse_datetime(step["started_at"] or ""), parse_datetime(step["finished_at"] or "")),
+        }
+        for step in steps
+    ]
+
+
+def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
+    return None if begin is None else ((end or timezone.now()) - begin).total_seconds()
+
+
+ROWS_A_PAGE = 50
+
+
+def visible_host_port(person: User, text: str) -> HostPort | None:
+    """Return the host port of that id, None for ''; raises NotFound where the person sees none."""
+    if text == "":
+        return None
+    row: HostPort = visible_or_404(HostPort.objects.all(), person, parse_id(text), "host port")
+    return row

@@ -1,0 +1,1 @@
+"""Plans of several operations: planned, reviewed, applied, rolled back."""

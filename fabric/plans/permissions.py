@@ -1,0 +1,125 @@
+"""Permissions of a plan: the rows that its desired state names, and why the user may not change them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from accounts.access import require_composer
+from accounts.models import Tenant, User
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from fabric.inventory.labels import monitored_only_reason, no_endpoint_reason
+from fabric.inventory.models import Device, Drawer, Host, HostPort, Port, Slot
+from fabric.inventory.selectors import drawers_changeable, may_move_cable, ports_configurable
+from fabric.operations.models import Plan
+from fabric.operations.rules import allowed_port_types
+from fabric.operations.selectors import attachment_obstacle
+from fabric.plans.rules import DesiredState, PlannedSteps
+from fabric.plans.serialization import DesiredParts, visible_rows
+
+MAX_CHANGES: Final = 2000
+
+
+def desired_parts(person: User | None, wanted: DesiredState) -> DesiredParts:
+    """Return the rows that the desired state changes; raises NotFound for one that the user may not see, Invalid."""
+    sizes = (wanted.attachments, wanted.modes, wanted.cables, wanted.settings)
+    if sum(len(one) for one in sizes) > MAX_CHANGES:
+        raise Invalid(f"A plan can contain at most {MAX_CHANGES} changes.")
+    ports = set(wanted.cables) | {port for port in wanted.attachments.values() if port is not None}
+    hosts = {host for host in wanted.cables.values() if host is not None}
+    found = DesiredParts(
+        devices=visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, set(wanted.attachments)),
+        host_ports=visible_rows(HostPort.objects.select_related("chassis"), person, ports),
+        drawers=visible_rows(Drawer.objects.select_related("chassis"), person, set(wanted.modes)),
+        ports=visible_rows(Port.objects.select_related("chassis"), person, set(wanted.settings)),
+        hosts=visible_rows(Host.objects.all(), person, hosts),
+    )
+    asked = {
+        "device": set(wanted.attachments), "host port": ports, "drawer": set(wanted.modes),
+        "port": set(wanted.settings), "host": hosts,
+    }  # fmt: skip
+    for (what, pks), rows in zip(
+        asked.items(), (found.devices, found.host_ports, found.drawers, found.ports, found.hosts), strict=True
+    ):
+        if missing := sorted(pks - set(rows)):
+            raise NotFound(f"There is no {what} {missing[0]}.")
+    return found
+
+
+def check_permitted(person: User | None, wanted: DesiredState, parts: DesiredParts) -> None:
+    """Raise Forbidden for changes that the user may not make, Conflict or Invalid for impossible ones."""
+    _check_composable(parts)
+    _check_port_types(wanted, parts)
+    if person is None:
+        return
+    require_composer(person, "attach or detach")
+    held = {device.host_port_id: device for device in parts.devices.values() if device.host_port_id is not None}
+    unseen = set(held) - set(HostPort.objects.visible_to(person).filter(pk__in=held).values_list("pk", flat=True))
+    if unseen:
+        raise Forbidden(f"{held[min(unseen)].name} is attached to a host port that is not granted to your tenant.")
+    attached = {pk: port for pk, port in wanted.attachments.items() if port is not None}
+    if reason := attachment_obstacle(person, list(attached), list(attached.values())):
+        raise Conflict(reason)
+    if others := set(parts.drawers) - drawers_changeable(person, parts.drawers):
+        drawer = parts.drawers[min(others)]
+        raise Forbidden(
+            f"The mode of {drawer.chassis.name} {drawer.name} can be changed only by an administrator, or by a tenant "
+            "that all of the drawer is granted to."
+        )
+    if others := set(parts.ports) - ports_configurable(person, parts.ports):
+        raise Forbidden(f"{parts.ports[min(others)].name} is not yours to configure.")
+    if wanted.cables and not may_move_cable(person):
+        raise Forbidden("Only an administrator may change a cable.")
+
+
+def check_no_foreign_parts(tenant: Tenant | None, planned: PlannedSteps) -> None:
+    """Raise Forbidden where a tenant's plan would touch a device of others, such as one that blocks a change.
+
+    All members of the tenant read its plans, whoever made, changed or applied them, so no plan may name such a device.
+    """
+    if tenant is None:
+        return
+    named = [step.device for step in planned.steps] + [one.device for one in planned.objections]
+    devices = [device for device in named if device is not None]
+    hosts = {step.host for step in planned.steps if step.host is not None}
+    if (
+        Device.objects.filter(pk__in=devices).exclude(tenant=tenant).exists()
+        or Host.objects.filter(pk__in=hosts).exclude(host_ports__tenant=tenant).exists()
+    ):
+        raise Forbidden(f"It would touch something that is not granted to {tenant.name}, whose plan it is.")
+
+
+def _check_composable(parts: DesiredParts) -> None:
+    for device in parts.devices.values():
+        if not device.endpoint_uri:
+            raise Conflict(no_endpoint_reason(device))
+    for row in (*parts.devices.values(), *parts.drawers.values(), *parts.ports.values(), *parts.host_ports.values()):
+        if row.missing_since is not None:
+            raise Conflict(f"{row.name} of {row.chassis.name} is missing: the chassis no longer reports it.")
+        if not row.chassis.is_composable:
+            raise Conflict(monitored_only_reason(row.chassis))
+
+
+def _check_port_types(wanted: DesiredState, parts: DesiredParts) -> None:
+    """Raise Invalid for a type that the BMC would refuse, which it would do after the port's devices are detached."""
+    typed = {pk: setting.port_type for pk, setting in wanted.settings.items() if setting.port_type}
+    of_hosts = set(HostPort.objects.filter(port__in=typed).values_list("port", flat=True))
+    of_slots = set(Slot.objects.filter(port__in=typed).values_list("port", flat=True))
+    for pk in sorted((of_hosts | of_slots) & set(typed)):
+        port, types = parts.ports[pk], allowed_port_types(of_host=pk in of_hosts)
+        # The BMC has accepted the port's initial type, so it accepts it again.
+        if typed[pk] not in {*types, port.port_type, port.approved_type}:
+            leads = "a host" if pk in of_hosts else "a slot"
+            raise Invalid(
+                f"{port.name} of {port.chassis.name} leads to {leads}: it can be {' or '.join(types)}, "
+                f"not {typed[pk]}.",
+                errors={"port_settings": f"port_id {pk} can be {' or '.join(types)}."},
+            )
+
+
+def check_own_plan(person: User | None, plan: Plan) -> None:
+    """Raise NotFound or Forbidden unless the plan is the user's or their tenant's, or they are an administrator."""
+    if person is None:
+        return
+    if not Plan.objects.visible_to(person).filter(pk=plan.pk).exists():
+        raise NotFound("There is no such plan.")
+    require_composer(person)

@@ -1,0 +1,324 @@
+"""The preview of a draft: steps by drawer, affected objects, objections, and the usual duration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accounts.models import User
+from core.errors import FalconWebError
+from fabric.agents.models import HostAgent
+from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort
+from fabric.operations.models import Operation, Plan
+from fabric.operations.projected_state import DrawerKey, projected_drawers
+from fabric.operations.selectors import NO_HISTORY, DurationKey, DurationRange, longest_drawer_duration, usual_durations
+from fabric.plans.permissions import desired_parts
+from fabric.plans.rules import DesiredState
+from fabric.plans.selectors import PlanEntry, device_location, plan_entries
+from fabric.plans.serialization import base_differences, base_state_json, host_port_names, visible_rows
+from fabric.plans.services import involved_drawers
+
+FOREIGN_DEVICE = "It would detach a device that is not yours. Ask an administrator to do it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawerQueue:
+    """The open work of a drawer: `page` is '' where the user may not see it."""
+
+    words: str
+    by: str = ""
+    page: str = ""
+    pk: object = None
+    more: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreviewStep:
+    """A planned step; numbers count from 1."""
+
+    number: int
+    sentence: str
+    kind: str
+    after: str  # 'after 1 to 3', '' for one that waits for none
+    usually: str  # '' where there is no history yet
+    interrupts: bool
+    drawer: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreviewLane:
+    """The steps in one drawer; drawers are processed in parallel."""
+
+    name: str
+    steps: tuple[PreviewStep, ...]
+    usually: str
+    ahead: DrawerQueue | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreviewObjection:
+    """An objection to a plan: a sentence, and its drawer ('' and None for none)."""
+
+    sentence: str
+    drawer: str = ""
+    drawer_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceInUse:
+    """A device that the draft detaches from its host although it is in use there."""
+
+    device: int
+    name: str
+    where: str
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPreview:
+    """The preview of a draft."""
+
+    entries: tuple[PlanEntry, ...]
+    interrupted: tuple[str, ...]  # devices that are detached and reattached
+    hosts: tuple[str, ...]
+    links: tuple[str, ...]
+    objections: tuple[PreviewObjection, ...]
+    lanes: tuple[PreviewLane, ...]
+    steps: int
+    usually: str
+    differences: tuple[str, ...]
+    chassis: tuple[int, ...]
+    away: tuple[str, ...]  # unreachable chassis
+    in_use: tuple[DeviceInUse, ...]
+
+    @property
+    def why_not(self) -> str:
+        """Return why it cannot be applied, '' where it can."""
+        if self.differences:
+            return "The state has changed since it was planned: replan first."
+        if self.objections:
+            return "A rule blocks it: change the draft first."
+        return "" if self.steps else "There is nothing to change."
+
+
+def plan_preview(person: User, plan: Plan) -> PlanPreview:
+    """Return the preview of a draft."""
+    steps = [step for step in plan.preview if "objection" not in step]
+    kinds = {(step["kind"], step["chassis"]) for step in steps}
+    usual = usual_durations(kinds)
+    moves = [step for step in steps if step["device"] is not None]
+    touched = {step["device"] for step in moves}
+    devices = visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, touched)
+    chassis = {step["chassis"] for step in steps} | set(_affected_chassis(person, plan))
+    return PlanPreview(
+        entries=plan_entries(person, plan),
+        interrupted=tuple(
+            dict.fromkeys(
+                f"{devices[step['device']].name} ({device_location(devices[step['device']])})"
+                if step["device"] in devices
+                else "a device of others"
+                for step in steps
+                if step["interrupts"]
+            )
+        ),
+        hosts=_hosts(person, steps),
+        links=_links(person, steps, devices),
+        objections=_objections(person, plan, others=any(step["device"] not in devices for step in moves)),
+        lanes=preview_lanes(person, steps, devices, usual),
+        steps=len(steps),
+        usually=duration_label(longest_drawer_duration([_step_key(step) for step in steps], usual)),
+        differences=tuple(current_differences(person, plan)),
+        chassis=tuple(sorted(chassis)),
+        away=_unreachable_chassis({step["chassis"] for step in steps}),
+        in_use=devices_in_use(person, plan),
+    )
+
+
+def _unreachable_chassis(chassis: Collection[int]) -> tuple[str, ...]:
+    rows = Chassis.objects.filter(pk__in=chassis).exclude(last_error="").order_by("name")
+    return tuple(rows.values_list("name", flat=True))
+
+
+def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
+    """Return the devices that a draft detaches from hosts where agents report that they are, or may be, in use."""
+    taken = {step["device"] for step in plan.preview if step.get("source") and step.get("device")}
+    hosts = HostAgent.objects.values("host")
+    rows = Device.objects.select_related("chassis", "slot", "host_port__host").filter(
+        host_port__host__in=hosts,
+        # Processes on a host that another tenant has by now are shown to nobody else.
+        host_port__in=HostPort.objects.visible_to(person),
+    )
+    found = visible_rows(rows, person, taken)
+    sides = devices_on_hosts(found.values())
+    return tuple(
+        DeviceInUse(
+            device=pk,
+            name=row.name,
+            where=device_location(row),
+            by=f"not known: {uncertainty_label(side)}" if side.unsure else holders_label(side.holders),
+        )
+        for pk, row in found.items()
+        if (side := sides[pk]).holders or side.unsure
+    )
+
+
+def current_differences(person: User, plan: Plan) -> list[str]:
+    """Return sentences on what has changed since a draft was planned, and on objects the user has lost access to."""
+    wanted = DesiredState.from_json(plan.wanted)
+    try:
+        drawers = involved_drawers(projected_drawers(desired_parts(person, wanted).chassis), wanted)
+    except FalconWebError as error:
+        return [error.sentence]
+    return base_differences(plan.base, base_state_json(drawers), person)
+
+
+def preview_lanes(
+    person: User,
+    steps: Sequence[Mapping[str, Any]],
+    devices: Mapping[int, Any],
+    usual: Mapping[DurationKey, DurationRange],
+) -> tuple[PreviewLane, ...]:
+    """Return planned steps by drawer."""
+    places = list(dict.fromkeys((step["chassis"], step["drawer"]) for step in steps))
+    names = drawer_names(places)
+    busy = drawer_queues(person, places)
+    return tuple(
+        PreviewLane(
+            name=names[place],
+            steps=tuple(_step(step, devices, usual) for step in steps if (step["chassis"], step["drawer"]) == place),
+            usually=duration_label(
+                longest_drawer_duration(
+                    [_step_key(step) for step in steps if (step["chassis"], step["drawer"]) == place], dict(usual)
+                )
+            ),
+            ahead=busy.get(place),
+        )
+        for place in places
+    )
+
+
+def _step(
+    step: Mapping[str, Any], devices: Mapping[int, Any], usual: Mapping[DurationKey, DurationRange]
+) -> PreviewStep:
+    usually = usual.get((step["kind"], step["chassis"]))
+    hidden = step["device"] is not None and step["device"] not in devices
+    return PreviewStep(
+        number=step["position"] + 1,
+        sentence="Changes a device of others" if hidden else step["sentence"],
+        kind=step["kind"],
+        after=predecessors_label([position + 1 for position in step["after"]]),
+        usually=usually.words if usually is not None else "",
+        interrupts=step["interrupts"],
+        drawer=step["drawer"],
+    )
+
+
+def predecessors_label(numbers: Iterable[int]) -> str:
+    """Return 'after 1, 3 to 5' for the numbers of steps, '' for none."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [
+        f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(str(one) for one in run)
+        for run in runs
+    ]  # fmt: skip
+    return f"after {', '.join(parts)}" if parts else ""
+
+
+def duration_label(total: DurationRange | None) -> str:
+    """Return how long a change usually takes, or that there is no estimate."""
+    return total.words if total is not None else NO_HISTORY
+
+
+def drawer_names(places: Iterable[DrawerKey]) -> dict[DrawerKey, str]:
+    """Return the labels of drawers: 'falcon-1 Drawer 1'; the chassis alone for what is outside drawers."""
+    known = list(places)
+    chassis = dict(Chassis.objects.filter(pk__in={one for one, _ in known}).values_list("pk", "name"))
+    drawers = dict(Drawer.objects.filter(pk__in={one for _, one in known if one}).values_list("pk", "name"))
+    return {
+        (one, drawer): " ".join(word for word in (chassis.get(one, ""), drawers.get(drawer or 0, "")) if word)
+        for one, drawer in known
+    }
+
+
+def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None = None) -> dict[DrawerKey, DrawerQueue]:
+    """Return the open work of drawers ahead of `plan` (None: ahead of a change that would be requested now)."""
+    wanted = set(places)
+    found: dict[DrawerKey, list[Operation]] = {}
+    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in wanted})
+    seen = set(rows.filter(pk__in=Operation.objects.visible_to(person)).values_list("pk", flat=True))
+    plans = set(Plan.objects.visible_to(person).filter(operations__in=rows).values_list("pk", flat=True))
+    passed: set[DrawerKey] = set()
+    for row in rows.select_related("plan").in_turn():
+        place = (row.chassis_id, row.drawer_id)
+        if plan is not None and row.plan_id == plan.pk:
+            passed.add(place)
+        if place in wanted and place not in passed:
+            found.setdefault(place, []).append(row)
+    return {
+        place: _drawer_queue(rows_of_place, seen, plans)
+        for place, rows_of_place in found.items()
+        if plan is None or place in passed
+    }
+
+
+def _drawer_queue(rows: list[Operation], seen: set[Any], plans: set[Any]) -> DrawerQueue:
+    first = rows[0]
+    others = len({row.plan_id or row.pk for row in rows}) - 1
+    if first.plan is not None and first.plan_id in plans:
+        return DrawerQueue(
+            words=first.plan.title, by=first.plan.acting_name, page="fabric:plan", pk=first.plan_id, more=others
+        )
+    if first.pk in seen:
+        return DrawerQueue(
+            words=first.summary, by=first.requested_by_name, page="fabric:operation", pk=first.pk, more=others
+        )
+    return DrawerQueue(words="another operation", more=others)
+
+
+def _step_key(step: Mapping[str, Any]) -> tuple[DrawerKey, str]:
+    return (step["chassis"], step["drawer"]), step["kind"]
+
+
+def _hosts(person: User, steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the hosts that gain or lose a device."""
+    ports = {step[end] for step in steps for end in ("source", "target") if step[end] is not None}
+    return tuple(sorted({name for pk, name in host_port_names(ports, person).items() if pk is not None}))
+
+
+def _links(person: User, steps: Sequence[Mapping[str, Any]], devices: Mapping[int, Any]) -> tuple[str, ...]:
+    """Return the links that go down or are retrained."""
+    links = [device_location(row) for row in devices.values()]
+    cables = {step["source"] for step in steps if step["kind"] == "cable"}
+    ports = {step["port"] for step in steps if step["kind"] == "port"}
+    host_ports = HostPort.objects.visible_to(person).select_related("chassis")
+    links += [f"{row.chassis.name} · {row.label}" for row in host_ports.filter(pk__in=cables)]
+    links += [f"{row.chassis.name} · {row.label}" for row in host_ports.filter(port__in=ports).exclude(pk__in=cables)]
+    return tuple(dict.fromkeys(links))
+
+
+def _objections(person: User, plan: Plan, *, others: bool) -> tuple[PreviewObjection, ...]:
+    told: list[tuple[str, int | None]] = [(FOREIGN_DEVICE, None)] if others else []
+    told += [(step["objection"], step.get("drawer")) for step in plan.preview if "objection" in step]
+    drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _, one in told if one})
+    return tuple(
+        PreviewObjection(
+            sentence=sentence,
+            drawer=f"{drawers[drawer].chassis.name} {drawers[drawer].name}" if drawer in drawers else "",
+            drawer_id=drawer if drawer in drawers else None,
+        )
+        for sentence, drawer in told
+    )
+
+
+def _affected_chassis(person: User, plan: Plan) -> set[int]:
+    """Return the chassis of a plan, so that the page subscribes to them, whether it has steps or not."""
+    wanted = DesiredState.from_json(plan.wanted)
+    devices = Device.objects.visible_to(person).filter(pk__in=list(wanted.attachments))
+    drawers = Drawer.objects.visible_to(person).filter(pk__in=list(wanted.modes))
+    return set(devices.values_list("chassis", flat=True)) | set(drawers.values_list("chassis", flat=True))

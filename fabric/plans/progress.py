@@ -1,0 +1,246 @@
+"""An applied plan: its progress, its steps, its log, and the actions that are available."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from accounts.models import User
+from fabric.operations.models import Operation, Plan
+from fabric.operations.projected_state import DrawerKey
+from fabric.operations.selectors import (
+    PROOF_UNREAD,
+    DurationKey,
+    DurationRange,
+    longest_drawer_duration,
+    usual_durations,
+)
+from fabric.plans.preview import DrawerQueue, drawer_names, drawer_queues, duration_label, predecessors_label
+from fabric.plans.selectors import PlanEntry, PlanProgress, plan_entries, plan_progress
+
+WAITING_STATES = ("requested",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPart:
+    """A part of a step; parts run one after the other."""
+
+    name: str
+    state: str  # waiting, running, done, failed, skipped
+    seconds: float | None
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStep:
+    """A step of an applied plan."""
+
+    id: UUID
+    number: int
+    summary: str
+    state: str
+    state_words: str
+    seconds: float | None
+    usually: str
+    after: str
+    error: str
+    parts: tuple[StepPart, ...]
+    is_open: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLane:
+    """The steps in one drawer."""
+
+    name: str
+    steps: tuple[JobStep, ...]
+    ahead: DrawerQueue | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRound:
+    """Steps that were planned together: the first ones, those of a resume, or those of the rollback."""
+
+    title: str
+    lanes: tuple[JobLane, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLogLine:
+    """A line of the log."""
+
+    at: datetime
+    number: int
+    what: str
+    state: str
+    sentence: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanJob:
+    """A plan that was applied."""
+
+    progress: PlanProgress
+    is_back: bool  # whether it is being rolled back, or stopped during the rollback
+    may_undo: bool  # whether it has changed something that is still changed
+    seconds: float | None  # from apply to end or stop
+    usually: str
+    turns: tuple[PlanRound, ...]
+    log: tuple[JobLogLine, ...]
+    entries: tuple[PlanEntry, ...]
+    running: tuple[str, ...]  # the steps that a worker has claimed
+    waiting: int  # steps that are not started
+    ahead: tuple[tuple[str, DrawerQueue], ...]  # the queues of its drawers ahead of this plan
+    proofs: int
+    proven: int  # steps verified to have changed no other link
+    doubts: tuple[tuple[int, UUID, str], ...]  # number of a step, its operation, and the finding of its verification
+    chassis: tuple[int, ...]
+
+    @property
+    def said(self) -> str:
+        """Return the progress in a few words, as the page announces it."""
+        return f"{self.progress.done} of {self.progress.total} steps"
+
+
+def plan_job(person: User, plan: Plan) -> PlanJob:
+    """Return an applied plan with its progress."""
+    rows = list(plan.operations.select_related("proof").order_by("position"))
+    kinds = {(row.kind, row.chassis_id) for row in rows}
+    usual = usual_durations(kinds)
+    places = list(dict.fromkeys((row.chassis_id, row.drawer_id) for row in rows))
+    names = drawer_names(places)
+    busy = drawer_queues(person, places, plan)
+    proofs = [(row, row.proof) for row in rows if getattr(row, "proof", None) and not row.is_open]
+    planned = [row for row in rows if (row.is_rollback, row.round) == (rows[-1].is_rollback, rows[-1].round)]
+    progress = plan_progress(plan, _step_counts(rows))
+    return PlanJob(
+        progress=progress,
+        may_undo=plan.is_final and plan.state != Plan.State.ROLLED_BACK and any(row.attempts for row in rows),
+        # A rollback that could not be planned has no step that shows it.
+        is_back=progress.back or plan.sentence.startswith("The rollback"),
+        seconds=_elapsed(plan, rows),
+        usually=duration_label(
+            longest_drawer_duration([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)
+        ),
+        turns=tuple(
+            PlanRound(title=_round_title(rollback, number), lanes=_lanes(list(group), names, busy, usual))
+            for number, ((_, rollback), group) in enumerate(groupby(rows, key=lambda row: (row.round, row.is_rollback)))
+        ),
+        log=_log(rows),
+        entries=plan_entries(person, plan),
+        running=tuple(row.summary for row in rows if row.is_open and row.state not in WAITING_STATES),
+        waiting=len([row for row in rows if row.state in WAITING_STATES]),
+        ahead=tuple((names[place], ahead) for place, ahead in busy.items()),
+        proofs=len(proofs),
+        proven=len([1 for _, proof in proofs if proof.untouched]),
+        doubts=tuple(
+            (row.position, row.pk, proof.sentence or PROOF_UNREAD) for row, proof in proofs if not proof.untouched
+        ),
+        chassis=tuple(sorted({row.chassis_id for row in rows})),
+    )
+
+
+def _step_counts(rows: Sequence[Operation]) -> dict[tuple[bool, int, str], int]:
+    counts: dict[tuple[bool, int, str], int] = {}
+    for row in rows:
+        key = (row.is_rollback, row.round, row.state)
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _round_title(rollback: bool, number: int) -> str:
+    if rollback:
+        return "Rollback"
+    return "Steps" if number == 0 else "Replanned steps"
+
+
+def _lanes(
+    rows: list[Operation],
+    names: dict[DrawerKey, str],
+    busy: dict[DrawerKey, DrawerQueue],
+    usual: dict[DurationKey, DurationRange],
+) -> tuple[JobLane, ...]:
+    lanes: dict[DrawerKey, list[Operation]] = {}
+    for row in rows:
+        lanes.setdefault((row.chassis_id, row.drawer_id), []).append(row)
+    return tuple(
+        JobLane(
+            name=names[place],
+            steps=tuple(_step(row, usual.get((row.kind, row.chassis_id))) for row in steps),
+            ahead=busy.get(place) if any(row.is_open for row in steps) else None,
+        )
+        for place, steps in lanes.items()
+    )
+
+
+def _step(row: Operation, usually: DurationRange | None) -> JobStep:
+    begun = row.started_at is not None
+    return JobStep(
+        id=row.pk,
+        number=row.position,
+        summary=row.summary,
+        state=row.state,
+        state_words="Not started" if row.state == Operation.State.CANCELLED and not begun else row.get_state_display(),
+        seconds=_seconds(row.started_at, row.finished_at),
+        usually=usually.words if usually is not None else "",
+        after=predecessors_label(row.after),
+        # The reason why the rest was not started is shown once, where the plan stopped.
+        error=row.error if begun else "",
+        parts=tuple(_step_part(step, row) for step in row.steps) if begun else (),
+        is_open=row.is_open,
+    )
+
+
+def _step_part(step: dict[str, Any], row: Operation) -> StepPart:
+    return StepPart(
+        name=step["name"],
+        state=step["state"],
+        seconds=_seconds(parse_datetime(step["started_at"] or ""), parse_datetime(step["finished_at"] or "")),
+        sentence=step["sentence"] if step["sentence"] != row.error else "",
+    )
+
+
+def _log(rows: Sequence[Operation]) -> tuple[JobLogLine, ...]:
+    """Return all parts of all started steps, in the order of time."""
+    lines = []
+    for row in rows:
+        for step in row.steps:
+            begun, ended = (parse_datetime(step[name] or "") for name in ("started_at", "finished_at"))
+            if begun is None:
+                continue
+            lines.append(
+                JobLogLine(
+                    at=begun, number=row.position, what=step["name"], state=step["state"],
+                    sentence=step["sentence"], seconds=_seconds(begun, ended) if ended else None,
+                )
+            )  # fmt: skip
+        if row.finished_at is not None and row.started_at is not None:
+            words = f"{row.get_state_display()}: {row.summary}"
+            lines.append(
+                JobLogLine(
+                    at=row.finished_at, number=row.position, what=words, state=row.state, sentence="",
+                    seconds=_seconds(row.started_at, row.finished_at),
+                )
+            )  # fmt: skip
+    return tuple(sorted(lines, key=lambda line: line.at))
+
+
+def _elapsed(plan: Plan, rows: Sequence[Operation]) -> float | None:
+    if plan.applied_at is None:
+        return None
+    end = plan.finished_at
+    if plan.state == Plan.State.STOPPED:
+        end = max((row.finished_at for row in rows if row.finished_at is not None), default=plan.applied_at)
+    return max(0.0, ((end or timezone.now()) - plan.applied_at).total_seconds())
+
+
+def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
+    return None if begin is None else max(0.0, ((end or timezone.now()) - begin).total_seconds())

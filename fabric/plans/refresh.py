@@ -1,0 +1,128 @@
+"""Refresh of the stored allocation of a chassis from its BMC, ahead of the next walk.
+
+Each function raises BmcError where the BMC cannot be read; the database is unchanged then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from core.database import fit_columns, lock_rows
+from core.threads import run_in_thread
+from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient, retry_while_unreachable
+from fabric.bmc.composition import (
+    PortConfiguration,
+    read_drawer_mode,
+    read_link,
+    read_port_configuration,
+    read_zone,
+    zone_members,
+)
+from fabric.bmc.snapshot import read_cabled_host
+from fabric.bmc.types import Dialect, DrawerMode, PortLink
+from fabric.history.services import attachments_record
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
+from fabric.inventory.rules import host_identity
+from fabric.operations.models import Operation
+from fabric.plans.rules import DesiredState
+
+
+async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
+    """Store the zone of each device and the mode of each drawer as the BMC reports them; few of a walk's requests.
+
+    Of ports and cables it reads those in the desired state; of devices all but those that an operation reads back
+    itself meanwhile. Retries an unreachable BMC as long as an operation does, then raises BmcError.
+    """
+    begun = timezone.now()
+    address = await run_in_thread(chassis.address)
+    dialect = Dialect(chassis.dialect)
+    zones = await run_in_thread(lambda: list(HostPort.objects.filter(chassis=chassis, missing_since=None)))
+    drawers = await run_in_thread(lambda: list(Drawer.objects.filter(chassis=chassis, missing_since=None)))
+    ports = await run_in_thread(lambda: list(Port.objects.filter(chassis=chassis, pk__in=wanted.settings)))
+    async with BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc:
+        found: dict[str, str] = {}
+        for row in zones:
+            zone = await retry_while_unreachable(partial(read_zone, bmc, row.uri))
+            found |= dict.fromkeys(zone_members(zone, dialect), row.uri)
+        for drawer in drawers:
+            await retry_while_unreachable(partial(refresh_mode, bmc, drawer))
+        for port in ports:
+            await retry_while_unreachable(partial(refresh_port, bmc, port))
+        for row in zones:
+            if row.pk in wanted.cables:
+                await retry_while_unreachable(partial(refresh_cable, bmc, row))
+    newer = Operation.objects.at_work_since(begun).filter(chassis=chassis, device__isnull=False)
+    devices = Device.objects.filter(chassis=chassis, missing_since=None).exclude(endpoint_uri="")
+    devices = devices.exclude(pk__in=newer.values("device"))
+    await run_in_thread(mirror_attachments, devices, chassis=chassis.pk, zones=found)
+
+
+async def refresh_mode(bmc: BmcClient, drawer: Drawer) -> DrawerMode:
+    """Store the present mode of a drawer, and return it."""
+    mode = await read_drawer_mode(bmc, drawer.uri)
+    await run_in_thread(Drawer.objects.filter(pk=drawer.pk).update, mode=mode.value)
+    return mode
+
+
+async def refresh_port(bmc: BmcClient, port: Port) -> PortConfiguration:
+    """Store how a port is configured and its link trained, and return the configuration."""
+    setting = await read_port_configuration(bmc, port.uri)
+    link = await read_link(bmc, port.uri)
+    values = {
+        **_link_values(link), "port_type": setting.port_type, "configured_width": setting.configured_width,
+        "link_state": setting.link_state,
+    }  # fmt: skip
+    await run_in_thread(Port.objects.filter(pk=port.pk).update, **fit_columns(Port, values))
+    return setting
+
+
+async def read_cabled_host_identity(bmc: BmcClient, host_port: HostPort) -> str:
+    """Return the identity of the host that a host port's cable leads to, '' for none; stores nothing."""
+    system = await read_cabled_host(bmc, host_port.endpoint_uri)
+    return "" if system is None else host_identity(host_port.chassis_id, system)
+
+
+async def refresh_cable(bmc: BmcClient, host_port: HostPort) -> str:
+    """Store the host behind a host port, and return its identity; an unknown host is added by the next walk."""
+    identity = await read_cabled_host_identity(bmc, host_port)
+    host = await run_in_thread(Host.objects.filter(identity=identity).first) if identity else None
+    await run_in_thread(HostPort.objects.filter(pk=host_port.pk).update, host=host)
+    return identity
+
+
+async def refresh_attachment(bmc: BmcClient, device: Device, zone_uri: str) -> None:
+    """Store that a device is in a zone ('': in none), and how the link of its slot has trained."""
+    behind = device.slot.port if device.slot is not None else None
+    link = None if behind is None else await read_link(bmc, behind.uri)
+    own = Device.objects.filter(pk=device.pk)
+    await run_in_thread(mirror_attachments, own, chassis=device.chassis_id, zones={device.endpoint_uri: zone_uri})
+    if behind is not None and link is not None:
+        values = _link_values(link) | (
+            {} if link.configured_width is None else {"configured_width": link.configured_width}
+        )
+        await run_in_thread(Port.objects.filter(pk=behind.pk).update, **fit_columns(Port, values))
+
+
+def mirror_attachments(devices: QuerySet[Any], *, chassis: int, zones: Mapping[str, str]) -> None:
+    """Store the zones of these devices of a chassis: `zones` has the zone's URI of each endpoint that is in one."""
+    ports = dict(HostPort.objects.filter(chassis=chassis).values_list("uri", "pk"))
+    with transaction.atomic():
+        rows = list(lock_rows(devices))
+        for row in rows:
+            found = ports.get(zones.get(row.endpoint_uri, ""))
+            if row.host_port_id != found:
+                Device.objects.filter(pk=row.pk).update(host_port=found)
+        attachments_record([row.pk for row in rows])
+
+
+def _link_values(link: PortLink) -> dict[str, Any]:
+    return {
+        "link_status": link.status, "width": link.width, "active_width": link.active_width,
+        "speed_gbps": link.speed_gbps, "max_speed_gbps": link.max_speed_gbps,
+    }  # fmt: skip

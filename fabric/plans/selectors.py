@@ -1,0 +1,275 @@
+"""Plans as a user sees them: the list, the entries of each, its progress, and the user's own draft."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import Count, QuerySet
+
+from accounts.models import User
+from fabric.bmc.types import DrawerMode
+from fabric.inventory.models import Device, Drawer, Host, HostPort, Port
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import (
+    MODE_VALUE_LABELS,
+    DeviceSnapshot,
+    DrawerSnapshot,
+    PortSetting,
+    attachment_violation,
+    port_type_label,
+)
+from fabric.plans.rules import DesiredState
+from fabric.plans.serialization import base_state, host_port_names, visible_rows
+
+DRAFT_ORIGIN: Final = "topology"
+STATE_FILTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "draft": ("Drafts", (Plan.State.DRAFT,)),
+    "active": ("Running", Plan.ACTIVE),
+    "stopped": ("Stopped", (Plan.State.STOPPED,)),
+    "ended": ("Ended", Plan.FINAL),
+}
+ORIGIN_LABELS: Final = {
+    "topology": "on the topology", "file": "from a file", "api": "by the API", "drift": "after drift",
+    "lease": "at the end of a lease", "undo": "to undo another plan",
+    "run": "for a run of a benchmark", "recommend": "as recommended",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanEntry:
+    """One change of a plan: from and to, in words; `page` and `pk` link to the object."""
+
+    key: str  # 'device-3', 'drawer-1', 'cable-2', 'port-7'
+    name: str
+    where: str
+    before: str
+    after: str
+    page: str
+    pk: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanProgress:
+    """How many of the steps are done; `back`: of the rollback."""
+
+    done: int
+    total: int
+    back: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSummary:
+    """A plan in short."""
+
+    id: UUID
+    title: str
+    state: str
+    state_words: str
+    origin_words: str
+    by: str
+    sentence: str
+    at: datetime
+    progress: PlanProgress
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftView:
+    """A user's open draft: its entries, and how many rules it violates."""
+
+    id: UUID
+    title: str
+    entries: tuple[PlanEntry, ...]
+    objections: tuple[str, ...]
+    steps: int
+
+
+def plan_rows(person: User, *, group: str = "", search: str = "") -> QuerySet[Plan]:
+    """Return the plans visible to a user, newest first; `group` is a key of FILTERS or '' for all."""
+    rows: QuerySet[Plan] = Plan.objects.visible_to(person).order_by("-created_at")
+    if group in STATE_FILTERS:
+        rows = rows.filter(state__in=STATE_FILTERS[group][1])
+    words = search.replace("\0", " ").strip()
+    return rows.filter(title__icontains=words) if words else rows
+
+
+def plan_summaries(plans: Iterable[Plan]) -> tuple[PlanSummary, ...]:
+    """Return the summaries of plans, in two queries."""
+    rows = list(plans)
+    counts = _counts(rows)
+    return tuple(
+        PlanSummary(
+            id=row.pk,
+            title=row.title,
+            state=row.state,
+            state_words=row.get_state_display(),
+            origin_words=ORIGIN_LABELS.get(row.origin, ""),
+            by=row.acting_name or row.requested_by_name,
+            sentence=row.sentence,
+            at=row.applied_at or row.created_at,
+            progress=plan_progress(row, counts[row.pk]),
+        )
+        for row in rows
+    )
+
+
+StepCounts = Mapping[tuple[bool, int, str], int]  # (is rollback, round, state) to how many operations
+
+
+def plan_progress(plan: Plan, counts: StepCounts) -> PlanProgress:
+    """Return the progress of a plan. Replanned steps count once: the steps done before, and the present ones."""
+    if plan.state == Plan.State.DRAFT:
+        return PlanProgress(done=0, total=len([step for step in plan.preview if "objection" not in step]))
+    back = any(rollback and round_ == plan.round for rollback, round_, _ in counts)
+    here = {(round_, state): count for (rollback, round_, state), count in counts.items() if rollback == back}
+    last = max((round_ for round_, _ in here), default=0)
+    done = sum(count for (_, state), count in here.items() if state == Operation.State.DONE)
+    left = sum(count for (round_, state), count in here.items() if round_ == last and state != Operation.State.DONE)
+    return PlanProgress(done=done, total=done + left, back=back)
+
+
+def _counts(plans: list[Plan]) -> dict[UUID, dict[tuple[bool, int, str], int]]:
+    found: dict[UUID, dict[tuple[bool, int, str], int]] = defaultdict(dict)
+    rows = Operation.objects.filter(plan__in=plans).order_by()
+    for plan, rollback, round_, state, count in rows.values_list("plan", "is_rollback", "round", "state").annotate(
+        count=Count("pk")
+    ):
+        found[plan][rollback, round_, state] = count
+    return found
+
+
+def open_draft(person: User) -> Plan | None:
+    """Return the draft that a user is composing on the pages, None where there is none."""
+    # A draft for another tenant stays with that tenant.
+    rows = Plan.objects.visible_to(person).filter(requested_by=person, state=Plan.State.DRAFT, origin=DRAFT_ORIGIN)
+    return rows.order_by("-created_at").first()
+
+
+def draft_view(person: User) -> DraftView | None:
+    """Return the user's open draft in words."""
+    row = open_draft(person) if person.may_compose else None
+    if row is None:
+        return None
+    return DraftView(
+        id=row.pk,
+        title=row.title,
+        entries=plan_entries(person, row),
+        objections=tuple(step["objection"] for step in row.preview if "objection" in step),
+        steps=len([step for step in row.preview if "objection" not in step]),
+    )
+
+
+def plan_entries(person: User, plan: Plan) -> tuple[PlanEntry, ...]:
+    """Return the changes of a plan that the user may see: devices, modes, cables, port settings."""
+    wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
+    attachments = wanted.attachments
+    if plan.state != Plan.State.DRAFT or plan.origin != DRAFT_ORIGIN:
+        # The desired state of an applied plan includes interrupted devices. Of a draft every entry can be removed.
+        attachments = {pk: to for pk, to in attachments.items() if before.attachments.get(pk, to or 0) != to}
+    return (
+        *_devices(person, attachments, before.attachments),
+        *_modes(person, wanted, before),
+        *_cables(person, wanted, before),
+        *_settings(person, wanted, before),
+    )
+
+
+def _devices(person: User, wanted: Mapping[int, int | None], before: Mapping[int, int | None]) -> list[PlanEntry]:
+    names = host_port_names({*wanted.values(), *(before.get(pk) for pk in wanted)}, person)
+    rows = visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, set(wanted))
+    return [
+        PlanEntry(
+            key=f"device-{pk}", name=row.name, where=device_location(row), page="fabric:device", pk=pk,
+            before=names.get(before.get(pk), "no host"), after=names.get(wanted[pk], "no host"),
+        )
+        for pk, row in rows.items()
+    ]  # fmt: skip
+
+
+def _modes(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    rows = visible_rows(Drawer.objects.select_related("chassis"), person, set(wanted.modes))
+    return [
+        PlanEntry(
+            key=f"drawer-{pk}",
+            name=f"Mode of {row.name}",
+            where=row.chassis.name,
+            page="fabric:drawer",
+            pk=pk,
+            before=MODE_VALUE_LABELS.get(before.modes.get(pk, DrawerMode.UNKNOWN), "not known"),
+            after=MODE_VALUE_LABELS[wanted.modes[pk]],
+        )
+        for pk, row in rows.items()
+    ]
+
+
+def _cables(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    pks = {host for one in (wanted, before) for pk, host in one.cables.items() if host and pk in wanted.cables}
+    hosts = {pk: host.name for pk, host in visible_rows(Host.objects.all(), person, pks).items()}
+
+    def named(host: int | None) -> str:
+        return hosts.get(host, "another host") if host else "no host"
+
+    rows = visible_rows(HostPort.objects.select_related("chassis"), person, set(wanted.cables))
+    return [
+        PlanEntry(
+            key=f"cable-{pk}", name=f"Cable of host port {row.label}", where=row.chassis.name,
+            page="fabric:port" if row.port_id else "fabric:chassis", pk=row.port_id or row.chassis_id,
+            before=named(before.cables.get(pk)), after=named(wanted.cables[pk]),
+        )
+        for pk, row in rows.items()
+    ]  # fmt: skip
+
+
+def _settings(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    rows = visible_rows(Port.objects.select_related("chassis"), person, set(wanted.settings))
+    entries = []
+    for pk, row in rows.items():
+        then, now = wanted.settings[pk], before.settings.get(pk, PortSetting())
+        after = PortSetting(
+            port_type=then.port_type or now.port_type, configured_width=then.configured_width or now.configured_width
+        )
+        entries.append(
+            PlanEntry(
+                key=f"port-{pk}", name=row.name, where=row.chassis.name, page="fabric:port", pk=pk,
+                before=port_setting_label(now), after=port_setting_label(after),
+            )
+        )  # fmt: skip
+    return entries
+
+
+def port_setting_label(setting: PortSetting) -> str:
+    """Return how a port is configured, in words."""
+    lanes = f"x{setting.configured_width}" if setting.configured_width else ""
+    return ", ".join(
+        one for one in (port_type_label(setting.port_type) if setting.port_type else "", lanes) if one
+    ) or ("not given")
+
+
+def device_location(row: Any) -> str:
+    """Return where a device is: chassis and slot, whose name includes its drawer."""
+    return f"{row.chassis.name} · {row.slot.name}" if row.slot is not None else str(row.chassis.name)
+
+
+def attachments_broken_by_mode(drawer: DrawerSnapshot, mode: DrawerMode) -> list[tuple[DeviceSnapshot, str]]:
+    """Return the attachments that a mode would not permit, each with the rule: as few as possible, the rest may stay.
+
+    Attachments of the most used host or port are kept first.
+    """
+    labels = {port.id: port.label for port in drawer.ports}
+    state = replace(drawer, mode=mode).state(is_empty=True)
+    held = [device for device in drawer.devices if device.attached in labels]
+    shares = {device.attached: sum(other.attached == device.attached for other in held) for device in held}
+    held.sort(key=lambda one: (-shares[one.attached], labels[one.attached or 0], one.slot))
+    kept: set[str] = set()
+    broken = []
+    for device in held:
+        label = labels[device.attached or 0]
+        if reason := attachment_violation(state, slot=device.slot, label=label, others=kept, planned=True):
+            broken.append((device, reason))
+        else:
+            kept.add(label)
+    return sorted(broken, key=lambda one: (one[0].slot, one[0].id))

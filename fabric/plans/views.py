@@ -1,0 +1,270 @@
+"""Pages of plans and of a person's draft: thin layers over selectors and services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.access import person_of, require_composer
+from accounts.audit.actions import Action
+from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.models import User
+from accounts.visibility import visible_or_404
+from core.errors import FalconWebError, Invalid, NotFound
+from core.text import parse_id
+from fabric.bmc.types import DrawerMode
+from fabric.inventory.models import Drawer, Host, HostPort, Port
+from fabric.operations.models import Plan
+from fabric.operations.projected_state import projected_drawer
+from fabric.operations.rules import LANE_COUNTS, MODE_DESCRIPTIONS, PORT_TYPES, PortSetting
+from fabric.plans.drafts import draft_add, draft_remove
+from fabric.plans.jobs import plan_cancel, plan_resume
+from fabric.plans.permissions import check_own_plan
+from fabric.plans.preview import devices_in_use, plan_preview
+from fabric.plans.progress import plan_job
+from fabric.plans.rules import DesiredState, projected_after
+from fabric.plans.selectors import (
+    ORIGIN_LABELS,
+    STATE_FILTERS,
+    attachments_broken_by_mode,
+    open_draft,
+    plan_rows,
+    plan_summaries,
+)
+from fabric.plans.services import MAX_TITLE_LENGTH, plan_apply, plan_change, plan_discard, plan_undo
+
+PLANS_A_PAGE = 50
+FETCH_HEADER_VALUE = "draft"  # what draft.js names itself, which wants a sentence instead of a page
+
+
+@require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Plans", "Compose", 1))
+def plans(request: HttpRequest) -> HttpResponse:
+    """List plans; `state` (a group of states), `q` and `page` are in the URL."""
+    group, search = request.GET.get("state", ""), request.GET.get("q", "")
+    rows = plan_rows(person_of(request), group=group, search=search)
+    page = Paginator(rows, PLANS_A_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "page": page,
+        "plans": plan_summaries(page.object_list),
+        "group": group if group in STATE_FILTERS else "",
+        "groups": [("", "All"), *((key, words) for key, (words, _) in STATE_FILTERS.items())],
+        "search": search,
+    }
+    return render(request, "fabric/plans.html", context)
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Show a plan: the preview of a draft, or the progress of an applied one."""
+    person = person_of(request)
+    row = _plan(person, pk)
+    context: dict[str, Any] = {"plan": row, "origin": ORIGIN_LABELS.get(row.origin, ""), "longest": MAX_TITLE_LENGTH}
+    if row.state == Plan.State.DRAFT:
+        context["preview"] = plan_preview(person, row)
+        context["is_open_draft"] = open_draft(person) == row
+    else:
+        context["job"] = plan_job(person, row)
+    return render(request, "fabric/plan.html", context)
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
+def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Rename a draft."""
+    person = person_of(request)
+    row = _plan(person, pk)
+    check_own_plan(person, row)
+    title = " ".join(request.POST.get("title", "").split())
+    if not title:
+        messages.error(request, "Enter a name. The plan keeps its current one.")
+        return redirect("fabric:plan", pk=pk)
+    return _decide(
+        request,
+        row,
+        lambda: plan_change(person=person, plan=row, wanted=DesiredState.from_json(row.wanted), title=title),
+    )
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
+def plan_replan(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Recompute a draft on the current state."""
+    person = person_of(request)
+    row = _plan(person, pk)
+    return _decide(
+        request, row, lambda: plan_change(person=person, plan=row, wanted=DesiredState.from_json(row.wanted))
+    )
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_APPLY)
+def plan_application(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Apply a draft; `on_failure` is stop or roll_back, `confirmation` its name, to include devices in use."""
+    person = person_of(request)
+    row = _plan(person, pk)
+    on_failure, typed = request.POST.get("on_failure", "stop"), request.POST.get("confirmation", "")
+    force = [one.device for one in devices_in_use(person, row)] if typed else []
+    return _decide(
+        request,
+        row,
+        lambda: plan_apply(person=person, plan=row, on_failure=on_failure, force=force, confirmation=typed),
+    )
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CANCEL)
+def plan_cancellation(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Cancel a plan, or leave one that stopped as it is; `then` roll_back rolls it back."""
+    person = person_of(request)
+    row = _plan(person, pk)
+    back = request.POST.get("then") == "roll_back"
+    return _decide(request, row, lambda: plan_cancel(person=person, plan=row, roll_back=back))
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_RESUME)
+def plan_resumption(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Resume a plan that stopped."""
+    person = person_of(request)
+    row = _plan(person, pk)
+    return _decide(request, row, lambda: plan_resume(person=person, plan=row))
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_DISCARD)
+def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Discard a draft."""
+    person = person_of(request)
+    row = _plan(person, pk)
+    try:
+        plan_discard(person=person, plan=row)
+    except FalconWebError as error:
+        return _show_refusal(request, row, error)
+    sentence = f"The draft ‘{row.title}’ was discarded. Nothing was changed."
+    if request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE:
+        return JsonResponse({"sentence": sentence})
+    messages.info(request, sentence)
+    return redirect(_return_address(request) or "fabric:plans")
+
+
+@require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_UNDO)
+def plan_undoing(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Create a draft that restores the state before a plan."""
+    person = person_of(request)
+    row = _plan(person, pk)
+    try:
+        made = plan_undo(person=person, plan=row)
+    except FalconWebError as error:
+        return _show_refusal(request, row, error)
+    return redirect("fabric:plan", pk=made.pk)
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.PLAN_CHANGE, section="fabric:plans")
+def draft(request: HttpRequest) -> HttpResponse:
+    """Redirect to the person's draft, or explain how to start one; POST adds a change or removes `remove`.
+
+    What is added: `device` and `target` ('': no host), `drawer` and `mode` (and `detach`: what that breaks), `cable`
+    (a host port) and `host` ('': none), or `port` with `port_type` and `configured_width` ('': as it is).
+    """
+    person = person_of(request)
+    if request.method != "POST":
+        row = open_draft(person)
+        return render(request, "fabric/plan_begin.html") if row is None else redirect("fabric:plan", pk=row.pk)
+    require_composer(person)
+    fetched = request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE
+    try:
+        if "remove" in request.POST:
+            row, sentence = draft_remove(person=person, key=request.POST["remove"]), "Removed from the draft."
+        else:
+            row, sentence = draft_add(person=person, wanted=_desired_state(person, request)), "Added to the draft."
+    except FalconWebError as error:
+        if fetched:
+            return JsonResponse({"sentence": error.sentence}, status=error.status)
+        if error.status != 409:
+            raise
+        messages.error(request, error.sentence)
+        return redirect(_return_address(request) or "fabric:fabric")
+    if fetched:
+        return JsonResponse({"sentence": sentence, "plan": str(row.pk)})
+    messages.success(request, sentence)
+    return redirect(_return_address(request) or "fabric:fabric")
+
+
+def _desired_state(person: User, request: HttpRequest) -> DesiredState:
+    """Return the desired state of a form; raises NotFound for invisible parts, Invalid for invalid values."""
+    given = request.POST
+    if "device" in given:
+        target = parse_id(given["target"]) if given.get("target") else None
+        return DesiredState(attachments={parse_id(given["device"]): target})
+    if "drawer" in given:
+        return _desired_mode(person, parse_id(given["drawer"]), given.get("mode", ""), detach="detach" in given)
+    if "cable" in given:
+        port = HostPort.objects.visible_to(person).filter(pk=parse_id(given["cable"])).first()
+        host = Host.objects.visible_to(person).filter(pk=parse_id(given["host"])).first() if given.get("host") else None
+        if port is None or (given.get("host") and host is None):
+            raise NotFound("There is no such host port or host.")
+        return DesiredState(cables={port.pk: host.pk if host is not None else None})
+    if "port" in given:
+        row: Port = visible_or_404(Port.objects.all(), person, parse_id(given["port"]), "port")
+        port_type, width = given.get("port_type", ""), given.get("configured_width", "")
+        if (port_type and port_type not in PORT_TYPES) or (width and parse_id(width) not in LANE_COUNTS):
+            raise Invalid("A port cannot be configured like this. Choose its type and its lanes from the lists.")
+        return DesiredState(
+            settings={row.pk: PortSetting(port_type=port_type, configured_width=parse_id(width) or None)}
+        )
+    raise Invalid("No change was selected.")
+
+
+def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredState:
+    row: Drawer = visible_or_404(Drawer.objects.all(), person, pk, "drawer")
+    if mode not in {one.value for one in MODE_DESCRIPTIONS}:
+        raise Invalid("Choose one of the three modes.")
+    wanted = DesiredState(modes={row.pk: DrawerMode(mode)})
+    if not detach:
+        return wanted
+    begun = open_draft(person)
+    seen = projected_after(
+        projected_drawer(row), DesiredState.from_json(begun.wanted) if begun is not None else DesiredState()
+    )
+    broken = attachments_broken_by_mode(seen, DrawerMode(mode))
+    return DesiredState(modes=wanted.modes, attachments={device.id: None for device, _ in broken})
+
+
+def _plan(person: User, pk: UUID) -> Plan:
+    row: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
+    return row
+
+
+def _decide(request: HttpRequest, row: Plan, decide: Callable[[], object]) -> HttpResponse:
+    """Apply an action and redirect to the plan, with the reason if it was refused."""
+    try:
+        decide()
+    except FalconWebError as error:
+        return _show_refusal(request, row, error)
+    return redirect("fabric:plan", pk=row.pk)
+
+
+def _show_refusal(request: HttpRequest, row: Plan, error: FalconWebError) -> HttpResponse:
+    """Show a refusal on the plan's page; missing permissions have an error page of their own."""
+    if error.status not in {400, 409}:
+        raise error
+    messages.error(request, error.sentence)
+    return redirect("fabric:plan", pk=row.pk)
+
+
+def _return_address(request: HttpRequest) -> str:
+    """Return the URL on this site that the form came from, '' for none or another site's."""
+    where = request.POST.get("next", "")
+    return where if url_has_allowed_host_and_scheme(where, None) and where.startswith("/") else ""

@@ -1,0 +1,180 @@
+"""The fabric as a user sees it: values for pages and the API, limited to the visible parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationView:
+    """An operation in short."""
+
+    id: UUID
+    kind: str
+    state: str
+    summary: str
+    requested_by_name: str
+    requested_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceView:
+    """A device that the user may see."""
+
+    id: int
+    name: str
+    kind: str
+    kind_label: str
+    model: str
+    manufacturer: str
+    serial_number: str
+    vendor_id: str
+    device_id: str
+    firmware_version: str
+    pcie_type: str
+    max_pcie_type: str
+    lanes_in_use: int | None
+    max_lanes: int | None
+    link_status: str
+    downgraded: str  # 'x8 of x16', 'Gen2 of Gen3', '' when the link runs at its capability
+    host_port_id: int | None
+    host_name: str
+    host_port_label: str
+    held_elsewhere: bool  # attached to a host port that the user may not see: only its owner can move it
+    tenant_name: str
+    missing_since: datetime | None
+    drift: str  # the approved state where it differs from the found one, in words; '' where it does not
+    operation: OperationView | None
+    port_uri: str
+    errors_total: int
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether the user may attach it elsewhere, where they may compose its chassis at all."""
+        return self.missing_since is None and self.operation is None and not self.held_elsewhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotView:
+    """A slot; without id, device and port where its device is not visible: another tenant's, or in the pool.
+
+    A device outside slots, as some services have, is shown in one without number.
+    """
+
+    id: int | None
+    number: int | None
+    state: SlotState
+    device: DeviceView | None = None
+    port_id: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The device with its slot, as in dialogs: 'GPU 3, slot 3'."""
+        name = self.device.name if self.device else ""
+        return name if self.number is None else f"{name}, slot {self.number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchView:
+    """A switch chip."""
+
+    id: int
+    name: str
+    model: str
+    firmware_version: str
+    total_width: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawerView:
+    """A drawer; `id` is None for the slots of a service without drawers."""
+
+    id: int | None
+    name: str
+    number: int
+    mode: str
+    switches: tuple[SwitchView, ...]
+    slots: tuple[SlotView, ...]
+    drift: str = ""  # the approved mode where it differs
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPortView:
+    """A host port that the user may see, and the visible devices attached to it."""
+
+    id: int
+    label: str
+    number: int
+    drawer_id: int | None
+    host_id: int | None
+    host_name: str
+    port_id: int | None
+    width: int | None
+    active_width: int | None
+    speed_gbps: float | None
+    max_speed_gbps: float | None
+    link_status: str
+    downgraded: str  # 'x8 of x16', '' where the link runs at its capability
+    tenant_name: str
+    device_ids: tuple[int, ...] = field(default=())
+    drift: str = ""  # the approved host of its cable, where it differs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChassisView:
+    """A chassis with all parts that the user may see."""
+
+    id: int
+    name: str
+    model: str
+    serial_number: str
+    firmware_version: str
+    health: str
+    dialect: str
+    monitored_only: bool
+    enabled: bool
+    last_error: str
+    inventory_at: datetime | None
+    drawers: tuple[DrawerView, ...]
+    host_ports: tuple[HostPortView, ...]
+    may_compose: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricPage:
+    """A page of the chassis that a user may see; `number` counts from 1, `total` counts chassis."""
+
+    chassis: tuple[ChassisView, ...]
+    number: int
+    pages: int
+    total: int
+
+
+SLOT_COLUMNS = (
+    "chassis", "drawer", "slot", "state", "device", "kind", "manufacturer", "serial_number", "vendor_id", "device_id",
+    "firmware", "host", "host_port", "link", "lanes", "generation", "below_capability", "errors", "tenant",
+)  # fmt: skip
+
+
+def slot_table_rows(views: Iterable[ChassisView]) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each slot that a user sees, masked as on the page."""
+    for chassis in views:
+        for drawer in chassis.drawers:
+            for slot in drawer.slots:
+                head = (chassis.name, drawer.name, slot.number, slot.state)
+                device = slot.device
+                if device is None:
+                    yield (*head, *("" for _ in SLOT_COLUMNS[len(head) :]))
+                    continue
+                yield (
+                    *head, device.name, device.kind, device.manufacturer, device.serial_number, device.vendor_id,
+                    device.device_id, device.firmware_version, device.host_name, device.host_port_label,
+                    device.link_status, device.lanes_in_use, device.pcie_type, device.downgraded, device.errors_total,
+                    device.tenant_name or "unassigned",
+                )  # fmt: skip

@@ -1,0 +1,310 @@
+"""The fabric as a user sees it: the one source of topology, list and API.
+
+Slots of others are masked here, before any page or endpoint reads them: a masked slot has a number and 'in use' or 'in
+the pool', nothing else, as in the calendar of leases.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from django.utils import timezone
+
+from accounts.models import User
+from fabric.drift.selectors import DriftNotes, drift_notes
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch
+from fabric.inventory.rules import CounterBaseline, counts_since
+from fabric.inventory.selectors import counter_baselines, downgraded, host_link_degradation
+from fabric.leases.models import Lease, LeaseItem
+from fabric.operations.models import Operation
+from fabric.plans.rules import DesiredState
+from fabric.plans.selectors import open_draft
+from fabric.topology.layout import DraftMarks
+from fabric.topology.presentation import (
+    ChassisView,
+    DeviceView,
+    DrawerView,
+    FabricPage,
+    HostPortView,
+    OperationView,
+    SlotState,
+    SlotView,
+    SwitchView,
+)
+
+CHASSIS_A_PAGE = 20
+
+
+def fabric_page(person: User, *, search: str = "", number: int = 1) -> FabricPage:
+    """Return a page of the chassis that the user may see; with `search`, of those with a match."""
+    if search.strip():
+        found = [one for one in fabric_view(person, search=search) if any(drawer.slots for drawer in one.drawers)]
+        ids = [one.id for one in found]
+    else:
+        found = []
+        ids = list(Chassis.objects.visible_to(person).values_list("pk", flat=True))
+    pages = max(1, -(-len(ids) // CHASSIS_A_PAGE))
+    number = min(max(number, 1), pages)
+    here = slice((number - 1) * CHASSIS_A_PAGE, number * CHASSIS_A_PAGE)
+    chassis = tuple(found[here]) if found else fabric_view(person, chassis_ids=ids[here])
+    return FabricPage(chassis=chassis, number=number, pages=pages, total=len(ids))
+
+
+def fabric_view(
+    person: User,
+    *,
+    chassis_id: int | None = None,
+    chassis_ids: Sequence[int] | None = None,
+    search: str = "",
+) -> tuple[ChassisView, ...]:
+    """Return the chassis that the user may see, in order of name, with a constant number of queries.
+
+    `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
+    """
+    visible = Chassis.objects.visible_to(person)
+    if chassis_id is not None:
+        visible = visible.filter(pk=chassis_id)
+    if chassis_ids is not None:
+        visible = visible.filter(pk__in=chassis_ids)
+    rows = list(visible)
+    ids = [row.pk for row in rows]
+    notes = drift_notes(person, ids)
+    devices = _devices(person, ids, notes)
+    host_ports = _host_ports(person, ids, devices, notes)
+    drawers = defaultdict(list)
+    for drawer in Drawer.objects.visible_to(person).filter(chassis__in=ids):
+        drawers[drawer.chassis_id].append(drawer)
+    switches = defaultdict(list)
+    for switch in Switch.objects.visible_to(person).filter(chassis__in=ids):
+        switches[switch.chassis_id, switch.drawer_id].append(_switch(switch))
+    slots = _slots(person, ids, devices, search.strip().casefold())
+    return tuple(
+        ChassisView(
+            id=row.pk,
+            name=row.name,
+            model=row.model or row.product,
+            serial_number=row.serial_number,
+            firmware_version=row.firmware_version,
+            health=row.health,
+            dialect=row.dialect,
+            monitored_only=not row.is_composable,
+            enabled=row.enabled,
+            # The sentence names the BMC's address, which tenants may not see.
+            last_error=row.last_error
+            if person.is_administrator or not row.last_error
+            else "This chassis is not answering.",
+            inventory_at=row.inventory_at,
+            drawers=_drawers(row, drawers[row.pk], switches, slots, notes),
+            host_ports=tuple(host_ports[row.pk]),
+            may_compose=person.may_compose and row.is_composable,
+        )
+        for row in rows
+    )
+
+
+def _drawers(
+    row: Chassis,
+    drawers: list[Drawer],
+    switches: dict[tuple[int, int | None], list[SwitchView]],
+    slots: dict[tuple[int, int | None], list[SlotView]],
+    notes: DriftNotes,
+) -> tuple[DrawerView, ...]:
+    views = [
+        DrawerView(
+            id=drawer.pk,
+            name=drawer.name,
+            number=drawer.number,
+            mode=drawer.mode,
+            switches=tuple(switches[row.pk, drawer.pk]),
+            slots=tuple(slots[row.pk, drawer.pk]),
+            drift=notes.get(("drawer", drawer.pk), ""),
+        )
+        for drawer in drawers
+    ]
+    loose = slots.get((row.pk, None), [])
+    chips = tuple(switches[row.pk, None])
+    numbered = tuple(slot for slot in loose if slot.number is not None)
+    outside = tuple(slot for slot in loose if slot.number is None)
+    if numbered or chips:
+        name = "Slots" if numbered else "Switch chips"
+        views.append(DrawerView(id=None, name=name, number=0, mode="Unknown", switches=chips, slots=numbered))
+    if outside:
+        views.append(DrawerView(id=None, name="Outside slots", number=0, mode="Unknown", switches=(), slots=outside))
+    return tuple(views)
+
+
+def _slots(
+    person: User, ids: list[int], devices: dict[int, DeviceView], search: str
+) -> dict[tuple[int, int | None], list[SlotView]]:
+    slots: dict[tuple[int, int | None], list[SlotView]] = defaultdict(list)
+    rows = Slot.objects.filter(chassis__in=ids, missing_since=None).select_related("device")
+    pool = set() if person.is_administrator else _pool_devices(ids)
+    for row in rows.order_by("chassis", "drawer__number", "number", "uri"):
+        device = getattr(row, "device", None)
+        if device is None:
+            view = SlotView(
+                id=row.pk if person.is_administrator else None,
+                number=row.number,
+                state="empty",
+                port_id=row.port_id if person.is_administrator else None,
+            )
+        elif device.pk not in devices and device.tenant_id is None and device.missing_since:
+            view = SlotView(id=None, number=row.number, state="empty")  # it has no owner, and cannot be requested
+        elif device.pk not in devices:
+            view = SlotView(id=None, number=row.number, state="in_pool" if device.pk in pool else "in_use")
+        else:
+            shown = devices[device.pk]
+            if search and not _matches(shown, search):
+                continue
+            state: SlotState = "missing" if shown.missing_since else "occupied"
+            view = SlotView(id=row.pk, number=row.number, state=state, device=shown, port_id=row.port_id)
+        if not search or view.device is not None:
+            slots[row.chassis_id, row.drawer_id].append(view)
+    outside = Device.objects.filter(pk__in=devices, slot=None).order_by("chassis", "name", "uri")
+    for pk, chassis in outside.values_list("pk", "chassis"):
+        shown = devices[pk]
+        if not search or _matches(shown, search):
+            state = "missing" if shown.missing_since else "occupied"
+            slots[chassis, None].append(SlotView(id=None, number=None, state=state, device=shown))
+    return slots
+
+
+def _pool_devices(ids: list[int]) -> set[int]:
+    """Return the unassigned devices of these chassis (ids): those that a tenant may request."""
+    free = Device.objects.filter(chassis__in=ids, tenant=None, missing_since=None)
+    begun = LeaseItem.objects.filter(
+        released_at=None, lease__state__in=(*Lease.BOOKED, Lease.State.ENDING), lease__starts_at__lte=timezone.now()
+    )
+    return set(free.exclude(lease_items__in=begun).values_list("pk", flat=True))
+
+
+def _matches(device: DeviceView, search: str) -> bool:
+    fields = (
+        device.name, device.model, device.serial_number, device.kind_label, device.manufacturer, device.vendor_id,
+        device.device_id, device.host_name, device.tenant_name,
+    )  # fmt: skip
+    return any(search in text.casefold() for text in fields)
+
+
+def _devices(person: User, ids: list[int], notes: DriftNotes) -> dict[int, DeviceView]:
+    rows = (
+        Device.objects.visible_to(person)
+        .filter(chassis__in=ids)
+        .select_related("host_port__host", "slot__port", "tenant")
+    )
+    operations = {
+        operation.device_id: operation_view(operation)
+        for operation in Operation.objects.visible_to(person).open().filter(chassis__in=ids)
+    }
+    seen_ports = set(HostPort.objects.visible_to(person).filter(chassis__in=ids).values_list("pk", flat=True))
+    counted = counter_baselines(person, ids)
+    return {
+        row.pk: _device(row, operations.get(row.pk), seen_ports, notes.get(("device", row.pk), ""), counted)
+        for row in rows
+    }
+
+
+def _device(
+    row: Device,
+    operation: OperationView | None,
+    seen_ports: set[int],
+    drift: str,
+    counted: Mapping[int, CounterBaseline],
+) -> DeviceView:
+    port = row.slot.port if row.slot is not None else None
+    host_port = row.host_port if row.host_port_id in seen_ports else None
+    return DeviceView(
+        id=row.pk,
+        name=row.name,
+        kind=row.kind,
+        kind_label=row.get_kind_display(),
+        model=row.model,
+        manufacturer=row.manufacturer,
+        serial_number=row.serial_number,
+        vendor_id=row.vendor_id,
+        device_id=row.device_id,
+        firmware_version=row.firmware_version,
+        pcie_type=row.pcie_type,
+        max_pcie_type=row.max_pcie_type,
+        lanes_in_use=row.lanes_in_use,
+        max_lanes=row.max_lanes,
+        link_status=port.link_status if port is not None else "",
+        downgraded=downgraded(row),
+        host_port_id=host_port.pk if host_port is not None else None,
+        host_name=host_port.host.name if host_port is not None and host_port.host is not None else "",
+        host_port_label=host_port.label if host_port is not None else "",
+        held_elsewhere=row.host_port_id is not None and host_port is None,
+        tenant_name=row.tenant.name if row.tenant is not None else "",
+        missing_since=row.missing_since,
+        drift=drift,
+        operation=operation,
+        port_uri=port.uri if port is not None else "",
+        errors_total=sum(counts_since(port.errors, counted.get(port.pk)).values()) if port is not None else 0,
+    )
+
+
+def _host_ports(
+    person: User, ids: list[int], devices: dict[int, DeviceView], notes: DriftNotes
+) -> dict[int, list[HostPortView]]:
+    attached = defaultdict(list)
+    for device in devices.values():
+        attached[device.host_port_id].append(device.id)
+    views = defaultdict(list)
+    rows = HostPort.objects.visible_to(person).filter(chassis__in=ids, missing_since=None)
+    for row in rows.select_related("host", "port", "tenant"):
+        port = row.port
+        views[row.chassis_id].append(
+            HostPortView(
+                id=row.pk,
+                label=row.label,
+                number=row.number,
+                drawer_id=row.drawer_id,
+                host_id=row.host_id,
+                host_name=row.host.name if row.host is not None else "",
+                port_id=row.port_id,
+                width=port.width if port else None,
+                active_width=port.active_width if port else None,
+                speed_gbps=port.speed_gbps if port else None,
+                max_speed_gbps=port.max_speed_gbps if port else None,
+                link_status=port.link_status if port else "",
+                downgraded=host_link_degradation(port),
+                tenant_name=row.tenant.name if row.tenant is not None else "",
+                device_ids=tuple(attached[row.pk]),
+                drift=notes.get(("host-port", row.pk), ""),
+            )
+        )
+    return views
+
+
+def _switch(row: Switch) -> SwitchView:
+    return SwitchView(
+        id=row.pk, name=row.name, model=row.model, firmware_version=row.firmware_version, total_width=row.total_width
+    )
+
+
+def operation_view(row: Operation) -> OperationView:
+    """Return an operation in short."""
+    return OperationView(
+        id=row.pk,
+        kind=row.kind,
+        state=row.state,
+        summary=row.summary,
+        requested_by_name=row.requested_by_name,
+        requested_at=row.requested_at,
+    )
+
+
+def draft_marks(person: User) -> DraftMarks:
+    """Return the changes of the user's draft, as the topology draws them."""
+    row = open_draft(person) if person.may_compose else None
+    if row is None:
+        return DraftMarks()
+    wanted = DesiredState.from_json(row.wanted)
+    hosts = {host for host in wanted.cables.values() if host is not None}
+    named = dict(Host.objects.visible_to(person).filter(pk__in=hosts).values_list("pk", "name")) if hosts else {}
+    return DraftMarks(
+        targets=wanted.attachments,
+        modes={pk: mode.value for pk, mode in wanted.modes.items()},
+        cables={pk: named.get(host, "another host") if host else "no host" for pk, host in wanted.cables.items()},
+    )

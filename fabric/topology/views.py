@@ -1,0 +1,359 @@
+"""Pages of the fabric: thin layers over selectors and services."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from typing import Any
+
+import django
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.db import connection
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
+from accounts.models import User
+from accounts.visibility import visible_or_404
+from core.downloads import Download, csv_table
+from core.errors import Conflict, Invalid, NotFound
+from core.text import parse_id
+from fabric.agents.views import agent_context
+from fabric.bmc.series import counter_label
+from fabric.drift.selectors import drift_rows, part_drifts
+from fabric.history.selectors import attachment_rows, attachment_views
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch, Walk
+from fabric.inventory.rules import counts_since
+from fabric.inventory.selectors import (
+    counter_baselines,
+    downgraded,
+    host_link_degradation,
+    host_rows,
+    may_change_mode,
+    may_configure,
+    may_move_cable,
+    port_rows,
+    same_hardware,
+)
+from fabric.operations.models import Operation
+from fabric.operations.projected_state import projected_drawer
+from fabric.operations.rules import (
+    LANE_COUNTS,
+    MODE_DESCRIPTIONS,
+    MODE_VALUE_LABELS,
+    PortSetting,
+    allowed_port_types,
+    mode_violation,
+)
+from fabric.operations.selectors import Readiness, device_readiness
+from fabric.operations.services import mode_request
+from fabric.operations.views import ROWS_A_PAGE
+from fabric.plans.rules import DesiredState, projected_after
+from fabric.plans.selectors import attachments_broken_by_mode, open_draft, port_setting_label
+from fabric.topology import presentation
+from fabric.topology.layout import layout_chassis, planned_locations
+from fabric.topology.overview import overview_for
+from fabric.topology.selectors import draft_marks, fabric_page, fabric_view
+
+# How devices are attached; the names on the wire are in fabric.bmc.types.
+DIALECT_LABELS = {
+    "zone_patch": "Composed by changing zones",
+    "zone_actions": "Composed by the actions of zones",
+    "resource_blocks": "Composed by resource blocks",
+    "none": "Monitored only: it offers no way to attach or detach",
+}
+ATTACHMENTS_SHOWN = 8
+
+
+@require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), judged_with=("", "view=list"))
+def fabric(request: HttpRequest) -> HttpResponse:
+    """Show topology or list of the visible chassis; `view`, `q` and `page` are in the URL."""
+    person = person_of(request)
+    search = request.GET.get("q", "")
+    view = "list" if request.GET.get("view") == "list" else "topology"
+    page = fabric_page(person, search=search, number=parse_id(request.GET.get("page", "1")))
+    marks = draft_marks(person)
+    context: dict[str, Any] = {"view": view, "search": search, "page": page, "chassis": page.chassis}
+    if view == "topology":
+        context["pictures"] = [(one, layout_chassis(one, marks)) for one in page.chassis]
+    else:
+        context["planned"] = {pk: words for one in page.chassis for pk, words in planned_locations(one, marks).items()}
+    return render(request, "fabric/fabric.html", context)
+
+
+@require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+def devices_csv(request: HttpRequest) -> Download:
+    """Stream the list view as CSV, with the same search."""
+    views = fabric_view(person_of(request), search=request.GET.get("q", ""))
+    answer = Download(
+        csv_table(presentation.SLOT_COLUMNS, presentation.slot_table_rows(views)),
+        content_type="text/csv; charset=utf-8",
+    )
+    answer["Content-Disposition"] = 'attachment; filename="devices.csv"'
+    return answer
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+def chassis(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one chassis."""
+    person = person_of(request)
+    views = fabric_view(person, chassis_id=pk)
+    if not views:
+        raise NotFound("There is no such chassis.")
+    ports = port_rows(person, chassis=pk).filter(missing_since=None).order_by("switch", "port_id")
+    counted = counter_baselines(person, [pk])
+    for port in ports:
+        port.errors = counts_since(port.errors, counted.get(port.pk))
+    context: dict[str, Any] = {
+        "chassis": views[0],
+        "picture": layout_chassis(views[0], draft_marks(person)),
+        "ports": ports,
+    }
+    context["drifted"] = drift_rows(person, chassis=pk, is_open=True).count()
+    row = Chassis.objects.get(pk=pk)
+    context["dialect"] = DIALECT_LABELS.get(row.dialect, row.dialect)
+    if person.is_administrator:
+        walk = Walk.objects.filter(chassis=row).first()
+        found = walk.found if walk else {}
+        context["row"] = row
+        context["twins"] = same_hardware(row)
+        context["kinds"] = [
+            (kind.replace("_", " "), resources)
+            for kind, resources in found.items()
+            if isinstance(resources, list) and resources and kind != "problems"
+        ]
+        context["problems"] = found.get("problems", [])
+    return render(request, "fabric/chassis.html", context)
+
+
+@require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"))
+def overview(request: HttpRequest) -> HttpResponse:
+    """Show active problems, free devices and current activity."""
+    return render(request, "fabric/overview.html", {"overview": overview_for(person_of(request))})
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.WHO_SEES_IT, audited_as=Action.DRAWER_MODE, section="fabric:fabric")
+def drawer(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one drawer; POST `mode` requests another mode."""
+    person = person_of(request)
+    row: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
+    if request.method == "POST":
+        try:
+            asked = mode_request(person=person, drawer=row, mode=request.POST.get("mode", ""))
+        except (Conflict, Invalid) as error:
+            messages.error(request, error.sentence)
+            return redirect("fabric:drawer", pk=pk)
+        return redirect("fabric:operation", pk=asked.pk)
+    chassis = fabric_view(person, chassis_id=row.chassis_id)[0]
+    view = next((one for one in chassis.drawers if one.id == row.pk), None)
+    shown = dataclasses.replace(chassis, drawers=(view,) if view else ())
+    devices = [slot.device for slot in view.slots if slot.device] if view else []
+    ports = [slot for slot in view.slots if slot.device and slot.port_id] if view else []
+    context = {
+        "drawer": row,
+        "chassis": shown,
+        "picture": layout_chassis(shown, draft_marks(person)),
+        "mode": MODE_VALUE_LABELS.get(row.mode, row.mode),
+        "attached": [slot for slot in view.slots if slot.device and slot.device.host_port_id] if view else [],
+        "modes": _mode_choices(person, row)
+        if row.mode in set(MODE_DESCRIPTIONS) and may_change_mode(person, row)
+        else [],
+        "operation": Operation.objects.visible_to(person).open().filter(drawer=row).first(),
+        "drifts": part_drifts(person, row),
+        "devices": devices,
+        "objects": " ".join([f"drawer/{row.pk}", *(f"port/{slot.port_id}" for slot in ports)]),
+        "now": f"drawer/{row.pk}",
+        "names": json.dumps({f"port/{slot.port_id}": f"Slot {slot.number}" for slot in ports}),
+    }
+    return render(request, "fabric/drawer.html", context)
+
+
+def _mode_choices(person: User, row: Drawer) -> list[dict[str, Any]]:
+    """Return the other modes with what blocks each now, and which drafted changes each would break.
+
+    None where the chassis does not tell the drawer's mode.
+    """
+    if row.mode not in MODE_VALUE_LABELS or row.mode == "Unknown":
+        return []
+    seen = projected_drawer(row)
+    state = seen.state()
+    begun = open_draft(person)
+    drafted = projected_after(seen, DesiredState.from_json(begun.wanted) if begun is not None else DesiredState())
+    return [
+        {
+            "value": mode.value,
+            "name": MODE_VALUE_LABELS[mode],
+            "about": MODE_DESCRIPTIONS[mode],
+            "reason": mode_violation(state, mode),
+            "broken": attachments_broken_by_mode(drafted, mode),
+        }
+        for mode in MODE_DESCRIPTIONS
+        if mode.value != row.mode
+    ]
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+def slot(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one slot, with what is in it and the port behind it."""
+    person = person_of(request)
+    row: Slot = visible_or_404(Slot.objects.select_related("chassis", "drawer", "port"), person, pk, "slot")
+    device = Device.objects.visible_to(person).filter(slot=row).first()
+    attached = HostPort.objects.visible_to(person).filter(devices=device).select_related("host") if device else None
+    context = {
+        "slot": row,
+        "device": device,
+        "host_port": attached.first() if attached is not None else None,
+        "port": row.port,
+        "drifts": part_drifts(person, device) if device else [],
+        "times": attachment_views(person, attachment_rows(person, slot=pk)[:ATTACHMENTS_SHOWN]),
+        "history_page": reverse("fabric:slot_history", args=[pk]),
+        "objects": f"port/{row.port_id}" if row.port_id else "",
+    }
+    return render(request, "fabric/slot.html", context)
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+def device(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one device, with the form that attaches and detaches it."""
+    person = person_of(request)
+    rows = Device.objects.select_related("chassis", "slot__port", "slot__drawer", "tenant", "host_port__host")
+    row: Device = visible_or_404(rows, person, pk, "device")
+    ports = HostPort.objects.visible_to(person).filter(chassis=row.chassis_id, missing_since=None)
+    seen = ports.filter(pk=row.host_port_id).select_related("host").first()
+    if row.slot is not None and row.slot.drawer_id is not None:
+        ports = ports.filter(drawer=row.slot.drawer_id)
+    operations = list(Operation.objects.visible_to(person).filter(device=row)[:10])
+    port = row.slot.port if row.slot else None
+    coming = next((one for one in operations if one.is_open), None)
+    context = {
+        "device": row,
+        "port": port,
+        "host_port": seen,
+        "targets": [one for one in ports.select_related("host") if one.pk != (seen.pk if seen else None)],
+        "downgraded": downgraded(row),
+        "operations": operations,
+        "open_operation": coming,
+        # Nothing is shown of a host that the person may not see, nor of its processes.
+        "readiness": device_readiness(row, operation=coming) if seen or row.host_port_id is None else Readiness(),
+        "drifts": part_drifts(person, row),
+        "times": attachment_views(person, attachment_rows(person, device=pk)[:ATTACHMENTS_SHOWN]),
+        "history_page": reverse("fabric:device_history", args=[pk]),
+        "objects": f"device/{row.pk}" + (f" port/{port.pk}" if port else ""),
+    }
+    return render(request, "fabric/device.html", context)
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+def port(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one port: its link compared with its capability, its error counters, and what is attached."""
+    person = person_of(request)
+    row: Port = visible_or_404(Port.objects.select_related("chassis", "switch__drawer"), person, pk, "port")
+    context: dict[str, Any] = {
+        "port": row,
+        "slot": Slot.objects.visible_to(person).filter(port=row).select_related("drawer").first(),
+        "device": Device.objects.visible_to(person).filter(slot__port=row).first(),
+        "host_port": HostPort.objects.visible_to(person).filter(port=row).select_related("host").first(),
+        "errors": {
+            counter_label(name): count
+            for name, count in counts_since(row.errors, counter_baselines(person, [row.chassis_id]).get(row.pk)).items()
+        },
+        "drifts": part_drifts(person, row),
+        "objects": f"port/{row.pk}",
+    }
+    context["below"] = host_link_degradation(row) if context["host_port"] else ""
+    on_it = context["host_port"] or context["device"]
+    if on_it is not None and row.chassis.is_composable and row.missing_since is None and may_configure(person, row):
+        now = PortSetting(port_type=row.port_type, configured_width=row.configured_width)
+        context |= {"setting": port_setting_label(now), "lanes": LANE_COUNTS}
+        context["port_types"] = allowed_port_types(of_host=context["host_port"] is not None)
+        if context["host_port"] is not None and may_move_cable(person):
+            context["hosts"] = Host.objects.visible_to(person).order_by("name")
+    return render(request, "fabric/port.html", context)
+
+
+@require_GET
+@declare(Audience.WHO_SEES_IT)
+def host(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one host, its host ports and the visible devices attached to it."""
+    person = person_of(request)
+    row: Host = visible_or_404(Host.objects.all(), person, pk, "host")
+    ports = list(
+        HostPort.objects.visible_to(person)
+        .filter(host=row, missing_since=None)
+        .select_related("chassis", "drawer", "port")
+    )
+    devices = (
+        Device.objects.visible_to(person)
+        .filter(host_port__in=ports, missing_since=None)
+        .select_related("slot__drawer", "slot__port", "chassis", "host_port")
+    )
+    chassis = [
+        {
+            "chassis": found,
+            "objects": " ".join(f"port/{one.port_id}" for one in ports if one.chassis_id == found.pk and one.port_id),
+            "names": json.dumps(
+                {f"port/{one.port_id}": one.label for one in ports if one.chassis_id == found.pk and one.port_id}
+            ),
+        }
+        for found in dict.fromkeys(one.chassis for one in ports)
+    ]
+    context: dict[str, Any] = {"host": row, "host_ports": ports, "devices": devices, "chassis": chassis}
+    if may_move_cable(person):
+        elsewhere = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=row)
+        composable = [one for one in elsewhere.select_related("chassis", "host") if one.chassis.is_composable]
+        context["cables"] = composable
+    return render(request, "fabric/host.html", {**context, **agent_context(person, row, list(devices))})
+
+
+@require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Hosts"))
+def hosts(request: HttpRequest) -> HttpResponse:
+    """List hosts; `q` and `page` are in the URL."""
+    search = request.GET.get("q", "")
+    pages = Paginator(host_rows(person_of(request), search=search), ROWS_A_PAGE)
+    page = pages.get_page(request.GET.get("page"))
+    for one in page.object_list:
+        one.attached = sum(len(port.devices.all()) for port in one.seen_ports)
+    return render(request, "fabric/hosts.html", {"page": page, "search": search})
+
+
+COUNTED_MODELS: tuple[tuple[str, type[Drawer | Switch | HostPort | Device]], ...] = (
+    ("Drawers", Drawer),
+    ("Switch chips", Switch),
+    ("Host ports", HostPort),
+    ("Devices", Device),
+)
+
+
+@require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("System", "Administration", 7))
+def system(request: HttpRequest) -> HttpResponse:
+    """Show versions, counts, each chassis with its firmware and last answer, and last sign-ins."""
+    here = Q(missing_since=None)
+    counts = [(name, model.objects.filter(here).count()) for name, model in COUNTED_MODELS]
+    kinds = Device.objects.filter(here).order_by("kind").values_list("kind").annotate(Count("pk"))
+    context: dict[str, Any] = {
+        "python": platform.python_version(),
+        "django": django.get_version(),
+        "database": f"{connection.display_name} {'.'.join(str(part) for part in connection.get_database_version())}",
+        "counts": [("Hosts", Host.objects.count()), *counts],
+        "kinds": [(Device.Kind(kind).label, number) for kind, number in kinds],
+        "chassis": Chassis.objects.order_by("name"),
+        "people": User.objects.filter(is_active=True).select_related("tenant").order_by("username"),
+    }
+    return render(request, "fabric/system.html", context)

@@ -1,0 +1,169 @@
+"""ASGI middleware: limits of request bodies, origin and session of websockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from channels.security.websocket import WebsocketDenier
+from channels.sessions import InstanceSessionWrapper, SessionMiddleware
+from django.conf import settings
+from django.urls import Resolver404, re_path, resolve
+
+from accounts.declaration import declaration_of
+from falconweb.middleware import TOO_LARGE
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[Any]]
+
+NOT_FOUND_CLOSE_CODE = 4404
+MAX_BODY_BYTES = 2_560 * 2**10
+SITE_LIMIT = (MAX_BODY_BYTES, f"This request is larger than {MAX_BODY_BYTES // 2**10} KiB: send less at once.")
+# What is read and thrown away of a body that is refused, so that its sender hears why.
+MAX_DRAINED_BYTES = 64 * 2**20
+DRAIN_SECONDS, IDLE_SECONDS = 15.0, 2.0
+
+
+async def _drain_body(receive: Receive) -> None:
+    """Read on for a while what a client sends: one that does not look for an answer before its end hears it then."""
+    dropped, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while more and dropped <= MAX_DRAINED_BYTES:
+                async with asyncio.timeout(IDLE_SECONDS):
+                    message = await receive()
+                dropped += len(message.get("body", b""))
+                more = message.get("more_body", False)
+
+
+def _empty_receive() -> Receive:
+    """Return what an application receives in the place of a body that was refused: nothing, and then no word more."""
+    is_told = False
+
+    async def receive() -> Message:
+        nonlocal is_told
+        if is_told:
+            await asyncio.Event().wait()
+        is_told = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    return receive
+
+
+class _TooLargeError(Exception):
+    """More came than a request may carry."""
+
+
+def _body_limit(scope: Scope) -> tuple[int, str]:
+    """Return how many bytes a request may have, and the sentence for more: of its own address, else of the site."""
+    try:
+        callback = resolve(scope["path"]).func
+    except Resolver404:
+        return SITE_LIMIT
+    return declaration_of(callback, scope["method"]).body_limit or SITE_LIMIT
+
+
+class BodyLimit:
+    """Refuses requests larger than the site takes, or than the view of their address declares, from strangers too.
+
+    Django writes a body of any size to the disk before it looks at the request, and the API reads it into memory: here
+    it sees none, and says so as it says everything else.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer 413."""
+        largest, sentence = SITE_LIMIT
+        headers = dict(scope["headers"])
+        text = headers.get(b"content-length", b"0")
+        content_length = int(text[:19]) if text.isdigit() else 0
+        if content_length > largest:
+            # Which view it is for is looked for no sooner: most requests are small.
+            largest, sentence = _body_limit(scope)
+        if content_length > largest:
+            # Who asks before it sends is answered before it does.
+            if content_length <= MAX_DRAINED_BYTES and b"expect" not in headers:
+                await _drain_body(receive)
+            await self._refuse(scope, send, sentence)
+            return
+        received, more = 0, True
+
+        async def counted() -> Message:
+            nonlocal received, more, largest, sentence
+            message = await receive()
+            received += len(message.get("body", b""))
+            more = message.get("more_body", False)
+            if received > largest:
+                largest, sentence = _body_limit(scope)
+            if received > largest:
+                raise _TooLargeError
+            return message
+
+        try:
+            await self.application(scope, counted, send)
+        except _TooLargeError:
+            # Bodies are read whole before anything is answered.
+            if more:
+                await _drain_body(receive)
+            await self._refuse(scope, send, sentence)
+
+    async def _refuse(self, scope: Scope, send: Send, sentence: str) -> None:
+        async def closing(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        await self.application({**scope, TOO_LARGE: sentence}, _empty_receive(), closing)
+
+
+class SameOriginOnly:
+    """Lets a websocket in only from a page of this very site, port included.
+
+    Cookies know no ports, so that a page of another server on the same host would open a socket as its visitor.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the socket on, or deny it."""
+        headers = {name: value.decode("latin-1").lower() for name, value in scope["headers"]}
+        origin = headers.get(b"origin", "")
+        own = [f"https://{headers.get(b'host', '')}"]
+        if not settings.CONFIG.https:
+            own.append(f"http://{headers.get(b'host', '')}")
+        known = urlsplit(origin).netloc != "" and (origin in own or origin in settings.CSRF_TRUSTED_ORIGINS)
+        inside: Any = self.application if known else WebsocketDenier.as_asgi()
+        await inside(scope, receive, send)
+
+
+async def close_unknown_socket(scope: Scope, receive: Receive, send: Send) -> None:
+    """Close a websocket to an address that is none."""
+    await receive()
+    await send({"type": "websocket.close", "code": NOT_FOUND_CLOSE_CODE})
+
+
+# The last of the addresses of websockets: without it one that is none is an error, told at length in the log.
+UNKNOWN_SOCKET: Any = re_path("", cast("Any", close_unknown_socket))
+
+
+class SocketSessionMiddleware(SessionMiddleware):
+    """Channels' session middleware without its look at the session before each message that goes out.
+
+    A websocket can set no cookie, so there is nothing to look for; the look costs more than the frame.
+    """
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
+        """Put the session into the scope and pass the socket on."""
+        wrapper = InstanceSessionWrapper(scope, send)
+        await wrapper.resolve_session()
+        inner: Any = self.inner
+        return await inner(wrapper.scope, receive, send)

@@ -1,0 +1,173 @@
+"""The audit log's eye on requests: each gets an id, and each that may change something leaves an entry.
+
+Services leave the entries that say what changed. What they do not hear of (nobody signed in, a form that is wrong, an
+address that is none) and what they are silent about gets one here, by what the view that was asked for declares.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import get_user
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import resolve_url
+from django.utils import timezone
+
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.context import ORIGIN, Origin, bind_origin, new_request_id, unbind_origin
+from accounts.audit.models import AuditEntry
+from accounts.audit.services import NO_TARGET, Target, audit_record
+from accounts.declaration import Declaration, declaration_of
+from accounts.models import User
+from accounts.sign_in.security import client_address
+from falconweb.api.authentication import SAFE_METHODS
+from falconweb.api.errors import CONTENT_TYPE, PREFIX
+
+logger = logging.getLogger(__name__)
+
+HEADER = "X-Request-ID"
+# Entries that wait for a database, oldest first: of this process, and so many at most. The log file has all of them.
+late_entries: deque[tuple[Origin, dict[str, Any]]] = deque(maxlen=1000)
+SENTENCES = {
+    400: "Something about the request was wrong.",
+    401: "Nobody was signed in.",
+    403: "This was not allowed.",
+    404: "There was no such thing, or nothing that the person may see.",
+    405: "This address takes no such request.",
+    409: "It did not fit what was there.",
+    413: "The request was too large.",
+    429: "Too many requests came.",
+}
+
+
+class AuditMiddleware:
+    """Gives each request its id, and sees to it that one which may change something leaves an entry."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Pass the request on."""
+        origin = _origin_of(request)
+        token = bind_origin(origin)
+        # Django logs some answers once every middleware is through.
+        request.META[ORIGIN] = origin
+        try:
+            answer = self.get_response(request)
+            if request.method not in SAFE_METHODS and not origin.counted:
+                _append_missing_entry(request, answer, origin)
+            answer[HEADER] = origin.request_id
+            return answer
+        finally:
+            unbind_origin(token)
+
+
+def _origin_of(request: HttpRequest) -> Origin:
+    return Origin(
+        request_id=new_request_id(),
+        via="api" if request.path.startswith(PREFIX) else "page",
+        address=client_address(request),
+        method=request.method or "",
+        path=request.path,
+    )
+
+
+def _append_missing_entry(request: HttpRequest, answer: HttpResponseBase, origin: Origin) -> None:
+    """Leave the entry that nobody left. What was undone left none: so the log itself is asked."""
+    try:
+        if origin.appended and AuditEntry.objects.filter(request_id=origin.request_id).exists():
+            _append_late()
+            return
+        match = request.resolver_match
+        declared = declaration_of(match.func if match else None, origin.method)
+        outcome, sentence = _outcome_of(request, answer, origin)
+        entry: dict[str, Any] = {
+            "action": declared.audited_as,
+            "actor": _person_of(request, origin),
+            "target": _target_of(declared, match.kwargs if match else {}),
+            "outcome": outcome,
+            "sentence": sentence,
+            "status": answer.status_code,
+        }
+    except DatabaseError:
+        # Not even who asked can be told; the log file is what is left.
+        logger.exception("%s %s (%s) left no entry in the audit log", origin.method, origin.path, origin.request_id)
+        return
+    try:
+        audit_record(**entry)
+        _append_late()
+    except DatabaseError:
+        logger.exception("%s %s (%s) leaves its entry later", origin.method, origin.path, origin.request_id)
+        at = f"It was at {timezone.now():%Y-%m-%d %H:%M:%S} UTC."
+        late_entries.append((origin, {**entry, "sentence": f"{entry['sentence']} {at}".strip()}))
+
+
+def _append_late() -> None:
+    """Leave the entries for which there was no database, now that there is one."""
+    while late_entries:
+        try:
+            origin, entry = late = late_entries.popleft()
+        except IndexError:  # another thread was faster
+            return
+        token = bind_origin(origin)
+        try:
+            audit_record(**entry)
+        except DatabaseError:
+            late_entries.appendleft(late)
+            return
+        finally:
+            unbind_origin(token)
+
+
+def _outcome_of(request: HttpRequest, answer: HttpResponseBase, origin: Origin) -> tuple[Outcome, str]:
+    """Return how a request ended, as far as its answer tells."""
+    status = answer.status_code
+    if status >= 500:
+        return Outcome.FAILED, origin.sentence or "An error of the site stopped it."
+    if status >= 400:
+        return Outcome.REFUSED, origin.sentence or _problem_sentence(answer) or SENTENCES.get(status, "It was refused.")
+    where = answer.get("Location", "")
+    if status in {301, 308}:
+        return Outcome.REFUSED, "The request was sent on to another address."
+    if where.partition("?")[0] == resolve_url(settings.LOGIN_URL):
+        return Outcome.REFUSED, SENTENCES[401]
+    # A page that was refused something shows the sentence on the page after it.
+    told = getattr(getattr(request, "_messages", None), "_queued_messages", [])
+    errors = [str(one.message) for one in told if one.level >= messages.ERROR]
+    return (Outcome.REFUSED, " ".join(errors)) if errors else (Outcome.DONE, "")
+
+
+def _problem_sentence(answer: HttpResponseBase) -> str:
+    """Return the sentence of a problem document."""
+    if answer.get("Content-Type") != CONTENT_TYPE or not isinstance(answer, HttpResponse):
+        return ""
+    return str(json.loads(answer.content)["detail"])
+
+
+def _person_of(request: HttpRequest, origin: Origin) -> User | None:
+    """Return who asked: also with a token that may not, or in a browser that somebody else's page made ask."""
+    person = getattr(request, "user", None)
+    if isinstance(person, User):
+        return person
+    if origin.token is not None:
+        return origin.token.person
+    person = get_user(request) if hasattr(request, "session") else None
+    return person if isinstance(person, User) else None
+
+
+def _target_of(declared: Declaration, numbers: dict[str, Any]) -> Target:
+    if not numbers or declared.audited_as == Action.REQUEST:
+        return NO_TARGET
+    kind = declared.target_kind or declared.audited_as.value.partition(".")[0]
+    return Target(kind=kind, id=str(numbers.get(f"{kind}_id", numbers.get("pk", ""))))

@@ -1,0 +1,159 @@
+"""The simulated chassis and their hosts' agents of `make up`: stable ports and certificates."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from falconweb.config import stored_secret
+from falconweb.launch.broker import free_port
+from falconweb.launch.processes import ChildProcess
+
+NAMES = ("falcon-1", "falcon-2")
+START_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class SimulatedChassis:
+    """A started simulator with its addresses and certificate."""
+
+    name: str
+    child: ChildProcess
+    url: str
+    control: str
+    fingerprint: str
+    password: str
+
+
+def start_simulated(
+    data: Path, count: int, hosts: Path, environment: Mapping[str, str], children: list[ChildProcess]
+) -> Callable[[], list[SimulatedChassis]]:
+    """Start up to two chassis; returns a function that waits until each responds.
+
+    That raises TimeoutError with the log's path where one does not. The trees of their hosts are in the folder `hosts`.
+    Each is appended to `children` as it starts, so that it is ended even if another fails.
+    """
+    password = stored_secret(data, "simulator_password")
+    ports = _ports(data / "simulator" / "ports.json", NAMES[:count])
+    started = []
+    for name in NAMES[:count]:
+        log = data / "logs" / f"{name}.log"
+        # The lines of this start follow the log's present end.
+        offset = log.stat().st_size if log.exists() else 0
+        port, control = ports[name]
+        child = ChildProcess(
+            name,
+            [
+                sys.executable, "-m", "simulator", "--chassis", name,
+                "--port", str(port), "--control-port", str(control),
+                "--certificate-directory", str(data / "simulator" / name), "--hosts-root", str(hosts),
+            ],
+            environment={**environment, "SIMULATOR_PASSWORD": password, "PYTHONUNBUFFERED": "1"},
+            log=log,
+        )  # fmt: skip
+        child.start()
+        children.append(child)
+        started.append((name, child, log, offset))
+    return lambda: [_ready(name, child, log, offset, password) for name, child, log, offset in started]
+
+
+def _ready(name: str, child: ChildProcess, log: Path, offset: int, password: str) -> SimulatedChassis:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and child.alive:
+        with log.open() as file:
+            file.seek(offset)
+            output = dict(line.partition(" ")[::2] for line in file.read().splitlines())
+        if "ready" in output:
+            return SimulatedChassis(name, child, output["address"], output["control"], output["fingerprint"], password)
+        time.sleep(0.05)
+    raise TimeoutError(f"The simulated chassis {name} did not start. Its log: {log}")
+
+
+def _ports(file: Path, names: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+    """Return (service, control) ports, those of the last start where they are still free."""
+    try:
+        kept = {name: tuple(pair) for name, pair in json.loads(file.read_text()).items()}
+    except (FileNotFoundError, ValueError):
+        kept = {}
+    ports: dict[str, tuple[int, int]] = {}
+    for name in names:
+        service, control = kept.get(name, (0, 0))
+        ports[name] = (service if _is_free(service) else free_port(), control if _is_free(control) else free_port())
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(ports))
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    if port == 0:
+        return False
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class SimulatedHost:
+    """A simulated host, its identity in the BMC, and the key that its agent shares with the site."""
+
+    name: str
+    identity: str
+    key: str
+    root: Path
+
+
+def hosts_root(data: Path) -> Path:
+    """Return the folder of the simulated hosts, emptied of the hosts of an earlier start."""
+    folder = data / "simulator" / "hosts"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def simulated_hosts(data: Path, root: Path) -> list[SimulatedHost]:
+    """Return the hosts of the chassis, each with a persistent key."""
+    found = []
+    for folder in sorted(root.iterdir()):
+        identity = (folder / "sys/class/dmi/id/product_uuid").read_text().strip()
+        found.append(SimulatedHost(folder.name, identity, stored_secret(data, f"agent_{folder.name}"), folder))
+    return found
+
+
+def start_agents(
+    data: Path, hosts: list[SimulatedHost], environment: Mapping[str, str], children: list[ChildProcess]
+) -> None:
+    """Start the agent of each host, without waiting for them."""
+    for host in hosts:
+        state = data / "simulator" / "agents" / host.name
+        child = ChildProcess(
+            f"agent-{host.name}",
+            [sys.executable, "-m", "agent"],
+            environment={
+                **environment,
+                "AGENT_HOST": host.identity,
+                "AGENT_KEY": host.key,
+                "AGENT_BROKER": environment["REDIS_URL"],
+                "AGENT_ROOT": str(host.root),
+                "AGENT_STATE": str(state),
+                "AGENT_NVML": "simulator.nvml",
+                # Runs survive a restart of their agent, but end with this site.
+                "AGENT_PARENT": str(os.getpid()),
+            },
+            log=data / "logs" / f"agent-{host.name}.log",
+            # A terminated agent would wait for the broker, which is ending too; its journal tolerates a kill.
+            orphaned=signal.SIGKILL,
+        )
+        child.start()
+        children.append(child)

@@ -1,1 +1,0 @@
-"""Measures the live path, beside plain programs that do the same in the same run; kept apart from the tests."""

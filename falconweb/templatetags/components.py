@@ -1,0 +1,147 @@
+"""The components of pages: each is a tag with arguments and a template; /patterns/ shows all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.forms import BaseForm
+from django.forms.utils import flatatt
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.safestring import SafeString, mark_safe
+
+register = template.Library()
+
+
+@register.inclusion_tag("components/fact.html")
+def fact(name: str, value: object) -> dict[str, Any]:
+    """Show one fact of a list of facts (`<dl>`): its name and its value."""
+    return {"name": name, "value": value}
+
+
+@register.inclusion_tag("components/table_head.html")
+def table_head(*columns: str) -> dict[str, Any]:
+    """Show the head of a table; a column whose name begins with '#' has numbers."""
+    return {"columns": [(name.removeprefix("#"), name.startswith("#")) for name in columns]}
+
+
+@register.simple_block_tag
+def cell(content: SafeString, label: str, look: str = "") -> SafeString:
+    """Show a cell that may be empty: narrow screens, with columns as labels, then omit it."""
+    held = mark_safe(content.strip())  # noqa: S308 - already safe
+    return render_to_string("components/cell.html", {"content": held, "label": label, "look": look})
+
+
+@register.inclusion_tag("components/sorted_column.html")
+def sorted_column(
+    words: str, name: str, sort: str, queries: Mapping[str, str], *, order: str = "descending", number: bool = True
+) -> dict[str, Any]:
+    """Show the head of a sortable column; `queries` has the query strings by column name."""
+    return {"words": words, "query": queries[name], "order": order if sort == name else "", "number": number}
+
+
+@register.inclusion_tag("components/timestamp.html")
+def timestamp(at: datetime, form: str = "Y-m-d H:i:s", *, zone: str = "") -> dict[str, Any]:
+    """Show a time in UTC; give the `zone` where no column head does."""
+    return {"at": at, "form": form, "zone": zone}
+
+
+@register.inclusion_tag("components/state_badge.html")
+def state_badge(state: str, words: str = "") -> dict[str, Any]:
+    """Show the sign of a state, with its label unless that is shown beside it."""
+    return {"state": state, "words": words}
+
+
+@register.inclusion_tag("components/post_button.html")
+def post_button(words: str, view: str, *args: Any, look: str = "", label: str = "", keep: str = "") -> dict[str, Any]:
+    """Show a button that posts; `label` names the object, `keep` keeps the focus on it when the page refreshes."""
+    return {"words": words, "address": reverse(view, args=args), "look": look, "label": label, "keep": keep}
+
+
+@register.inclusion_tag("components/form_errors.html")
+def form_errors(form: BaseForm) -> dict[str, Any]:
+    """Show the errors of a form as a whole."""
+    return {"errors": form.non_field_errors()}
+
+
+@register.inclusion_tag("components/options.html")
+def options(choices: Iterable[Any], chosen: object = None) -> dict[str, Any]:
+    """Show the options of a select: pairs of value and label, triples with whether they are selected, or rows.
+
+    `chosen` is a value, or a collection of them.
+    """
+    return {"options": [_option(one, chosen) for one in choices]}
+
+
+@register.inclusion_tag("components/filter_select.html")
+def filter_select(
+    name: str,
+    label: str,
+    choices: Iterable[Any],
+    chosen: object,
+    *,
+    id: str,  # noqa: A002 - as in HTML
+    every: str = "",
+) -> dict[str, Any]:
+    """Show a select to filter by, with an option for all values if `every` has a label for it."""
+    return {"name": name, "label": label, "choices": choices, "chosen": chosen, "id": id, "every": every}
+
+
+@register.inclusion_tag("components/filter_field.html")
+def filter_field(
+    name: str,
+    label: str,
+    value: object,
+    *,
+    id: str,  # noqa: A002 - as in HTML
+    **attributes: Any,
+) -> dict[str, Any]:
+    """Show a field to filter by, of any `type` and with any attributes."""
+    return {"name": name, "label": label, "value": value, "id": id, "attributes": flatatt(attributes)}
+
+
+@register.inclusion_tag("components/filter_field.html")
+def filter_time(
+    name: str,
+    label: str,
+    value: str,
+    errors: Mapping[str, str],
+    *,
+    id: str,  # noqa: A002 - as in HTML
+    why: str,
+    **attributes: Any,
+) -> dict[str, Any]:
+    """Show a time to filter by; if it is in `errors`, the element with the id `why` describes the error."""
+    attributes["type"] = "datetime-local"
+    if errors and name in errors:
+        attributes |= {"aria-invalid": "true", "aria-describedby": why}
+    return filter_field(name, label, value, id=id, **attributes)
+
+
+@register.inclusion_tag("components/filter_buttons.html")
+def filter_buttons(is_filtered: object, view: str) -> dict[str, Any]:
+    """Show the button of a filter, and a link to all entries if a filter is active."""
+    return {"is_filtered": is_filtered, "address": reverse(view)}
+
+
+@register.simple_block_tag
+def empty_state(content: SafeString, title: str = "") -> SafeString:
+    """Show an empty state, with the next step between the tags."""
+    return render_to_string("components/empty_state.html", {"title": title, "content": content})
+
+
+def _option(one: Any, chosen: object) -> tuple[object, object, bool]:
+    """Return the value of an option, its label, and whether it is selected."""
+    match one:
+        case (value, words, bool(is_chosen)):
+            return value, words, is_chosen
+        case (value, words):
+            pass
+        case _:
+            value, words = one.pk, one.name
+    if isinstance(chosen, Collection) and not isinstance(chosen, str):
+        return value, words, value in chosen
+    return value, words, value == chosen

@@ -1,0 +1,121 @@
+"""FalconWeb's own time in an attach: from the request to its end, without the BMC's response times.
+
+In most attaches, the links of the chassis train within milliseconds. In some, they take 1 to 3 s: the delay until
+FalconWeb's polling notices the link is its own time too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import redis
+from django.conf import settings
+
+from accounts.models import User
+from fabric.inventory.models import Chassis, Device, HostPort
+from fabric.operations.models import Operation
+from fabric.operations.services import operation_request
+from falconweb.launch.commands import celery_command, worker_arguments
+from falconweb.launch.processes import ChildProcess, terminate_all
+from perf.chassis import SimulatorControl, create_mirrored_chassis
+from perf.environment import CannotMeasureError, simulator
+from perf.figures import PerfFigure
+
+RESULTS = "perf:tasks"
+SPEED = 1000  # simulated seconds per second: links train in 1 to 3 ms
+ATTACHES = 16
+TRAININGS = 10  # attaches that wait for a link
+LOOK_SECONDS = 0.01
+TASK_SECONDS = 60.0
+MAX_OWN_MS = 150.0
+
+
+def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+    """Return the figures of attaching."""
+    log = settings.CONFIG.data / "logs" / "worker.log"
+    command = celery_command("perf.worker:application", worker_arguments())
+    worker = ChildProcess("worker", command, environment=os.environ, log=log)
+    with simulator("--speed", str(SPEED), environment=os.environ) as output:
+        try:
+            worker.start()
+            chassis = create_mirrored_chassis("perf", output["address"][0], output["fingerprint"][0])
+            person = User.objects.create_superuser("perf")
+            device, port = _attached_device(chassis)
+            say(f"{ATTACHES} attaches, then {TRAININGS} that wait for the link")
+            found = []
+            for _ in range(ATTACHES + 1):
+                _run_operation(person, device, None)
+                found.append(_run_operation(person, device, port))
+            control = SimulatorControl(output["control"][0])
+            control.ask("/time", {"speed": 1})
+            late = []
+            for _ in range(TRAININGS):
+                _run_operation(person, device, None)
+                late.append(_link_notice_delay(person, device, port, control))
+            # The first attach opens connections and fills caches.
+            return _figures(found[1:], late)
+        finally:
+            terminate_all([worker])
+
+
+def _attached_device(chassis: Chassis) -> tuple[Device, HostPort]:
+    """Return a device and the host port that it is attached to."""
+    device = Device.objects.filter(chassis=chassis, host_port__isnull=False).order_by("pk").first()
+    if device is None or device.host_port is None:
+        raise CannotMeasureError("the simulated chassis has no attached device.")
+    return device, device.host_port
+
+
+def _link_notice_delay(person: User, device: Device, port: HostPort, control: SimulatorControl) -> float:
+    """Attach, and return the seconds from the link coming up to FalconWeb's detection."""
+    slot = device.endpoint_uri.rpartition("/")[2]
+    with ThreadPoolExecutor(1) as pool:
+        up = pool.submit(control.wait_until_up, slot)
+        operation = _run_operation(person, device, port)["operation"]
+    step = next(step for step in operation.steps if step["name"] == "Wait for the link")
+    known = datetime.fromisoformat(step["finished_at"]).timestamp()
+    return max(0.0, known - up.result())
+
+
+def _run_operation(person: User, device: Device, target: HostPort | None) -> dict[str, Any]:
+    """Request an attach as a user does, wait for its end, and return the worker's times."""
+    device = Device.objects.get(pk=device.pk)
+    asked_at = time.time()
+    operation, _ = operation_request(person=person, device=device, target=target)
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        raw: Any = client.blpop([RESULTS], timeout=TASK_SECONDS)
+    operation = Operation.objects.get(pk=operation.pk)
+    if raw is None or operation.state != Operation.State.DONE:
+        raise CannotMeasureError(f"'{operation.summary}' did not succeed: {operation.state} {operation.error}")
+    task: dict[str, Any] = json.loads(raw[1])
+    if not task["waits"]:
+        raise CannotMeasureError("the worker's loop does not report its waiting times.")
+    return {**task, "asked": asked_at, "operation": operation}
+
+
+def _figures(attaches: list[dict[str, Any]], late: list[float]) -> list[PerfFigure]:
+    def middle(take: Callable[[dict[str, Any]], float]) -> float:
+        return statistics.median(take(one) for one in attaches)
+
+    requests = round(middle(lambda one: float(one["requests"])))
+    own = middle(lambda one: one["ended"] - one["asked"] - one["for_bmc"])
+    noticed = statistics.median(late)
+    parts = [
+        ("own time, from asking to done", own + noticed, MAX_OWN_MS),
+        ("of it until the worker begins", middle(lambda one: one["began"] - one["asked"]), None),
+        ("of it in the worker", middle(lambda one: one["ended"] - one["began"] - one["for_bmc"]), None),
+        ("of it until a link that is up is noticed", noticed, None),
+        ("CPU of the worker", middle(lambda one: one["cpu"]), None),
+        (f"waiting for the BMC, {requests} requests", middle(lambda one: one["for_bmc"]), None),
+    ]
+    return [
+        PerfFigure(name="attach", figure=figure, value=value * 1000, unit="ms", most=most)
+        for figure, value, most in parts
+    ]

@@ -1,0 +1,91 @@
+"""The environment of a measurement: its own folder, Valkey and migrated database, and processes in them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from falconweb.config import BASE_DIR
+from falconweb.launch.broker import start_broker
+from falconweb.launch.processes import end_with_parent, terminate_all
+
+START_SECONDS = 30.0
+PASSWORD = "Falcon-perf-1"  # noqa: S105 - of chassis that exist only during a measurement
+# Settings of the real site must not reach a measurement, above all its database and its broker.
+SITE_VARIABLES = ("FALCONWEB_", "DATABASE_URL", "REDIS_URL", "PORT", "DJANGO_SETTINGS_MODULE")
+
+
+class CannotMeasureError(Exception):
+    """There is no figure; the text says why in one sentence."""
+
+
+@contextlib.contextmanager
+def measurement_environment() -> Iterator[dict[str, str]]:
+    """Create the folder, and yield the environment variables of its processes; all is deleted afterwards."""
+    with tempfile.TemporaryDirectory(prefix="falconweb-perf-", ignore_cleanup_errors=True) as folder:
+        data = Path(folder)
+        (data / "logs").mkdir()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(SITE_VARIABLES)}
+        environment |= {"FALCONWEB_DATA": folder, "PYTHONUNBUFFERED": "1"}
+        broker = start_broker(data, environment)
+        try:
+            environment["REDIS_URL"] = broker.url
+            subprocess.run(  # noqa: S603 - our own command
+                [sys.executable, str(BASE_DIR / "manage.py"), "migrate", "--verbosity", "0"],
+                env=environment,
+                check=True,
+            )
+            yield environment
+        finally:
+            terminate_all([broker.child])
+
+
+@contextlib.contextmanager
+def simulator(*options: str, environment: Mapping[str, str]) -> Iterator[dict[str, list[str]]]:
+    """Run a simulator on free ports; yields what it printed, by its first word: address, fingerprint, control.
+
+    The account `administrator` has PASSWORD.
+    """
+    command = [sys.executable, "-m", "simulator", "--port", "0", "--control-port", "0", *options]
+    process = subprocess.Popen(  # noqa: S603 - our own command
+        command,
+        cwd=BASE_DIR,
+        env={**environment, "SIMULATOR_PASSWORD": PASSWORD},
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=end_with_parent(),  # noqa: PLW1509 - no other thread runs yet
+    )
+    output: dict[str, list[str]] = {}
+    try:
+        for line in process.stdout or ():
+            word, _, value = line.rstrip().partition(" ")
+            output.setdefault(word, []).append(value)
+            if word == "ready":
+                break
+        else:
+            raise CannotMeasureError("the simulator did not start; see its output above.")
+        yield output
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process, over all threads, in seconds; raises CannotMeasureError off Linux."""
+    total = 0
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            # A thread may end between the listing and the reading.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                # In nanoseconds; utime and stime of `stat` come in steps of 10 ms.
+                total += int((thread / "schedstat").read_text().split()[0])
+    except FileNotFoundError:
+        raise CannotMeasureError(
+            "the CPU time of processes is read from Linux's /proc, which does not exist here."
+        ) from None
+    return total / 1e9

@@ -1,0 +1,260 @@
+"""One frame per second to two thousand browsers: latency and CPU time, compared with Channels and a bare server.
+
+All three servers run in parallel and send the same bytes, those of the site, in alternation. Publisher and browsers are
+on one machine, so that latencies are measured with one clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import redis.asyncio
+from channels_redis.core import RedisChannelLayer
+from django.conf import settings
+
+from fabric.inventory.models import Chassis
+from falconweb.launch.processes import ChildProcess, raise_file_limit, terminate_all
+from perf import fanout_scenarios
+from perf.environment import CannotMeasureError, cpu_seconds
+from perf.fanout_scenarios import measure_stalled
+from perf.figures import PerfFigure
+from perf.servers import FrameSource, LoadGeneratorProcess, create_session, start_bare, start_web
+from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate
+
+HOLDER = "perf"
+SITE, CHANNEL_LAYER, BARE = "site", "channel layer", "bare picows"
+ROUNDS = 3
+FRAMES = 8  # per round, one per second
+# A frame is processed within this part of its second; CPU time in the rest of it is the cost without frames.
+BUSY_SECONDS = 0.5
+SETTLE_SECONDS = 3.0
+MAX_RATIO = {CHANNEL_LAYER: 1 / 6, BARE: 2.5}
+# One core writes to the sockets sequentially.
+MOST_P99_MS = 60.0  # per thousand sockets, and for fewer
+
+
+@dataclass(frozen=True)
+class FanoutLoad:
+    """A number of sockets, and frames of a number of series, of which the share `moving` changes per frame.
+
+    `beside` are the other servers that can sustain it: they must send each second's frame within half a second.
+    """
+
+    sockets: int
+    series: int
+    moving: float
+    beside: tuple[str, ...] = (CHANNEL_LAYER, BARE)
+
+
+# The third is 8 KB a frame.
+LOADS = (
+    FanoutLoad(500, 400, 0.6),
+    FanoutLoad(1000, 400, 0.6),
+    FanoutLoad(1000, 1000, 1.0),
+    FanoutLoad(2000, 400, 0.6, (BARE,)),
+)
+
+
+@dataclass
+class FanoutServer:
+    """One of the servers: its process, its load generator, and its frame source."""
+
+    pid: int
+    generator: LoadGeneratorProcess
+    give: Callable[[Frame, bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class FanoutRound:
+    """The results of a server in one round.
+
+    `cost` is CPU time in s per delivery, `rest` CPU time in s per second without frames, `p50` and `p99` are latencies
+    in s, `size` is bytes per frame, `received` the share of the frames that arrived.
+    """
+
+    cost: float
+    rest: float
+    p50: float
+    p99: float
+    size: float
+    received: float
+
+
+def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+    """Return the figures of fan-out; reports its progress to `say`. Takes some minutes."""
+    raise_file_limit()
+    cookie = f"{settings.SESSION_COOKIE_NAME}={create_session()}"
+    many = range(1, max(fanout_scenarios.SPREAD_CHASSIS) + 1)
+    Chassis.objects.bulk_create(Chassis(name=f"perf-{n}", url=f"https://127.0.0.1:{n}", enabled=False) for n in many)
+    return asyncio.run(_measure(say, cookie, list(Chassis.objects.order_by("pk").values_list("pk", flat=True))))
+
+
+async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[int]) -> list[PerfFigure]:
+    chassis, other_chassis = numbers[:2]
+    bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
+    outbox = FrameOutbox(bus, HOLDER)
+    children: list[ChildProcess] = []
+    generators: list[LoadGeneratorProcess] = []
+    try:
+        await bus.mset({f"polling:{number}": HOLDER for number in numbers})
+        site, port = await start_web("site", "falconweb.asgi:application")
+        children.append(site)
+        live = f"ws://127.0.0.1:{port}/ws/live/"
+        generators.append(await LoadGeneratorProcess.start(live, cookie, _greeting(chassis)))
+        servers = await _start_all(bus, outbox, children, generators)
+        figures = await _loads(say, FrameSource(bus, chassis), servers)
+        for generator in generators:
+            await generator.end()
+        say("one that stops reading")
+        generator = await LoadGeneratorProcess.start(live, cookie, _greeting(other_chassis))
+        generators.append(generator)
+        figures += await measure_stalled(generator, FrameSource(bus, other_chassis), outbox)
+        await generator.end()
+        made = partial(LoadGeneratorProcess.start, live, cookie)
+        return figures + await fanout_scenarios.measure_spread(
+            say, made, fanout_scenarios.SpreadPublisher(bus, outbox), site.pid, numbers
+        )
+    finally:
+        for generator in generators:
+            await generator.end()
+        terminate_all(children)
+        await outbox.close()
+        await bus.delete(*(f"polling:{number}" for number in numbers))
+        await bus.aclose()
+
+
+def _greeting(chassis: int) -> str:
+    return json.dumps({"subscribe": [chassis]})
+
+
+async def _start_all(
+    bus: redis.asyncio.Redis, outbox: FrameOutbox, children: list[ChildProcess], generators: list[LoadGeneratorProcess]
+) -> dict[str, FanoutServer]:
+    """Start the other servers, and return them after the site's own."""
+    from perf import reference_servers
+
+    layer = RedisChannelLayer(**reference_servers.layers()["default"]["CONFIG"])
+
+    async def by_hub(frame: Frame, _: bytes) -> None:
+        await outbox.publish(FrameUpdate(frame))
+
+    async def by_group(_: Frame, raw: bytes) -> None:
+        await layer.group_send(reference_servers.GROUP, {"type": "frame.now", "raw": raw})
+
+    async def by_channel(_: Frame, raw: bytes) -> None:
+        await bus.publish(reference_servers.CHANNEL, raw)
+
+    children.append((started := await start_web("stock", "perf.reference_servers:application"))[0])
+    stock_url = f"ws://127.0.0.1:{started[1]}/"
+    children.append((started := await start_bare("bare"))[0])
+    bare_url = f"ws://127.0.0.1:{started[1]}/"
+    generators.append(await LoadGeneratorProcess.start(stock_url))
+    generators.append(await LoadGeneratorProcess.start(bare_url))
+    return {
+        name: FanoutServer(child.pid, generator, give)
+        for name, child, generator, give in zip(
+            (SITE, CHANNEL_LAYER, BARE), children, generators, (by_hub, by_group, by_channel), strict=True
+        )
+    }
+
+
+async def _loads(say: Callable[[str], None], feed: FrameSource, servers: dict[str, FanoutServer]) -> list[PerfFigure]:
+    figures: list[PerfFigure] = []
+    opened = 0
+    for load in LOADS:
+        say(f"{load.sockets:,} sockets, {load.series:,} series")
+        await feed.shape(load.series, load.moving)
+        for server in servers.values() if load.sockets > opened else ():
+            await server.generator.ask("open", count=load.sockets - opened)
+        opened = load.sockets
+        await asyncio.sleep(SETTLE_SECONDS)
+        rounds: dict[str, list[FanoutRound]] = {name: [] for name in (SITE, *load.beside)}
+        for _ in range(ROUNDS):
+            for name, server in ((name, servers[name]) for name in rounds):
+                rounds[name].append(await _round(name, server, feed, load))
+        figures += _figures(load, {name: _median(those) for name, those in rounds.items()})
+    return figures
+
+
+async def _round(name: str, server: FanoutServer, feed: FrameSource, load: FanoutLoad) -> FanoutRound:
+    loop = asyncio.get_running_loop()
+    # The first is a key frame, which is not typical of each second.
+    await server.give(*feed.next())
+    await asyncio.sleep(1.0)
+    await server.generator.ask("begin")
+    busy = rest = 0.0
+    for _ in range(FRAMES):
+        begin = loop.time()
+        before = cpu_seconds(server.pid)
+        await server.give(*feed.next())
+        await asyncio.sleep(begin + BUSY_SECONDS - loop.time())
+        between = cpu_seconds(server.pid)
+        await asyncio.sleep(begin + 1.0 - loop.time())
+        busy += between - before
+        rest += cpu_seconds(server.pid) - between
+    noted = await server.generator.ask("report")
+    if not noted["frames"]:
+        raise CannotMeasureError(f"{name}: no frame came through.")
+    rest_a_second = rest / FRAMES / (1.0 - BUSY_SECONDS)
+    return FanoutRound(
+        cost=(busy - rest_a_second * BUSY_SECONDS * FRAMES) / noted["frames"],
+        rest=rest_a_second,
+        p50=noted["p50"],
+        p99=noted["p99"],
+        size=noted["bytes"],
+        received=noted["frames"] / load.sockets / FRAMES,
+    )
+
+
+def _median(rounds: list[FanoutRound]) -> FanoutRound:
+    names = FanoutRound.__dataclass_fields__
+    return FanoutRound(**{name: statistics.median(getattr(one, name) for one in rounds) for name in names})
+
+
+def _figures(load: FanoutLoad, found: dict[str, FanoutRound]) -> list[PerfFigure]:
+    site = found[SITE]
+    what = f"{load.sockets:,} sockets, {site.size:,.0f} B a frame"
+    figures = []
+    for beside in load.beside:
+        other = found[beside]
+        # Without equal sizes the ratios would be meaningless.
+        if abs(other.size - site.size) > 0.05 * site.size:
+            raise CannotMeasureError(f"the site sends {site.size:.0f} B a frame, {beside} {other.size:.0f} B.")
+        cost = (site.cost * 1e6, other.cost * 1e6)
+        figures.append(_beside(beside, f"CPU a delivery, {what}", "us", *cost, most_ratio=MAX_RATIO[beside]))
+    most = MOST_P99_MS * max(1.0, load.sockets / 1000)
+    for beside in load.beside:
+        other = found[beside]
+        figures.append(_beside(beside, f"p50 late, {what}", "ms", site.p50 * 1e3, other.p50 * 1e3))
+        figures.append(_beside(beside, f"p99 late, {what}", "ms", site.p99 * 1e3, other.p99 * 1e3, most=most))
+    beside, other = load.beside[0], found[load.beside[0]]
+    figures.append(_beside(beside, f"received, {what}", "%", site.received * 100, other.received * 100))
+    figures.append(_beside(beside, f"CPU without frames, {what}", "ms/s", site.rest * 1e3, other.rest * 1e3))
+    return figures
+
+
+def _beside(
+    beside: str,
+    figure: str,
+    unit: str,
+    value: float,
+    beside_value: float,
+    *,
+    most: float | None = None,
+    most_ratio: float | None = None,
+) -> PerfFigure:
+    return PerfFigure(
+        name="fanout",
+        figure=figure,
+        value=value,
+        unit=unit,
+        beside=beside,
+        beside_value=beside_value,
+        most=most,
+        most_ratio=most_ratio,
+    )

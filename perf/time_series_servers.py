@@ -1,0 +1,95 @@
+"""Other time series servers for comparison: started, queried, and stopped."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from falconweb.launch.broker import free_port
+from falconweb.launch.processes import end_with_parent
+from perf.environment import CannotMeasureError
+
+READY_SECONDS = 60.0
+SERIES_AT_ONCE = 16
+PROMETHEUS, VICTORIA = "prometheus", "victoria-metrics"  # names of the Debian packages
+
+
+@contextmanager
+def running_server(command: Sequence[str], port: int, ready: str) -> Iterator[subprocess.Popen[Any]]:
+    """Run a server and yield its process once the path `ready` responds 200; raises CannotMeasureError."""
+    process = subprocess.Popen(  # noqa: S603 - a program of the system, with our own arguments
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=sys.stderr,
+        preexec_fn=end_with_parent(),  # noqa: PLW1509 - no other thread runs
+    )
+    try:
+        deadline = time.monotonic() + READY_SECONDS
+        while _status(port, ready) != 200:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise CannotMeasureError(f"{command[0]} did not start.")
+            time.sleep(0.2)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _send(port: int, path: str, body: bytes) -> None:
+    """Post data; raises CannotMeasureError where it is refused."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("POST", path, body)
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    if status >= 300:
+        raise CannotMeasureError(f"{path} answered {status}.")
+
+
+def create_blocks(text: Path, folder: Path) -> None:
+    """Make Prometheus blocks of readings in the OpenMetrics format with promtool; raises CannotMeasureError."""
+    answer = subprocess.run(  # noqa: S603 - a program of the system, with our own arguments
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(folder)],  # noqa: S607
+        check=False, capture_output=True,
+    )  # fmt: skip
+    if answer.returncode:
+        raise CannotMeasureError(f"promtool failed: {answer.stderr.decode(errors='replace')[-500:]}")
+
+
+@contextmanager
+def victoria_metrics(program: str, folder: Path) -> Iterator[tuple[subprocess.Popen[Any], int]]:
+    """Run VictoriaMetrics on a folder; yields its process and its port."""
+    port = free_port()
+    command = [
+        program, f"-storageDataPath={folder}", f"-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=10y",
+        "-loggerLevel=ERROR", "-search.latencyOffset=0s",
+    ]  # fmt: skip
+    with running_server(command, port, "/health") as process:
+        yield process, port
+
+
+def import_series(port: int, lines: Iterable[bytes]) -> None:
+    """Import series, each a line of JSON, into VictoriaMetrics, and flush them to its files."""
+    left = iter(lines)
+    while some := b"\n".join(islice(left, SERIES_AT_ONCE)):
+        _send(port, "/api/v1/import", some)
+    _send(port, "/internal/force_flush", b"")
+
+
+def _status(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()

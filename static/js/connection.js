@@ -1,0 +1,57 @@
+// Freshness of the shown values: of each chassis, and of the page as a whole. Times are ms.
+const LATE = 3000;
+const STALE = 10_000;
+const LONGEST_PAUSE = 30_000;
+// Worst first.
+const SENTENCES = {
+  "signed-out": "▲ You are signed out: sign in again",
+  offline: "▲ No connection to FalconWeb; trying again",
+  stale: "▲ Chassis not sending",
+  joining: "○ Connecting",
+  late: "◐ Late",
+  live: "● Live",
+  connected: "● Live", // pages without a chassis: the site answers
+};
+
+/** The state of a chassis whose newest values are of `age` (null without any): live, late, stale, joining, or that of
+ * the connection to the site, which has been open for `open`. */
+export function freshnessState(connection, age, open) {
+  if (connection !== "connected") return connection;
+  if (age === null) return open > STALE ? "stale" : "joining";
+  if (age > STALE) return "stale";
+  return age > LATE ? "late" : "live";
+}
+
+/** The worst of the states of the page's chassis; that of the connection where it has none. */
+export function worstState(states, connection) {
+  return states.length > 0 ? Object.keys(SENTENCES).find((state) => states.includes(state)) : connection;
+}
+
+/** Whether values in a state may be out of date. */
+export const isOutdated = (state) => ["signed-out", "offline", "stale"].includes(state);
+
+/** The sentence of the header, for the worst of the states of the page's chassis. */
+export function headerSentence(worst, states) {
+  if (worst !== "stale" || states.length < 2) return SENTENCES[worst];
+  return `▲ ${states.filter((state) => state === "stale").length} of ${states.length} chassis not sending`;
+}
+
+/** Why nothing may be attached to a chassis in a state, '' where it may. */
+export function composeBlocker({ state, age }) {
+  if (state === "signed-out") return "You are signed out. Sign in again.";
+  if (state === "offline") {
+    return "There is no connection to FalconWeb, so what you see may be old. It is being tried again.";
+  }
+  if (state === "stale") {
+    const seen = formatAge(age);
+    return `This chassis was last heard of ${seen}, so what you see may be old. Attaching waits until it answers.`;
+  }
+  return "";
+}
+
+export const formatAge = (age) => (age === null ? "before this page was opened" : `${Math.round(age / 1000)} s ago`);
+
+/** The wait before another attempt to connect: longer after each, with jitter, so that not all clients reconnect
+ * together. */
+export const reconnectDelay = (attempts, random = Math.random()) =>
+  500 + random * Math.min(LONGEST_PAUSE, 500 * 2 ** attempts);

@@ -1,0 +1,46 @@
+// Values, times and names as text.
+const LINK_STATES = ["no link", "down", "starting", "training", "up"];
+// As many decimals as a reading is accurate to, always the same: figures in a column do not jump.
+const DECIMALS = { "°C": 1, "%": 0, W: 0, rpm: 0, V: 2, A: 1, kWh: 2, lanes: 0, "Gb/s": 0, "": 0 };
+const DURATIONS = [
+  [365 * 86400, "year"],
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+];
+
+/** A value with its unit, '41.0 °C'; 'no value' for NaN. */
+export function formatValue(value, unit) {
+  if (!Number.isFinite(value)) return "no value";
+  if (unit === "state") return LINK_STATES[value] ?? String(value);
+  if (unit === "B/s") return `${(value / 1e9).toFixed(2)} GB/s`;
+  return `${value.toFixed(DECIMALS[unit] ?? 1)} ${unit}`.trim();
+}
+
+/** '10 s', '15 min', '6 h', '30 d', 'year'. */
+export function formatDuration(seconds) {
+  const [size, unit] = DURATIONS.find(([one]) => seconds >= one && seconds % one === 0) ?? [1, "s"];
+  if (unit === "year" && seconds === size) return unit;
+  return `${Math.round((seconds / size) * 10) / 10} ${unit}`;
+}
+
+/** A moment (seconds since 1970) in ISO 8601, UTC, to the second and without its zone. */
+export const isoTime = (at) => new Date(Math.round(at) * 1000).toISOString().slice(0, 19);
+
+/** A moment as people read it, to the second. */
+export const formatTime = (at) => `${isoTime(at).replace("T", " ")} UTC`;
+
+/** A number of an axis, short: '12.5k', '3G'. */
+export function formatShort(value) {
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${Number((value / 1e9).toPrecision(3))}G`;
+  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
+  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
+  return String(Number(value.toPrecision(4)));
+}
+
+/** A share of 1 in whole percent, at most '100 %'. */
+export const formatPercent = (share) => `${Math.round(Math.min(1, share) * 100)} %`;
+
+/** Text for where a library takes markup, as Plotly does for names. */
+export const escapeMarkup = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");

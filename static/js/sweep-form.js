@@ -1,0 +1,46 @@
+// A new sweep: its runs are counted while the form is filled in, and a manifest is checked without leaving the page.
+import { element } from "./dom.js";
+import { loadFragment } from "./fragment.js";
+
+const PAUSE = 350; // ms after the last change
+const form = document.querySelector("[data-count]");
+const place = document.getElementById("count");
+let timer = 0;
+
+function count() {
+  const data = new URLSearchParams(new FormData(form));
+  data.delete("csrfmiddlewaretoken");
+  const failure = "It could not be counted: the server does not answer. It is counted again with your next change.";
+  loadFragment(place, `${form.dataset.count}?${data}`, failure);
+}
+
+if (form) {
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(count, PAUSE);
+  });
+}
+
+const manifest = document.querySelector("[data-manifest]");
+const result = document.getElementById("manifest-result");
+if (manifest) {
+  manifest.addEventListener("submit", async (event) => {
+    if (event.submitter?.name !== "look") return;
+    event.preventDefault();
+    const body = new FormData(manifest, event.submitter);
+    event.submitter.disabled = true;
+    try {
+      const answer = await fetch(location.pathname, { method: "POST", body });
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const part = fresh.getElementById("manifest-result");
+      if (!part) throw new Error(String(answer.status));
+      result.replaceChildren(...part.childNodes);
+      result.querySelector("h2, .notice")?.scrollIntoView({ block: "nearest" });
+    } catch {
+      const sentence = "The server did not accept it. Try again; if that fails again, reload the page.";
+      result.replaceChildren(element("p", { className: "notice error" }, sentence));
+    } finally {
+      event.submitter.disabled = false;
+    }
+  });
+}

@@ -1,0 +1,367 @@
+"""Opens, resolves and acknowledges alerts."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, cast
+
+import redis
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.audit.actions import Action
+from accounts.audit.services import Target, audited
+from accounts.models import User
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from fabric.inventory.models import Chassis
+from telemetry.alerts.checks import ChassisFacts, unreachable_check
+from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity
+from telemetry.alerts.rules import NOT_ANSWERING, Check, CheckTransition, Transition, value_label
+from telemetry.alerts.selectors import enabled_built_ins, may_see_acknowledgement, rule_notes
+from telemetry.alerts.signals import alerts_changed
+from telemetry.events.services import event_record
+from telemetry.live.frames import HEADER
+
+logger = logging.getLogger(__name__)
+
+CheckIdentity = tuple[str, str]
+RANKS = {AlertSeverity.WARNING.value: 1, AlertSeverity.CRITICAL.value: 2}
+NOT_MEASURED = "It is no longer measured."
+NOT_ATTACHED = "Nothing is attached by this link now: the device was detached, moved or removed."
+NOT_ABOUT_IT = "Its rule no longer applies: the rule was changed, or its subject changed its tenant or place."
+RULE_ENDED = "Its rule was switched off, changed or deleted."
+NOT_POLLED = "An administrator switched off polling of the chassis."
+
+
+def transitions_record(*, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
+    """Store the transitions of one chassis, in order; ones that are stored already change nothing.
+
+    Raises DatabaseError where none could be stored.
+    """
+    try:
+        with transaction.atomic():
+            _record(chassis_id, changes)
+    except IntegrityError:
+        if len(changes) == 1:
+            # Another worker stored the same meanwhile, or the subject was removed.
+            identity = changes[0].check.identity
+            logger.info("a transition of %s of chassis %s is not stored", identity, chassis_id, exc_info=True)
+            return
+        for change in changes:
+            transitions_record(chassis_id=chassis_id, changes=[change])
+
+
+def alerts_end(*, chassis_id: int, identities: Collection[CheckIdentity] | None, because: str) -> int:
+    """End open alerts of a chassis (all, for None) for a reason other than their values; returns how many had fired."""
+    with transaction.atomic():
+        rows = Alert.objects.select_for_update().filter(chassis=chassis_id, state__in=Alert.OPEN)
+        found = [row for row in rows if identities is None or (row.cause, row.series_key) in identities]
+        rang = _resolve(found, timezone.now(), because)
+        if found:
+            _send_changed(chassis_id)
+    return rang
+
+
+def rule_alerts_end(*, cause: str, because: str = RULE_ENDED) -> int:
+    """End all open alerts of a rule, within the caller's transaction; returns how many had fired."""
+    rows = list(Alert.objects.select_for_update().filter(state__in=Alert.OPEN, cause__startswith=cause))
+    found = [row for row in rows if row.cause == cause or row.cause.startswith(f"{cause}:")]
+    rang = _resolve(found, timezone.now(), because)
+    for chassis in {row.chassis_id for row in found}:
+        _send_changed(chassis)
+    return rang
+
+
+def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
+    if not Chassis.objects.filter(pk=chassis_id).exists():
+        return
+    # Locked, so that a concurrent acknowledgement waits and is not overwritten.
+    rows = Alert.objects.select_for_update().filter(chassis=chassis_id, state__in=Alert.OPEN)
+    causes = {change.check.cause for change in changes}
+    known: dict[CheckIdentity, Alert] = {(row.cause, row.series_key): row for row in rows.filter(cause__in=causes)}
+    notes = rule_notes(change.check.rule for change in changes if change.check.rule is not None)
+    changed = 0
+    for change in changes:
+        check = change.check
+        row = known.get(check.identity)
+        if change.turn in {"pending", "firing"} and check.rule is not None and check.rule not in notes:
+            continue  # its rule was switched off or deleted meanwhile
+        note = notes.get(check.rule, "") if check.rule is not None else change.note
+        match change.turn:
+            case "pending" if row is None:
+                known[check.identity] = _create_alert(change, note)
+            case "firing" if row is None or row.state == Alert.State.PENDING:
+                known[check.identity] = _fire(row or _create_alert(change, note), change)
+                changed += 1
+            case "gone" if row is not None and row.state == Alert.State.PENDING:
+                known.pop(check.identity).delete()
+            case "resolved" if row is not None and row.is_ringing:
+                row.worst_value = _finite(change.worst)
+                _resolve([known.pop(check.identity)], _to_datetime(change.at), "")
+                changed += 1
+    if changed:
+        _send_changed(chassis_id)
+
+
+def _create_alert(change: CheckTransition, note: str) -> Alert:
+    check = change.check
+    subject = check.subject
+    return Alert.objects.create(
+        chassis_id=subject.chassis,
+        rule_id=check.rule,
+        cause=check.cause,
+        series_key=check.key[:300],
+        title=check.title[:200],
+        quantity=check.quantity[:200],
+        unit=check.unit[:40],
+        severity=check.severity,
+        rank=RANKS[check.severity],
+        object=subject.object,
+        subject_name=subject.name[:300],
+        drawer_id=subject.drawer,
+        device_id=subject.device,
+        port_id=subject.port,
+        host_port_id=subject.host_port,
+        threshold=threshold_label(check)[:200],
+        value=_finite(change.value),
+        worst_value=_finite(change.worst),
+        note=note,
+        since=_to_datetime(change.since),
+    )
+
+
+def threshold_label(check: Check) -> str:
+    """Return the limit of a check for display."""
+    if check.key == "":
+        return f"no answer for {check.terms.hold:g} s"
+    if check.unit == "health":
+        return "not healthy"
+    return check.terms.words(check.unit)
+
+
+def _fire(row: Alert, change: CheckTransition) -> Alert:
+    row.state = Alert.State.FIRING
+    row.fired_at = _to_datetime(change.at)
+    row.value, row.worst_value = _finite(change.value), _finite(change.worst)
+    row.save(update_fields=["state", "fired_at", "value", "worst_value"])
+    measured = "" if row.series_key == "" or row.unit == "health" else f" {value_label(row.value, row.unit)},"
+    text = f"{row.title}: {row.subject_name},{measured} {row.threshold}."
+    _record_event(row, "AlertFiring", row.severity, text, row.fired_at)
+    return row
+
+
+def _resolve(rows: Iterable[Alert], at: datetime, because: str) -> int:
+    rang = 0
+    for row in rows:
+        if row.state == Alert.State.PENDING:
+            row.delete()
+            continue
+        rang += 1
+        row.state = Alert.State.RESOLVED
+        row.resolved_at = max(at, row.fired_at or at)
+        row.resolved_because = because
+        row.save(update_fields=["state", "resolved_at", "resolved_because", "worst_value"])
+        text = f"{row.title}: {row.subject_name}. {because or 'It is over.'}"
+        _record_event(row, "AlertResolved", "OK", text, row.resolved_at)
+    return rang
+
+
+def acknowledgement_record(row: Alert, at: datetime) -> None:
+    """Record the event of an acknowledgement, within the caller's transaction."""
+    text = f"{row.acknowledged_by_name} acknowledged '{row.title}: {row.subject_name}'."
+    _record_event(row, "AlertAcknowledged", "OK", text, at)
+    _send_changed(row.chassis_id)
+
+
+def _record_event(row: Alert, message: str, severity: str, text: str, at: datetime) -> None:
+    event_record(
+        source="alert",
+        message_id=f"FalconWeb.1.0.{message}",
+        severity=severity,
+        text=text,
+        at=at,
+        chassis_id=row.chassis_id,
+        key=f"alert-{row.pk}-{message}",
+        device_id=row.device_id,
+        port_id=row.port_id,
+        drawer_id=row.drawer_id,
+        subject_name=row.subject_name,
+        link=reverse("alerts:alert", args=[row.pk]),
+        person_name=row.acknowledged_by_name if message == "AlertAcknowledged" else "",
+    )
+
+
+def _send_changed(chassis_id: int) -> None:
+    transaction.on_commit(partial(alerts_changed.send, Alert, chassis_id=chassis_id), robust=True)
+
+
+def _to_datetime(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+NEW_SECONDS = 90.0  # within this time, a chassis that was just added is read
+# A chassis has to be unread for this time of regular checks: after a start of the whole site all of them are unread.
+HOLD_SECONDS = 40.0
+FORGET_SECONDS = 45  # after a pause of the checks this long, they start again
+STALE_SECONDS = 60.0  # duration of a walk, added to its period
+NO_WORKER = "No worker reads this chassis: check that the site's workers run."
+
+
+def unread_chassis_check() -> None:
+    """Raise the alerts of chassis that no worker reads; end those of chassis that are read again, or disabled.
+
+    While Redis is unreachable nothing is known, and no alert is raised or ended.
+    """
+    rows = list(
+        Chassis.objects.order_by("pk").values("pk", "name", "enabled", "last_error", "inventory_at", "created_at")
+    )
+    try:
+        fresh, lasting = _frame_times([row["pk"] for row in rows])
+    except (redis.RedisError, OSError) as error:
+        logger.warning("cannot check whether chassis are read: %s", error)
+        return
+    silent = Alert.objects.ringing().filter(cause=NOT_ANSWERING)
+    ringing: dict[int, datetime] = dict(silent.values_list("chassis", "fired_at"))
+    is_on = NOT_ANSWERING in enabled_built_ins()
+    for row in rows:
+        pk = row["pk"]
+        if not row["enabled"]:
+            if Alert.objects.filter(chassis=pk, state__in=Alert.OPEN).exists():
+                alerts_end(chassis_id=pk, identities=None, because=NOT_POLLED)
+        elif pk in ringing:
+            # An old frame stays until it expires: only a newer one shows that the chassis answers again.
+            if fresh.get(pk, 0.0) > ringing[pk].timestamp() or _answered_lately(row, since=ringing[pk]):
+                _record_transition(row, "resolved", "")
+        elif is_on and pk in lasting and not _answered_lately(row) and not _is_new(row):
+            _record_transition(row, "firing", row["last_error"] or NO_WORKER)
+
+
+def _frame_times(pks: list[int]) -> tuple[dict[int, float], set[int]]:
+    """Return the chassis that have a frame with its Unix time, and those that have had none for HOLD_SECONDS.
+
+    Frames expire in Redis, which also has the times since when they are missing.
+    """
+    if not pks:
+        return {}, set()
+    now = time.time()
+    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=3.0, socket_connect_timeout=3.0)
+    try:
+        pipe = client.pipeline(transaction=False)
+        for pk in pks:
+            pipe.getrange(f"live:frame:{pk}", 0, HEADER.size - 1)
+        heads = cast("list[bytes]", pipe.execute())
+        fresh = {pk: HEADER.unpack(head)[5] for pk, head in zip(pks, heads, strict=True) if len(head) == HEADER.size}
+        missed = [pk for pk in pks if pk not in fresh]
+        for pk in fresh:
+            pipe.delete(f"alerts:unread:{pk}")
+        for pk in missed:
+            pipe.set(f"alerts:unread:{pk}", now, nx=True)
+            pipe.expire(f"alerts:unread:{pk}", FORGET_SECONDS)
+            pipe.get(f"alerts:unread:{pk}")
+        since = cast("list[bytes | None]", pipe.execute()[len(fresh) :][2::3])
+    finally:
+        client.close()
+    return fresh, {pk for pk, at in zip(missed, since, strict=True) if at and now - float(at) >= HOLD_SECONDS}
+
+
+def _answered_lately(row: dict[str, Any], since: datetime | None = None) -> bool:
+    """Return whether a chassis, perhaps without any readings, was walked recently, and after `since`."""
+    within = timezone.now() - timedelta(seconds=STALE_SECONDS + 3 * settings.CONFIG.inventory_period)
+    walked = row["inventory_at"]
+    return not row["last_error"] and walked is not None and bool(walked > max(within, since or within))
+
+
+def _is_new(row: dict[str, Any]) -> bool:
+    return bool(row["created_at"] > timezone.now() - timedelta(seconds=NEW_SECONDS))
+
+
+def _record_transition(row: dict[str, Any], turn: Transition, note: str) -> None:
+    check = unreachable_check(ChassisFacts(chassis=row["pk"], name=row["name"]))
+    now = time.time()
+    change = CheckTransition(
+        check=check, turn=turn, at=now, since=now, value=float("nan"), worst=float("nan"), note=note
+    )
+    transitions_record(chassis_id=row["pk"], changes=[change])
+
+
+MAX_ACKNOWLEDGED = 500
+
+
+@dataclass(frozen=True)
+class AcknowledgeResult:
+    """Result for one alert: `sentence` is '' where this call acknowledged it, else the reason why not."""
+
+    alert: int
+    name: str
+    sentence: str = ""
+
+
+def alerts_acknowledge(*, person: User, alerts: Collection[int], note: str = "") -> list[AcknowledgeResult]:
+    """Acknowledge alerts (ids) with a note; returns the result of each, in the order of ids.
+
+    Raises NotFound for what the person may not see, Forbidden for viewers, Invalid for none or too many, and Conflict
+    with `differences` where nothing was left to acknowledge.
+    """
+    note = note.replace("\0", "").strip()
+    with audited(Action.ALERT_ACKNOWLEDGE, actor=person, target=Target(kind="alert")) as act:
+        if not person.may_compose:
+            raise Forbidden("Viewers cannot acknowledge alerts: ask a user of your tenant, or an administrator.")
+        if not alerts:
+            raise Invalid("Choose at least one alert.", errors={"alert_ids": "Give at least one id."})
+        if len(set(alerts)) > MAX_ACKNOWLEDGED:
+            raise Invalid(
+                f"At most {MAX_ACKNOWLEDGED} at once.", errors={"alert_ids": f"At most {MAX_ACKNOWLEDGED} ids."}
+            )
+        if len(note) > MAX_TEXT_LENGTH:
+            raise Invalid("The note is too long.", errors={"note": f"At most {MAX_TEXT_LENGTH} characters."})
+        visible = set(Alert.objects.visible_to(person).filter(pk__in=alerts).values_list("pk", flat=True))
+        if len(visible) != len(set(alerts)):
+            raise NotFound("There is no such alert.")
+        rows = list(Alert.objects.select_for_update().filter(pk__in=visible).order_by("pk"))
+        results = [_acknowledge(row, person, note) for row in rows]
+        act.target = Target(
+            kind="alert", id=",".join(str(one.alert) for one in results)[:64], name=_results_name(results)
+        )
+        act.after = {"acknowledged": [one.alert for one in results if not one.sentence], "note": note}
+        if all(one.sentence for one in results):
+            sentences = [f"{one.name}: {one.sentence}" for one in results]
+            raise Conflict(" ".join(sentences[:5]), differences=sentences)
+    return results
+
+
+def _acknowledge(row: Alert, person: User, note: str) -> AcknowledgeResult:
+    name = str(row)
+    match row.state:
+        case Alert.State.RESOLVED:
+            when = f"{row.resolved_at:%H:%M:%S} UTC" if row.resolved_at else "meanwhile"
+            return AcknowledgeResult(row.pk, name, f"It was over at {when}.")
+        case Alert.State.ACKNOWLEDGED:
+            if not may_see_acknowledgement(person, row):
+                return AcknowledgeResult(row.pk, name, "It was acknowledged before your tenant leased its subject.")
+            when = f"{row.acknowledged_at:%H:%M:%S} UTC" if row.acknowledged_at else "a moment ago"
+            return AcknowledgeResult(row.pk, name, f"{row.acknowledged_by_name} acknowledged it at {when}.")
+        case Alert.State.PENDING:
+            return AcknowledgeResult(row.pk, name, "It does not fire yet.")
+    now = timezone.now()
+    row.state, row.acknowledged_at, row.acknowledged_note = Alert.State.ACKNOWLEDGED, now, note
+    row.acknowledged_by, row.acknowledged_by_name = person, person.get_username()
+    row.save(update_fields=["state", "acknowledged_at", "acknowledged_note", "acknowledged_by", "acknowledged_by_name"])
+    with transaction.atomic():
+        acknowledgement_record(row, now)
+    return AcknowledgeResult(row.pk, name)
+
+
+def _results_name(results: Collection[AcknowledgeResult]) -> str:
+    return next(iter(results)).name if len(results) == 1 else f"{len(results)} alerts"

@@ -1,0 +1,202 @@
+"""Addresses of receivers: parsed, resolved, and refused where they are link-local or of metadata services.
+
+The sender itself resolves a name and connects to the checked address, so that a second lookup with another result (DNS
+rebinding) cannot redirect it.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import ipaddress
+import math
+import socket
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import SplitResult, quote, urlsplit
+
+from core.errors import FalconWebError, Invalid
+
+MAX_ADDRESS_LENGTH = 2000
+SYSLOG_PORTS = {"udp": 514, "tcp": 601, "tls": 6514}  # RFC 5426, RFC 6587, RFC 5425
+HTTP_PORTS = {"http": 80, "https": 443}
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# Translators carry an IPv4 address in the last four bytes (RFC 6052, RFC 8215, RFC 2765).
+TRANSLATION_NETWORKS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")))
+# Addresses at which clouds serve credentials of the machine, besides 169.254.169.254.
+METADATA_ADDRESSES = frozenset(
+    ipaddress.ip_address(number)
+    for number in (
+        "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+    )
+)  # fmt: skip
+
+
+class DeliveryFailed(FalconWebError):
+    """A delivery was not confirmed.
+
+    `permanent` is whether the same request would fail again; `retry_after` (s) is the wait requested by the receiver.
+    """
+
+    status: ClassVar[int] = 502
+    code: ClassVar[str] = "delivery_failed"
+    retry_helps: ClassVar[bool] = True
+
+    def __init__(self, sentence: str, *, permanent: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(sentence)
+        self.permanent = permanent
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True)
+class DeliveryEndpoint:
+    """A checked address: `path` is that of the HTTP request, '' for syslog."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+
+    @property
+    def name(self) -> str:
+        """Host and port in the form of a URL."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """The value of the Host header: without the default port."""
+        return self.name.rpartition(":")[0] if self.port == HTTP_PORTS.get(self.scheme) else self.name
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One resolved address, in the form of `socket`."""
+
+    family: socket.AddressFamily
+    address: Any
+
+
+def webhook_endpoint(url: str) -> DeliveryEndpoint:
+    """Return the endpoint of a webhook's URL; raises Invalid for a wrong scheme, credentials, host or port."""
+    parts = _split(url, "http:// or https://", HTTP_PORTS)
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+    query = quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]|")
+    return _endpoint(parts, HTTP_PORTS, f"{path}?{query}" if query else path)
+
+
+def syslog_endpoint(address: str) -> DeliveryEndpoint:
+    """Return the endpoint of `udp://host:port`, `tcp://host:port` or `tls://host:port`; raises Invalid."""
+    parts = _split(address, "udp://, tcp:// or tls://", SYSLOG_PORTS)
+    if parts.path not in {"", "/"} or parts.query:
+        raise _invalid_address("The address of a syslog server ends after its port: tls://host:6514.")
+    return _endpoint(parts, SYSLOG_PORTS, "")
+
+
+def resolve_peers(endpoint: DeliveryEndpoint) -> list[Peer]:
+    """Resolve a host and return the allowed addresses, in the system's order.
+
+    Raises DeliveryFailed where the name is not known, and, permanently, where all of its addresses are refused:
+    link-local ones, those of cloud metadata services, multicast, and the unspecified address (0.0.0.0).
+    """
+    kind = socket.SOCK_DGRAM if endpoint.scheme == "udp" else socket.SOCK_STREAM
+    try:
+        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=kind)
+    except (OSError, UnicodeError) as error:
+        raise DeliveryFailed(f"The name {endpoint.host} is not known to this machine's name service.") from error
+    refused = ""
+    peers = []
+    for family, _kind, _protocol, _name, address in found:
+        if sentence := refusal_reason(str(address[0])):
+            refused = sentence
+        else:
+            peers.append(Peer(family, address))
+    if not peers:
+        raise DeliveryFailed(refused or f"{endpoint.host} has no address.", permanent=True)
+    return peers
+
+
+def refusal_reason(number: str) -> str:
+    """Return why an address such as '169.254.169.254' is refused; '' where it is allowed."""
+    try:
+        address: Address = ipaddress.ip_address(number.partition("%")[0])
+    except ValueError:
+        return f"{number[:60]} is not a network address."
+    for one in _embedded_addresses(address):
+        if one.is_link_local:
+            return f"{number} is a link-local address. Nothing is sent there."
+        if one in METADATA_ADDRESSES:
+            return f"{number} is a cloud metadata service with credentials of this machine. Nothing is sent there."
+        if one.is_unspecified or one.is_multicast or one == ipaddress.ip_address("255.255.255.255"):
+            return f"{number} is not the address of a single machine."
+    return ""
+
+
+def _embedded_addresses(address: Address) -> list[Address]:
+    """Return an address, and the IPv4 addresses embedded in it."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    inside: list[Address | None] = [address, address.ipv4_mapped, address.sixtofour]
+    if address.teredo is not None:
+        inside.extend(address.teredo)
+    if any(address in network for network in TRANSLATION_NETWORKS):
+        inside.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    if int(address) >> 32 == 0 and int(address) > 1:  # IPv4-compatible, long out of use
+        inside.append(ipaddress.IPv4Address(int(address)))
+    return [one for one in inside if one is not None]
+
+
+def _split(url: str, schemes: str, ports: dict[str, int]) -> SplitResult:
+    if len(url) > MAX_ADDRESS_LENGTH:
+        raise _invalid_address(f"An address has at most {MAX_ADDRESS_LENGTH} characters.")
+    if any(letter.isspace() or not letter.isprintable() for letter in url):
+        raise _invalid_address("The address contains a space or a control character.")
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for an invalid port
+    except ValueError as error:
+        raise _invalid_address("This is not a valid address: give one such as https://host/path.") from error
+    if parts.scheme not in ports or not url.lower().startswith(f"{parts.scheme}://"):
+        raise _invalid_address(f"The address begins with {schemes}.")
+    if "@" in parts.netloc:
+        raise _invalid_address("Leave name and password out of the address: it is shown and logged.")
+    if parts.fragment or "\\" in url:
+        raise _invalid_address("The address has a part that is not sent: leave out '#' and '\\'.")
+    return parts
+
+
+def _endpoint(parts: SplitResult, ports: dict[str, int], path: str) -> DeliveryEndpoint:
+    host = parts.hostname or ""
+    try:
+        plain = host if ":" in host else host.encode("idna").decode()
+    except UnicodeError as error:
+        raise _invalid_address(f"'{host[:60]}' is not a valid host name.") from error
+    if not plain:
+        raise _invalid_address("The address has no host.")
+    number = parts.port if parts.port is not None else ports[parts.scheme]
+    if number == 0:
+        raise _invalid_address("Port 0 is not a valid destination.")
+    try:
+        ipaddress.ip_address(plain.partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        if sentence := refusal_reason(plain):
+            raise _invalid_address(sentence)
+    return DeliveryEndpoint(parts.scheme, plain, number, path)
+
+
+def _invalid_address(sentence: str) -> Invalid:
+    return Invalid(sentence, errors={"address": sentence})
+
+
+def retry_after_seconds(header: str | None, now: float, *, most: float = 3600.0) -> float | None:
+    """Return the seconds of a Retry-After header (RFC 9110: seconds or a date), at most `most`; None without one."""
+    text = (header or "").strip()
+    if not text:
+        return None
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), most)
+    try:
+        wait = email.utils.parsedate_to_datetime(text).timestamp() - now
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(wait, 0.0), most) if math.isfinite(wait) else None

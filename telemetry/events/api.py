@@ -1,0 +1,261 @@
+"""Events by the API: the same filters, order and sight as the page, and a way to pull every one of them once."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from django.urls import path, reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.viewsets import ResourceViewSet, command
+from core.api.fields import SEARCH, query_integer
+from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from core.errors import Invalid
+from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter
+from telemetry.events.models import Event, EventSeverity, EventSource, SavedView
+from telemetry.events.selectors import event_get, events_after, events_page, horizon, saved_views
+from telemetry.events.services import (
+    MAX_NAME_LENGTH,
+    MAX_QUERY_LENGTH,
+    saved_view_add,
+    saved_view_change,
+    saved_view_get,
+    saved_view_remove,
+)
+
+MAX_EVENTS = 1000
+VIEW_TAKEN = "You have one of this name already, or as many as anybody may have"
+SEVERAL = "; several are separated by commas"
+FILTER_PARAMETERS = [
+    OpenApiParameter("q", str, description="Keeps what contains these words, in any case"),
+    OpenApiParameter("since", OpenApiTypes.DATETIME, description="Keeps what happened then or later"),
+    OpenApiParameter("until", OpenApiTypes.DATETIME, description="Keeps what happened before"),
+    OpenApiParameter("last", str, description="Keeps what happened in the last 90m, 24h or 7d"),
+    *(
+        OpenApiParameter(name, str, description=f"Keeps what is about the {name} of this id{SEVERAL}")
+        for name in ("chassis", "drawer", "device", "port", "host")
+    ),
+    OpenApiParameter("tenant", str, description=f"Keeps what is about things that this tenant held then{SEVERAL}"),
+    OpenApiParameter("source", str, description=f"One of {', '.join(EventSource.values)}{SEVERAL}"),
+    OpenApiParameter("severity", str, description=f"One of {', '.join(EventSeverity.values)}{SEVERAL}"),
+    OpenApiParameter("message", str, description=f"A message, with or without its version{SEVERAL}"),
+    OpenApiParameter("person", str, description="Keeps what this person did"),
+]
+
+
+class EventSerializer(serializers.ModelSerializer[Event]):
+    """An event. `at` is by this site's clock, `told_at` as the BMC's had it; ids are null where nothing fits."""
+
+    source = serializers.ChoiceField(choices=EventSource.choices)  # type: ignore[assignment]  # a field of that name
+    severity = serializers.ChoiceField(choices=EventSeverity.choices)
+    arguments = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = Event
+        fields: ClassVar[list[str]] = [
+            "id", "at", "told_at", "received_at", "source", "severity", "message_id", "text", "arguments", "chassis_id",
+            "chassis_name", "device_id", "port_id", "drawer_id", "host_id", "tenant_id", "tenant_name", "subject_name",
+            "link", "person_name", "origin_uri",
+        ]  # fmt: skip
+
+
+class EventsSerializer(serializers.Serializer[Any]):
+    """A part of the list, and where the next one is: null where there is none."""
+
+    next = serializers.CharField(allow_null=True)
+    results = EventSerializer(many=True)
+
+
+class PulledSerializer(serializers.Serializer[Any]):
+    """Events in the order in which they came to be known; ask again with `after` = `cursor`.
+
+    `complete` tells that there are no more for now.
+    """
+
+    cursor = serializers.IntegerField()
+    complete = serializers.BooleanField()
+    results = EventSerializer(many=True)
+
+
+class EventList(APIView):
+    """Events, newest first."""
+
+    @strict_schema(
+        operation_id="events_list",
+        parameters=[
+            *FILTER_PARAMETERS,
+            OpenApiParameter("limit", int, description="Events in an answer: 100 unless told, at most 1000"),
+            OpenApiParameter("before", str, description="The place in the list to go on at, from `next`"),
+        ],
+        responses=EventsSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """List the events that you may see, newest first. Follow `next` to the end: all of them are there."""
+        rows = _filter(request).apply(Event.objects.visible_to(person_of(request)))
+        limit = _limit(request)
+        page = events_page(rows, before=request.query_params.get("before", ""), limit=limit)
+        given = [pair for pair in request.query_params.lists() if pair[0] != "before"]
+        following = urlencode([*given, ("before", [page.older])], doseq=True)
+        where = request.build_absolute_uri(f"{reverse('api:events')}?{following}") if page.older else None
+        return Response({"next": where, "results": EventSerializer(page.rows, many=True).data})
+
+
+class EventPull(APIView):
+    """Events in the order in which they came."""
+
+    @strict_schema(
+        operation_id="events_pull_retrieve",
+        parameters=[
+            *FILTER_PARAMETERS,
+            OpenApiParameter("after", int, description="The `cursor` of the answer before; 0, or none, to begin"),
+            OpenApiParameter("limit", int, description="Events in an answer: 100 unless told, at most 1000"),
+        ],
+        responses=PulledSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """Give the events behind a cursor, each once.
+
+        They come in the order in which they came to be known, late ones included, and none is left out. For copies in
+        other systems: keep `cursor` with what you keep of the answer, and ask again from there.
+        """
+        rows = _filter(request).apply(Event.objects.visible_to(person_of(request)))
+        after, limit, end = query_integer(request, "after") or 0, _limit(request), horizon()
+        found = next(events_after(rows, after, until=end, at_once=limit), [])
+        complete = len(found) < limit
+        cursor = max(after, end) if complete else found[-1].pk
+        return Response({"cursor": cursor, "complete": complete, "results": EventSerializer(found, many=True).data})
+
+
+class EventDetail(APIView):
+    """One event."""
+
+    @extend_schema(operation_id="events_retrieve", responses=EventSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """Show an event."""
+        return Response(EventSerializer(event_get(person_of(request), pk)).data)
+
+
+class MessageSerializer(serializers.Serializer[Any]):
+    """What a message means, and what to do; its name is without a version."""
+
+    name = serializers.CharField()
+    registry = serializers.CharField()
+    severity = serializers.ChoiceField(choices=EventSeverity.choices)
+    explanation = serializers.CharField()
+    advice = serializers.CharField()
+
+
+class EventCatalogue(APIView):
+    """The catalogue of messages."""
+
+    @strict_schema(
+        operation_id="events_catalogue_list",
+        parameters=[
+            SEARCH,
+            OpenApiParameter("registry", str, enum=REGISTRY_NAMES, description="Keeps the messages of this registry"),
+            OpenApiParameter("severity", str, enum=EventSeverity.values, description="Keeps those of this severity"),
+            OpenApiParameter("sort", str, enum=list(MESSAGE_SORTS), description="The order; by registry unless told"),
+        ],
+        responses=MessageSerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """List the messages that are known, with severity and meaning."""
+        found = MessageFilter.of(request.query_params, search="search").found()
+        return Response(MessageSerializer(found, many=True).data)
+
+
+class EventViewSerializer(StrictSerializer, serializers.ModelSerializer[SavedView]):
+    """A search under a name; `query` is what stands behind the '?' of the page and of the list of events."""
+
+    id = serializers.IntegerField(read_only=True)
+    name = serializers.CharField(max_length=MAX_NAME_LENGTH)
+    query = serializers.CharField(max_length=MAX_QUERY_LENGTH, allow_blank=True)
+    is_default = serializers.BooleanField(required=False)
+
+    class Meta:
+        model = SavedView
+        fields: ClassVar[list[str]] = ["id", "name", "query", "is_default"]
+
+
+class OwnEventViewList(generics.ListAPIView[SavedView]):
+    """One's own views of events; POST keeps one."""
+
+    serializer_class = EventViewSerializer
+
+    def get_queryset(self) -> Any:
+        """Return one's own."""
+        return saved_views(person_of(self.request))
+
+    @strict_schema(operation_id="me_event_views_list")
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List your views of events."""
+        return super().get(request, *args, **kwargs)
+
+    @declare(audited_as=Action.EVENT_VIEW_ADD)
+    @extend_schema(request=EventViewSerializer, responses={201: EventViewSerializer, 409: problem(VIEW_TAKEN)})
+    def post(self, request: Request) -> Response:
+        """Keep a search under a name."""
+        made = saved_view_add(person=person_of(request), **validated_body(EventViewSerializer, request))
+        return OwnEventViewSet(request=request).answer(made, 201)
+
+
+class OwnEventViewSet(ResourceViewSet):
+    """One of one's own views of events."""
+
+    serializer_class = EventViewSerializer
+    address = "api:my_event_view"
+
+    def find_row(self, pk: Any) -> SavedView:
+        """Return one's own view."""
+        return saved_view_get(self.person, pk)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """Show one of your views of events."""
+        return self.answer(self.find_row(pk))
+
+    @command(EventViewSerializer, audited_as=Action.EVENT_VIEW_CHANGE, partial=True, conflict=VIEW_TAKEN)
+    def partial_update(self, view: SavedView, values: dict[str, Any]) -> SavedView:
+        """Change one of your views of events.
+
+        Its name, its search, or whether the page opens with it.
+        """
+        return saved_view_change(person=self.person, pk=view.pk, **values)
+
+    @command(audited_as=Action.EVENT_VIEW_REMOVE, status=204)
+    def destroy(self, view: SavedView, values: dict[str, Any]) -> None:
+        """Remove one of your views."""
+        saved_view_remove(person=self.person, pk=view.pk)
+
+
+def _filter(request: Request) -> EventFilter:
+    return EventFilter.of(request.query_params)
+
+
+def _limit(request: Request) -> int:
+    limit = query_integer(request, "limit")
+    if limit == 0:
+        raise Invalid("'limit' is 0.", errors={"limit": "Give a number from 1 to 1000."})
+    return 100 if limit is None else min(limit, MAX_EVENTS)
+
+
+urlpatterns = [
+    path("events/", EventList.as_view(), name="events"),
+    path("events/pull/", EventPull.as_view(), name="events_pull"),
+    path("events/catalogue/", EventCatalogue.as_view(), name="events_catalogue"),
+    path("events/<int:pk>/", EventDetail.as_view(), name="event"),
+    path("me/event-views/", OwnEventViewList.as_view(), name="my_event_views"),
+    path(
+        "me/event-views/<int:pk>/",
+        OwnEventViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="my_event_view",
+    ),
+]

@@ -1,0 +1,480 @@
+"""Recorded readings over any range, and one's own dashboards, by the API."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from django.http import HttpResponse
+from django.urls import path
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.viewsets import ResourceViewSet, command
+from core.api.fields import query_integer
+from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from core.downloads import Download
+from core.errors import Invalid
+from telemetry.history.encoding import STATS, history_csv, history_json, raw_csv
+from telemetry.history.heat_map import MAX_CELLS, heat_map, heat_map_json
+from telemetry.history.models import Dashboard
+from telemetry.history.rules import KINDS, MAX_SUBJECTS, METRICS, TimeRange, iso_utc, parse_subjects, range_between
+from telemetry.history.selectors import (
+    DEFAULT_POINTS,
+    MAX_LINES,
+    MAX_POINTS,
+    MetricHistory,
+    parse_metrics,
+    read_history,
+)
+from telemetry.history.services import (
+    MAX_DASHBOARDS,
+    MAX_NAME_LENGTH,
+    dashboard_add,
+    dashboard_change,
+    dashboard_remove,
+)
+from telemetry.history.subjects import search_subjects
+from telemetry.history.throughput import SORTS, Flow, ThroughputRow, throughput_of
+
+CSV = "text/csv"
+MOMENT = "ISO 8601 (without an offset: UTC), Unix seconds, now, or how long ago, such as -6h (s, m, h, d, w, y)"
+RANGE_PARAMETERS = [
+    OpenApiParameter("since", str, description=f"The begin: {MOMENT}; an hour before the end without it"),
+    OpenApiParameter("until", str, description="The end, in the same way; now without it"),
+]
+SUBJECTS = OpenApiParameter(
+    "subjects",
+    str,
+    required=True,
+    description=(
+        f"What to look at, comma-separated or repeated, at most {MAX_SUBJECTS}: device/3, slot/3, port/5, drawer/1, "
+        "chassis/1, host/2, tenant/4, or one series by itself as series/<chassis id>/<key>"
+    ),
+)
+SERIES_PARAMETERS = [
+    SUBJECTS,
+    OpenApiParameter(
+        "metrics",
+        str,
+        description=f"Comma-separated or repeated; not for series. Each of each subject, at most {MAX_LINES} lines. "
+        f"One of {', '.join(METRICS)}",
+    ),
+    *RANGE_PARAMETERS,
+    OpenApiParameter(
+        "points", int, default=DEFAULT_POINTS, description=f"At most so many buckets a line, up to {MAX_POINTS}"
+    ),
+    OpenApiParameter("stats", str, enum=list(STATS), default="mean", description="band: low and high as well"),
+]
+TABLE_RESPONSE = OpenApiResponse(OpenApiTypes.STR, description="A table as CSV, formula-safe, streamed")
+
+
+class PartSerializer(serializers.Serializer[Any]):
+    """A series of the live catalogue that counts now."""
+
+    chassis_id = serializers.IntegerField()
+    key = serializers.CharField()
+
+
+class Numbers(serializers.ListField):
+    """Numbers, one a bucket: whole ones exact, others with seven significant digits; null where there is none."""
+
+    child = serializers.FloatField(allow_null=True)
+
+
+class LineSerializer(serializers.Serializer[Any]):
+    """A metric of a subject. What is made of several series says so in `made_of`; `combine` is the rule.
+
+    Of a sum and a mean, `low` and `high` are bounds; of the highest, `high` is exact.
+    """
+
+    subject = serializers.CharField()
+    metric = serializers.CharField()
+    name = serializers.CharField()
+    place = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # the field of that name, not the caption
+    unit = serializers.CharField()
+    made_of = serializers.CharField()
+    combine = serializers.ChoiceField(choices=["sum", "mean", "highest", "lowest"])
+    parts = PartSerializer(many=True)
+    mean = Numbers()
+    low = Numbers(required=False)
+    high = Numbers(required=False)
+
+
+class GapSerializer(serializers.Serializer[Any]):
+    """A span of time (Unix s) of which a chassis' readings are missing."""
+
+    chassis_id = serializers.IntegerField()
+    since = serializers.FloatField()
+    until = serializers.FloatField()
+    reason = serializers.CharField()
+
+
+class LeftOutSerializer(serializers.Serializer[Any]):
+    """What was asked for and is not answered, and why."""
+
+    subject = serializers.CharField()
+    metric = serializers.CharField()
+    why = serializers.CharField()
+
+
+class HistorySerializer(serializers.Serializer[Any]):
+    """Lines on one grid: `at` (Unix s) is where each bucket of `step` seconds begins."""
+
+    since = serializers.FloatField()
+    until = serializers.FloatField()
+    step = serializers.FloatField()
+    at = serializers.ListField(child=serializers.FloatField())
+    series = LineSerializer(many=True)
+    gaps = GapSerializer(many=True)
+    left_out = LeftOutSerializer(many=True)
+
+
+class SubjectSerializer(serializers.Serializer[Any]):
+    """Something that can be looked at, by the name that requests use."""
+
+    ref = serializers.CharField()
+    kind = serializers.CharField()
+    name = serializers.CharField()
+    place = serializers.CharField()
+
+
+class MetricSerializer(serializers.Serializer[Any]):
+    """A metric; `groups`: it means something of a drawer, a chassis, a host or a tenant, by the rule `combine`."""
+
+    name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    unit = serializers.CharField()
+    per = serializers.ChoiceField(choices=["device", "port"])
+    combine = serializers.CharField()
+    groups = serializers.BooleanField()
+
+
+class CatalogueSerializer(serializers.Serializer[Any]):
+    """What can be asked for."""
+
+    kinds = serializers.ListField(child=serializers.CharField())
+    metrics = MetricSerializer(many=True)
+    subjects = SubjectSerializer(many=True)
+
+
+class HeatRowSerializer(serializers.Serializer[Any]):
+    """A slot; °C."""
+
+    slot_id = serializers.IntegerField()
+    number = serializers.IntegerField()
+    name = serializers.CharField()
+    mean = Numbers()
+    high = Numbers()
+
+
+class HeatMapSerializer(serializers.Serializer[Any]):
+    """Slots of a drawer on buckets of `step` seconds that begin at `at` (Unix s)."""
+
+    drawer_id = serializers.IntegerField()
+    since = serializers.FloatField()
+    until = serializers.FloatField()
+    step = serializers.FloatField()
+    at = serializers.ListField(child=serializers.FloatField())
+    slots = HeatRowSerializer(many=True)
+    gaps = GapSerializer(many=True)
+
+
+class FlowSerializer(serializers.Serializer[Any]):
+    """One direction: rates in B/s, bytes of the measured share of the range; null where nothing was measured."""
+
+    mean = serializers.FloatField(allow_null=True)
+    busiest = serializers.FloatField(allow_null=True)
+    bytes = serializers.IntegerField(allow_null=True)
+    measured = serializers.FloatField()
+
+
+class CarriedSerializer(serializers.Serializer[Any]):
+    """What a drawer or slot carried; `rx` is what its ports received from the devices."""
+
+    kind = serializers.ChoiceField(choices=["drawer", "slot"])
+    id = serializers.IntegerField()
+    drawer = serializers.CharField()
+    slot = serializers.CharField()
+    device_id = serializers.IntegerField(allow_null=True)
+    rx = FlowSerializer()
+    tx = FlowSerializer()
+
+
+class ThroughputSerializer(serializers.Serializer[Any]):
+    """What drawers and slots carried; `step` (s) is how long a bucket is that can be the busiest."""
+
+    chassis_id = serializers.IntegerField()
+    since = serializers.FloatField()
+    until = serializers.FloatField()
+    step = serializers.FloatField()
+    drawers = CarriedSerializer(many=True)
+    slots = CarriedSerializer(many=True)
+
+
+class Telemetry(APIView):
+    """Any metric of any subject over any range."""
+
+    @strict_schema(operation_id="telemetry_retrieve", parameters=SERIES_PARAMETERS, responses=HistorySerializer)
+    def get(self, request: Request) -> HttpResponse:
+        """Show metrics of subjects over a range: at the resolution that is asked for."""
+        stats = _stats(request)
+        return HttpResponse(history_json(_history(request), stats), content_type="application/json")
+
+
+class TelemetryTable(APIView):
+    """The same as a table."""
+
+    @strict_schema(
+        operation_id="telemetry_table_retrieve", parameters=SERIES_PARAMETERS, responses={(200, CSV): TABLE_RESPONSE}
+    )
+    def get(self, request: Request) -> Download:
+        """Download metrics of subjects as CSV: the same as a table, a row a bucket."""
+        stats = _stats(request)
+        history = _history(request)
+        return _csv_download(history_csv(history, stats), "telemetry", history.span)
+
+
+class TelemetryRaw(APIView):
+    """Each reading."""
+
+    @strict_schema(
+        operation_id="telemetry_raw_retrieve",
+        parameters=[*SERIES_PARAMETERS[:2], *RANGE_PARAMETERS],
+        responses={(200, CSV): TABLE_RESPONSE},
+    )
+    def get(self, request: Request) -> Download:
+        """Download every reading of a range as CSV: of as long as readings are kept raw."""
+        span = _span(request)
+        lines = raw_csv(person_of(request), _subjects(request), _metrics(request), span)
+        return _csv_download(lines, "readings", span)
+
+
+class TelemetryCatalogue(APIView):
+    """What can be asked for."""
+
+    @strict_schema(
+        operation_id="telemetry_catalogue_retrieve",
+        parameters=[
+            OpenApiParameter("search", str, description="Keeps subjects whose name or place contains this text"),
+            OpenApiParameter("chassis_id", OpenApiTypes.INT64, description="Keeps those of the chassis of this id"),
+        ],
+        responses=CatalogueSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """List metrics, and the subjects that you may see: at most 200."""
+        found = search_subjects(
+            person_of(request),
+            request.query_params.get("search", ""),
+            chassis=query_integer(request, "chassis_id"),
+            most=200,
+        )
+        known = {"kinds": [*KINDS, "series"], "metrics": list(METRICS.values()), "subjects": found}
+        return Response(CatalogueSerializer(known).data)
+
+
+class TelemetryHeatMap(APIView):
+    """The temperatures of a drawer's slots."""
+
+    @strict_schema(
+        operation_id="telemetry_heat_map_retrieve",
+        parameters=[
+            OpenApiParameter("drawer_id", OpenApiTypes.INT64, required=True, description="Of which drawer"),
+            *RANGE_PARAMETERS,
+            OpenApiParameter("points", int, default=MAX_CELLS, description="At most so many buckets"),
+        ],
+        responses=HeatMapSerializer,
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """Show the temperatures of a drawer's slots: over a range, a day unless told."""
+        drawer = query_integer(request, "drawer_id")
+        if drawer is None:
+            raise Invalid("Of which drawer?", errors={"drawer_id": "Give the id of a drawer."})
+        given = request.query_params
+        span = range_between(given.get("since", "-24h"), given.get("until", ""), now=time.time())
+        found = heat_map(person_of(request), drawer, span, cells=_points(request, MAX_CELLS))
+        return HttpResponse(heat_map_json(found), content_type="application/json")
+
+
+class TelemetryThroughput(APIView):
+    """What drawers and slots carried."""
+
+    @strict_schema(
+        operation_id="telemetry_throughput_retrieve",
+        parameters=[
+            OpenApiParameter("chassis_id", OpenApiTypes.INT64, required=True, description="Of which chassis"),
+            *RANGE_PARAMETERS,
+            OpenApiParameter("sort", str, enum=SORTS, description="Most first; by their place without it"),
+        ],
+        responses=ThroughputSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """Show how much the drawers and slots of a chassis carried."""
+        chassis = query_integer(request, "chassis_id")
+        if chassis is None:
+            raise Invalid("Of which chassis?", errors={"chassis_id": "Give the id of a chassis."})
+        sort = request.query_params.get("sort", "place")
+        if sort not in SORTS:
+            raise Invalid("It cannot be sorted so.", errors={"sort": f"One of {', '.join(SORTS)}."})
+        found = throughput_of(person_of(request), chassis, _span(request), sort=sort)
+        return Response(
+            {
+                "chassis_id": found.chassis.pk, "since": found.span.since, "until": found.span.until,
+                "step": found.step, "drawers": [_carried_data(one) for one in found.drawers],
+                "slots": [_carried_data(one) for one in found.slots],
+            }
+        )  # fmt: skip
+
+
+def _carried_data(row: ThroughputRow) -> dict[str, Any]:
+    return {
+        "kind": row.kind, "id": row.id, "drawer": row.drawer, "slot": row.slot,
+        "device_id": row.device.pk if row.device else None, "rx": _flow_data(row.rx), "tx": _flow_data(row.tx),
+    }  # fmt: skip
+
+
+def _flow_data(flow: Flow) -> dict[str, float | None]:
+    values = {"mean": flow.mean, "busiest": flow.busiest, "bytes": flow.bytes, "measured": flow.measured}
+    found = {name: None if math.isnan(value) else value for name, value in values.items()}
+    return found | {"bytes": None if math.isnan(flow.bytes) else round(flow.bytes)}
+
+
+def _history(request: Request) -> MetricHistory:
+    return read_history(
+        person_of(request),
+        _subjects(request),
+        _metrics(request),
+        _span(request),
+        points=_points(request, DEFAULT_POINTS),
+    )
+
+
+def _subjects(request: Request) -> list[str]:
+    refs = parse_subjects(_comma_separated(request, "subjects"))
+    if not refs:
+        raise Invalid("Nothing is named.", errors={"subjects": "Name at least one, such as device/3."})
+    return refs
+
+
+def _metrics(request: Request) -> list[Any]:
+    metrics = parse_metrics(_comma_separated(request, "metrics"))
+    if not metrics and any(not one.startswith("series/") for one in _comma_separated(request, "subjects")):
+        raise Invalid("No metric is named.", errors={"metrics": f"One of {', '.join(METRICS)}."})
+    return metrics
+
+
+def _comma_separated(request: Request, name: str) -> list[str]:
+    return [part for text in request.query_params.getlist(name) for part in text.split(",") if part.strip()]
+
+
+def _span(request: Request) -> TimeRange:
+    given = request.query_params
+    return range_between(given.get("since", ""), given.get("until", ""), now=time.time())
+
+
+def _points(request: Request, usual: int) -> int:
+    points = query_integer(request, "points")
+    if points is not None and not 1 <= points <= MAX_POINTS:
+        raise Invalid("So many points cannot be answered.", errors={"points": f"Give a number from 1 to {MAX_POINTS}."})
+    return usual if points is None else points
+
+
+def _stats(request: Request) -> tuple[str, ...]:
+    name = request.query_params.get("stats", "mean")
+    if name not in STATS:
+        raise Invalid(f"There is no '{name[:20]}'.", errors={"stats": f"One of {', '.join(STATS)}."})
+    return STATS[name]
+
+
+def _csv_download(lines: Any, name: str, span: TimeRange) -> Download:
+    answer = Download(lines, content_type=f"{CSV}; charset=utf-8")
+    begin = iso_utc(span.since).replace(":", "")
+    answer["Content-Disposition"] = f'attachment; filename="{name}-{begin}.csv"'
+    return answer
+
+
+DASHBOARD_TAKEN = "You have one of this name already, or as many as anybody may have"
+
+
+class DashboardSerializer(StrictSerializer, serializers.ModelSerializer[Dashboard]):
+    """A view of the telemetry page under a name; `query` is what stands behind the '?' of the page's address."""
+
+    id = serializers.IntegerField(read_only=True)
+    name = serializers.CharField(max_length=MAX_NAME_LENGTH)
+    query = serializers.CharField(max_length=4000, allow_blank=True)
+    position = serializers.IntegerField(min_value=1, max_value=MAX_DASHBOARDS, required=False)
+    saved_at = serializers.DateTimeField(read_only=True)
+
+    class Meta:
+        model = Dashboard
+        fields = ["id", "name", "query", "position", "saved_at"]
+
+
+class OwnDashboardList(generics.ListAPIView[Dashboard]):
+    """One's own dashboards; POST keeps one."""
+
+    serializer_class = DashboardSerializer
+
+    def get_queryset(self) -> Any:
+        """Return one's own."""
+        return Dashboard.objects.visible_to(person_of(self.request))
+
+    @extend_schema(operation_id="me_dashboards_list")
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List your dashboards in their order."""
+        return super().get(request, *args, **kwargs)
+
+    @declare(audited_as=Action.DASHBOARD_ADD)
+    @extend_schema(request=DashboardSerializer, responses={201: DashboardSerializer, 409: problem(DASHBOARD_TAKEN)})
+    def post(self, request: Request) -> Response:
+        """Pin a view under a name, as the last one or at a position."""
+        made = dashboard_add(person=person_of(request), **validated_body(DashboardSerializer, request))
+        return OwnDashboardViewSet(request=request).answer(made, 201)
+
+
+class OwnDashboardViewSet(ResourceViewSet):
+    """One of one's own dashboards."""
+
+    model = Dashboard
+    kind = "dashboard"
+    serializer_class = DashboardSerializer
+    address = "api:my_dashboard"
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """Show one of your dashboards."""
+        return self.answer(self.find_row(pk))
+
+    @command(DashboardSerializer, audited_as=Action.DASHBOARD_CHANGE, partial=True, conflict=DASHBOARD_TAKEN)
+    def partial_update(self, dashboard: Dashboard, values: dict[str, Any]) -> Dashboard:
+        """Give one of your dashboards another name, view or position."""
+        return dashboard_change(person=self.person, pk=dashboard.pk, **values)
+
+    @command(audited_as=Action.DASHBOARD_REMOVE, status=204)
+    def destroy(self, dashboard: Dashboard, values: dict[str, Any]) -> None:
+        """Remove one of your dashboards."""
+        dashboard_remove(person=self.person, pk=dashboard.pk)
+
+
+urlpatterns = [
+    path("telemetry/", Telemetry.as_view(), name="telemetry"),
+    path("telemetry/table/", TelemetryTable.as_view(), name="telemetry_table"),
+    path("telemetry/raw/", TelemetryRaw.as_view(), name="telemetry_raw"),
+    path("telemetry/catalogue/", TelemetryCatalogue.as_view(), name="telemetry_catalogue"),
+    path("telemetry/heat-map/", TelemetryHeatMap.as_view(), name="telemetry_heat_map"),
+    path("telemetry/throughput/", TelemetryThroughput.as_view(), name="telemetry_throughput"),
+    path("me/dashboards/", OwnDashboardList.as_view(), name="my_dashboards"),
+    path(
+        "me/dashboards/<int:pk>/",
+        OwnDashboardViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="my_dashboard",
+    ),
+]

@@ -1,0 +1,189 @@
+"""Heat map of the temperatures of a drawer's slots over a day: data, drawing and table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from accounts.models import User
+from core.errors import NotFound
+from fabric.inventory.models import Drawer, Slot
+from telemetry.history.encoding import gaps_json, round_significant
+from telemetry.history.rules import HOUR, METRICS, TimeRange, iso_utc
+from telemetry.history.selectors import HistoryGap, read_history
+
+MAX_CELLS: Final = 96  # of a slot: quarters of an hour of a day
+# °C; limits between the steps of colour; accelerators are throttled at the last.
+COLOUR_STEPS: Final = (30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HeatMapRow:
+    """A slot: highest and mean temperature of each bucket, °C, NaN for none."""
+
+    slot: Slot
+    mean: Floats
+    high: Floats
+
+    @property
+    def highest(self) -> float:
+        """The highest temperature, NaN for none."""
+        return float(np.fmax.reduce(self.high)) if len(self.high) else math.nan
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Slots of a drawer in the order of their numbers, on buckets of `step` seconds that start at `at` (Unix s)."""
+
+    drawer: Drawer
+    span: TimeRange
+    step: float
+    at: Floats
+    rows: list[HeatMapRow]
+    gaps: list[HistoryGap]
+
+
+def heat_map(person: User, drawer_id: int, span: TimeRange, *, cells: int = MAX_CELLS) -> HeatMap:
+    """Return the temperatures of the slots that the person may see; raises NotFound."""
+    drawer = Drawer.objects.visible_to(person).select_related("chassis").filter(pk=drawer_id).first()
+    if drawer is None:
+        raise NotFound("There is no such drawer.")
+    slots = list(Slot.objects.visible_to(person).filter(drawer=drawer, missing_since=None).order_by("number", "uri"))
+    refs = [f"slot/{slot.pk}" for slot in slots]
+    found = read_history(person, refs, [METRICS["temperature_celsius"]], span, points=cells)
+    lines = {line.subject.ref: line for line in found.lines}
+    nothing = np.full(len(found.at), math.nan)
+    rows = [
+        HeatMapRow(slot, lines[ref].mean, lines[ref].high) if ref in lines else HeatMapRow(slot, nothing, nothing)
+        for slot, ref in zip(slots, refs, strict=True)
+    ]
+    return HeatMap(drawer, span, found.step, found.at, rows, found.gaps)
+
+
+def colour_step(celsius: float) -> int | None:
+    """Return the step of colour of a temperature, 0 for the coolest; None for no value."""
+    return None if math.isnan(celsius) else sum(celsius >= one for one in COLOUR_STEPS)
+
+
+CELL_WIDTH, ROW_HEIGHT = 10, 26  # of the picture, in its own units
+NAMES, LEFT, TOP = 50, 18, 4  # the names are a separate picture, which stays visible when the other is scrolled
+LABEL_HOURS: Final = 3  # hours between labels below
+
+
+@dataclass(frozen=True)
+class HeatMapCell:
+    """A bucket of a slot: position, step of colour and label."""
+
+    x: float
+    width: float
+    step: int
+    words: str
+
+
+@dataclass(frozen=True)
+class HeatMapPictureRow:
+    """A row of the picture: its short and its full name."""
+
+    name: str
+    whole: str
+    y: int
+    cells: list[HeatMapCell]
+
+
+@dataclass(frozen=True)
+class HeatMapPicture:
+    """Rows, hour labels and size of the picture; the names of the rows are `names` wide."""
+
+    names: int
+    width: int
+    height: int
+    rows: list[HeatMapPictureRow]
+    hours: list[tuple[float, str]]
+    text_y: int
+
+
+@dataclass(frozen=True)
+class SlotHours:
+    """A slot's day: its highest temperature of each hour, '' for none."""
+
+    name: str
+    slot_id: int
+    highest: str
+    hours: list[str]
+
+
+def draw_heat_map(found: HeatMap) -> HeatMapPicture:
+    """Return the picture of a heat map."""
+    seconds = found.span.seconds
+    width = 96 * CELL_WIDTH
+    rows = []
+    for place, row in enumerate(found.rows):
+        cells = []
+        for at, high, mean in zip(found.at.tolist(), row.high.tolist(), row.mean.tolist(), strict=True):
+            step = colour_step(high)
+            if step is None:
+                continue
+            x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * width
+            words = f"{row.slot.name}, {iso_utc(at)[11:16]} UTC: highest {high:.1f} °C, mean {mean:.1f} °C"
+            cells.append(HeatMapCell(round(x, 2), round(found.step / seconds * width, 2), step, words))
+        name = f"Slot {row.slot.number}" if row.slot.number else row.slot.name
+        rows.append(HeatMapPictureRow(name, row.slot.name, TOP + place * ROW_HEIGHT, cells))
+    foot = TOP + len(rows) * ROW_HEIGHT
+    count = round(seconds / HOUR)
+    hours = [(LEFT + hour / count * width, f"{hour:02d}:00") for hour in range(0, count + 1, LABEL_HOURS)]
+    return HeatMapPicture(NAMES, LEFT + width + 24, foot + 24, rows, hours, foot + 16)
+
+
+def hourly_highs(found: HeatMap) -> list[SlotHours]:
+    """Return the heat map as a table: the highest temperature of each hour."""
+    count = round(found.span.seconds / HOUR)
+    places = ((found.at - found.span.since) // HOUR).astype(int)
+    table = []
+    for row in found.rows:
+        highest = np.full(count, math.nan)
+        inside = (places >= 0) & (places < count)
+        np.fmax.at(highest, places[inside], row.high[inside])
+        table.append(
+            SlotHours(
+                row.slot.name,
+                row.slot.pk,
+                _degrees_label(row.highest),
+                [_degrees_label(one) for one in highest.tolist()],
+            )
+        )
+    return table
+
+
+def _degrees_label(celsius: float) -> str:
+    return "" if math.isnan(celsius) else f"{celsius:.0f}"
+
+
+def heat_map_json(found: HeatMap) -> bytes:
+    """Return a heat map as JSON; NaN is null."""
+    return msgspec.json.encode(
+        {
+            "drawer_id": found.drawer.pk,
+            "since": found.span.since,
+            "until": found.span.until,
+            "step": found.step,
+            "at": found.at.tolist(),
+            "slots": [
+                {
+                    "slot_id": row.slot.pk,
+                    "number": row.slot.number,
+                    "name": row.slot.name,
+                    "mean": round_significant(row.mean).tolist(),
+                    "high": round_significant(row.high).tolist(),
+                }
+                for row in found.rows
+            ],
+            "gaps": gaps_json(found.gaps),
+        }
+    )

@@ -1,0 +1,1 @@
+"""The site's own counters and gauges: kept in each process, published to Redis."""

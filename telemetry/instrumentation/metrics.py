@@ -1,0 +1,245 @@
+"""Counters and gauges of this process, cheap enough for each reading, and the meaning of each problem counted.
+
+Names are those of `increment`. Counters without a description here are shown by their names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import TypeVar
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+MetricKey = tuple[str, int | None]
+# Upper bounds, s, of the counters poll_lag_le_<bound>: the time from the beat to the publication of the frame.
+LAG_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_lock = Lock()
+_counts: Counter[MetricKey] = Counter()
+_gauge_values: dict[MetricKey, float] = {}
+_gauge_sources: dict[str, Callable[[], float]] = {}
+_counter_sources: dict[str, Callable[[], int]] = {}
+
+
+def increment(name: str, n: int = 1, *, chassis: int | None = None) -> None:
+    """Increment a counter by `n`; `name` is in snake_case, what first: 'polls_late'."""
+    if n:
+        with _lock:
+            _counts[name, chassis] += n
+
+
+def set_gauge(name: str, value: float, *, chassis: int | None = None) -> None:
+    """Set a gauge; the name ends with its unit: 'poll_lag_seconds'."""
+    _gauge_values[name, chassis] = value
+
+
+def drop_gauges(chassis: int) -> None:
+    """Drop the gauges of a chassis that this process no longer polls; its counters stay."""
+    for name in [name for name in list(_gauge_values) if name[1] == chassis]:
+        _gauge_values.pop(name, None)
+
+
+def register_gauge(name: str, ask: Callable[[], float]) -> None:
+    """Register the source of a gauge, read at each publication in another thread: `ask` must only read a number."""
+    _gauge_sources[name] = ask
+
+
+def register_counter(name: str, ask: Callable[[], int]) -> None:
+    """Register a counter kept elsewhere, such as in a hot path without a lock: `ask` returns its value."""
+    _counter_sources[name] = ask
+
+
+def counter_values() -> dict[MetricKey, int]:
+    """Return the counters since the start of the process, by name and chassis."""
+    with _lock:
+        counted = dict(_counts)
+    return counted | {
+        (name, None): value for name, ask in list(_counter_sources.items()) if (value := _read_source(ask)) is not None
+    }
+
+
+def gauge_values() -> dict[MetricKey, float]:
+    """Return the gauges, by name and chassis."""
+    sourced = {
+        (name, None): value for name, ask in list(_gauge_sources.items()) if (value := _read_source(ask)) is not None
+    }
+    return dict(_gauge_values) | sourced
+
+
+def _read_source(ask: Callable[[], T]) -> T | None:
+    try:
+        return ask()
+    except Exception:
+        # A failing source must not stop the others.
+        logger.exception("a metric of this process cannot be read")
+        return None
+
+
+@dataclass(frozen=True)
+class ProblemDescription:
+    """Description of a problem: label, meaning and advice; `is_loss` where data is lost permanently."""
+
+    words: str
+    means: str
+    do: str
+    is_loss: bool = False
+
+
+BMC_ADVICE = "Check the BMC's firmware and its log; report the problem to its vendor."
+BUSY_ADVICE = "Give the workers more CPU, start another worker, or set a longer FALCONWEB_READING_PERIOD."
+PROBLEMS: dict[str, ProblemDescription] = {
+    "polls_late": ProblemDescription(
+        "Polls late",
+        "The readings of a second arrived after more than half of it.",
+        "Where all chassis are late, "
+        + BUSY_ADVICE[0].lower()
+        + BUSY_ADVICE[1:]
+        + " Where one is, its BMC answers slowly.",
+    ),
+    "polls_skipped": ProblemDescription(
+        "Polls skipped",
+        "A second passed before its readings could be requested; it is missing in charts.",
+        "Where all chassis skip, "
+        + BUSY_ADVICE[0].lower()
+        + BUSY_ADVICE[1:]
+        + " Where one does, its BMC answers slowly.",
+        is_loss=True,
+    ),
+    "polls_failed": ProblemDescription(
+        "Polls failed",
+        "The BMC did not answer, refused, or sent an invalid response; the page of the chassis has the error.",
+        "Check that the BMC is reachable and that its account works. It is retried automatically.",
+        is_loss=True,
+    ),
+    "publish_failures": ProblemDescription(
+        "Frames not published",
+        "Redis did not accept the readings of a second: open pages did not show it. It is stored nevertheless.",
+        "Check that Redis or Valkey runs and has memory left.",
+    ),
+    "tap_failures": ProblemDescription(
+        "Reading subscribers failed",
+        "The store, the alert rules or the link watch could not process a reading: an error of the site.",
+        "The worker's log has the error; report it.",
+        is_loss=True,
+    ),
+    "frames_skipped": ProblemDescription(
+        "Frames skipped by slow browsers",
+        "A browser had not accepted a frame when the next one arrived, and got the newer one: it shows fewer seconds.",
+        "Nothing, for one browser on a slow line. For many, the web process is overloaded: start another.",
+    ),
+    "frames_refused": ProblemDescription(
+        "Frames of a chassis claimed elsewhere",
+        "A disconnected worker read a chassis that another worker had claimed meanwhile; its readings were rejected.",
+        "Nothing, once or twice. If it continues, check why the worker loses Redis.",
+    ),
+    "readings_not_a_number": ProblemDescription(
+        "Readings that are not a number",
+        "The BMC sent null, a text or nothing for a value: it is a gap in charts.",
+        "Some BMCs never have a value for some sensors. "
+        f"If there was one before: {BMC_ADVICE[0].lower()}{BMC_ADVICE[1:]}",
+    ),
+    "readings_negative_counter": ProblemDescription(
+        "Counters below zero",
+        "A counter cannot be negative: the reading was rejected.",
+        BMC_ADVICE,
+    ),
+    "readings_repeated": ProblemDescription(
+        "Repeated readings",
+        "The BMC sent the previous report again: it updates reports less often than it is polled.",
+        "If it always does, set a longer FALCONWEB_READING_PERIOD. If it started to, check the BMC.",
+    ),
+    "readings_late": ProblemDescription(
+        "Readings older than the previous ones",
+        "The BMC sent a report that is older than the last one: it was rejected, and the last one is still shown.",
+        BMC_ADVICE,
+    ),
+    "readings_in_doubt": ProblemDescription(
+        "Readings in doubt",
+        "The BMC reported a change of a sensor; until its unit is known, a second or two, it has a gap.",
+        "Nothing, if the sensor was changed intentionally.",
+    ),
+    "units_changed": ProblemDescription(
+        "Changed units",
+        "A sensor has another unit than before. Known units are converted; others are a new series.",
+        "Nothing, if it was changed intentionally. The sensor's thresholds may have to be adjusted.",
+    ),
+    "readings_too_late": ProblemDescription(
+        "Readings too late to be stored",
+        "They were for a time past the retention of raw readings, and were rejected.",
+        BMC_ADVICE,
+    ),
+    "bmc_clock_jumps": ProblemDescription(
+        "Jumps of the BMC's clock",
+        "Readings are stored with the site's own clock, so that none is lost.",
+        "Set up NTP on the BMC.",
+    ),
+    "clock_set_back": ProblemDescription(
+        "The site's clock was set back",
+        "Readings arrived after ones of a later time; both are stored.",
+        "Let NTP slew the clock of the worker's machine instead of setting it.",
+    ),
+    "readings_dropped_store_full": ProblemDescription(
+        "Readings dropped",
+        "The database was unavailable until the memory for readings was full; charts show a gap.",
+        "Free space on the disk, or check why the database is slow or unreachable. Storing resumes automatically.",
+        is_loss=True,
+    ),
+    "store_write_failures": ProblemDescription(
+        "Failed writes of readings",
+        "The database did not accept readings; they are kept in memory and retried.",
+        "If it continues, free space on the disk, or check why the database is slow or unreachable.",
+    ),
+    "chunks_damaged": ProblemDescription(
+        "Damaged chunks",
+        "Stored readings cannot be decoded: they were changed since they were written. Charts show a gap.",
+        "Check the disk; a backup from before the damage has them.",
+        is_loss=True,
+    ),
+    "chunks_from_the_future": ProblemDescription(
+        "Chunks from the future",
+        "Readings were stored with a future date, while the site's clock was wrong; they were removed.",
+        "Set up NTP on the machines of the workers.",
+        is_loss=True,
+    ),
+    "link_counters_negative": ProblemDescription(
+        "Error counters below zero",
+        "A counter cannot be negative: the link's health was judged without it.",
+        BMC_ADVICE,
+    ),
+    "link_states_dropped": ProblemDescription(
+        "Changes of links not stored",
+        "A link went up and down so often, while the database was unreachable, that not all changes were stored.",
+        "Check why the database is slow or unreachable, and check the link.",
+        is_loss=True,
+    ),
+    "alert_turns_dropped": ProblemDescription(
+        "Transitions of alerts not stored",
+        "More alerts started or ended while the database was unreachable than are kept in memory.",
+        "Check why the database is slow or unreachable. Alerts that still apply are raised again automatically.",
+        is_loss=True,
+    ),
+    "event_gaps": ProblemDescription(
+        "Gaps among the BMC's events",
+        "The BMC's log lost entries before they were read, while the site was not connected; see the event log.",
+        "Increase the size of the BMC's log, where possible.",
+        is_loss=True,
+    ),
+}
+
+
+# Counters that are no problems.
+HEALTHY_COUNTERS = frozenset(
+    {
+        "polls_done", "readings_taken", "readings_stored", "frames_sent", "events_backfilled", "poll_lag_milliseconds",
+    }
+)  # fmt: skip
+
+
+def counter_label(name: str) -> str:
+    """Return the label of a counter: 'readings_not_a_number' as 'Readings that are not a number'."""
+    known = PROBLEMS.get(name)
+    return known.words if known else name.replace("_", " ").capitalize()

@@ -1,0 +1,259 @@
+"""Links by the API: how healthy they are and why, their counters and states, and the reset of counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import path
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.visibility import visible_or_404
+from core.api.fields import SEARCH, query_integer, query_search
+from core.api.requests import problem, refuse_body, strict_schema
+from core.errors import Invalid
+from fabric.inventory.api import CHASSIS_ID
+from fabric.inventory.models import Port
+from fabric.inventory.port_counters import port_reset_counters
+from telemetry.links.counters import Direction
+from telemetry.links.models import CounterReset
+from telemetry.links.presentation import KIND_LABELS, LEVEL_LABELS, LinkView, link_views
+from telemetry.links.rules import LinkLevel
+from telemetry.links.selectors import (
+    SORTS,
+    CountersView,
+    LinkFilter,
+    counter_resets,
+    link_get,
+    link_rows,
+    port_counters,
+    span_begin,
+    state_spans,
+    visible_since,
+)
+
+LEVEL_NAMES = [level.value for level in LEVEL_LABELS]
+RESET_NOT_OFFERED = "The chassis offers no reset of the counters, or did not do it"
+RESETS_SHOWN = 100
+CHASSIS_UNREACHABLE = "The chassis did not answer"
+
+
+class LinkReasonSerializer(serializers.Serializer[Any]):
+    """Why a link is judged so; `code` is for programs."""
+
+    code = serializers.CharField()
+    verdict = serializers.ChoiceField(choices=LEVEL_NAMES, source="level")
+    sentence = serializers.CharField()
+
+
+class LinkSerializer(serializers.Serializer[Any]):
+    """The link of a port: its verdict with the reasons, worst first, its state, and figures of late.
+
+    Rates are events a second; `flaps` and `recoveries` are those of the last hour; `errors` sums all counters since the
+    link is watched, or yours. Speeds are Gb/s one way. `since` is when the verdict became this one, `judged_at` the
+    newest reading that it is by; where `stale`, nothing was read since, or could not be judged, and the link may be
+    otherwise by now.
+    """
+
+    port_id = serializers.IntegerField(source="id")
+    name = serializers.CharField()
+    port_name = serializers.CharField()
+    chassis_id = serializers.IntegerField()
+    chassis_name = serializers.CharField()
+    drawer_name = serializers.CharField()
+    kind = serializers.CharField()
+    device_id = serializers.IntegerField(allow_null=True)
+    host_id = serializers.IntegerField(allow_null=True)
+    tenant_name = serializers.CharField()
+    verdict = serializers.ChoiceField(choices=LEVEL_NAMES, source="level")
+    since = serializers.DateTimeField(allow_null=True)
+    judged_at = serializers.DateTimeField(allow_null=True)
+    stale = serializers.BooleanField(source="is_stale")
+    reasons = LinkReasonSerializer(many=True)
+    status = serializers.CharField()
+    width = serializers.IntegerField(allow_null=True)
+    max_width = serializers.IntegerField(allow_null=True)
+    speed_gbps = serializers.FloatField(allow_null=True)
+    max_speed_gbps = serializers.FloatField(allow_null=True)
+    sent_again_per_second = serializers.FloatField(source="sent_rate")
+    came_damaged_per_second = serializers.FloatField(source="received_rate")
+    correctable_per_second = serializers.FloatField(source="correctable_rate")
+    flaps = serializers.IntegerField()
+    recoveries = serializers.IntegerField()
+    errors = serializers.IntegerField()  # type: ignore[assignment]  # not the property of that name
+
+
+class LinkCounterSerializer(serializers.Serializer[Any]):
+    """An error counter: where the chassis' own stands now, and what came in the last hour and in all.
+
+    For a tenant, each of them is what came since the link is its own.
+    `direction` is of the packets, seen from the port: `received`, `sent`, or `both` where it says nothing of that.
+    """
+
+    name = serializers.CharField(source="counter.name")
+    direction = serializers.ChoiceField(choices=[one.value for one in Direction])
+    meaning = serializers.CharField(source="counter.meaning")
+    now = serializers.IntegerField(allow_null=True)
+    last_hour = serializers.IntegerField(source="hour")
+    total = serializers.IntegerField()
+
+
+class CounterResetSerializer(serializers.Serializer[Any]):
+    """When the counters began anew: `asked` for here (by whom), by the `bmc`, or since that `reboot`ed."""
+
+    at = serializers.DateTimeField()
+    not_before = serializers.DateTimeField(allow_null=True)
+    how = serializers.ChoiceField(choices=CounterReset.How.values)
+    person_name = serializers.CharField()
+
+
+class LinkDetailSerializer(LinkSerializer):
+    """A link with its counters; their totals begin at `counted_since` and go on over resets."""
+
+    counters = LinkCounterSerializer(many=True)
+    counted_since = serializers.DateTimeField(allow_null=True)
+    reset_at = serializers.DateTimeField(allow_null=True)
+    resets = CounterResetSerializer(many=True)
+
+
+class LinkStateSerializer(serializers.Serializer[Any]):
+    """A time in one state; `until` is null while it lasts. Times that nobody saw are left out.
+
+    `asked` says that an operation here was at work on the link when it began. A link that goes down and up without end
+    has the status `Flapping`, and `drops` counts how often it went down.
+    """
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(allow_null=True)
+    status = serializers.CharField()
+    width = serializers.IntegerField(allow_null=True)
+    speed_gbps = serializers.FloatField(allow_null=True)
+    asked = serializers.BooleanField()
+    drops = serializers.IntegerField()
+
+
+class LinkList(generics.GenericAPIView[Any]):
+    """Links."""
+
+    serializer_class = LinkSerializer
+
+    def get_queryset(self) -> Any:
+        """Return what the person may see, as they want it."""
+        return link_rows(person_of(self.request), _link_filter(self.request))
+
+    @strict_schema(
+        operation_id="links_list",
+        parameters=[
+            CHASSIS_ID,
+            OpenApiParameter("drawer_id", OpenApiTypes.INT64, description="Keeps the links of the drawer of this id"),
+            OpenApiParameter("tenant_id", OpenApiTypes.INT64, description="Keeps what the tenant of this id holds"),
+            OpenApiParameter("verdict", str, enum=LEVEL_NAMES, description="Keeps the links that are so"),
+            OpenApiParameter(
+                "kind", str, enum=list(KIND_LABELS), description="Keeps those with such a thing at the far end"
+            ),
+            OpenApiParameter(
+                "sort",
+                str,
+                enum=[*SORTS, *(f"-{name}" for name in SORTS)],
+                default="verdict",
+                description="What comes first: the worst, or, with '-' before it, the least",
+            ),
+            SEARCH,
+        ],
+        responses=LinkSerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """List links, worst first."""
+        page = self.paginate_queryset(self.get_queryset())
+        return self.get_paginated_response(LinkSerializer(link_views(page), many=True).data)
+
+
+class LinkDetail(APIView):
+    """One link."""
+
+    @extend_schema(operation_id="links_retrieve", responses=LinkDetailSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """Show a link with its counters and their resets."""
+        return Response(_link_detail(request, pk))
+
+
+class LinkStates(generics.GenericAPIView[Any]):
+    """The states of one link."""
+
+    serializer_class = LinkStateSerializer
+
+    @strict_schema(operation_id="links_states_list", responses=LinkStateSerializer(many=True))
+    def get(self, request: Request, pk: int) -> Response:
+        """List the states that a link was in, newest first; a tenant's begin when the link became its own."""
+        person = person_of(request)
+        port, _ = link_get(person, pk)
+        held = visible_since(person, port)
+        page = self.paginate_queryset(state_spans(person, pk)) or []
+        for span in page:
+            span.since = span_begin(span, held)
+        return self.get_paginated_response(LinkStateSerializer(page, many=True).data)
+
+
+class LinkCounterReset(APIView):
+    """The reset of a link's counters."""
+
+    @declare(audited_as=Action.PORT_COUNTERS)
+    @extend_schema(
+        operation_id="links_counter_reset",
+        request=None,
+        responses={200: LinkDetailSerializer, 409: problem(RESET_NOT_OFFERED), 503: problem(CHASSIS_UNREACHABLE)},
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        """Let the chassis count from zero again; for who holds the link, and administrators. Totals go on."""
+        person = person_of(request)
+        port = visible_or_404(Port.objects.all(), person, pk, "link")
+        refuse_body(request)
+        port_reset_counters(person=person, port=port)
+        return Response(_link_detail(request, pk))
+
+
+def _link_detail(request: Request, pk: int) -> Any:
+    person = person_of(request)
+    port, view = link_get(person, pk)
+    counted: CountersView = port_counters(person, port)
+    told = {name: getattr(view, name) for name in LinkView.__dataclass_fields__}
+    told |= {"counters": counted.counters, "counted_since": counted.since, "reset_at": counted.reset_at}
+    return LinkDetailSerializer({**told, "resets": counter_resets(person, port, most=RESETS_SHOWN)}).data
+
+
+def _link_filter(request: Request) -> LinkFilter:
+    given = request.query_params
+    verdict, kind, sort = given.get("verdict", ""), given.get("kind", ""), given.get("sort", "") or "verdict"
+    errors = {}
+    if verdict and verdict not in {level.value for level in LinkLevel}:
+        errors["verdict"] = f"Give one of {', '.join(LEVEL_NAMES)}."
+    if kind and kind not in KIND_LABELS:
+        errors["kind"] = f"Give one of {', '.join(KIND_LABELS)}."
+    if sort.removeprefix("-") not in SORTS:
+        errors["sort"] = f"Give one of {', '.join(SORTS)}."
+    if errors:
+        raise Invalid("What is asked for cannot be looked up.", errors=errors)
+    return LinkFilter(
+        chassis=query_integer(request, "chassis_id"),
+        drawer=query_integer(request, "drawer_id"),
+        tenant=query_integer(request, "tenant_id"),
+        verdict=verdict,
+        kind=kind,
+        search=query_search(request),
+        sort=sort,
+    )
+
+
+urlpatterns = [
+    path("links/", LinkList.as_view(), name="links"),
+    path("links/<int:pk>/", LinkDetail.as_view(), name="link"),
+    path("links/<int:pk>/states/", LinkStates.as_view(), name="link_states"),
+    path("links/<int:pk>/counter-reset/", LinkCounterReset.as_view(), name="link_counter_reset"),
+]

@@ -1,0 +1,246 @@
+"""The series of a chassis, samples of them, and the interface of subscribers to samples.
+
+A subscriber exists while this worker polls its chassis, and is called in the event loop that polls all chassis of the
+worker: calls must not block; waiting work (a database) belongs in a task or a thread of the subscriber.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric.bmc.series import ChassisReading, Quantity, ReadingSeries, counter_label
+from fabric.bmc.types import Inventory
+from fabric.inventory.selectors import ReadingOwner
+
+BYTE_RATES = {Quantity.RX_BYTES: "rx_bytes_per_second", Quantity.TX_BYTES: "tx_bytes_per_second"}
+LABELS = {
+    Quantity.TEMPERATURE: ("Temperature", "°C"), Quantity.FAN_RPM: ("Fan speed", "rpm"),
+    Quantity.FAN_PERCENT: ("Fan speed", "%"), Quantity.POWER: ("Power", "W"), Quantity.ENERGY: ("Energy", "kWh"),
+    Quantity.VOLTAGE: ("Voltage", "V"), Quantity.CURRENT: ("Current", "A"), Quantity.LINK_STATUS: ("Link", "state"),
+    Quantity.LINK_WIDTH: ("Link width", "lanes"), Quantity.LINK_SPEED: ("Link speed", "Gb/s"),
+    Quantity.UTILISATION: ("Utilisation", "%"), Quantity.RX_BYTES: ("Receive", "B/s"),
+    Quantity.TX_BYTES: ("Transmit", "B/s"), Quantity.ERRORS: ("Errors", ""),
+}  # fmt: skip
+
+CLOCK_STEP_SECONDS = 5.0  # s; a BMC clock that differs more from ours over an interval was set meanwhile
+# Reports older than the newest are dropped for this time; a BMC that sends only these has restarted its clock.
+LATE_SECONDS = 30.0
+
+# Units of sensors in Redfish (UCUM), lower case, that are shown as the units above. A sensor with another unit is shown
+# in that unit.
+EXPECTED_UNITS = {
+    Quantity.TEMPERATURE: {"cel"}, Quantity.FAN_RPM: {"{rev}/min", "rpm"}, Quantity.FAN_PERCENT: {"%", "percent"},
+    Quantity.POWER: {"w"}, Quantity.ENERGY: {"kw.h"}, Quantity.VOLTAGE: {"v"}, Quantity.CURRENT: {"a"},
+}  # fmt: skip
+
+
+class SeriesEntry(TypedDict):
+    """One series as sent to browsers; `id` is 0 for series of the chassis as a whole.
+
+    With the unit 'state', values are indices of fabric.bmc.series.LINK_STATUSES.
+    """
+
+    key: str
+    object: str
+    id: int
+    quantity: str
+    label: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One reading, aligned with the catalogue; NaN where there is no value.
+
+    `counted` has the raw counters of the BMC; `values` has byte counters as rates (1/s), as browsers get them, and no
+    negative counters.
+    """
+
+    at: float  # Unix time by our clock, s
+    measured_at: float  # by the BMC's clock, s; 0 where it does not report it
+    counted: Values
+    values: Values
+    # The BMC sent a report older than the previous one: these are the values of the previous one again.
+    is_late: bool = False
+
+
+class SeriesCatalogue:
+    """The series of one chassis in the order of its frames, and the rates made of their counters."""
+
+    def __init__(self, series: Sequence[ReadingSeries], owners: Mapping[str, ReadingOwner]) -> None:
+        self.series = tuple(series)
+        self.entries = [_entry(one, owners) for one in series]
+        _make_keys_unique(series, self.entries)
+        _make_labels_unique(series, self.entries)
+        self._counters = np.array(
+            [index for index, one in enumerate(series) if one.quantity in BYTE_RATES], dtype=np.intp
+        )
+        self._errors = np.array(
+            [index for index, one in enumerate(series) if one.quantity is Quantity.ERRORS], dtype=np.intp
+        )
+        self._factors = np.array([one.factor for one in series])
+        self._zeros = np.array([one.zero for one in series])
+        self._converts = bool((self._factors != 1.0).any() or self._zeros.any())
+        self._before: Sample | None = None  # the newest sample that is no repeat
+
+    def sample(self, reading: ChassisReading) -> Sample:
+        """Return a reading with its byte counters as rates per second; these are NaN at first and after a reset.
+
+        The BMC's timestamps are used where it reports them: a late response does not change the rates, and a repeated
+        report repeats them.
+        """
+        counted = np.array(reading.values, dtype=np.float64)
+        if self._converts:
+            counted = counted * self._factors + self._zeros
+        values = counted.copy()
+        now = Sample(at=reading.at, measured_at=reading.measured_at, counted=counted, values=values)
+        before = self._before
+        if before is not None and self._is_late(now, before):
+            return replace(before, at=reading.at, is_late=True)
+        self._drop_negative(values, counted, self._errors)
+        if before is None:
+            values[self._counters] = math.nan
+        elif is_repeat(now, before):
+            # Keep `before`: the next rate is computed since the first arrival of this report.
+            values[self._counters] = before.values[self._counters]
+            return now
+        else:
+            values[self._counters] = self._rates(now, before)
+        self._before = now
+        return now
+
+    def counters(self, sample: Sample) -> Values:
+        """Return the raw byte counters of a sample, in the order of their entries; NaN for negative ones."""
+        counted = sample.counted[self._counters]
+        counted[counted < 0] = math.nan
+        return counted
+
+    def _rates(self, now: Sample, before: Sample) -> Values:
+        moved, elapsed = self.counters(now) - self.counters(before), elapsed_between(before, now)
+        return np.where(moved >= 0, moved / elapsed, math.nan) if elapsed > 0 else np.full(len(moved), math.nan)
+
+    def _is_late(self, now: Sample, before: Sample) -> bool:
+        """Return whether a report is older than the newest one, as opposed to a clock that was set back.
+
+        After a clock change counters still increase. Where none changes, as on an idle chassis, the report is accepted.
+        """
+        if not 0 < now.measured_at < before.measured_at or now.at - before.at > LATE_SECONDS:
+            return False
+        counters = np.concatenate((self._counters, self._errors))
+        moved = now.counted[counters] - before.counted[counters]
+        return bool((moved < 0).any() and not (moved > 0).any())
+
+    @staticmethod
+    def _drop_negative(values: Values, counted: Values, counters: NDArray[np.intp]) -> None:
+        below = counters[counted[counters] < 0]
+        if len(below):
+            values[below] = math.nan
+
+
+def elapsed_between(earlier: Sample, later: Sample) -> float:
+    """Return the seconds between two samples, 0 or less where they are not known.
+
+    By the BMC's clock where it reports timestamps, unless it was set meanwhile or has stopped; else by ours.
+    """
+    ours, theirs = later.at - earlier.at, later.measured_at - earlier.measured_at
+    by_bmc = earlier.measured_at > 0 and later.measured_at > 0
+    return theirs if by_bmc and theirs > 0 and abs(theirs - ours) <= CLOCK_STEP_SECONDS else ours
+
+
+def is_repeat(now: Sample, before: Sample) -> bool:
+    """Return whether a reading repeats the previous one: a BMC may update its report less often than it is polled."""
+    same = now.measured_at == before.measured_at if now.measured_at > 0 else now.at == before.at
+    return same and np.array_equal(now.counted, before.counted, equal_nan=True)
+
+
+def _make_keys_unique(series: Sequence[ReadingSeries], entries: list[SeriesEntry]) -> None:
+    """Make the keys of series of one owner and kind unique, by the path of their properties.
+
+    Not by their order: a key must stay that of the same sensor when others are added or removed.
+    """
+    keys = Counter(entry["key"] for entry in entries)
+    taken: Counter[str] = Counter()
+    for one, entry in zip(series, entries, strict=True):
+        if keys[entry["key"]] > 1:
+            place = one.property.removeprefix("/redfish/v1/").removesuffix("#/Reading")
+            entry["key"] += "/" + ".".join(re.findall(r"[\w-]+", place))
+        taken[entry["key"]] += 1
+        if taken[entry["key"]] > 1:
+            entry["key"] += f"/{taken[entry['key']]}"
+
+
+def _make_labels_unique(series: Sequence[ReadingSeries], entries: list[SeriesEntry]) -> None:
+    """Add the resource to equal labels: a service may have four fans called 'Fan'."""
+    names = Counter((one["object"], one["id"], one["quantity"], one["label"]) for one in entries)
+    taken: Counter[tuple[str, int, str, str]] = Counter()
+    for one, entry in zip(series, entries, strict=True):
+        if names[entry["object"], entry["id"], entry["quantity"], entry["label"]] > 1:
+            entry["label"] = f"{_resource_name(one.property)} {entry['label']}"
+            name = (entry["object"], entry["id"], entry["quantity"], entry["label"])
+            taken[name] += 1
+            if taken[name] > 1:
+                entry["label"] += f" {taken[name]}"
+
+
+def _resource_name(name: str) -> str:
+    """Return the chassis of a property, or the name of its resource."""
+    steps = [step for step in name.partition("#")[0].split("/") if step]
+    if "Chassis" in steps[:-1]:
+        return steps[len(steps) - 1 - steps[::-1].index("Chassis") + 1]
+    return steps[-1] if steps else name
+
+
+def _entry(series: ReadingSeries, owners: Mapping[str, ReadingOwner]) -> SeriesEntry:
+    quantity = BYTE_RATES.get(series.quantity, series.quantity.value)
+    name = f"{quantity}/{series.detail}" if series.detail else quantity
+    owner = owners.get(series.owner_uri, ReadingOwner("chassis", 0))
+    sensor = owners.get(series.property.partition("#")[0], owner)
+    label, unit = LABELS.get(series.quantity, ("", series.unit))
+    if series.unit and series.unit.lower() not in EXPECTED_UNITS.get(series.quantity, {series.unit.lower()}):
+        unit = series.unit
+    if series.quantity is Quantity.ERRORS:
+        label = counter_label(series.detail)
+    elif series.quantity is Quantity.OTHER:
+        label = counter_label(series.detail) or series.property
+    if owner.kind in {"chassis", "drawer"} and (own := owner.name or sensor.name):
+        label = own
+    return SeriesEntry(
+        key=f"{owner.kind}/{owner.id}/{name}", object=owner.kind, id=owner.id, quantity=quantity, label=label, unit=unit
+    )
+
+
+@dataclass(frozen=True)
+class ReadingContext:
+    """Context of readings: `catalogue.entries[i]` and `catalogue.series[i]` describe the i-th value."""
+
+    chassis_id: int
+    catalogue: SeriesCatalogue
+    inventory: Inventory
+    owners: Mapping[str, ReadingOwner]
+
+
+class ReadingSubscriber(Protocol):
+    """A subscriber to the samples of one chassis."""
+
+    def begin(self, context: ReadingContext) -> None:
+        """Set the context of the following readings; called again whenever it changes."""
+
+    def take(self, sample: Sample) -> None:
+        """Process one reading."""
+
+    def lost(self, sentence: str) -> None:
+        """Note that the chassis does not answer; called at each failed attempt."""
+
+    async def close(self) -> None:
+        """Stop, and store what is in memory."""
+
+
+Values = NDArray[np.float64]

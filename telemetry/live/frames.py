@@ -1,0 +1,343 @@
+"""Live frames: their binary form, their keys in Redis, and their publication by a worker.
+
+    u8 kind (1 key, 2 delta) · u8 version · u16 catalogue revision · u32 chassis · u32 sequence · f64 Unix time · u16 n
+    key: n f64 values; delta: a bitmap of ceil(n/8) bytes (bit i%8 of byte i//8: value i changed), then those f64 values
+
+NaN is a missing value. Values are f64 because error counters exceed the 24 bits of an f32.
+
+    live:catalogue:<chassis>             JSON {"revision", "series"}: the catalogue in force
+    live:catalogue:<chassis>:<revision>  earlier ones, for as long as recent frames need them
+    live:frame:<chassis>                 the newest frame, for new subscribers
+    live:counted:<chassis>               RECENT_HEADER, then the byte counters of that frame, which has their rates (f8)
+    live:recent:<chassis>                list of frames, oldest first: RECENT_HEADER, then f32 values, zstd
+    live:<chassis>                       channel: each new frame
+
+Recent values are f32, half the memory: charts need no more, and the live frame has the exact values of counters.
+Most values of a frame are constant counters, so that zstd reduces it to a quarter: about 0.3 MB a chassis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import redis
+import redis.asyncio
+import zstandard
+from django.conf import settings
+from numpy.typing import NDArray
+
+from telemetry.instrumentation import metrics
+
+if TYPE_CHECKING:  # models come with the catalogue, and who reads frames apart from the site has none
+    from telemetry.live.catalogue import SeriesEntry, Values
+
+HEADER = struct.Struct("<BBHIIdH")
+KEY, DELTA, VERSION = 1, 2, 1
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A decoded key frame; `values` has one entry a series of the catalogue with that revision."""
+
+    revision: int
+    chassis: int
+    sequence: int
+    at: float
+    values: Values
+
+
+def encode_key(frame: Frame) -> bytes:
+    """Return the frame with all values."""
+    values: bytes = frame.values.astype("<f8").tobytes()
+    return _header(KEY, frame) + values
+
+
+def encode_delta(before: Values, frame: Frame) -> bytes:
+    """Return the frame with the values that differ from `before` (same length, same catalogue)."""
+    # Bit patterns, so that NaN equals NaN.
+    changed = before.view(np.uint64) != frame.values.view(np.uint64)
+    bitmap: bytes = np.packbits(changed, bitorder="little").tobytes()
+    values: bytes = frame.values[changed].astype("<f8").tobytes()
+    return _header(DELTA, frame) + bitmap + values
+
+
+def websocket_message(raw: bytes) -> bytes:
+    """Return bytes as one unmasked binary message of a websocket, as sent by a server (RFC 6455, 5.2)."""
+    size = len(raw)
+    if size < 126:
+        return bytes((0x82, size)) + raw
+    return (struct.pack("!BBH", 0x82, 126, size) if size < 2**16 else struct.pack("!BBQ", 0x82, 127, size)) + raw
+
+
+def decode_key(raw: bytes) -> Frame:
+    """Return a key frame; raises ValueError for anything else."""
+    if len(raw) < HEADER.size:
+        raise ValueError("shorter than a header")
+    kind, version, revision, chassis, sequence, at, count = HEADER.unpack_from(raw)
+    if (kind, version) != (KEY, VERSION) or len(raw) != HEADER.size + 8 * count:
+        raise ValueError("no key frame of this version")
+    return Frame(revision, chassis, sequence, at, np.frombuffer(raw, "<f8", count, HEADER.size))
+
+
+def _header(kind: int, frame: Frame) -> bytes:
+    return HEADER.pack(
+        kind, VERSION, frame.revision, frame.chassis, frame.sequence & 0xFFFFFFFF, frame.at, len(frame.values)
+    )
+
+
+FRAME_SECONDS = 30  # maximum age of the frame for a new subscriber, at least three periods
+RECENT_FRAMES = 600
+RECENT_SECONDS = 600.0
+CATALOGUES_PER_BATCH = 20  # in memory at a time; each is up to 1 MB
+REFRESH_CHANNEL = "refresh"  # id of a chassis whose inventory may have changed
+RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
+
+
+async def set_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[SeriesEntry], *, lost: int = 1) -> int:
+    """Set the current catalogue; returns its revision: the same for the same series, else the next (u16).
+
+    Where Redis has none, it is `lost`: the revision before Redis lost its data. Two workers that do so concurrently,
+    while a chassis moves from one to the other, get different revisions.
+    """
+    key = f"live:catalogue:{chassis}"
+
+    async def replace(pipe: Any) -> int:
+        raw = await pipe.get(key)
+        kept: dict[str, Any] = json.loads(raw) if raw else {"revision": (lost - 1) & 0xFFFF, "series": None}
+        pipe.multi()
+        if kept["series"] == series:
+            return int(kept["revision"])
+        if raw:
+            pipe.set(f"{key}:{kept['revision']}", raw, ex=int(RECENT_SECONDS))
+        revision = (int(kept["revision"]) + 1) & 0xFFFF
+        pipe.set(key, f'{_catalogue_prefix(revision)}"series": {json.dumps(series)}}}')
+        return revision
+
+    return int(await bus.transaction(replace, key, value_from_callable=True))
+
+
+def _catalogue_prefix(revision: int) -> str:
+    """Return the start of a catalogue's JSON, by which the Redis script compares its revision with that of a frame."""
+    return f'{{"revision": {revision}, '
+
+
+class _Codec(threading.local):
+    """Compressor and decompressor, one a thread, since they are not thread-safe."""
+
+    def __init__(self) -> None:
+        self.compress = zstandard.ZstdCompressor(level=1, write_checksum=False).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
+
+
+_codec = _Codec()
+
+
+def pack_recent(frame: Frame) -> bytes:
+    """Return a frame in the form of the list of recent ones."""
+    packed: bytes = _codec.compress(frame.values.astype("<f4").tobytes())
+    return RECENT_HEADER.pack(frame.revision, frame.at) + packed
+
+
+def unpack_recent(raw: bytes) -> tuple[int, float, NDArray[np.float32]]:
+    """Return revision, Unix time and values of a recent frame."""
+    revision, at = RECENT_HEADER.unpack_from(raw)
+    return revision, at, np.frombuffer(_codec.decompress(raw[RECENT_HEADER.size :]), "<f4")
+
+
+@dataclass(frozen=True)
+class FrameUpdate:
+    """A frame to be published; `counters` are the raw byte counters of the BMC, where they are stored.
+
+    `period` is the time until the next one, s.
+    """
+
+    frame: Frame
+    counters: Values | None = None
+    period: float = 1.0
+
+    def packed(self) -> tuple[int, bytes, bytes, bytes, int, str]:
+        """Return chassis, key frame, recent frame, counters (b'' for none), expiry in s, and catalogue prefix."""
+        frame = self.frame
+        counted = b""
+        if self.counters is not None:
+            counted = RECENT_HEADER.pack(frame.revision, frame.at) + self.counters.astype("<f8").tobytes()
+        lasting = max(FRAME_SECONDS, round(3 * self.period))
+        return frame.chassis, encode_key(frame), pack_recent(frame), counted, lasting, _catalogue_prefix(frame.revision)
+
+
+PUBLISH_SCRIPT = f"""
+local published, unknown = 0, {{}}
+for place = 2, #ARGV, 6 do
+  local chassis, raw, recent, counted, lasting, head = unpack(ARGV, place, place + 5)
+  local newest = redis.call('GETRANGE', 'live:frame:' .. chassis, 8, 11)
+  if redis.call('GET', 'polling:' .. chassis) == ARGV[1] and newest ~= string.sub(raw, 9, 12) then
+    redis.call('SET', 'live:frame:' .. chassis, raw, 'EX', lasting)
+    if counted ~= '' then redis.call('SET', 'live:counted:' .. chassis, counted, 'EX', lasting) end
+    redis.call('RPUSH', 'live:recent:' .. chassis, recent)
+    redis.call('LTRIM', 'live:recent:' .. chassis, -{RECENT_FRAMES}, -1)
+    redis.call('EXPIRE', 'live:recent:' .. chassis, math.max({int(RECENT_SECONDS)}, tonumber(lasting)))
+    redis.call('PUBLISH', 'live:' .. chassis, raw)
+    if redis.call('GETRANGE', 'live:catalogue:' .. chassis, 0, #head - 1) ~= head then
+      unknown[#unknown + 1] = chassis
+    end
+    published = published + 1
+  end
+end
+return {{published, unknown}}
+"""
+
+
+class LiveFramePublisher:
+    """Publishes frames of chassis that `holder` has claimed (telemetry.polling.claims), as checked by Redis itself."""
+
+    def __init__(self, bus: redis.asyncio.Redis, holder: str) -> None:
+        self._script: Any = bus.register_script(PUBLISH_SCRIPT)
+        self._holder = holder
+
+    async def publish(self, updates: Sequence[FrameUpdate]) -> tuple[int, frozenset[int]]:
+        """Publish frames to all subscribers, and store them for later ones, in one round trip.
+
+        Returns the number of published frames, and the chassis whose current catalogue is another, or missing. Frames
+        are rejected where another worker has claimed the chassis, or where the newest frame has the same sequence
+        number (bytes 8 to 11): the previous worker has published that second.
+        """
+        arguments: list[Any] = [self._holder]
+        for one in updates:
+            arguments += one.packed()
+        published, unknown = await self._script(args=arguments)
+        return int(published), frozenset(map(int, unknown))
+
+
+def recent_values(
+    chassis: int, keys: Sequence[str], *, since: float
+) -> tuple[list[float], dict[str, list[float | None]]]:
+    """Return Unix times and, for each key, the values at those times; None for missing ones.
+
+    Each frame is decoded with its own catalogue, so that a key refers to the same object throughout.
+    """
+    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
+    try:
+        raws = cast("list[bytes]", client.lrange(f"live:recent:{chassis}", 0, -1))
+        indexes: dict[int, list[int | None]] = {}
+        times: list[float] = []
+        columns: dict[str, list[float | None]] = {key: [] for key in keys}
+        for raw in raws:
+            if RECENT_HEADER.unpack_from(raw)[1] < since:
+                continue
+            revision, at, values = unpack_recent(raw)
+            if revision not in indexes:
+                indexes[revision] = _series_indexes(client, chassis, revision, keys)
+            times.append(at)
+            for key, index in zip(keys, indexes[revision], strict=True):
+                value = float(values[index]) if index is not None and index < len(values) else float("nan")
+                columns[key].append(None if np.isnan(value) else round(value, 4))
+        return times, columns
+    finally:
+        client.close()
+
+
+def current_catalogue(chassis: int) -> list[SeriesEntry]:
+    """Return the series of the current catalogue; none where the chassis has not been read yet."""
+    return list(current_catalogues([chassis]))
+
+
+def current_catalogues(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
+    """Yield the series of the current catalogues of several chassis, loaded in batches."""
+    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
+    try:
+        for place in range(0, len(chassis), CATALOGUES_PER_BATCH):
+            keys = [f"live:catalogue:{pk}" for pk in chassis[place : place + CATALOGUES_PER_BATCH]]
+            for raw in cast("list[bytes | None]", client.mget(keys)):
+                yield from json.loads(raw)["series"] if raw else ()
+    finally:
+        client.close()
+
+
+def _series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str]) -> list[int | None]:
+    raw = client.get(f"live:catalogue:{chassis}")
+    if raw is None or json.loads(raw)["revision"] != revision:
+        raw = client.get(f"live:catalogue:{chassis}:{revision}")
+    series = json.loads(raw)["series"] if raw else []
+    place = {entry["key"]: index for index, entry in enumerate(series)}
+    return [place.get(key) for key in keys]
+
+
+logger = logging.getLogger(__name__)
+
+MAX_FRAMES_PER_WRITE = 64
+
+
+class FrameOutbox:
+    """Publishes frames as they arrive; those that arrive during a write are batched into the next.
+
+    Redis itself checks the claim: frames of a worker that lost its claim without noticing are not published.
+    """
+
+    def __init__(self, bus: redis.asyncio.Redis, holder: str) -> None:
+        self._frames = LiveFramePublisher(bus, holder)
+        self._waiting: list[tuple[FrameUpdate, asyncio.Future[bool]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._is_unreachable = False
+
+    async def publish(self, update: FrameUpdate) -> bool:
+        """Publish a frame, if Redis is reachable; returns, when done or dropped, whether its catalogue is outdated.
+
+        Then the current catalogue is not that of the frame: Redis has lost its data, or a worker that no longer polls
+        the chassis has set another one.
+        """
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((update, done))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        return await done
+
+    async def close(self) -> None:
+        """Stop; waiting frames are dropped."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    async def _write(self) -> None:
+        batch: list[tuple[FrameUpdate, asyncio.Future[bool]]] = []
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MAX_FRAMES_PER_WRITE], self._waiting[MAX_FRAMES_PER_WRITE:]
+                _complete(batch, await self._send([update for update, _ in batch]))
+        finally:
+            self._writing = None
+            _complete(batch + self._waiting, frozenset())
+            self._waiting = []
+
+    async def _send(self, updates: list[FrameUpdate]) -> frozenset[int]:
+        try:
+            published, unknown = await self._frames.publish(updates)
+        except (redis.RedisError, OSError) as error:
+            for one in updates:
+                metrics.increment("publish_failures", chassis=one.frame.chassis)
+            if not self._is_unreachable:
+                logger.warning("readings are not published: %s", error)
+            self._is_unreachable = True
+            return frozenset()
+        else:
+            metrics.increment("frames_refused", len(updates) - published)
+            if self._is_unreachable:
+                logger.info("readings are published again")
+            self._is_unreachable = False
+            return unknown
+
+
+def _complete(batch: list[tuple[FrameUpdate, asyncio.Future[bool]]], unknown: frozenset[int]) -> None:
+    for update, done in batch:
+        if not done.done():
+            done.set_result(update.frame.chassis in unknown)
+
+
+ACCESS_CHANNEL = "access"  # the reading scopes of persons may have changed

@@ -1,0 +1,87 @@
+"""Signal receivers that publish changes to browsers and to the pollers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import redis
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.conf import settings
+from django.contrib.auth.signals import user_logged_out
+from django.db import transaction
+from django.db.models.signals import post_delete, post_save
+from django.dispatch import receiver
+
+from accounts.models import Tenant, User
+from fabric.signals import access_changed, inventory_changed, operation_changed, plan_changed
+from telemetry.live.frames import ACCESS_CHANNEL, REFRESH_CHANNEL
+
+logger = logging.getLogger(__name__)
+_client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
+
+
+def publish_chassis_changed(chassis_id: int) -> None:
+    """Notify browsers of a change of a chassis: their pages refresh themselves."""
+    try:
+        _client.publish(f"changed:{chassis_id}", b"")
+    except redis.RedisError as error:
+        # The change itself is in the database; browsers get it with their next poll.
+        logger.warning("browsers were not notified of a change: %s", error)
+
+
+@receiver(inventory_changed)
+def publish_inventory_changed(chassis_id: int, **kwargs: Any) -> None:
+    """Notify browsers that a chassis' hardware changed."""
+    publish_chassis_changed(chassis_id)
+
+
+@receiver(operation_changed)
+def publish_operation_changed(operation: Any, **kwargs: Any) -> None:
+    """Notify browsers of an operation's progress, and the poller of its end: the inventory may have changed."""
+    publish_chassis_changed(operation.chassis_id)
+    if not operation.is_open:
+        try:
+            _client.publish(REFRESH_CHANNEL, str(operation.chassis_id))
+        except redis.RedisError as error:
+            logger.warning("the poller was not notified of an operation: %s", error)
+
+
+@receiver(plan_changed)
+def publish_plan_changed(plan: Any, **kwargs: Any) -> None:
+    """Notify browsers that a plan progressed, stopped or ended, for each of its chassis."""
+    for chassis in set(plan.operations.values_list("chassis", flat=True)):
+        publish_chassis_changed(chassis)
+
+
+@receiver(access_changed)
+@receiver(post_delete, sender=User)
+@receiver(post_delete, sender=Tenant)
+def publish_access_changed(sender: Any, **kwargs: Any) -> None:
+    """Make open sockets recheck the access of their person."""
+    try:
+        _client.publish(ACCESS_CHANNEL, b"")
+    except redis.RedisError as error:
+        logger.warning("sockets were not notified of a change of access: %s", error)
+
+
+@receiver(post_save, sender=User)
+def publish_person_changed(sender: Any, update_fields: frozenset[str] | None = None, **kwargs: Any) -> None:
+    """Make open sockets recheck access when a person changed, other than by signing in."""
+    if not update_fields or not update_fields <= {"last_login", "previous_login"}:
+        transaction.on_commit(lambda: publish_access_changed(sender))
+
+
+@receiver(user_logged_out)
+def close_sockets(request: Any, user: Any, **kwargs: Any) -> None:
+    """Close the live sockets of the session that signs out."""
+    layer = get_channel_layer()
+    if user is None or layer is None:
+        return
+    message = {"type": "signed.out", "session": getattr(request.session, "session_key", None)}
+    try:
+        async_to_sync(layer.group_send)(f"person-{user.pk}", message)
+    except (redis.RedisError, OSError) as error:
+        # The sockets recheck their session regularly anyway.
+        logger.warning("sockets were not notified of a sign-out: %s", error)

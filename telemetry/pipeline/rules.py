@@ -1,0 +1,309 @@
+"""Findings on the pipeline's health, worst first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+
+from telemetry.instrumentation.metrics import BUSY_ADVICE, PROBLEMS, MetricKey
+from telemetry.store.services import TierSize
+
+SILENT_SECONDS = 10.0  # processes publish every three
+LAG_SECONDS, LONG_LAG_SECONDS = 0.25, 1.0  # of an event loop
+LONG_QUEUE = 100  # tasks; a worker normally starts them immediately
+FULL_SHARE = 0.9
+SMALL_SHARE, SMALL_BYTES = 0.05, 2 * 2**30  # of the disk
+ON_TIME_SHARE = 0.99
+LONG_WAIT_SECONDS = 300.0
+POLLS = ("done", "late", "skipped", "failed")
+
+
+class HealthLevel(IntEnum):
+    """Level of a finding."""
+
+    GOOD = 0
+    NOTE = 1
+    WARNING = 2
+    BAD = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem: description, meaning and advice."""
+
+    level: HealthLevel
+    words: str
+    means: str = ""
+    do: str = ""
+
+
+@dataclass(frozen=True)
+class PolledChassis:
+    """A chassis that is to be polled: its id, its name, and its last error ('' for none)."""
+
+    id: int
+    name: str
+    last_error: str = ""
+
+
+@dataclass(frozen=True)
+class ChassisHealth:
+    """Health of a chassis' polling: recent counts; `on_time` is a share of its beats, None before the first."""
+
+    id: int
+    name: str
+    level: HealthLevel
+    worker: str  # '' where no worker polls it
+    period: float | None  # s
+    lag: float | None  # s, of the newest poll
+    on_time: float | None  # 0 to 1
+    done: int
+    late: int
+    skipped: int
+    failed: int
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    """Undelivered items of another app: what, how many, since when (Unix s), and the address of their page."""
+
+    what: str
+    count: int
+    oldest_at: float
+    link: str = ""
+
+    @property
+    def oldest(self) -> datetime:
+        """Since when the oldest item waits."""
+        return datetime.fromtimestamp(self.oldest_at, UTC)
+
+
+def chassis_health(pipeline: PipelineSnapshot, chassis: Sequence[PolledChassis]) -> list[ChassisHealth]:
+    """Return the health of each chassis' polling, worst first, then by name."""
+    rows = [_chassis_health(pipeline, one) for one in chassis]
+    # Within a level, the lowest share on time comes first; None counts as on time.
+    return sorted(rows, key=lambda row: (-row.level, row.on_time if row.on_time is not None else 1.0, row.name))
+
+
+def _chassis_health(pipeline: PipelineSnapshot, chassis: PolledChassis) -> ChassisHealth:
+    done, late, skipped, failed = (pipeline.count(f"polls_{what}", chassis.id).recent for what in POLLS)
+    notes = pipeline.notes.get(chassis.id, {})
+    beats = done + skipped + failed
+    on_time = (done - late) / beats if beats else None
+    worker = pipeline.followed_by.get(chassis.id, "")
+    level, sentence = HealthLevel.GOOD, ""
+    if chassis.last_error:
+        level, sentence = HealthLevel.BAD, chassis.last_error
+    elif not worker:
+        level, sentence = HealthLevel.BAD, "No worker polls it."
+    elif on_time is not None and on_time < ON_TIME_SHARE:
+        level = HealthLevel.WARNING
+        sentence = _sentence(late, skipped, failed)
+    return ChassisHealth(
+        id=chassis.id, name=chassis.name, level=level, worker=worker, period=notes.get("poll_period_seconds"),
+        lag=notes.get("poll_lag_seconds"), on_time=on_time, done=done, late=late, skipped=skipped, failed=failed,
+        sentence=sentence,
+    )  # fmt: skip
+
+
+def _sentence(late: int, skipped: int, failed: int) -> str:
+    counts = [f"{n} {word}" for n, word in ((late, "late"), (skipped, "skipped"), (failed, "failed")) if n]
+    return f"Of its polls, {', '.join(counts)}."
+
+
+def findings(
+    pipeline: PipelineSnapshot, sizes: StorageSizes, chassis: Sequence[ChassisHealth], waiting: Sequence[Undelivered]
+) -> list[Finding]:
+    """Return the problems, worst first."""
+    found = [
+        *_worker_findings(pipeline, chassis),
+        *(finding for process in pipeline.processes for finding in _process_findings(process, pipeline.at)),
+        *_chassis_findings(chassis),
+        *_storage_findings(pipeline, sizes),
+        *_undelivered_findings(waiting, pipeline.at),
+        *_counter_findings(pipeline),
+    ]
+    return sorted(found, key=lambda one: -one.level)
+
+
+def _worker_findings(pipeline: PipelineSnapshot, chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
+    recently_seen = [one for one in pipeline.of("worker") if pipeline.at - one.heard_at <= SILENT_SECONDS]
+    if not recently_seen:
+        yield Finding(
+            HealthLevel.BAD, "No worker is running", "Chassis are not polled, and operations do not continue.",
+            "Start a worker; its log, logs/worker.log, has the reason of its end.",
+        )  # fmt: skip
+        return
+    if pipeline.queue > LONG_QUEUE:
+        yield Finding(
+            HealthLevel.WARNING, f"{pipeline.queue} tasks wait",
+            "Tasks arrive faster than workers complete them: operations start late.", "Start another worker.",
+        )  # fmt: skip
+    alone = sum(not one.worker for one in chassis)
+    if alone:
+        one_of = "One chassis is" if alone == 1 else f"{alone} chassis are"
+        yield Finding(
+            HealthLevel.BAD, f"{one_of} polled by no worker", "Its readings are missing from now on." if alone == 1
+            else "Their readings are missing from now on.",
+            "A worker claims a chassis within seconds; where it does not, its log has the reason.",
+        )  # fmt: skip
+
+
+def _process_findings(process: PublishingProcess, now: float) -> Iterator[Finding]:
+    name = f"{process.kind.capitalize()} {process.host}:{process.pid}"
+    if (silent := now - process.heard_at) > SILENT_SECONDS:
+        yield Finding(
+            HealthLevel.WARNING,
+            f"{name} has sent no heartbeat for {silent:.0f} s",
+            "It ended, or it is overloaded.",
+            "If it was stopped intentionally, this disappears by itself.",
+        )
+    lag = process.gauges.get("loop_lag_seconds", 0.0)
+    if lag > LAG_SECONDS:
+        yield Finding(
+            HealthLevel.BAD if lag > LONG_LAG_SECONDS else HealthLevel.WARNING, f"{name} is {lag:.2f} s behind",
+            "Its event loop is delayed: frames and polls are late.", BUSY_ADVICE,
+        )  # fmt: skip
+
+
+def _chassis_findings(chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
+    for level, words in ((HealthLevel.BAD, "cannot be read"), (HealthLevel.WARNING, "read late or with gaps")):
+        affected = [one for one in chassis if one.level == level and (one.worker or level != HealthLevel.BAD)]
+        if affected:
+            more = f" and {len(affected) - 3} more" if len(affected) > 3 else ""
+            names = ", ".join(one.name for one in affected[:3]) + more
+            verb = words if level == HealthLevel.BAD else f"{'is' if len(affected) == 1 else 'are'} {words}"
+            sentence = affected[0].sentence if len(affected) == 1 else ""
+            yield Finding(level, f"{names} {verb}", sentence, "See the table of chassis below.")
+
+
+def _storage_findings(pipeline: PipelineSnapshot, sizes: StorageSizes) -> Iterator[Finding]:
+    if pipeline.redis_most_bytes and pipeline.redis_bytes > FULL_SHARE * pipeline.redis_most_bytes:
+        yield Finding(
+            HealthLevel.BAD, "Redis is nearly full", "When it is full, live frames stop and tasks cannot be queued.",
+            "Raise its maxmemory.",
+        )  # fmt: skip
+    if sizes.disk_free is not None and sizes.disk is not None:
+        small = sizes.disk_free < SMALL_BYTES or sizes.disk_free < SMALL_SHARE * sizes.disk
+        if small:
+            yield Finding(
+                HealthLevel.WARNING, f"The disk has {sizes.disk_free / 2**30:.1f} GB left",
+                "When it is full, readings are dropped and changes fail.",
+                "Free space, or shorten the retention of readings.",
+            )  # fmt: skip
+
+
+def _undelivered_findings(waiting: Sequence[Undelivered], now: float) -> Iterator[Finding]:
+    for one in waiting:
+        if one.count and now - one.oldest_at > LONG_WAIT_SECONDS:
+            yield Finding(
+                HealthLevel.WARNING,
+                f"{one.count} {one.what} wait, the oldest for {(now - one.oldest_at) / 60:.0f} min",
+                "They are not delivered: their receiver does not accept them. They are retried.",
+                "Check whether the receiver is up; the log of deliveries has its responses.",
+            )
+
+
+def _counter_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
+    """Yield the recent problems that are counted, except those that are reported for each chassis."""
+    of_chassis = {"polls_late", "polls_skipped", "polls_failed"}
+    recent: dict[str, int] = {}
+    for (name, _), counted in pipeline.counts.items():
+        if name in PROBLEMS and name not in of_chassis:
+            recent[name] = recent.get(name, 0) + counted.recent
+    for name, n in recent.items():
+        meaning = PROBLEMS[name]
+        if n:
+            level = HealthLevel.WARNING if meaning.is_loss else HealthLevel.NOTE
+            yield Finding(level, f"{meaning.words}: {n}", meaning.means, meaning.do)
+
+
+@dataclass(frozen=True)
+class PublishingProcess:
+    """A process with heartbeats: `kind` is worker or web, times are Unix s, names of `gauges` end with their units."""
+
+    name: str
+    kind: str
+    began: float
+    heard_at: float
+    gauges: Mapping[str, float]
+
+    @property
+    def begun(self) -> datetime:
+        """When it started to publish."""
+        return datetime.fromtimestamp(self.began, UTC)
+
+    @property
+    def heard(self) -> datetime:
+        """When it published last."""
+        return datetime.fromtimestamp(self.heard_at, UTC)
+
+    @property
+    def host(self) -> str:
+        """The host it runs on."""
+        return self.name.partition("@")[2].rpartition(":")[0]
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return int(self.name.rpartition(":")[2] or 0)
+
+
+@dataclass(frozen=True)
+class CounterValue:
+    """A counter: since `PipelineSnapshot.since`, recently, and the time of its last increment (Unix s, 0 unknown)."""
+
+    total: int
+    recent: int = 0
+    seen_at: float = 0.0
+
+    @property
+    def seen(self) -> datetime | None:
+        """When it was incremented last; None where unknown."""
+        return datetime.fromtimestamp(self.seen_at, UTC) if self.seen_at else None
+
+
+@dataclass(frozen=True)
+class PipelineSnapshot:
+    """The published state of all processes at `at` (Unix s); `recent` counts cover the last `seconds`.
+
+    `notes` are the newest values of each chassis, `followed_by` the process that polls it.
+    """
+
+    at: float
+    since: float
+    seconds: float
+    processes: tuple[PublishingProcess, ...]
+    counts: Mapping[MetricKey, CounterValue]
+    notes: Mapping[int, Mapping[str, float]]
+    followed_by: Mapping[int, str]
+    queue: int
+    redis_bytes: int
+    redis_most_bytes: int  # 0: without a limit
+
+    @property
+    def begun(self) -> datetime:
+        """When counting started."""
+        return datetime.fromtimestamp(self.since, UTC)
+
+    def of(self, kind: str) -> tuple[PublishingProcess, ...]:
+        """Return the processes of a kind."""
+        return tuple(one for one in self.processes if one.kind == kind)
+
+    def count(self, name: str, chassis: int | None = None) -> CounterValue:
+        """Return a counter."""
+        return self.counts.get((name, chassis), CounterValue(0))
+
+
+@dataclass(frozen=True)
+class StorageSizes:
+    """Sizes of the databases and the disk, bytes; None where not available."""
+
+    database: int | None
+    readings: int | None
+    disk_free: int | None
+    disk: int | None
+    tiers: tuple[TierSize, ...] = ()  # of the readings

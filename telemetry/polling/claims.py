@@ -1,0 +1,150 @@
+"""Claims of workers on chassis in Redis, shared fairly.
+
+    polling:<chassis>   the name of the worker that polls it; expires after CLAIM_SECONDS
+    polling:workers     sorted set: each worker and the time (ms of Redis' clock) at which its presence expires
+    polling:since       sorted set: each worker and the time at which it joined
+    polling:forgotten   set for CLAIM_SECONDS after Redis lost its data: workers claim only what they had before
+
+One round trip a renewal, for any number of chassis. A claim expires in Redis by itself; the worker computes the expiry
+with the monotonic clock, which also runs while the process is suspended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+CLAIM_SECONDS = 3.0
+# Others release no chassis to a worker that has just joined: one that dies at each start must not move chassis.
+SETTLED_SECONDS = 2.0
+# Workers that start together share from the start: none claims anything until no other has joined for LULL_SECONDS. But
+# for GATHERING_SECONDS at most, since chassis wait; and only without an older worker.
+LULL_SECONDS = 1.0
+GATHERING_SECONDS = 4.0
+
+# Returns how many claims the worker may keep, and those that it has afterwards. A worker releases only claims above the
+# fair share: the integer part for each, and one more for as many workers as the remainder allows.
+CLAIM_SCRIPT = """
+local name, lease, settled, leaving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
+local known, first = {}, 8 + tonumber(ARGV[7])
+for place = 8, first - 1 do known[ARGV[place]] = true end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', 'polling:workers', '-inf', now)) do
+  redis.call('ZREM', 'polling:workers', gone)
+  redis.call('ZREM', 'polling:since', gone)
+end
+if first > 8 and redis.call('ZCARD', 'polling:workers') == 0 then
+  redis.call('SET', 'polling:forgotten', 1, 'NX', 'PX', lease)
+end
+local forgotten = redis.call('EXISTS', 'polling:forgotten') == 1
+redis.call('ZADD', 'polling:workers', now + lease, name)
+redis.call('ZADD', 'polling:since', 'NX', now, name)
+local joined = redis.call('ZRANGE', 'polling:since', 0, -1, 'WITHSCORES')
+local gathering = now - joined[#joined] < tonumber(ARGV[4]) and now - joined[2] < tonumber(ARGV[5])
+local count, total = {}, #ARGV - first + 1
+local mine, free = {}, {}
+for place = first, #ARGV do
+  local holder = redis.call('GET', 'polling:' .. ARGV[place])
+  if holder == name then
+    redis.call('PEXPIRE', 'polling:' .. ARGV[place], lease)
+    mine[#mine + 1] = ARGV[place]
+  elseif holder then
+    count[holder] = (count[holder] or 0) + 1
+  elseif known[ARGV[place]] or not (forgotten or gathering) then
+    free[#free + 1] = ARGV[place]
+  end
+end
+local function share(workers)
+  local whole, rest = math.floor(total / workers), total % workers
+  for _, theirs in pairs(count) do
+    if theirs > whole then rest = rest - 1 end
+  end
+  return rest > 0 and whole + 1 or whole
+end
+local there = redis.call('ZCARD', 'polling:workers')
+local take = share(there)
+for _, chassis in ipairs(free) do
+  if #mine - leaving >= take then break end
+  redis.call('SET', 'polling:' .. chassis, name, 'PX', lease)
+  mine[#mine + 1] = chassis
+end
+local old = redis.call('ZCOUNT', 'polling:since', '-inf', now - settled)
+local since = tonumber(redis.call('ZSCORE', 'polling:since', name))
+if since > now - settled then old = old + 1 end
+return {share(old), there, mine, gathering and 1 or 0}
+"""
+
+RELEASE_SCRIPT = """
+for place = 2, #ARGV do
+  if redis.call('GET', 'polling:' .. ARGV[place]) == ARGV[1] then
+    redis.call('DEL', 'polling:' .. ARGV[place])
+  end
+end
+"""
+
+
+@dataclass(frozen=True)
+class ClaimShare:
+    """Result of a renewal: the claimed chassis, how many the worker may keep, and the number of workers.
+
+    `is_gathering`: all workers have just joined, and wait for each other before they claim anything.
+    """
+
+    held: frozenset[int]
+    keep: int
+    workers: int
+    is_gathering: bool = False
+
+
+class ChassisClaims:
+    """The claims of one worker. `look`, `give_back` and `leave` block; `holds` is fast and thread-safe."""
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        self.name = name
+        self._client = client
+        self._look: Any = client.register_script(CLAIM_SCRIPT)
+        self._release: Any = client.register_script(RELEASE_SCRIPT)
+        self._held: frozenset[int] = frozenset()
+        self._until = 0.0
+
+    def holds(self, chassis: int) -> bool:
+        """Return whether this worker's claim on a chassis is valid; False once it has expired."""
+        return chassis in self._held and time.monotonic() < self._until
+
+    @property
+    def are_in_force(self) -> bool:
+        """Whether the claims of the last renewal have not expired."""
+        return time.monotonic() < self._until
+
+    def look(self, chassis: Collection[int], *, leaving: int = 0) -> ClaimShare:
+        """Renew claims and claim free chassis, up to the fair share; raises RedisError.
+
+        `leaving` is the number of claims that are about to be released.
+        """
+        began = time.monotonic()
+        seconds = (CLAIM_SECONDS, SETTLED_SECONDS, LULL_SECONDS, GATHERING_SECONDS)
+        milliseconds = (round(one * 1000) for one in seconds)
+        held = sorted(self._held)
+        arguments = [self.name, *milliseconds, leaving, len(held), *held, *sorted(chassis)]
+        keep, workers, mine, gathering = self._look(args=arguments)
+        self._held = frozenset(map(int, mine))
+        self._until = began + CLAIM_SECONDS
+        return ClaimShare(held=self._held, keep=int(keep), workers=int(workers), is_gathering=bool(gathering))
+
+    def give_back(self, chassis: Iterable[int]) -> None:
+        """Release chassis that this worker no longer polls; raises RedisError."""
+        left = set(chassis)
+        self._held -= left
+        if left:
+            self._release(args=[self.name, *left])
+
+    def leave(self) -> None:
+        """Release all claims and deregister the worker; raises RedisError."""
+        self.give_back(self._held)
+        self._client.zrem("polling:workers", self.name)
+        self._client.zrem("polling:since", self.name)

@@ -1,0 +1,279 @@
+"""Receives the events of one chassis from its stream and log: none missed, none twice.
+
+The stream is opened first, then the log is read from its last position, then both continue: events of the meantime are
+in both, and matched by content (telemetry.events.rules). The log is also read every CHECK_SECONDS while the stream is
+open, since a BMC may drop events for a slow reader, and polled where there is no stream. Positions are stored in the
+database together with the events, so that the next listener continues from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError
+
+from core.threads import run_in_thread
+from fabric.bmc.client import BmcClient
+from fabric.bmc.errors import BmcError
+from fabric.bmc.events import LogServiceInfo, find_event_stream, read_log, read_log_service_info, stream_events
+from fabric.bmc.types import Inventory, RedfishEvent
+from fabric.inventory.selectors import ReadingOwner, reading_owners
+from telemetry.events import ingestion
+from telemetry.events.ingestion import (
+    IngestResult,
+    log_position,
+    log_position_move,
+    log_records_ingest,
+    stream_position,
+    stream_records_ingest,
+)
+from telemetry.instrumentation import metrics
+
+logger = logging.getLogger(__name__)
+
+STREAM_PAUSE = 15.0
+RECONNECT_DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0, STREAM_PAUSE)  # s between attempts to open a lost stream
+DATABASE_RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
+CHECK_SECONDS = 300.0  # interval of reading the log while the stream is open
+HURRY_SECONDS = 5.0  # the same where the stream may have missed events
+FRESH_SECONDS = 30.0  # for this time after it was opened, a stream may repeat older events
+EVENTS_PER_TRANSACTION = 500  # events of one transaction
+BURST_EVENTS = 100  # events in the queue: BMCs may drop the end of a burst, which no gap of numbers reveals
+MAX_WAITING_EVENTS = 5000  # events in memory while the database is unreachable: the log has the others
+
+
+async def listen_to_events(
+    chassis_id: int,
+    bmc: BmcClient,
+    inventory: Inventory,
+    disturbed: asyncio.Event,
+    hear: Callable[[RedfishEvent], None] = lambda _event: None,
+) -> None:
+    """Store the events of a chassis until cancelled; each triggers a refresh of the inventory.
+
+    `hear` is called for each event on arrival, before the refresh: those of the stream, and new ones of a log.
+    """
+    await _EventListener(chassis_id, bmc, inventory, disturbed, hear).run()
+
+
+@dataclass
+class _EventQueue:
+    """Events of the stream that are not stored yet, and whether some were dropped."""
+
+    events: deque[RedfishEvent] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    has_gap: bool = False
+    has_burst: bool = False
+    last: int | None = None  # number of the newest
+
+    @property
+    def pause(self) -> float:
+        """The interval of reading the log, s."""
+        return HURRY_SECONDS if self.has_gap or self.has_burst else CHECK_SECONDS
+
+    async def put(self, event: RedfishEvent, *, can_wait: bool) -> None:
+        """Queue an event. A full queue drops it, if a log has it; else the stream has to wait."""
+        number = int(event.event_id) if event.event_id.isdecimal() and len(event.event_id) < 19 else None
+        if number is not None and self.last is not None and number > self.last + 1:
+            self.has_gap = True
+        self.last = number if number is not None else self.last
+        if len(self.events) >= MAX_WAITING_EVENTS:
+            if not can_wait:
+                self.has_gap = True
+                self.news.set()
+                return
+            self.room.clear()
+            await self.room.wait()
+        self.events.append(event)
+        self.has_burst = self.has_burst or len(self.events) >= BURST_EVENTS
+        self.news.set()
+
+
+class _EventListener:
+    def __init__(
+        self,
+        chassis_id: int,
+        bmc: BmcClient,
+        inventory: Inventory,
+        disturbed: asyncio.Event,
+        hear: Callable[[RedfishEvent], None],
+    ) -> None:
+        self._chassis = chassis_id
+        self._on_event = hear
+        self._bmc = bmc
+        self._inventory = inventory
+        self._disturbed = disturbed
+        self._stream = inventory.service.event_stream_uri
+        self._logs = [one.uri for one in inventory.log_services if one.entries_uri]
+        self._owners: dict[str, ReadingOwner] | None = None
+        self._ahead: timedelta | None = None
+        self._uninterrupted = False  # the stream was open without interruption since the logs were read
+
+    async def run(self) -> None:
+        """Read the stream, or poll the logs, until cancelled."""
+        tries = 0
+        asked_at = time.monotonic()
+        while True:
+            begun = time.monotonic()
+            try:
+                if not self._stream and begun - asked_at > CHECK_SECONDS:
+                    # A BMC that is starting, or was reconfigured, may provide a stream now.
+                    asked_at = begun
+                    self._stream = await find_event_stream(self._bmc)
+                if self._stream:
+                    await self._follow_stream()
+                else:
+                    await self._catch_up()
+            except BmcError as error:
+                logger.debug("events of chassis %s: %s", self._chassis, error.sentence)
+            except Exception:
+                logger.exception("events of chassis %s", self._chassis)
+            self._uninterrupted = False
+            if not self._stream:
+                await asyncio.sleep(settings.CONFIG.inventory_period)
+                continue
+            tries = 0 if time.monotonic() - begun > STREAM_PAUSE else tries + 1
+            await asyncio.sleep(RECONNECT_DELAYS[min(tries, len(RECONNECT_DELAYS) - 1)])
+
+    async def _follow_stream(self) -> None:
+        """Store the events of the stream until it is lost; raises BmcError then."""
+        waiting, opened = _EventQueue(), asyncio.Event()
+        last_id = await self._write_with_retry(stream_position, self._chassis, self._stream)
+        reading = asyncio.create_task(self._read_stream(waiting, opened, last_id))
+        try:
+            await _wait_first(opened, reading)
+            opened_at = time.monotonic()
+            checked_at = await self._check_logs(waiting)
+            while not reading.done() or waiting.events:
+                waiting.news.clear()
+                if not waiting.events:
+                    await _wait_first(waiting.news, reading, max(0.0, checked_at + waiting.pause - time.monotonic()))
+                await self._store_events(waiting, live=time.monotonic() > opened_at + FRESH_SECONDS)
+                if time.monotonic() >= checked_at + waiting.pause:
+                    checked_at = await self._check_logs(waiting)
+            await reading  # raises the reason of its end
+        except BmcError:
+            if not opened.is_set():
+                # A BMC that opens no stream still has a log.
+                await self._catch_up()
+            raise
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read_stream(self, waiting: _EventQueue, opened: asyncio.Event, last_id: str) -> None:
+        stream = stream_events(self._bmc, self._stream, last_event_id=last_id, opened=opened.set)
+        async for event in stream:
+            self._on_event(event)
+            self._disturbed.set()
+            await waiting.put(event, can_wait=not self._logs)
+
+    async def _check_logs(self, waiting: _EventQueue) -> float:
+        """Read the logs; returns the time (monotonic s) after that."""
+        self._uninterrupted = self._uninterrupted and not waiting.has_gap
+        waiting.has_gap = waiting.has_burst = False
+        await self._catch_up()
+        self._uninterrupted = not waiting.has_gap
+        return time.monotonic()
+
+    async def _store_events(self, waiting: _EventQueue, *, live: bool) -> None:
+        """Store the queued events, which stay in memory until they are in the database."""
+        while waiting.events:
+            batch = [waiting.events[index] for index in range(min(EVENTS_PER_TRANSACTION, len(waiting.events)))]
+            await self._write_with_retry(
+                stream_records_ingest,
+                chassis_id=self._chassis,
+                stream_uri=self._stream,
+                records=batch,
+                owners=await self._reading_owners(),
+                ahead=self._ahead,
+                live=live,
+            )
+            for _ in batch:
+                waiting.events.popleft()
+            waiting.room.set()
+
+    async def _catch_up(self) -> None:
+        """Read the logs from their positions. An unreadable log does not prevent reading the others."""
+        failure: BmcError | None = None
+        for uri in self._logs:
+            try:
+                facts = await read_log_service_info(self._bmc, uri)
+                if facts.ahead is not None:
+                    self._ahead = facts.ahead
+                if facts.has_events and facts.entries_uri:
+                    await self._read_log_entries(facts)
+            except BmcError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _read_log_entries(self, facts: LogServiceInfo) -> None:
+        mark = await self._write_with_retry(log_position, self._chassis, facts.entries_uri)
+        reading = await read_log(self._bmc, facts.entries_uri, after=mark)
+        if mark is not None and not reading.events and reading.newest == mark:
+            return
+        new = known = 0
+        for start in range(0, len(reading.events), EVENTS_PER_TRANSACTION):
+            kept: IngestResult = await self._write_with_retry(
+                log_records_ingest,
+                chassis_id=self._chassis,
+                records=reading.events[start : start + EVENTS_PER_TRANSACTION],
+                owners=await self._reading_owners(),
+                ahead=self._ahead if facts.ahead is None else facts.ahead,
+            )
+            new, known = new + kept.new, known + kept.known
+            if mark is not None and kept.new:
+                for event in reading.events[start : start + EVENTS_PER_TRANSACTION]:
+                    self._on_event(event)
+        gap = None
+        if mark is not None:
+            metrics.increment("events_backfilled", new, chassis=self._chassis)
+            gap = ingestion.find_log_gap(mark, reading, known=known, heard=self._uninterrupted)
+        if gap is not None:
+            logger.warning("chassis %s: %s", self._chassis, gap.sentence)
+            metrics.increment("event_gaps", chassis=self._chassis)
+        if new:
+            self._disturbed.set()
+        # Last: after a crash before it, the log is read again, and stored events are detected.
+        await self._write_with_retry(
+            log_position_move, chassis_id=self._chassis, entries_uri=facts.entries_uri, newest=reading.newest, gap=gap
+        )
+
+    async def _reading_owners(self) -> dict[str, ReadingOwner]:
+        """Return the owner of each sensor."""
+        if self._owners is None:
+            self._owners = await self._write_with_retry(reading_owners, self._chassis, self._inventory)
+        return self._owners
+
+    async def _write_with_retry(self, work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+        """Call `work`, with retries while the database is unreachable: events stay in memory meanwhile."""
+        tries = 0
+        while True:
+            try:
+                return await run_in_thread(work, *arguments, **more)
+            except DatabaseError as error:
+                if tries == 0:
+                    logger.warning("events of chassis %s wait for the database: %s", self._chassis, error)
+                await asyncio.sleep(DATABASE_RETRY_DELAYS[min(tries, len(DATABASE_RETRY_DELAYS) - 1)])
+                tries += 1
+
+
+async def _wait_first(event: asyncio.Event, task: asyncio.Task[None], seconds: float | None = None) -> None:
+    """Wait at most `seconds` for an event, or the end of a task; raises the task's error where it ended first."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({waiting, task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if task.done() and not event.is_set():
+        task.result()

@@ -1,0 +1,37 @@
+"""Celery tasks of polling, and the signal handlers of polling workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+from celery.signals import worker_ready, worker_shutting_down
+
+from telemetry.instrumentation.publisher import ensure_publishing
+from telemetry.live import services
+from telemetry.polling import poller
+
+
+@shared_task(name="telemetry.keep_polling")
+def ensure_polling() -> None:
+    """Start polling in this worker, unless it runs."""
+    poller.ensure_polling()
+
+
+@shared_task(name="telemetry.note_activity")
+def note_activity() -> None:
+    """Record which leased devices were in use in the last minute."""
+    services.record_device_activity()
+
+
+@worker_ready.connect
+def start_polling(**kwargs: Any) -> None:
+    """Start polling immediately, without waiting for the scheduler."""
+    poller.ensure_polling()
+    ensure_publishing("worker")
+
+
+@worker_shutting_down.connect
+def stop_polling(**kwargs: Any) -> None:
+    """Release claims and sessions when the worker shuts down."""
+    poller.stop_polling()

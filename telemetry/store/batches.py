@@ -1,0 +1,239 @@
+"""Batches that a recorder passes to the writer: rows of one chassis, cleaned and encoded, and the gaps between them."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.live.catalogue import CLOCK_STEP_SECONDS, Sample, SeriesEntry, is_repeat
+from telemetry.store.format import Values, encode
+from telemetry.store.models import Chunk, Gap
+from telemetry.store.rules import Tier, catalogue_digest, is_counter, storage_order
+
+BATCH_OVERHEAD_BYTES = 1000  # approximate memory of a batch besides its rows
+
+
+class ReadingRow(NamedTuple):
+    """One reading of all series, in the order of the live catalogue."""
+
+    at: float  # Unix s by our clock
+    measured_at: float  # Unix s by the BMC's clock; 0 where it does not report it
+    counted: Values
+
+
+class ColumnLayout:
+    """The columns of a chassis' readings, and their storage order."""
+
+    def __init__(self, entries: Sequence[SeriesEntry]) -> None:
+        order = storage_order(entries)
+        self.entries = [entries[place] for place in order]
+        self.order = np.array(order, dtype=np.intp)
+        self.digest = catalogue_digest(self.entries)
+        self.counters: NDArray[np.bool_] = np.array([is_counter(entry) for entry in self.entries], dtype=bool)
+
+
+@dataclass(frozen=True)
+class GapNote:
+    """A span without readings, Unix s; `until` is None while it continues."""
+
+    since: float
+    until: float | None
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity: rows are arrays, for which == has no single result
+class ReadingBatch:
+    """Consecutive rows, and the gaps before the first and after the last of them."""
+
+    chassis: int
+    slack: float  # s; a longer pause is a gap
+    heading: ColumnLayout | None = None
+    rows: Sequence[ReadingRow] = ()
+    run: int = 0  # unique number of a run of consecutive rows
+    before: float | None = None  # time of the row before the first, where it belongs to the same run
+    is_first: bool = False  # of its recorder: gaps that the previous recorder left are closed
+    notes: Sequence[GapNote] = ()
+    written: Future[None] = field(default_factory=Future)  # done once it is written or dropped
+
+    @property
+    def size(self) -> int:
+        """Memory of its rows, bytes."""
+        return BATCH_OVERHEAD_BYTES + sum(row.counted.nbytes for row in self.rows)
+
+    def done(self) -> None:
+        """Complete the `written` future."""
+        if not self.written.done():
+            self.written.set_result(None)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedBatch:
+    """A batch in stored form."""
+
+    batch: ReadingBatch
+    since: float
+    until: float
+    rows: int
+    data: bytes
+    no_numbers: int = 0
+    negative_counts: int = 0
+
+    @property
+    def size(self) -> int:
+        """Memory it takes, bytes."""
+        return BATCH_OVERHEAD_BYTES + len(self.data)
+
+    @property
+    def readings(self) -> int:
+        """Number of readings."""
+        return self.rows * (len(self.batch.heading.entries) if self.batch.heading else 0)
+
+
+def round_to_ms(at: float) -> float:
+    """Return a time rounded to whole ms, as stored."""
+    return round(at * 1000) / 1000
+
+
+def encode_batch(batch: ReadingBatch) -> EncodedBatch:
+    """Return a batch in stored form."""
+    rows, heading = batch.rows, batch.heading
+    if heading is None or not rows:
+        since = min((note.since for note in batch.notes), default=0.0)
+        return EncodedBatch(batch, since, since, 0, b"")
+    readings = np.array([row.counted for row in rows])[:, heading.order].T
+    kept = clean_readings(readings, heading.counters)
+    times = np.rint(np.array([[one.at for one in rows], [max(one.measured_at, 0.0) for one in rows]]) * 1000)
+    return EncodedBatch(
+        batch, round_to_ms(rows[0].at), round_to_ms(rows[-1].at), len(rows),
+        encode(times.astype(np.int64), [kept.values]), kept.no_numbers, kept.negative_counts,
+    )  # fmt: skip
+
+
+MAX_RATE_SECONDS = 120.0  # an average over a longer time is no meaningful rate
+GAP_SECONDS = 5.0  # a pause longer than this is recorded as a gap
+INTERVALS_KEPT = 8
+
+
+class SampleVerdict(Enum):
+    """How a reading relates to the previous one."""
+
+    GOES_ON = "goes on"  # it continues the run
+    BEGINS = "begins"  # it starts a run: the previous one is too old
+    SET_BACK = "set back"  # our clock was set back: it arrived after the previous one, with an earlier time
+    REPEATED = "repeated"  # it is the same report again
+
+
+@dataclass(frozen=True)
+class CleanReadings:
+    """Readings in stored form, [series, rows], and the number of rejected ones."""
+
+    values: Values
+    no_numbers: int
+    negative_counts: int
+
+
+def clean_readings(readings: Values, counters: NDArray[np.bool_]) -> CleanReadings:
+    """Return readings, [series, rows], with non-finite values and negative counters replaced by NaN."""
+    good = np.isfinite(readings)
+    no_numbers = readings.size - int(good.sum())
+    below = readings[counters] < 0
+    negative = int((below & good[counters]).sum())
+    # Adding zero turns -0.0 into 0.0.
+    values = readings + 0.0
+    if no_numbers:
+        values[~good] = math.nan
+    if negative:
+        values[counters] = np.where(below, math.nan, values[counters])
+    return CleanReadings(values, no_numbers, negative)
+
+
+class SampleSequence:
+    """Tracks the intervals between readings of one chassis, by our clock and by the BMC's."""
+
+    def __init__(self, period: float) -> None:
+        self._intervals: deque[float] = deque([period], INTERVALS_KEPT)
+        self.last: Sample | None = None
+        self.bmc_jumped = False  # at the newest reading
+        self._set_limits(period)
+
+    def _set_limits(self, interval: float) -> None:
+        self._shortest = interval
+        # The longest pause that is no gap, and the longest interval over which rates are computed, s.
+        self.slack = max(GAP_SECONDS, 3 * interval)
+        self.reach = max(MAX_RATE_SECONDS, 3 * interval)
+
+    def judge(self, sample: Sample) -> SampleVerdict:
+        """Return how the next reading relates to the previous one."""
+        last, self.bmc_jumped = self.last, False
+        if last is None:
+            self.last = sample
+            return SampleVerdict.BEGINS
+        if is_repeat(sample, last):
+            return SampleVerdict.REPEATED
+        self.last = sample
+        elapsed = sample.at - last.at
+        if sample.measured_at > 0 and last.measured_at > 0:
+            drift = sample.measured_at - last.measured_at - elapsed
+            self.bmc_jumped = abs(drift) > CLOCK_STEP_SECONDS
+        if elapsed <= 0:
+            return SampleVerdict.SET_BACK
+        reach = self.reach
+        self._intervals.append(elapsed)
+        if not self._shortest <= elapsed < 1.5 * self._shortest:
+            self._set_limits(min(self._intervals))
+        return SampleVerdict.GOES_ON if elapsed <= reach else SampleVerdict.BEGINS
+
+
+WORKER_DIED = "The worker that read this chassis ended before it had stored these seconds."
+REASON_LENGTH = 300
+
+
+def gap_add(chassis: int, since: float, until: float | None, reason: str) -> None:
+    """Insert a gap."""
+    Gap.objects.create(chassis=chassis, since=since, until=until, reason=reason[:REASON_LENGTH])
+
+
+def gap_notes_record(batch: ReadingBatch) -> None:
+    """Store the gaps that a recorder reports; gaps that it reported as open are closed."""
+    for one in batch.notes:
+        still_open = Gap.objects.filter(chassis=batch.chassis, until=None)
+        if one.until is None:
+            if not still_open.exists():
+                gap_add(batch.chassis, one.since, None, one.reason)
+        elif (begun := still_open.order_by("pk").first()) is not None:
+            _close_gap(begun, one.until, batch.slack)
+        elif one.until - one.since > batch.slack:
+            gap_add(batch.chassis, one.since, one.until, one.reason)
+
+
+def gap_from_takeover(first: EncodedBatch) -> None:
+    """Close the open gaps of the previous recorder at the first rows of this one.
+
+    A pause that the previous recorder did not report was lost with its process, and is stored as a gap.
+    """
+    chassis, slack = first.batch.chassis, first.batch.slack
+    stored = Chunk.objects.filter(chassis=chassis, tier=Tier.RAW, since__lte=first.since).order_by("-since")
+    last = stored.values_list("until", flat=True).first()
+    if last is not None:
+        reported = Gap.objects.filter(chassis=chassis, since__gte=last - slack, since__lt=first.since).order_by("since")
+        until = reported.values_list("since", flat=True).first() or first.since
+        if until - last > slack:
+            gap_add(chassis, last, until, WORKER_DIED)
+    for begun in Gap.objects.filter(chassis=chassis, until=None):
+        _close_gap(begun, first.since, slack)
+
+
+def _close_gap(gap: Gap, until: float, slack: float) -> None:
+    if until - gap.since > slack:
+        gap.until = until
+        gap.save(update_fields=["until"])
+    else:
+        gap.delete()

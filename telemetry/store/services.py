@@ -1,0 +1,365 @@
+"""Makes rollups and deletes rows that have passed their retention.
+
+Pending rollups are rows (Due), written in the transaction that stores their source and deleted in the one that stores
+the rollup: a crash in between, at any moment, leaves no rollup unmade and none made twice. A late reading makes its
+buckets due again. Two workers may make the same window: the second detects by its version that it has changed.
+
+Expired rows are deleted in small batches with pauses between them, so that no writer waits for long. Rows that a
+pending rollup still needs are kept, but for at most twice their retention: without rollups the disk must not fill up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from django.conf import settings
+from django.core.cache import cache
+from django.db import IntegrityError, connections, transaction
+from django.db.models import Count, Exists, Max, Min, OuterRef, ProtectedError, QuerySet, Sum
+
+from fabric.inventory.models import Chassis
+from telemetry.instrumentation import metrics
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.store import chunks
+from telemetry.store.chunks import StoredChunk, catalogue_get_or_create, clear_caches
+from telemetry.store.format import DamagedError
+from telemetry.store.models import Catalogue, Chunk, Due, Gap
+from telemetry.store.rules import (
+    ROLLUPS,
+    TIER_SHAPES,
+    Buckets,
+    DecimalPlaces,
+    SeriesIdentity,
+    Tier,
+    combine_places,
+    concatenate_buckets,
+    series_identity,
+    storage_order,
+    window_start,
+)
+
+SETTLE_MS = 90_000  # ms; by then the last chunk of a window is stored
+
+
+class ChangedMeanwhile(Exception):
+    """Another worker has made the same window; its Due rows stay."""
+
+
+@dataclass(frozen=True)
+class SeriesBuckets:
+    """Buckets of some series."""
+
+    entries: dict[SeriesIdentity, SeriesEntry]
+    buckets: Buckets
+    places: DecimalPlaces
+
+
+def due_chassis(tier: Tier, *, now: float) -> list[int]:
+    """Return the chassis that have enough readings to extend a rollup."""
+    rows = Due.objects.filter(tier=tier).values_list("chassis").annotate(first=Min("since")).order_by("first")
+    return [chassis for chassis, first in rows if first * 1000 < due_until(chassis, tier, now=now)]
+
+
+def due_until(chassis: int, tier: Tier, *, now: float) -> float:
+    """Return the end (ms) of the whole portions that are rolled up at `now`, after a wait for late chunks.
+
+    The wait differs by chassis, so that not all rollups are made at the same time.
+    """
+    portion = TIER_SHAPES[tier].portion
+    wait = SETTLE_MS + portion // 3 * (chassis * 7919 % 60) // 60
+    return (now * 1000 - wait) // portion * portion
+
+
+def chassis_roll_up(chassis: int, tier: Tier, *, now: float | None = None) -> int:
+    """Make the due rollups of a tier; `now=inf` for all of them. Returns the number of windows made."""
+    ripe = due_until(chassis, tier, now=time.time() if now is None else now) if now != np.inf else np.inf
+    due = Due.objects.filter(chassis=chassis, tier=tier, since__lt=ripe / 1000).values_list("pk", "since", "until")
+    windows: dict[int, list[tuple[int, float, float]]] = {}
+    for row in due:
+        windows.setdefault(window_start(tier, round(row[1] * 1000)), []).append(row)
+    made = 0
+    for window, rows in sorted(windows.items()):
+        try:
+            _make_window(chassis, tier, window, rows)
+        except (ChangedMeanwhile, IntegrityError):
+            # Another worker stored the window, or the catalogue was removed: the next call makes what is still due.
+            clear_caches()
+            continue
+        made += 1
+    return made
+
+
+def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int, float, float]]) -> None:
+    step = TIER_SHAPES[tier].step
+    since = round(min(row[1] for row in due) * 1000) // step * step
+    until = -(-round(max(row[2] for row in due) * 1000) // step) * step
+    before = next(iter(chunks.stored_chunks(chassis, tier, window, window + 1)), None)
+    kept = None
+    if before is not None:
+        try:
+            kept = _stored_buckets(before)
+        except DamagedError:
+            # Its source may still be stored: make the whole window again.
+            metrics.increment("chunks_damaged", chassis=chassis)
+            since, until = window, window + TIER_SHAPES[tier].window
+    fresh = _from_raw(chassis, tier, since, until) if tier is ROLLUPS[0] else _from_rollup(chassis, tier, since, until)
+    made = _splice(kept, fresh, since, until) if kept is not None else _tidy(fresh)
+    # Without a source (past its retention, or damaged) the existing window stays.
+    has_source = len(fresh.buckets.at) > 0
+    catalogue = _window_catalogue(chassis, tuple(made.entries.values()), before) if has_source else 0
+    with transaction.atomic(using=settings.READINGS_DATABASE):
+        if has_source:
+            _save_window(Chunk(chassis=chassis, tier=tier, since=window / 1000, catalogue_id=catalogue), made, before)
+        Due.objects.filter(pk__in=[row[0] for row in due]).delete()
+        if has_source and tier is not ROLLUPS[-1]:
+            following = ROLLUPS[ROLLUPS.index(tier) + 1]
+            Due.objects.create(chassis=chassis, tier=following, since=since / 1000, until=until / 1000)
+
+
+def _stored_buckets(row: StoredChunk) -> SeriesBuckets:
+    entries = {series_identity(entry): entry for entry in chunks.catalogue_entries(row.catalogue)}
+    return SeriesBuckets(entries, *chunks.rollup_buckets(row, list(entries)))
+
+
+def _from_raw(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuckets:
+    rows = chunks.stored_chunks(chassis, Tier.RAW, since, until)
+    catalogues = dict.fromkeys(row.catalogue for row in rows)
+    entries = {found: one.entry for pk in catalogues for found, one in chunks.raw_columns(pk).items()}
+    rows += chunks.preceding_chunks(chassis, rows)
+    read, damaged = chunks.read_raw_chunks(rows, list(entries), since, until)
+    metrics.increment("chunks_damaged", len(damaged), chassis=chassis)
+    return SeriesBuckets(
+        entries, Buckets.single(read.at, read.values).group_by_step(TIER_SHAPES[tier].step), read.places
+    )
+
+
+def _from_rollup(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuckets:
+    rows = chunks.stored_chunks(chassis, ROLLUPS[ROLLUPS.index(tier) - 1], since, until)
+    catalogues = dict.fromkeys(row.catalogue for row in rows)
+    entries = {series_identity(entry): entry for pk in catalogues for entry in chunks.catalogue_entries(pk)}
+    parts = [Buckets.none(len(entries))]
+    places = np.zeros(len(entries), np.int8)
+    for row in rows:
+        try:
+            buckets, own = chunks.rollup_buckets(row, list(entries))
+        except DamagedError:
+            metrics.increment("chunks_damaged", chassis=chassis)
+            continue
+        parts.append(buckets.between(since, until))
+        places = combine_places([places, own])
+    return SeriesBuckets(entries, concatenate_buckets(parts).group_by_step(TIER_SHAPES[tier].step), places)
+
+
+def _splice(kept: SeriesBuckets, fresh: SeriesBuckets, since: int, until: int) -> SeriesBuckets:
+    """Return the existing buckets with those of a span replaced by fresh ones."""
+    entries = {**kept.entries, **fresh.entries}
+    place = {one: number for number, one in enumerate(entries)}
+    parts, places = [], []
+    for made, buckets in ((kept, kept.buckets.without(since, until)), (fresh, fresh.buckets)):
+        own = [place[one] for one in made.entries]
+        parts.append(buckets.spread(own, len(entries)))
+        wide = np.zeros(len(entries), np.int8)
+        wide[own] = made.places
+        places.append(wide)
+    return _tidy(SeriesBuckets(entries, concatenate_buckets(parts), combine_places(places)))
+
+
+def _tidy(made: SeriesBuckets) -> SeriesBuckets:
+    """Return the buckets in storage order, without series that have no readings."""
+    entries = list(made.entries.values())
+    has_readings = made.buckets.count.sum(axis=1) > 0
+    order = [place for place in storage_order(entries) if has_readings[place]]
+    buckets = made.buckets
+    return SeriesBuckets(
+        {series_identity(entries[place]): entries[place] for place in order},
+        buckets.picked(order),
+        made.places[order],
+    )
+
+
+def _window_catalogue(chassis: int, entries: tuple[SeriesEntry, ...], before: StoredChunk | None) -> int:
+    """Return the catalogue of a window, mostly the existing one; a new one is written in its own transaction."""
+    if before is not None and entries == chunks.catalogue_entries(before.catalogue):
+        return before.catalogue
+    return catalogue_get_or_create(chassis, entries) if entries else 0
+
+
+def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) -> None:
+    """Insert a window, or replace its existing row; raises ChangedMeanwhile."""
+    existing = (
+        Chunk.objects.filter(pk=before.pk, version=before.version) if before is not None else Chunk.objects.none()
+    )
+    if not made.entries:
+        if before is not None and not existing.delete()[0]:
+            raise ChangedMeanwhile
+        return
+    row.data = chunks.encode_rollup(made.buckets, made.places)
+    row.rows, row.size = len(made.buckets.at), len(row.data)
+    row.until = (int(made.buckets.at[-1]) + TIER_SHAPES[Tier(row.tier)].step) / 1000
+    if before is None:
+        row.save(force_insert=True)
+        return
+    values = {name: getattr(row, name) for name in ("catalogue_id", "until", "rows", "size", "data")}
+    if not existing.update(version=before.version + 1, **values):
+        raise ChangedMeanwhile
+
+
+def roll_up_all(*, seconds: float = 50.0, breath: Callable[[], None] = lambda: None) -> int:
+    """Make the due rollups of all chassis within `seconds`; returns the number of windows.
+
+    `breath` is called before each chassis.
+    """
+    end = time.monotonic() + seconds
+    made = 0
+    for tier in ROLLUPS:
+        for chassis in due_chassis(tier, now=time.time()):
+            if time.monotonic() > end:
+                return made
+            breath()
+            made += chassis_roll_up(chassis, tier)
+    return made
+
+
+DELETE_BATCH = 100  # rows
+PAUSE_SECONDS = 0.05
+FUTURE_SECONDS = 86400.0  # rows further ahead than this were stored while our clock was wrong
+SIZE_KEY = "store:size:2"  # with the version of StoreSize, which is pickled
+SIZE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class TierSize:
+    """Size of a tier: rows of readings or buckets, chunks, bytes; first and last time, Unix s."""
+
+    tier: str
+    rows: int
+    chunks: int
+    bytes: int
+    oldest: float | None
+    newest: float | None
+
+
+@dataclass(frozen=True)
+class StoreSize:
+    """Size of the store; `on_disk` is in bytes, indexes and the database's overhead included."""
+
+    tiers: tuple[TierSize, ...]
+    on_disk: int
+
+
+def delete_expired(*, pause: Callable[[], None] = lambda: time.sleep(PAUSE_SECONDS), seconds: float = 240.0) -> int:
+    """Delete rows past their retention, rows of removed chassis, and rows from the future.
+
+    Returns the number of deleted chunks. It stops after `seconds`; the next call continues.
+    """
+    now, end = time.time(), time.monotonic() + seconds
+    deleted = 0
+    for tier in Tier:
+        rows = Chunk.objects.filter(tier=tier, until__lt=now - settings.KEEP_SECONDS[tier])
+        if tier is not ROLLUPS[-1]:
+            needed = Due.objects.filter(
+                chassis=OuterRef("chassis"), tier=tier + 1, since__lte=OuterRef("until"), until__gte=OuterRef("since")
+            )
+            in_time = Chunk.objects.filter(tier=tier, until__lt=now - 2 * settings.KEEP_SECONDS[tier])
+            deleted += _delete_in_batches(in_time, pause, end)
+            rows = rows.filter(~Exists(needed))
+        deleted += _delete_in_batches(rows, pause, end)
+        ahead = _delete_in_batches(Chunk.objects.filter(tier=tier, until__gt=now + FUTURE_SECONDS), pause, end)
+        metrics.increment("chunks_from_the_future", ahead)
+        deleted += ahead
+    _delete_in_batches(Due.objects.filter(until__lt=now - 2 * settings.KEEP_SECONDS[Tier.MINUTE]), pause, end)
+    _delete_in_batches(Due.objects.filter(since__gt=now + FUTURE_SECONDS), pause, end)
+    _delete_in_batches(Gap.objects.filter(until__lt=now - settings.KEEP_SECONDS[ROLLUPS[-1]]), pause, end)
+    deleted += _delete_removed_chassis(pause, end)
+    _delete_unused_catalogues(pause, end)
+    return deleted
+
+
+def _delete_in_batches(rows: QuerySet[Any], pause: Callable[[], None], end: float) -> int:
+    """Delete rows in batches, each in its own transaction."""
+    deleted = 0
+    while time.monotonic() < end:
+        some = list(rows.values_list("pk", flat=True)[:DELETE_BATCH])
+        if not some:
+            break
+        deleted += rows.model._base_manager.filter(pk__in=some).delete()[0]  # noqa: SLF001 - Django documents it
+        pause()
+    return deleted
+
+
+def _delete_removed_chassis(pause: Callable[[], None], end: float) -> int:
+    """Remove the readings of chassis that the site no longer has."""
+    # Read the chassis with readings first: one that is added meanwhile is in the second query.
+    measured = set(Catalogue.objects.values_list("chassis", flat=True).distinct())
+    measured |= set(Gap.objects.values_list("chassis", flat=True).distinct())
+    deleted = 0
+    for chassis in measured - set(Chassis.objects.values_list("pk", flat=True)):
+        deleted += _delete_in_batches(Chunk.objects.filter(chassis=chassis), pause, end)
+        for model in (Due, Gap):
+            _delete_in_batches(model.objects.filter(chassis=chassis), pause, end)
+    return deleted
+
+
+def _delete_unused_catalogues(pause: Callable[[], None], end: float) -> None:
+    """Delete catalogues without chunks, except a chassis' newest: its first chunk may be about to be written."""
+    used = Chunk.objects.filter(catalogue=OuterRef("pk"))
+    newest = Catalogue.objects.filter(chassis=OuterRef("chassis"), pk__gt=OuterRef("pk"))
+    existing = set(Chassis.objects.values_list("pk", flat=True))
+    rows = (
+        Catalogue.objects.filter(~Exists(used)).annotate(is_old=Exists(newest)).values_list("pk", "chassis", "is_old")
+    )
+    for pk, chassis, is_old in list(rows):
+        if time.monotonic() > end:
+            return
+        if is_old or chassis not in existing:
+            # A chunk that was written meanwhile protects it.
+            with contextlib.suppress(ProtectedError, IntegrityError):
+                Catalogue.objects.filter(pk=pk).delete()
+            pause()
+
+
+def store_size() -> StoreSize:
+    """Return the size of the store; measured at most once a minute, and cached for all processes."""
+    known = cache.get(SIZE_KEY)
+    if known is None:
+        known = _measure_tiers()
+        cache.set(SIZE_KEY, known, SIZE_SECONDS)
+    size: StoreSize = known
+    return size
+
+
+def _measure_tiers() -> StoreSize:
+    tiers = []
+    # Answered from an index alone, without reading chunks.
+    for tier in Tier:
+        found = Chunk.objects.filter(tier=tier).aggregate(
+            rows=Sum("rows"), chunks=Count("*"), bytes=Sum("size"), oldest=Min("until"), newest=Max("until")
+        )
+        tiers.append(
+            TierSize(
+                tier.label, found["rows"] or 0, found["chunks"], found["bytes"] or 0, found["oldest"], found["newest"]
+            )
+        )
+    return StoreSize(tuple(tiers), store_bytes())
+
+
+def store_bytes() -> int:
+    """Return the size of the tables of readings in bytes, indexes and the database's overhead included."""
+    connection = connections[settings.READINGS_DATABASE]
+    if connection.vendor == "sqlite":
+        file = Path(str(connection.settings_dict["NAME"]))
+        files = (file, file.with_name(file.name + "-wal"))
+        return sum(one.stat().st_size for one in files if one.exists())
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(%s::text[]) AS name",
+            [[model._meta.db_table for model in (Catalogue, Chunk, Due, Gap)]],  # noqa: SLF001 - Django documents it
+        )
+        (size,) = cursor.fetchone()
+    return int(size)
