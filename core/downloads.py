@@ -53,6 +53,12 @@ class Download(StreamingHttpResponse):
             yield part
 
 
+def csv_download(lines: Iterable[str], name: str) -> Download:
+    """Return lines of CSV, such as those of `csv_table`, as a file of that name."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Download(lines, content_type="text/csv; charset=utf-8", headers=headers)
+
+
 def _next_part(parts: Iterator[bytes]) -> bytes:
     """Return the next chunk; b'' at the end."""
     gathered: list[bytes] = []

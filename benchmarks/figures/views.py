@@ -31,7 +31,7 @@ from benchmarks.figures.selectors import (
 from benchmarks.figures.training import loss_chart, step_time_chart
 from benchmarks.figures.utilisation import reading_over_time
 from benchmarks.runs.models import Run
-from core.downloads import Download
+from core.downloads import csv_download
 from core.errors import Invalid, NotFound
 from hostwire.training import READINGS
 
@@ -101,9 +101,7 @@ def figure_csv(request: HttpRequest, name: str) -> HttpResponseBase:
     charts = [one for one in drawing.figures if not chart or one.name == chart]
     if not charts:
         raise NotFound("There is no such chart.")
-    answer = Download(chart_csv_lines(charts), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{chart or name}.csv"'
-    return answer
+    return csv_download(chart_csv_lines(charts), f"{chart or name}.csv")
 
 
 @require_GET

@@ -37,7 +37,7 @@ from benchmarks.recommend.services import recommendation_plan_create, recommenda
 from benchmarks.runs.choices import host_choices
 from benchmarks.runs.topology import strategy_label
 from benchmarks.workloads.catalogue import CATALOGUE
-from core.downloads import Download, csv_table
+from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
 
 MAX_BODY_LENGTH = 100_000
@@ -78,9 +78,7 @@ def recommend_csv(request: HttpRequest) -> HttpResponseBase:
         parse_recommendation_request(RecommendationForm(request.GET, pool).plain(), pool),
         known_observations(person),
     )
-    sent = Download(csv_table(CSV_COLUMNS, recommendation_rows(answer)), content_type="text/csv; charset=utf-8")
-    sent["Content-Disposition"] = 'attachment; filename="recommendation.csv"'
-    return sent
+    return csv_download(csv_table(CSV_COLUMNS, recommendation_rows(answer)), "recommendation.csv")
 
 
 @require_POST

@@ -43,7 +43,7 @@ from benchmarks.runs.selectors import (
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
 from benchmarks.runs.topology import gpu_labels, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
-from core.downloads import Download, csv_table
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, FalconWebError, Invalid, NotFound
 from fabric.inventory.models import Host
 
@@ -106,9 +106,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching runs as CSV."""
     rows = run_list(person_of(request), RunFilter.of(request.GET.dict()))
-    answer = Download(csv_table(CSV_COLUMNS, run_rows(rows)), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="runs.csv"'
-    return answer
+    return csv_download(csv_table(CSV_COLUMNS, run_rows(rows)), "runs.csv")
 
 
 @require_POST
@@ -258,9 +256,7 @@ def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
                     yield key, f"{moment:.6f}", f"{value:.9g}", known[key].unit, known[key].interval, known[key].source
 
     heads = ("series", "unix_seconds", "value", "unit", "interval_seconds", "source")
-    answer = Download(csv_table(heads, rows()), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="run-{row.pk}.csv"'
-    return answer
+    return csv_download(csv_table(heads, rows()), f"run-{row.pk}.csv")
 
 
 @require_POST

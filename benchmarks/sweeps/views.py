@@ -51,7 +51,7 @@ from benchmarks.sweeps.services import (
     sweep_retry,
     why_not_delete,
 )
-from core.downloads import Download, csv_table
+from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
 from fabric.operations.models import Plan
 
@@ -111,9 +111,7 @@ def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching sweeps as CSV."""
     asked = _list_filters(request)
     rows = sweep_list(person_of(request), search=asked["q"], state=asked["state"], sort=asked["sort"])
-    answer = Download(csv_table(CSV_COLUMNS, sweep_rows(rows)), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="sweeps.csv"'
-    return answer
+    return csv_download(csv_table(CSV_COLUMNS, sweep_rows(rows)), "sweeps.csv")
 
 
 @require_GET
@@ -168,9 +166,7 @@ def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     """Stream the matching points of a sweep as CSV."""
     row = sweep_get(person_of(request), pk)
     found = point_filter(point_list(row), state=request.GET.get("state", ""), sort=request.GET.get("sort", ""))
-    answer = Download(csv_table(POINT_CSV_COLUMNS, point_rows(found)), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{slugify(row.title)[:80] or "sweep"}.csv"'
-    return answer
+    return csv_download(csv_table(POINT_CSV_COLUMNS, point_rows(found)), f"{slugify(row.title)[:80] or 'sweep'}.csv")
 
 
 @require_POST

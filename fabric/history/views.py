@@ -15,7 +15,7 @@ from accounts.access import person_of
 from accounts.declaration import NO_PAGE, Audience, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
-from core.downloads import Download, csv_table
+from core.downloads import Download, csv_download, csv_table
 from fabric.history.models import Attachment
 from fabric.history.selectors import COLUMNS, attachment_rows, attachment_table_rows, attachment_views
 from fabric.inventory.models import Device, Slot
@@ -79,6 +79,4 @@ def _csv_download(person: User, rows: QuerySet[Attachment], name: str) -> Downlo
         for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
             yield from attachment_table_rows(attachment_views(person, pages.page(number).object_list))
 
-    answer = Download(csv_table(COLUMNS, lines()), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
+    return csv_download(csv_table(COLUMNS, lines()), name)

@@ -20,7 +20,7 @@ from accounts.forms import TenantForm
 from accounts.models import Tenant
 from accounts.selectors import holdings_of
 from accounts.services import tenant_edit, tenant_remove
-from core.downloads import Download, csv_table
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
 from core.forms import add_service_errors
 from fabric.inventory.models import Device, HostPort
@@ -154,9 +154,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 def usage_csv(request: HttpRequest) -> Download:
     """Stream the same as CSV."""
     held, _, _, _ = _requested_usage(request)
-    answer = Download(csv_table(COLUMNS, usage_table_rows(held)), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="usage.csv"'
-    return answer
+    return csv_download(csv_table(COLUMNS, usage_table_rows(held)), "usage.csv")
 
 
 @require_http_methods(["GET", "POST"])

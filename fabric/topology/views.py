@@ -22,7 +22,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
-from core.downloads import Download, csv_table
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
 from core.text import parse_id
 from fabric.agents.views import agent_context
@@ -94,12 +94,7 @@ def fabric(request: HttpRequest) -> HttpResponse:
 def devices_csv(request: HttpRequest) -> Download:
     """Stream the list view as CSV, with the same search."""
     views = fabric_view(person_of(request), search=request.GET.get("q", ""))
-    answer = Download(
-        csv_table(presentation.SLOT_COLUMNS, presentation.slot_table_rows(views)),
-        content_type="text/csv; charset=utf-8",
-    )
-    answer["Content-Disposition"] = 'attachment; filename="devices.csv"'
-    return answer
+    return csv_download(csv_table(presentation.SLOT_COLUMNS, presentation.slot_table_rows(views)), "devices.csv")
 
 
 @require_GET

@@ -19,7 +19,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
-from core.downloads import Download, csv_table
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.text import parse_id
 from fabric.inventory.models import Chassis
@@ -73,9 +73,7 @@ def alerts_csv(request: HttpRequest) -> Download:
     """Stream the matching alerts as CSV."""
     person = person_of(request)
     rows = AlertFilter.of(request.GET).apply(alert_rows(person))
-    answer = Download(csv_table(ALERT_COLUMNS, _csv_rows(person, rows)), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="alerts.csv"'
-    return answer
+    return csv_download(csv_table(ALERT_COLUMNS, _csv_rows(person, rows)), "alerts.csv")
 
 
 @require_GET

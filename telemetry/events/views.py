@@ -17,7 +17,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import Tenant, User
-from core.downloads import Download, csv_table
+from core.downloads import csv_download, csv_table
 from core.errors import Conflict, Invalid
 from fabric.inventory.models import Chassis, Device, Drawer, Host, Port
 from telemetry.events import selectors, services
@@ -115,9 +115,7 @@ def events_csv(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     view = _selected_view(request.GET, selectors.saved_views(person))
     rows = EventFilter.of(request.GET, is_kept=view is not None).apply(Event.objects.visible_to(person))
-    answer = Download(_event_lines(rows), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="events.csv"'
-    return answer  # type: ignore[return-value]  # streams
+    return csv_download(_event_lines(rows), "events.csv")  # type: ignore[return-value]  # streams
 
 
 @require_GET
@@ -151,9 +149,7 @@ def catalogue_csv(request: HttpRequest) -> HttpResponse:
     """Download the matching messages."""
     person_of(request)
     rows = message_rows(MessageFilter.of(request.GET).found())
-    answer = Download(csv_table(MESSAGE_COLUMNS, rows), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="messages.csv"'
-    return answer  # type: ignore[return-value]  # streams
+    return csv_download(csv_table(MESSAGE_COLUMNS, rows), "messages.csv")  # type: ignore[return-value]  # streams
 
 
 @require_GET

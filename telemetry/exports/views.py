@@ -17,7 +17,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
 from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
-from core.downloads import Download, csv_table
+from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
 from core.text import parse_id
 from telemetry.exports.files import run_download
@@ -88,9 +88,7 @@ def exports(request: HttpRequest) -> HttpResponse:
 def exports_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching definitions as CSV."""
     rows = _found_definitions(person_of(request), _query_parameters(request))
-    answer = Download(csv_table(EXPORT_COLUMNS, definition_lines(rows)), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="exports.csv"'
-    return answer
+    return csv_download(csv_table(EXPORT_COLUMNS, definition_lines(rows)), "exports.csv")
 
 
 @require_GET
@@ -294,9 +292,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching runs as CSV."""
     rows = _found_runs(person_of(request), _run_parameters(request))
-    answer = Download(csv_table(RUN_COLUMNS, run_lines(rows)), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="export-runs.csv"'
-    return answer
+    return csv_download(csv_table(RUN_COLUMNS, run_lines(rows)), "export-runs.csv")
 
 
 @require_GET

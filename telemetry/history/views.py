@@ -20,7 +20,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from core import downloads
-from core.downloads import Download
+from core.downloads import Download, csv_download
 from core.errors import Conflict, Invalid, NotFound
 from core.text import parse_id
 from fabric.inventory.models import Chassis, Drawer
@@ -152,9 +152,7 @@ def throughput_csv(request: HttpRequest) -> Download:
     person = person_of(request)
     found, _, _ = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
     lines = downloads.csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots]))
-    answer = Download(lines, content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="throughput.csv"'
-    return answer
+    return csv_download(lines, "throughput.csv")
 
 
 def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tuple[Throughput, str, str]:

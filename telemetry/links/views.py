@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
-from core.downloads import Download, csv_table
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, NotFound, Unavailable
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort, Port
@@ -119,9 +119,7 @@ def links_csv(request: HttpRequest) -> Download:
             for view in link_views(pages.page(number).object_list):
                 yield _csv_row(view)
 
-    answer = Download(csv_table(COLUMNS, each()), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="links.csv"'
-    return answer
+    return csv_download(csv_table(COLUMNS, each()), "links.csv")
 
 
 @require_GET
@@ -182,9 +180,7 @@ def states_csv(request: HttpRequest, pk: int) -> Download:
                     "yes" if span.asked else "no", span.drops,
                 )  # fmt: skip
 
-    answer = Download(csv_table(STATE_COLUMNS, each()), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="link-{pk}-states.csv"'
-    return answer
+    return csv_download(csv_table(STATE_COLUMNS, each()), f"link-{pk}-states.csv")
 
 
 @require_POST

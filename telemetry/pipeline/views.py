@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.access import person_of
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
-from core.downloads import Download, csv_table
+from core.downloads import Download, csv_download, csv_table
 from telemetry.pipeline.rules import ChassisHealth
 from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
 
@@ -104,6 +104,4 @@ def _gauge(health: PipelineStatus, name: str) -> float | None:
 
 
 def _csv(name: str, columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> Download:
-    answer = Download(csv_table(columns, rows), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
+    return csv_download(csv_table(columns, rows), name)
