@@ -24,7 +24,7 @@ from benchmarks.recommend.request import (
 )
 from benchmarks.recommend.selectors import known_observations, recommendation_pool
 from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
-from core.api.fields import IDEMPOTENCY_KEY, IdField
+from core.api.fields import IDEMPOTENCY_KEY, IdField, idempotency_key
 from core.api.requests import StrictSerializer, problem, validated_body
 
 # What the same three words mean of GPUs and of drives.
@@ -259,7 +259,7 @@ class RecommendationPlan(APIView):
                 "modes": {str(one.get("drawer_id")): one.get("mode") for one in values["modes"]},
             },
             title=values["title"],
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return _created(request, "api:plan", plan.pk)
 
@@ -284,7 +284,7 @@ class RecommendationRun(APIView):
             composition=values["composition"],
             executor=values["executor"],
             title=values["title"],
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return _created(request, "api:run", run.pk)
 

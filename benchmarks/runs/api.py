@@ -26,7 +26,7 @@ from benchmarks.runs.rules import Composition
 from benchmarks.runs.selectors import EXECUTOR_LABELS, SORT_FIELDS, STATE_GROUPS, RunFilter, run_get, run_list
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
 from benchmarks.workloads.catalogue import CATALOGUE
-from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, query_integer
+from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idempotency_key, query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.errors import Invalid, NotFound
 
@@ -244,7 +244,7 @@ class RunList(generics.ListAPIView[Run]):
         run = run_create(
             person=person_of(request),
             wanted=parse_run_request(validated_body(RunAskedSerializer, request)),
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return RunViewSet(request=request).answer(run, 202)
 
@@ -294,7 +294,7 @@ class RunViewSet(ResourceViewSet):
     )
     def retry(self, run: Run, values: dict[str, Any]) -> Run:
         """Ask for the same run once more, in your name; `Location` is that of the new one."""
-        return run_retry(person=self.person, run=run, idempotency_key=self.request.headers.get("Idempotency-Key", ""))
+        return run_retry(person=self.person, run=run, idempotency_key=idempotency_key(self.request))
 
     @command(
         audited_as=Action.RUN_RETURN,

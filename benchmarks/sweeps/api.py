@@ -41,7 +41,7 @@ from benchmarks.sweeps.services import (
     sweep_resume,
     sweep_retry,
 )
-from core.api.fields import IDEMPOTENCY_KEY, SEARCH, query_flag, query_search
+from core.api.fields import IDEMPOTENCY_KEY, SEARCH, idempotency_key, query_flag, query_search
 from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema, validated_body
 from core.errors import Invalid
 
@@ -215,7 +215,7 @@ class SweepList(generics.ListAPIView[Sweep]):
             grid=wanted.grid,
             title=wanted.title,
             manifest=wanted.kept,
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return SweepViewSet(request=request).answer(sweep, 202)
 

@@ -32,6 +32,11 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 )
 
 
+def idempotency_key(request: Request) -> str:
+    """Return the key of a request; '' for none."""
+    return request.headers.get("Idempotency-Key", "")
+
+
 class BoundedJSONParser(JSONParser):
     """JSON; too deep nesting and unpaired surrogates are parse errors, as any other invalid JSON."""
 

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
-from core.api.fields import FORMAT, IDEMPOTENCY_KEY, query_flag, query_integer
+from core.api.fields import FORMAT, IDEMPOTENCY_KEY, idempotency_key, query_flag, query_integer
 from core.api.requests import problem, refuse_parameters
 from core.errors import Invalid
 from fabric.allocation.reader import BODY_LIMIT, MAX_FILE_BYTES
@@ -189,7 +189,7 @@ class AllocationView(APIView):
             raise unreadable_file_error(checked.read)
         plan = None
         if not dry_run:
-            key = request.headers.get("Idempotency-Key", "")
+            key = idempotency_key(request)
             plan = allocation_plan(person=person, checked=checked, partial=partial, idempotency_key=key)
         answer = {**checked.report.as_json(), "plan_id": None if plan is None else str(plan.pk)}
         if plan is None:

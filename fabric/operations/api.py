@@ -20,7 +20,7 @@ from accounts.models import User
 from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from accounts.visibility import visible_or_404
-from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, query_integer
+from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idempotency_key, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid, NotFound
 from fabric.inventory.api import CHASSIS_ID
@@ -193,7 +193,7 @@ class OperationList(generics.ListAPIView[Operation]):
             device=device,
             target=_host_port(person, values["target_host_port_id"]),
             expected=_host_port(person, values[seen_at]) if seen_at in values else UNKNOWN,
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
             force=values["force"],
             confirmation=values["confirmation"],
         )
@@ -275,7 +275,7 @@ class DrawerModeChange(APIView):
             person=person,
             drawer=drawer,
             mode=validated_body(ModeSerializer, request)["mode"],
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return OperationViewSet(request=request).answer(operation, 202)
 

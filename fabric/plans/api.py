@@ -17,7 +17,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
-from core.api.fields import IDEMPOTENCY_KEY, IdField
+from core.api.fields import IDEMPOTENCY_KEY, IdField, idempotency_key
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid
 from fabric.bmc.types import DrawerMode
@@ -263,7 +263,7 @@ class PlanList(generics.ListAPIView[Plan]):
             wanted=desired_state(values),
             title=values["title"],
             origin="api",
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return PlanViewSet(request=request).answer(plan, 201)
 
