@@ -22,7 +22,8 @@ from accounts.declaration import Audience, MenuEntry, declare
 from accounts.forms import PasswordForm, PersonForm, TenantForm, TokenForm
 from accounts.models import Token, User
 from accounts.selectors import people_found, tenants_found
-from core.errors import Conflict, FalconWebError, Invalid, NotFound
+from accounts.visibility import row_or_404
+from core.errors import Conflict, FalconWebError, Invalid
 from core.forms import add_service_errors
 
 PEOPLE_PER_PAGE = 50
@@ -166,9 +167,7 @@ def token_add(request: HttpRequest) -> HttpResponse:
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a token: one's own, or anybody's for administrators."""
     me = person_of(request)
-    token = Token.objects.select_related("person").filter(pk=pk).first()
-    if token is None:
-        raise NotFound("There is no such token.")
+    token: Token = row_or_404(Token.objects.select_related("person"), pk, "token")
     services.token_revoke(by=me, token=token)
     messages.success(request, f"The token '{token.name}' was revoked.")
     if token.person_id == me.pk:
@@ -189,7 +188,5 @@ def _account(
 
 
 def _person(pk: int) -> User:
-    row = User.objects.select_related("tenant").filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such person.")
+    row: User = row_or_404(User.objects.select_related("tenant"), pk, "person")
     return row

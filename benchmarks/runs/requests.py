@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from accounts.models import Tenant, User
+from accounts.visibility import visible_or_404
 from benchmarks import model
 from benchmarks.model.topology import Topology
 from benchmarks.runs.models import Run
@@ -230,9 +231,7 @@ def validated_host(person: User, spec: Spec, composition: Composition) -> Host:
 
     Raises NotFound for what the person may not see, Invalid for a contradiction, Conflict for a missing device.
     """
-    host: Host | None = Host.objects.visible_to(person).filter(pk=composition.host).first()
-    if host is None:
-        raise NotFound("There is no such host.")
+    host: Host = visible_or_404(Host.objects, person, composition.host, "host")
     devices = _composition_devices(person, composition, host)
     errors = _storage_errors(composition, devices, host)
     gpus = [one for one in devices.values() if one.kind == Device.Kind.GPU]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from accounts.visibility import row_or_404
 from benchmarks.model.reference_data import LOCAL_STORAGE, is_nvme
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
 from benchmarks.runs.models import Run
@@ -173,9 +174,7 @@ def composition_topology(composition: Composition) -> Topology:
     Accelerators are in the order of ranks: the host's own, then those of chassis. On the CPU there are none. Raises
     NotFound for an unknown host, device or host port.
     """
-    host = Host.objects.filter(pk=composition.host).first()
-    if host is None:
-        raise NotFound("There is no such host.")
+    host: Host = row_or_404(Host.objects.all(), composition.host, "host")
     devices = Device.objects.select_related("chassis", "slot__port", "slot__drawer").in_bulk(list(composition.devices))
     ports = HostPort.objects.select_related("chassis", "drawer", "port").in_bulk(set(composition.devices.values()))
     for pk, port in composition.devices.items():

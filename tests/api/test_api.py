@@ -18,6 +18,7 @@ from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort
 from fabric.operations.models import Operation
 from falconweb.api.urls import urlpatterns
 from tests.access.lab import Lab, address, part
+from tests.access.test_matrix import methods_of
 from tests.turns import in_turn
 
 JSON = "application/json"
@@ -29,9 +30,7 @@ LISTS = ("drawers", "slots", "devices", "ports", "host_ports", "hosts", "switche
 
 def methods(pattern: URLPattern) -> set[str]:
     """Return the methods that a route answers, without those that all have."""
-    callback: Any = pattern.callback
-    known = getattr(callback, "actions", None) or dir(callback.view_class)
-    return {"get", *WRITES}.intersection(known)
+    return {"get", *WRITES} & {one.lower() for one in methods_of(pattern.callback)}
 
 
 ROUTES = {str(pattern.name): methods(pattern) for pattern in urlpatterns if pattern.name not in {"docs", "nothing"}}
