@@ -121,16 +121,17 @@ class ChassisClaims:
         """Whether the claims of the last renewal have not expired."""
         return time.monotonic() < self._until
 
-    def look(self, chassis: Collection[int], *, leaving: int = 0) -> ClaimShare:
+    def look(self, chassis: Collection[int], *, leaving: Iterable[int] = ()) -> ClaimShare:
         """Renew claims and claim free chassis, up to the fair share; raises RedisError.
 
-        `leaving` is the number of claims that are about to be released.
+        `leaving` are the chassis whose claims are about to be released; those that have been are not counted.
         """
         began = time.monotonic()
         seconds = (CLAIM_SECONDS, SETTLED_SECONDS, LULL_SECONDS, GATHERING_SECONDS)
         milliseconds = (round(one * 1000) for one in seconds)
         held = sorted(self._held)
-        arguments = [self.name, *milliseconds, leaving, len(held), *held, *sorted(chassis)]
+        still_held = sum(map(self.holds, leaving))
+        arguments = [self.name, *milliseconds, still_held, len(held), *held, *sorted(chassis)]
         keep, workers, mine, gathering = self._look(args=arguments)
         self._held = frozenset(map(int, mine))
         self._until = began + CLAIM_SECONDS

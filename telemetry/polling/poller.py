@@ -155,7 +155,7 @@ class Poller:
 
     async def _renew(self, context: PollerContext) -> None:
         try:
-            leaving = sum(map(self._claims.holds, self._ending))
+            leaving = tuple(self._ending)
             share = await asyncio.get_running_loop().run_in_executor(self._claim_thread, self._claim, leaving)
         except Exception as error:
             if self._claims.are_in_force:
@@ -192,7 +192,7 @@ class Poller:
             await asyncio.get_running_loop().run_in_executor(self._claim_thread, self._release, pk)
         del self._ending[pk]
 
-    def _claim(self, leaving: int) -> ClaimShare:
+    def _claim(self, leaving: tuple[int, ...]) -> ClaimShare:
         close_old_connections()
         fields = ("pk", "url", "username", "password_encrypted", "ca_pem", "fingerprint")
         try:

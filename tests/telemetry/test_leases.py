@@ -76,6 +76,16 @@ def test_who_joins_gets_a_share_and_who_leaves_hands_it_on(client: redis.Redis) 
     assert len(a.look(range(1, 101)).held) == 100
 
 
+def test_what_was_given_back_while_a_look_was_waiting_is_not_claimed_back(client: redis.Redis) -> None:
+    a, b = ChassisClaims(client, "a"), ChassisClaims(client, "b")
+    a.look(range(1, 5))
+    b.look(range(1, 5))
+    a.give_back([1, 2])  # a poller had 2 on its way out when it asked for the look, which came after this
+    assert a.look(range(1, 5), leaving=[2]).held == {3, 4}
+    # What is on its way out is not had for long: another may be claimed for it.
+    assert a.look(range(1, 5), leaving=[3]).held == {1, 3, 4}
+
+
 def test_a_worker_that_dies_at_each_start_moves_nothing(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "SETTLED_SECONDS", 60.0)
     a = ChassisClaims(client, "a")
