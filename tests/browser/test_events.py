@@ -53,6 +53,6 @@ def test_the_newest_events_of_a_device_stand_on_its_page(page: Page) -> None:
     page.goto("/devices/1/")
     part = page.locator("#newest-events")
     expect(part).not_to_contain_text("Loading")
-    expect(part).to_contain_text(re.compile("No events yet|All events of it"))
+    expect(part).to_contain_text(re.compile(r"No events yet|All events\s+of it"))
     page.goto("/")
     expect(page.locator("#newest-events").get_by_role("link", name="All events")).to_be_visible()
