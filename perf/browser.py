@@ -48,7 +48,7 @@ MAX_GROWTH = 1.0  # MB, after garbage collection
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser")
 UPLOT = BASE_DIR / "node_modules" / "uplot"
 UPLOT_PAINTER = Path(__file__).parent / "uplot_painter.js"
-PAINTER = re.compile(r"/static/js/chart-painter(\.\w+)?\.js$")
+PAINTER = re.compile(r"/static/site/chart-painter(\.\w+)?\.js$")
 CHROMIUM_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",

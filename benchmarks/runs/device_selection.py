@@ -1,6 +1,6 @@
 """The device fields of the run form, and a sample request.
 
-Pure: it parses and validates form values. `static/js/run-form.js` selects in the same order.
+Pure: it parses and validates form values. `static/benchmarks/runs/run-form.js` selects in the same order.
 """
 
 from __future__ import annotations

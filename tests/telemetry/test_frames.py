@@ -49,7 +49,7 @@ def test_the_browsers_decoder_reads_key_frames_and_deltas(tmp_path: Path) -> Non
     program = tmp_path / "read.mjs"
     program.write_text(
         f"""
-        import {{ decode }} from {json.dumps((ROOT / "static/js/frame.js").as_uri())};
+        import {{ decode }} from {json.dumps((ROOT / "static/telemetry/live/frame.js").as_uri())};
         const bytes = (text) => new Uint8Array(Buffer.from(text, "base64")).buffer;
         const key = decode(bytes("{base64.b64encode(encode_key(before)).decode()}"), null);
         const next = decode(bytes("{base64.b64encode(delta).decode()}"), key.values);

@@ -1,10 +1,10 @@
 // Functions of every page of a signed-in person, and the global keyboard shortcuts.
-import "./live.js";
-import "./live-values.js";
+import "../telemetry/live/live.js";
+import "../telemetry/live/live-values.js";
 import "./refresh.js";
-import "./compose.js";
-import "./draft.js";
-import "./alert-badge.js";
+import "../fabric/operations/compose.js";
+import "../fabric/plans/draft.js";
+import "../telemetry/alerts/alert-badge.js";
 import { isTyping } from "./keyboard.js";
 
 const keys = document.getElementById("keys");

@@ -1,5 +1,5 @@
 // Ranges of time of the telemetry page, as its address has them; s since 1970.
-import { isoTime } from "./format.js";
+import { isoTime } from "../../site/format.js";
 
 const SECONDS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000, "1y": 31536000 };
 const SHORTEST = 10; // s: readings are a second apart

@@ -1,7 +1,7 @@
 // The badge of alerts in the header of every page: how many are firing, how severe they are, and the worst of them as
 // a list. It dispatches "falconweb:alarm" on the document; see worstSeverity.
-import { element } from "./dom.js";
-import { closeLikeMenu } from "./menu.js";
+import { element } from "../../site/dom.js";
+import { closeLikeMenu } from "../../site/menu.js";
 
 const ADDRESS = "/alerts/badge/";
 const EVERY = 15_000; // ms

@@ -1,7 +1,7 @@
 // Attach, detach and move on the topology: pick a device up by its handle, by drag or by Space, place it on a host
 // port, confirm.
-import { boxByKey } from "./keyboard.js";
-import { whyNotCompose } from "./live.js";
+import { boxByKey } from "../../site/keyboard.js";
+import { whyNotCompose } from "../../telemetry/live/live.js";
 
 let picked = null;
 const dialog = () => document.getElementById("attach");

@@ -1,7 +1,8 @@
 // Refreshes the parts of a page that are marked with data-refresh (and an id) when the fabric changes, and those that
 // have an address of their own (data-source).
+
+import { updateSubscription } from "../telemetry/live/live.js";
 import { loadFragment } from "./fragment.js";
-import { updateSubscription } from "./live.js";
 
 const PAUSE = 300; // ms; changes come in bursts
 const RETRY = 2000; // ms

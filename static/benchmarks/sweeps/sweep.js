@@ -1,8 +1,8 @@
 // Throughput along an axis, read from the table beside each chart: page and chart cannot differ.
-import { csvCell, saveCsv } from "./csv.js";
-import { escapeMarkup } from "./format.js";
-import { CONFIG, themeLayout } from "./plotly.js";
-import { colours, onThemeChange } from "./theme-colours.js";
+import { csvCell, saveCsv } from "../../site/csv.js";
+import { escapeMarkup } from "../../site/format.js";
+import { CONFIG, themeLayout } from "../../site/plotly.js";
+import { colours, onThemeChange } from "../../site/theme-colours.js";
 
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];

@@ -1,6 +1,6 @@
 // The form of a run: another workload has its own sizes, only fields of the chosen place are shown, and GPUs are
 // chosen one by one, by number or all together. One sentence sums up the choice, also for screen readers.
-import { element } from "./dom.js";
+import { element } from "../../site/dom.js";
 import { describeGpus, executorBlocker, takingOrder } from "./run-choice.js";
 
 const workloadForm = document.querySelector("[data-what]");

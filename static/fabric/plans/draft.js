@@ -1,6 +1,6 @@
 // The draft of a person: steps are added to it and removed from it without leaving the page.
-import { isTyping } from "./keyboard.js";
-import { refresh } from "./refresh.js";
+import { isTyping } from "../../site/keyboard.js";
+import { refresh } from "../../site/refresh.js";
 
 /** Send a form; returns { done, sentence }. */
 async function send(form, submitter) {

@@ -1,5 +1,5 @@
 // A drawer's mode changes only after a dialog has shown the effects.
-import { whyNotCompose } from "./live.js";
+import { whyNotCompose } from "../../telemetry/live/live.js";
 
 const form = document.querySelector("[data-mode-form]");
 const dialog = document.getElementById("mode");

@@ -1,8 +1,9 @@
 // Shows readings on a page, in the topology and in tables of live values, and how fresh they are.
-import { worstSeverity } from "./alert-badge.js";
+
+import { element } from "../../site/dom.js";
+import { formatPercent, formatValue } from "../../site/format.js";
+import { worstSeverity } from "../alerts/alert-badge.js";
 import { formatAge, headerSentence, isOutdated, worstState } from "./connection.js";
-import { element } from "./dom.js";
-import { formatPercent, formatValue } from "./format.js";
 import { connection, freshness, newestFrame, shownChassis, whyNotCompose } from "./live.js";
 import { busierLoad, linkLoad, loadStep } from "./readings.js";
 

@@ -1,6 +1,6 @@
 // A new sweep: its runs are counted while the form is filled in, and a manifest is checked without leaving the page.
-import { element } from "./dom.js";
-import { loadFragment } from "./fragment.js";
+import { element } from "../../site/dom.js";
+import { loadFragment } from "../../site/fragment.js";
 
 const PAUSE = 350; // ms after the last change
 const form = document.querySelector("[data-count]");

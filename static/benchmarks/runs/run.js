@@ -1,10 +1,10 @@
 // A run in progress: its charts and its log follow, its status is read aloud, its seconds are counted.
-import { element } from "./dom.js";
-import { escapeMarkup } from "./format.js";
-import { CONFIG, themeLayout } from "./plotly.js";
-import { announce, showElapsed } from "./progress.js";
+import { element } from "../../site/dom.js";
+import { escapeMarkup } from "../../site/format.js";
+import { CONFIG, themeLayout } from "../../site/plotly.js";
+import { announce, showElapsed } from "../../site/progress.js";
+import { colours, onThemeChange } from "../../site/theme-colours.js";
 import { chartKeys, displayUnit, seriesName } from "./run-series.js";
-import { colours, onThemeChange } from "./theme-colours.js";
 
 const EVERY = 1000; // ms
 const POINTS = 600; // of a line

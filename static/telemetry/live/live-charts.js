@@ -1,9 +1,9 @@
 // Charts of the last ten minutes. A section with data-charts and data-chart-objects="device/3 port/5" gets a chart for
 // each group of its series; readings from before the page was opened are loaded from the server.
 
-import { axisOf } from "./axes.js";
-import { Chart, chartsOf, MOST_LINES } from "./chart.js";
-import { lineStyles } from "./chart-drawing.js";
+import { axisOf } from "../../site/axes.js";
+import { Chart, chartsOf, MOST_LINES } from "../../site/chart.js";
+import { lineStyles } from "../../site/chart-drawing.js";
 import { newestFrame } from "./live.js";
 
 const SECONDS = 600;

@@ -1,6 +1,6 @@
 // A request for a deployment is sent without leaving the page, so that its text stays in the field; files are tabs.
-import { element } from "./dom.js";
-import { tabByKey } from "./keyboard.js";
+import { element } from "../../site/dom.js";
+import { tabByKey } from "../../site/keyboard.js";
 
 const form = document.getElementById("request-form");
 const result = document.getElementById("deployment");

@@ -1,5 +1,5 @@
 // Layout of a figure: positions of bars and of the names below them, and the axes. Positions are in widths of a bar.
-import { escapeMarkup } from "./format.js";
+import { escapeMarkup } from "../../site/format.js";
 
 export const MARGINS = 90; // px beside the places of an axis
 export const LETTER = 6.4; // px of a letter, about

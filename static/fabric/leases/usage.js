@@ -1,7 +1,7 @@
 // Hours by kind and month as stacked bars, read from the table beside it: page and chart cannot differ.
-import { escapeMarkup } from "./format.js";
-import { CONFIG, themeLayout } from "./plotly.js";
-import { colours, onThemeChange } from "./theme-colours.js";
+import { escapeMarkup } from "../../site/format.js";
+import { CONFIG, themeLayout } from "../../site/plotly.js";
+import { colours, onThemeChange } from "../../site/theme-colours.js";
 
 const PATTERNS = ["", "/", ".", "x", "-"]; // so that kinds differ by more than colour
 const place = document.querySelector("[data-usage-chart]");

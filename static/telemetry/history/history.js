@@ -1,13 +1,13 @@
 // The telemetry page: charts of any range, live at their right end while it ends now. The address has the whole state,
 // so that back, forward and a shared link show the same.
 
-import { axisOf } from "./axes.js";
-import { Chart, chartsOf } from "./chart.js";
-import { lineStyles } from "./chart-drawing.js";
-import { reload } from "./chart-schedule.js";
-import { element } from "./dom.js";
-import { formatDuration, isoTime } from "./format.js";
-import { LineValues } from "./readings.js";
+import { axisOf } from "../../site/axes.js";
+import { Chart, chartsOf } from "../../site/chart.js";
+import { lineStyles } from "../../site/chart-drawing.js";
+import { reload } from "../../site/chart-schedule.js";
+import { element } from "../../site/dom.js";
+import { formatDuration, isoTime } from "../../site/format.js";
+import { LineValues } from "../live/readings.js";
 import { movedRange, queryText, rangeOf, zoomQuery } from "./time-range.js";
 
 const POINTS = 600;

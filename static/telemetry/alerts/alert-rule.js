@@ -1,6 +1,6 @@
 // Forms about a part of the lab show the one field that applies; that of a rule previews the alerts it would have
 // raised.
-import { loadFragment } from "./fragment.js";
+import { loadFragment } from "../../site/fragment.js";
 
 const scope = document.getElementById("id_scope");
 const condition = document.getElementById("id_condition");

@@ -1,6 +1,7 @@
 // The page of a plan: its progress, and whether it can be applied.
-import { whyNotCompose } from "./live.js";
-import { announce, showElapsed } from "./progress.js";
+
+import { announce, showElapsed } from "../../site/progress.js";
+import { whyNotCompose } from "../../telemetry/live/live.js";
 
 const facts = () => document.querySelector("[data-plan-state]");
 

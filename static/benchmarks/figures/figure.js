@@ -1,6 +1,9 @@
 // Figures of benchmarks: bars, points or lines with their intervals, drawn from the same data as the table below. Each
 // is drawn when it scrolls into view; the library is loaded with the first.
-import { element, svgElement } from "./dom.js";
+import { element, svgElement } from "../../site/dom.js";
+import { escapeMarkup } from "../../site/format.js";
+import { CLEAR, CONFIG, themeLayout } from "../../site/plotly.js";
+import { colours, onPrint, onThemeChange } from "../../site/theme-colours.js";
 import {
   barPositions,
   decades,
@@ -13,9 +16,6 @@ import {
   wrapMarkup,
   wrapWords,
 } from "./figure-layout.js";
-import { escapeMarkup } from "./format.js";
-import { CLEAR, CONFIG, themeLayout } from "./plotly.js";
-import { colours, onPrint, onThemeChange } from "./theme-colours.js";
 
 const NARROWEST = 22; // px of a bar, before the chart becomes wider than its place
 const HOVERED = 40; // letters a line of a name in a tooltip
