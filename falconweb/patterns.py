@@ -69,4 +69,4 @@ def samples() -> dict[str, Any]:
 @declare(Audience.EVERYBODY, section=None)
 def patterns(request: HttpRequest) -> HttpResponse:
     """Show every component."""
-    return render(request, "patterns.html", samples())
+    return render(request, "falconweb/patterns.html", samples())

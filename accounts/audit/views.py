@@ -45,7 +45,7 @@ def audit(request: HttpRequest) -> HttpResponse:
         "outcomes": Outcome.choices,
         "verified": last_verification(),
     }
-    return render(request, "accounts/audit.html", context, status=400 if errors else 200)
+    return render(request, "accounts/audit/audit.html", context, status=400 if errors else 200)
 
 
 @require_GET
@@ -66,7 +66,7 @@ def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
         if entry.request_id
         else 0,
     }
-    return render(request, "accounts/audit_entry.html", context)
+    return render(request, "accounts/audit/audit_entry.html", context)
 
 
 @require_GET

@@ -24,7 +24,7 @@ from core.errors import NotFound
 class SignIn(LoginView):
     """Sign in; redirects people who are signed in already."""
 
-    template_name = "accounts/sign_in.html"
+    template_name = "accounts/sign_in/sign_in.html"
     redirect_authenticated_user = True
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -37,7 +37,7 @@ class SignIn(LoginView):
         """Sign in, unless too many wrong passwords came from this address."""
         if too_many_failed_logins(request):
             self._refused("Sign-in from this address is closed after too many wrong passwords.", status=429)
-            return render(request, "accounts/locked.html", {"address": True}, status=429)
+            return render(request, "accounts/sign_in/locked.html", {"address": True}, status=429)
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:

@@ -33,7 +33,7 @@ def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
         messages.success(request, f"The key of the agent of {host.name} was revoked. Stop the agent on the host.")
         return redirect("fabric:host", pk=pk)
     key = agent_enrol(person=person, host=host)
-    return render(request, "fabric/host_agent_key.html", {"host": host, "key": key})
+    return render(request, "fabric/agents/host_agent_key.html", {"host": host, "key": key})
 
 
 def agent_context(person: User, host: Host, devices: list[Device]) -> dict[str, Any]:

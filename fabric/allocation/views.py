@@ -138,7 +138,7 @@ def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: 
         "largest_bytes": MAX_FILE_BYTES,
         "too_large": FILE_TOO_LARGE,
     }
-    return render(request, "fabric/allocation.html", context, status=status)
+    return render(request, "fabric/allocation/allocation.html", context, status=status)
 
 
 def _format(text: str) -> Format:

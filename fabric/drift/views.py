@@ -44,7 +44,7 @@ def drifts(request: HttpRequest) -> HttpResponse:
         "only": Chassis.objects.visible_to(person).filter(pk=chassis).first() if chassis else None,
         "may_act": any(view.may_accept or view.may_reapply for view in views),
     }
-    return render(request, "fabric/drifts.html", context)
+    return render(request, "fabric/drift/drifts.html", context)
 
 
 @require_GET
@@ -55,7 +55,7 @@ def drift(request: HttpRequest, pk: int) -> HttpResponse:
     row = drift_rows(person).filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such drift.")
-    return render(request, "fabric/drift.html", {"one": drift_views(person, [row])[0], "row": row})
+    return render(request, "fabric/drift/drift.html", {"one": drift_views(person, [row])[0], "row": row})
 
 
 @require_POST
@@ -92,7 +92,7 @@ def drift_reapply(request: HttpRequest) -> HttpResponse:
                 "next": resolve_url(_return_address(request)),
                 "minutes": round(CABLE_SECONDS / 60),
             }
-            return render(request, "fabric/drift_agree.html", context)
+            return render(request, "fabric/drift/drift_agree.html", context)
         plan = drifts_reapply(person=person, drifts=chosen, agreed=ahead.key)
     except Conflict as error:
         _show_conflict(request, error)

@@ -71,7 +71,7 @@ def _device(person: User, pk: int) -> Device:
 def _history_page(request: HttpRequest, rows: QuerySet[Attachment], context: dict[str, Any]) -> HttpResponse:
     page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
     times = attachment_views(person_of(request), page.object_list)
-    return render(request, "fabric/history.html", {**context, "page": page, "times": times})
+    return render(request, "fabric/history/history.html", {**context, "page": page, "times": times})
 
 
 def _csv_download(person: User, rows: QuerySet[Attachment], name: str) -> Download:

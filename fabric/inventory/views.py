@@ -31,7 +31,7 @@ def chassis_add(request: HttpRequest) -> HttpResponse:
     """Add a chassis; where its certificate is not trusted, offer the fingerprint it shows."""
     person = person_of(request)
     if request.method != "POST":
-        return render(request, "fabric/chassis_form.html", {"form": ChassisForm()})
+        return render(request, "fabric/inventory/chassis_form.html", {"form": ChassisForm()})
     form = ChassisForm(without_userinfo(request.POST))
     if not form.is_valid():
         return _render_form(request, form)
@@ -52,7 +52,7 @@ def chassis_edit(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
     row = _chassis(pk)
     if request.method != "POST":
-        return render(request, "fabric/chassis_form.html", {"form": ChassisForm.of(row), "row": row})
+        return render(request, "fabric/inventory/chassis_form.html", {"form": ChassisForm.of(row), "row": row})
     form = ChassisForm.of(row, request.POST)
     if not form.is_valid():
         return _render_form(request, form, row=row)
@@ -94,7 +94,7 @@ def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
         "hosts": Host.objects.visible_to(person).filter(host_ports__chassis=row).distinct().count(),
         "operations": row.operations.visible_to(person).count(),
     }
-    return render(request, "fabric/chassis_remove.html", context)
+    return render(request, "fabric/inventory/chassis_remove.html", context)
 
 
 def _chassis(pk: int) -> Chassis:
@@ -124,4 +124,4 @@ def _render_form(
         "found_fingerprint": error.details.get("found_fingerprint", "") if error else "",
         "password_again": bool(request.POST.get("password")),
     }
-    return render(request, "fabric/chassis_form.html", context)
+    return render(request, "fabric/inventory/chassis_form.html", context)

@@ -59,7 +59,7 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
         "seen": ownership_revision(),
         "holds": holdings_of([row.pk]).get(row.pk, []),
     }
-    return render(request, "fabric/tenant.html", context, status=400 if form.errors else 200)
+    return render(request, "fabric/leases/tenant.html", context, status=400 if form.errors else 200)
 
 
 @require_POST
@@ -127,7 +127,7 @@ def calendar(request: HttpRequest) -> HttpResponse:
     if first is None or not EARLIEST <= first <= LATEST:
         first = today
     shown = lease_calendar(person, first=first, step="weeks" if step == "weeks" else "days")
-    return render(request, "fabric/lease_calendar.html", {"calendar": shown, "today": today})
+    return render(request, "fabric/leases/lease_calendar.html", {"calendar": shown, "today": today})
 
 
 @require_GET
@@ -146,7 +146,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "tenants": Tenant.objects.all() if person.is_administrator else [],
         "quotas": Quota.objects.visible_to(person).select_related("tenant"),
     }
-    return render(request, "fabric/lease_usage.html", context)
+    return render(request, "fabric/leases/lease_usage.html", context)
 
 
 @require_GET
@@ -173,7 +173,7 @@ def quotas(request: HttpRequest, pk: int) -> HttpResponse:
             messages.success(request, f"The quota of {tenant.name} was saved.")
             return redirect("fabric:tenant", pk=tenant.pk)
     context = {"tenant": tenant, "form": form}
-    return render(request, "fabric/lease_quotas.html", context, status=400 if form.errors else 200)
+    return render(request, "fabric/leases/lease_quotas.html", context, status=400 if form.errors else 200)
 
 
 def _requested_usage(request: HttpRequest) -> tuple[list[UsageRecord], Month, Month, int | None]:

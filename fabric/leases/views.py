@@ -69,7 +69,7 @@ def leases(request: HttpRequest) -> HttpResponse:
         "unsent": unsent if person.is_administrator else None,
         "now": timezone.now(),
     }
-    return render(request, "fabric/leases.html", context)
+    return render(request, "fabric/leases/leases.html", context)
 
 
 @require_GET
@@ -77,7 +77,7 @@ def leases(request: HttpRequest) -> HttpResponse:
 def lease(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one lease with its timeline and actions."""
     person = person_of(request)
-    return render(request, "fabric/lease.html", _lease_context(person, _lease(person, pk)))
+    return render(request, "fabric/leases/lease.html", _lease_context(person, _lease(person, pk)))
 
 
 @require_http_methods(["GET", "POST"])
@@ -107,7 +107,7 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
     elif request.method == "POST" and not person.may_compose:
         lease_request(person=person, wishes=[], starts_at=None, ends_at=None)  # says why not
     context = {"form": form, "free": [count_label(kind, number) for kind, number in free_counts().items()]}
-    return render(request, "fabric/lease_request.html", context, status=400 if form.errors else 200)
+    return render(request, "fabric/leases/lease_request.html", context, status=400 if form.errors else 200)
 
 
 @require_http_methods(["GET", "POST"])
@@ -135,7 +135,7 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
             return redirect("fabric:lease", pk=row.pk)
     found = lease_candidates(Lease(starts_at=timezone.now()), TimeSpan(timezone.now(), None))
     context = {"form": form, "candidates": found, "chosen": _ticked(request)}
-    return render(request, "fabric/lease_give.html", context, status=400 if form.errors else 200)
+    return render(request, "fabric/leases/lease_give.html", context, status=400 if form.errors else 200)
 
 
 @require_http_methods(["GET", "POST"])
@@ -167,7 +167,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
         "objections": _objections(row),
         "chosen": _ticked(request),
     }
-    return render(request, "fabric/lease_decision.html", context, status=400 if form.errors else 200)
+    return render(request, "fabric/leases/lease_decision.html", context, status=400 if form.errors else 200)
 
 
 @require_POST

@@ -34,7 +34,7 @@ def operations(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     if request.method != "POST":
         pages = Paginator(operations_visible_to(person), ROWS_A_PAGE)
-        return render(request, "fabric/operations.html", {"page": pages.get_page(request.GET.get("page"))})
+        return render(request, "fabric/operations/operations.html", {"page": pages.get_page(request.GET.get("page"))})
     row: Device = visible_or_404(Device.objects.all(), person, parse_id(request.POST.get("device", "")), "device")
     expected = visible_host_port(person, request.POST["expected"]) if "expected" in request.POST else services.UNKNOWN
     try:
@@ -74,7 +74,7 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
         "waits": row.state == Operation.State.REQUESTED and before.exists(),
         "waits_for": before.filter(pk__in=Operation.objects.visible_to(person)).last(),
     }
-    return render(request, "fabric/operation.html", context)
+    return render(request, "fabric/operations/operation.html", context)
 
 
 @require_POST

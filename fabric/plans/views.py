@@ -59,7 +59,7 @@ def plans(request: HttpRequest) -> HttpResponse:
         "groups": [("", "All"), *((key, words) for key, (words, _) in STATE_FILTERS.items())],
         "search": search,
     }
-    return render(request, "fabric/plans.html", context)
+    return render(request, "fabric/plans/plans.html", context)
 
 
 @require_GET
@@ -74,7 +74,7 @@ def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
         context["is_open_draft"] = open_draft(person) == row
     else:
         context["job"] = plan_job(person, row)
-    return render(request, "fabric/plan.html", context)
+    return render(request, "fabric/plans/plan.html", context)
 
 
 @require_POST
@@ -181,7 +181,7 @@ def draft(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     if request.method != "POST":
         row = open_draft(person)
-        return render(request, "fabric/plan_begin.html") if row is None else redirect("fabric:plan", pk=row.pk)
+        return render(request, "fabric/plans/plan_begin.html") if row is None else redirect("fabric:plan", pk=row.pk)
     require_composer(person)
     fetched = request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE
     try:

@@ -13,7 +13,7 @@ from fabric.plans.selectors import draft_view
 register = template.Library()
 
 
-@register.inclusion_tag("fabric/plan_draft_bar.html", takes_context=True)
+@register.inclusion_tag("fabric/plans/plan_draft_bar.html", takes_context=True)
 def draft_bar(context: Mapping[str, Any], *, open: bool = False) -> dict[str, Any]:  # noqa: A002 - as in HTML
     """Render the user's draft, its entries `open` or not, with a link to its review; nothing without the permission."""
     request = context["request"]

@@ -86,7 +86,7 @@ def fabric(request: HttpRequest) -> HttpResponse:
         context["pictures"] = [(one, layout_chassis(one, marks)) for one in page.chassis]
     else:
         context["planned"] = {pk: words for one in page.chassis for pk, words in planned_locations(one, marks).items()}
-    return render(request, "fabric/fabric.html", context)
+    return render(request, "fabric/topology/fabric.html", context)
 
 
 @require_GET
@@ -128,14 +128,14 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
             if isinstance(resources, list) and resources and kind != "problems"
         ]
         context["problems"] = found.get("problems", [])
-    return render(request, "fabric/chassis.html", context)
+    return render(request, "fabric/topology/chassis.html", context)
 
 
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"))
 def overview(request: HttpRequest) -> HttpResponse:
     """Show active problems, free devices and current activity."""
-    return render(request, "fabric/overview.html", {"overview": overview_for(person_of(request))})
+    return render(request, "fabric/topology/overview.html", {"overview": overview_for(person_of(request))})
 
 
 @require_http_methods(["GET", "POST"])
@@ -172,7 +172,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
         "now": f"drawer/{row.pk}",
         "names": json.dumps({f"port/{slot.port_id}": f"Slot {slot.number}" for slot in ports}),
     }
-    return render(request, "fabric/drawer.html", context)
+    return render(request, "fabric/topology/drawer.html", context)
 
 
 def _mode_choices(person: User, row: Drawer) -> list[dict[str, Any]]:
@@ -217,7 +217,7 @@ def slot(request: HttpRequest, pk: int) -> HttpResponse:
         "history_page": reverse("fabric:slot_history", args=[pk]),
         "objects": f"port/{row.port_id}" if row.port_id else "",
     }
-    return render(request, "fabric/slot.html", context)
+    return render(request, "fabric/topology/slot.html", context)
 
 
 @require_GET
@@ -249,7 +249,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         "history_page": reverse("fabric:device_history", args=[pk]),
         "objects": f"device/{row.pk}" + (f" port/{port.pk}" if port else ""),
     }
-    return render(request, "fabric/device.html", context)
+    return render(request, "fabric/topology/device.html", context)
 
 
 @require_GET
@@ -278,7 +278,7 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
         context["port_types"] = allowed_port_types(of_host=context["host_port"] is not None)
         if context["host_port"] is not None and may_move_cable(person):
             context["hosts"] = Host.objects.visible_to(person).order_by("name")
-    return render(request, "fabric/port.html", context)
+    return render(request, "fabric/topology/port.html", context)
 
 
 @require_GET
@@ -312,7 +312,7 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
         elsewhere = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=row)
         composable = [one for one in elsewhere.select_related("chassis", "host") if one.chassis.is_composable]
         context["cables"] = composable
-    return render(request, "fabric/host.html", {**context, **agent_context(person, row, list(devices))})
+    return render(request, "fabric/topology/host.html", {**context, **agent_context(person, row, list(devices))})
 
 
 @require_GET
@@ -324,7 +324,7 @@ def hosts(request: HttpRequest) -> HttpResponse:
     page = pages.get_page(request.GET.get("page"))
     for one in page.object_list:
         one.attached = sum(len(port.devices.all()) for port in one.seen_ports)
-    return render(request, "fabric/hosts.html", {"page": page, "search": search})
+    return render(request, "fabric/topology/hosts.html", {"page": page, "search": search})
 
 
 COUNTED_MODELS: tuple[tuple[str, type[Drawer | Switch | HostPort | Device]], ...] = (
@@ -351,4 +351,4 @@ def system(request: HttpRequest) -> HttpResponse:
         "chassis": Chassis.objects.order_by("name"),
         "people": User.objects.filter(is_active=True).select_related("tenant").order_by("username"),
     }
-    return render(request, "fabric/system.html", context)
+    return render(request, "fabric/topology/system.html", context)

@@ -44,7 +44,7 @@ class SchemaView(SpectacularAPIView):
 @declare(Audience.EVERYBODY, section=None, not_judged="tests/browser/test_api_docs.py opens it.")
 def reference(request: HttpRequest) -> HttpResponse:
     """Show every address with its parameters and answers, to be tried out as the signed-in person."""
-    return render(request, "api/docs.html")
+    return render(request, "falconweb/api/docs.html")
 
 
 class UnknownAddress(APIView):

@@ -71,7 +71,7 @@ def rules(request: HttpRequest) -> HttpResponse:
         "sort": sort,
         "built_ins": [(known, name in on) for name, known in BUILT_IN_RULES.items()],
     }
-    return render(request, "alerts/rules.html", context)
+    return render(request, "telemetry/alerts/rules.html", context)
 
 
 @require_http_methods(["GET", "POST"])
@@ -93,7 +93,7 @@ def rule(request: HttpRequest, pk: int) -> HttpResponse:
 def preview_rule(request: HttpRequest) -> HttpResponse:
     """Preview the rule of a form on stored readings; nothing is saved."""
     person = person_of(request)
-    return render(request, "alerts/preview.html", _preview_context(request, person, RuleForm(request.GET)))
+    return render(request, "telemetry/alerts/preview.html", _preview_context(request, person, RuleForm(request.GET)))
 
 
 @require_POST
@@ -134,7 +134,7 @@ def silences(request: HttpRequest) -> HttpResponse:
     """List silences, active ones first."""
     related = ("rule", "chassis", "drawer__chassis", "device__chassis", "port__chassis", "tenant")
     page = Paginator(Silence.objects.select_related(*related), ROWS_PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "alerts/silences.html", {"page": page})
+    return render(request, "telemetry/alerts/silences.html", {"page": page})
 
 
 @require_http_methods(["GET", "POST"])
@@ -151,7 +151,7 @@ def add_silence(request: HttpRequest) -> HttpResponse:
         else:
             messages.success(request, f"Silenced until {row.ends_at:%Y-%m-%d %H:%M} UTC: {row.scope_words}.")
             return redirect("alerts:silences")
-    return render(request, "alerts/silence_add.html", {"form": form}, status=400 if form.errors else 200)
+    return render(request, "telemetry/alerts/silence_add.html", {"form": form}, status=400 if form.errors else 200)
 
 
 @require_POST
@@ -198,7 +198,7 @@ def _rule_page(request: HttpRequest, person: User, row: Rule | None) -> HttpResp
     if form.is_bound and request.method != "POST":
         context |= _preview_context(request, person, form)
     wrong = request.method == "POST" and form.errors
-    return render(request, "alerts/rule.html", context, status=400 if wrong else 200)
+    return render(request, "telemetry/alerts/rule.html", context, status=400 if wrong else 200)
 
 
 def _preview_context(request: HttpRequest, person: User, form: RuleForm) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def routes(request: HttpRequest) -> HttpResponse:
         waiting=waiting, failed=failed, last=Max("deliveries__delivered_at")
     )
     context = {"rows": rows, "email": settings.EMAIL_IS_SENT}
-    return render(request, "alerts/routes.html", context)
+    return render(request, "telemetry/alerts/routes.html", context)
 
 
 @require_http_methods(["GET", "POST"])
@@ -275,7 +275,7 @@ def add_route(request: HttpRequest) -> HttpResponse:
             messages.success(request, f"'{row.name}' was saved. Send a test to check that it arrives.")
             return redirect("alerts:route", pk=row.pk)
     context = {"form": form, "route": None, "email": settings.EMAIL_IS_SENT}
-    return render(request, "alerts/route.html", context, status=400 if form.errors else 200)
+    return render(request, "telemetry/alerts/route.html", context, status=400 if form.errors else 200)
 
 
 @require_http_methods(["GET", "POST"])
@@ -297,7 +297,7 @@ def route(request: HttpRequest, pk: int) -> HttpResponse:
                 return redirect("alerts:route", pk=row.pk)
     page = Paginator(row.deliveries.order_by("-number"), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     context = {"form": form, "route": row, "page": page, "email": settings.EMAIL_IS_SENT}
-    return render(request, "alerts/route.html", context, status=400 if form.errors else 200)
+    return render(request, "telemetry/alerts/route.html", context, status=400 if form.errors else 200)
 
 
 @require_POST
@@ -338,7 +338,7 @@ def deliveries(request: HttpRequest) -> HttpResponse:
         "states": Delivery.State.choices,
         "routes": Route.objects.order_by("name"),
     }
-    return render(request, "alerts/deliveries.html", context)
+    return render(request, "telemetry/alerts/deliveries.html", context)
 
 
 @require_POST

@@ -64,7 +64,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "sorts": (("worst", "worst first"), ("newest", "newest first"), ("oldest", "oldest first"),
                   ("subject", "by part"), ("title", "by alert")),
     }  # fmt: skip
-    return render(request, "alerts/alerts.html", context, status=400 if errors else 200)
+    return render(request, "telemetry/alerts/alerts.html", context, status=400 if errors else 200)
 
 
 @require_GET
@@ -93,7 +93,7 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
         "silences": silences,
         "silence_query": urlencode({"scope": row.object, "of": row.pk}) if person.is_administrator else "",
     }
-    return render(request, "alerts/alert.html", context)
+    return render(request, "telemetry/alerts/alert.html", context)
 
 
 @require_POST

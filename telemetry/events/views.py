@@ -86,7 +86,7 @@ def events(request: HttpRequest) -> HttpResponse:
         "newest": newest,
         "is_newest": not request.GET.get("before") and not request.GET.get("after") and wanted.until is None,
     }
-    return render(request, "events/events.html", context, status=400 if errors else 200)
+    return render(request, "telemetry/events/events.html", context, status=400 if errors else 200)
 
 
 @require_GET
@@ -105,7 +105,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
         "told": selectors.report_sources(row),
         "arguments": " | ".join(map(str, row.arguments)),
     }
-    return render(request, "events/event.html", context)
+    return render(request, "telemetry/events/event.html", context)
 
 
 @require_GET
@@ -140,7 +140,7 @@ def catalogue(request: HttpRequest) -> HttpResponse:
         "severities": EventSeverity.choices,
         "sorts": [(code, words) for code, (words, _) in MESSAGE_SORTS.items()],
     }
-    return render(request, "events/catalogue.html", context, status=400 if errors else 200)
+    return render(request, "telemetry/events/catalogue.html", context, status=400 if errors else 200)
 
 
 @require_GET
@@ -159,7 +159,7 @@ def newest(request: HttpRequest) -> HttpResponse:
     wanted = EventFilter.of(request.GET)
     rows = wanted.apply(Event.objects.visible_to(person_of(request)))
     page = selectors.events_page(rows, limit=NEWEST_SHOWN)
-    return render(request, "events/newest.html", {"page": page, "query": urlencode(wanted.parameters())})
+    return render(request, "telemetry/events/newest.html", {"page": page, "query": urlencode(wanted.parameters())})
 
 
 @require_GET

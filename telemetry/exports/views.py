@@ -80,7 +80,7 @@ def exports(request: HttpRequest) -> HttpResponse:
         "runs": find_runs(person)[:RUNS_SHOWN],
         "going_on": ExportRun.objects.visible_to(person).open().exists(),
     }
-    return render(request, "exports/exports.html", context, status=400 if error else 200)
+    return render(request, "telemetry/exports/exports.html", context, status=400 if error else 200)
 
 
 @require_GET
@@ -107,7 +107,7 @@ def export(request: HttpRequest, pk: int) -> HttpResponse:
         "preview": build_preview(person, spec_of(row)) if anew else None,
         "columns": len(row.columns),
     }
-    return render(request, "exports/export.html", context)
+    return render(request, "telemetry/exports/export.html", context)
 
 
 @sensitive_post_parameters("secret")
@@ -222,7 +222,7 @@ def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
     row = definition_get(person, pk)
     if request.method != "POST":
         files = row.runs.filter(state=ExportRun.State.DONE, file_removed_at=None).exclude(file="").count()
-        return render(request, "exports/export_remove.html", {"definition": row, "files": files})
+        return render(request, "telemetry/exports/export_remove.html", {"definition": row, "files": files})
     try:
         export_remove(by=person, definition=row)
     except FalconWebError as error:
@@ -253,7 +253,7 @@ def _posted_form(request: HttpRequest) -> tuple[ExportDefinition | None, ExportF
 def _render_form(request: HttpRequest, form: ExportForm, row: ExportDefinition | None, **more: Any) -> HttpResponse:
     form.focus_wrong()
     context = {"form": form, "definition": row, **more}
-    return render(request, "exports/export_form.html", context, status=400 if form.errors else 200)
+    return render(request, "telemetry/exports/export_form.html", context, status=400 if form.errors else 200)
 
 
 def _added_sentence(row: ExportDefinition) -> str:
@@ -284,7 +284,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         "sorts": RUN_SORTS,
         "going_on": ExportRun.objects.visible_to(person).open().exists(),
     }
-    return render(request, "exports/runs.html", context, status=400 if error else 200)
+    return render(request, "telemetry/exports/runs.html", context, status=400 if error else 200)
 
 
 @require_GET
@@ -307,7 +307,7 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
         "options": row.snapshot["options"],
         "rate": round(row.counted / row.took.total_seconds()) if row.took and row.took.total_seconds() >= 1 else None,
     }
-    return render(request, "exports/run.html", context)
+    return render(request, "telemetry/exports/run.html", context)
 
 
 @require_POST

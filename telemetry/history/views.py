@@ -91,7 +91,7 @@ def telemetry(request: HttpRequest) -> HttpResponse:
         "dashboards": Dashboard.objects.visible_to(person),
         "chassis": sorted({member.chassis for one in found for member in one.members}),
     }
-    return render(request, "history/telemetry.html", context)
+    return render(request, "telemetry/history/telemetry.html", context)
 
 
 def _without_subject(shown: TelemetryView, ref: str) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
             "step": step_label(found.step),
             "most": _highest_rate(found),
         }
-    return render(request, "history/throughput.html", context)
+    return render(request, "telemetry/history/throughput.html", context)
 
 
 @require_GET
@@ -207,7 +207,7 @@ def heat(request: HttpRequest) -> HttpResponse:
                 }
             ),
         }
-    return render(request, "history/heat.html", context)
+    return render(request, "telemetry/history/heat.html", context)
 
 
 def _day(text: str, today: date) -> date:
@@ -236,7 +236,7 @@ def dashboards(request: HttpRequest) -> HttpResponse:
             return redirect("history:dashboards")
         messages.success(request, f"‘{made.name}’ was pinned.")
         return redirect("history:dashboards")
-    return render(request, "history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
+    return render(request, "telemetry/history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
 
 
 @require_POST

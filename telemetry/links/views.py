@@ -105,7 +105,7 @@ def links(request: HttpRequest) -> HttpResponse:
         "kinds": list(KIND_LABELS.items()),
         "columns": [_column(name, wanted.sort) for name in SORTS],
     }
-    return render(request, "links/links.html", context)
+    return render(request, "telemetry/links/links.html", context)
 
 
 @require_GET
@@ -159,7 +159,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
         "may_reset": bool(port.metrics_uri) and may_configure(person, port),
         "objects": f"port/{pk}",
     }
-    return render(request, "links/link.html", context)
+    return render(request, "telemetry/links/link.html", context)
 
 
 @require_GET

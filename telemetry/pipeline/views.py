@@ -54,7 +54,7 @@ def pipeline(request: HttpRequest) -> HttpResponse:
         "readings": health.pipeline.count("readings_taken").recent / health.pipeline.seconds,
         "store_queue": _gauge(health, "store_queue"),
     }
-    return render(request, "pipeline/pipeline.html", context)
+    return render(request, "telemetry/pipeline/pipeline.html", context)
 
 
 @require_GET

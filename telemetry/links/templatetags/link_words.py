@@ -49,7 +49,7 @@ def ill_links(context: dict[str, Any], chassis: Any) -> dict[int, LinkView]:
     return degraded_links(person, [one.id for one in views]) if isinstance(person, User) else {}
 
 
-@register.inclusion_tag("links/badge.html", takes_context=True)
+@register.inclusion_tag("telemetry/links/badge.html", takes_context=True)
 def link_badge(context: dict[str, Any], port: Any) -> dict[str, Any]:
     """Show the verdict on the link of one port, with a link to its page; nothing where it is not visible."""
     found = link_levels(context, [port]) if port else {}
