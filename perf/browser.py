@@ -192,27 +192,16 @@ def _figures(own: Watched, uplot: Watched | None) -> list[PerfFigure]:
     growth = (statistics.median(settled[-2:]) - statistics.median(settled[:2])) / 1e6
     return [
         _thread(f"main thread a frame, median, {own.what}, an hour and live", statistics.median, own, uplot),
-        _thread("main thread a frame, 95 of 100", lambda values: _percentile(values, 0.95), own, uplot),
-        _figure(f"growth of the memory in use over {own.seconds:.0f} s", growth, "MB", MAX_GROWTH),
-        _figure("memory in use at the end", own.memory[-1] / 1e6, "MB"),
-        _figure("growth of the document", own.nodes, "nodes"),
+        _thread("main thread a frame, 95 of 100", _percentile_95, own, uplot),
+        PerfFigure(f"growth of the memory in use over {own.seconds:.0f} s", growth, "MB", most=MAX_GROWTH),
+        PerfFigure("memory in use at the end", own.memory[-1] / 1e6, "MB"),
+        PerfFigure("growth of the document", own.nodes, "nodes"),
     ]
 
 
 def _thread(figure: str, of: Callable[[list[float]], float], own: Watched, uplot: Watched | None) -> PerfFigure:
-    return PerfFigure(
-        name="browser",
-        figure=figure,
-        value=of(own.spent),
-        unit="ms",
-        beside="painted by uPlot" if uplot else None,
-        beside_value=of(uplot.spent) if uplot else None,
-        most=MAX_MS,
-    )
-
-
-def _figure(figure: str, value: float, unit: str, most: float | None = None) -> PerfFigure:
-    return PerfFigure(name="browser", figure=figure, value=value, unit=unit, most=most)
+    beside: dict[str, Any] = {"beside": "painted by uPlot", "beside_value": of(uplot.spent)} if uplot else {}
+    return PerfFigure(figure, of(own.spent), "ms", most=MAX_MS, **beside)
 
 
 def _metrics(devtools: CDPSession) -> dict[str, float]:
@@ -226,5 +215,5 @@ def _memory(devtools: CDPSession) -> float:
     return _metrics(devtools)["JSHeapUsedSize"]
 
 
-def _percentile(values: list[float], part: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+def _percentile_95(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.95)]

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import redis.asyncio
 from channels_redis.core import RedisChannelLayer
@@ -219,42 +220,26 @@ def _median(rounds: list[FanoutRound]) -> FanoutRound:
 def _figures(load: FanoutLoad, found: dict[str, FanoutRound]) -> list[PerfFigure]:
     site = found[SITE]
     what = f"{load.sockets:,} sockets, {site.size:,.0f} B a frame"
+
+    def compared(beside: str, figure: str, unit: str, value: Callable[[FanoutRound], float], **bars: Any) -> PerfFigure:
+        return PerfFigure(
+            f"{figure}, {what}", value(site), unit, beside=beside, beside_value=value(found[beside]), **bars
+        )
+
     figures = []
     for beside in load.beside:
-        other = found[beside]
         # Without equal sizes the ratios would be meaningless.
-        if abs(other.size - site.size) > 0.05 * site.size:
-            raise CannotMeasureError(f"the site sends {site.size:.0f} B a frame, {beside} {other.size:.0f} B.")
-        cost = (site.cost * 1e6, other.cost * 1e6)
-        figures.append(_beside(beside, f"CPU a delivery, {what}", "us", *cost, most_ratio=MAX_RATIO[beside]))
+        if abs(found[beside].size - site.size) > 0.05 * site.size:
+            raise CannotMeasureError(f"the site sends {site.size:.0f} B a frame, {beside} {found[beside].size:.0f} B.")
+        cost = compared(beside, "CPU a delivery", "us", lambda one: one.cost * 1e6, most_ratio=MAX_RATIO[beside])
+        figures.append(cost)
     most = MOST_P99_MS * max(1.0, load.sockets / 1000)
     for beside in load.beside:
-        other = found[beside]
-        figures.append(_beside(beside, f"p50 late, {what}", "ms", site.p50 * 1e3, other.p50 * 1e3))
-        figures.append(_beside(beside, f"p99 late, {what}", "ms", site.p99 * 1e3, other.p99 * 1e3, most=most))
-    beside, other = load.beside[0], found[load.beside[0]]
-    figures.append(_beside(beside, f"received, {what}", "%", site.received * 100, other.received * 100))
-    figures.append(_beside(beside, f"CPU without frames, {what}", "ms/s", site.rest * 1e3, other.rest * 1e3))
-    return figures
-
-
-def _beside(
-    beside: str,
-    figure: str,
-    unit: str,
-    value: float,
-    beside_value: float,
-    *,
-    most: float | None = None,
-    most_ratio: float | None = None,
-) -> PerfFigure:
-    return PerfFigure(
-        name="fanout",
-        figure=figure,
-        value=value,
-        unit=unit,
-        beside=beside,
-        beside_value=beside_value,
-        most=most,
-        most_ratio=most_ratio,
-    )
+        figures.append(compared(beside, "p50 late", "ms", lambda one: one.p50 * 1e3))
+        figures.append(compared(beside, "p99 late", "ms", lambda one: one.p99 * 1e3, most=most))
+    beside = load.beside[0]
+    return [
+        *figures,
+        compared(beside, "received", "%", lambda one: one.received * 100),
+        compared(beside, "CPU without frames", "ms/s", lambda one: one.rest * 1e3),
+    ]

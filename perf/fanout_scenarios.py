@@ -85,12 +85,10 @@ async def measure_spread(
         what = f"{SOCKETS:,} sockets on {count:,} chassis"
         received = noted["frames"] / SOCKETS / MEASURED_SECONDS
         figures += [
-            PerfFigure(name="fanout", figure=f"CPU, {what}", value=spent / MEASURED_SECONDS * 1e3, unit="ms/s"),
-            PerfFigure(name="fanout", figure=f"p50 late, {what}", value=noted["p50"] * 1e3, unit="ms"),
-            PerfFigure(
-                name="fanout", figure=f"p99 late, {what}", value=noted["p99"] * 1e3, unit="ms", most=MOST_P99_MS
-            ),
-            PerfFigure(name="fanout", figure=f"received, {what}", value=received * 100, unit="%", least=99.0),
+            PerfFigure(f"CPU, {what}", spent / MEASURED_SECONDS * 1e3, "ms/s"),
+            PerfFigure(f"p50 late, {what}", noted["p50"] * 1e3, "ms"),
+            PerfFigure(f"p99 late, {what}", noted["p99"] * 1e3, "ms", most=MOST_P99_MS),
+            PerfFigure(f"received, {what}", received * 100, "%", least=99.0),
         ]
     return figures
 
@@ -121,23 +119,20 @@ async def measure_stalled(generator: LoadGeneratorProcess, feed: FrameSource, ou
     await generator.ask("release")
     await _publish(feed, outbox, seconds=1.0)
     without.append(await _measure_once(generator, feed, outbox))
-    figures = []
-    for name, figure, unit, factor, least in (
-        ("received", "received by the one that got fewest", "%", 100.0, MIN_RECEIVED),
-        ("p99", "p99 late", "ms", 1000.0, None),
-    ):
-        figures.append(
-            PerfFigure(
-                name="fanout",
-                figure=f"{figure}, {OTHERS} sockets beside one that stopped reading",
-                value=stalled[name] * factor,
-                unit=unit,
-                beside="without it",
-                beside_value=statistics.mean(one[name] for one in without) * factor,
-                least=least,
-            )
+    return [
+        PerfFigure(
+            f"{figure}, {OTHERS} sockets beside one that stopped reading",
+            stalled[name] * factor,
+            unit,
+            beside="without it",
+            beside_value=statistics.mean(one[name] for one in without) * factor,
+            least=least,
         )
-    return figures
+        for name, figure, unit, factor, least in (
+            ("received", "received by the one that got fewest", "%", 100.0, MIN_RECEIVED),
+            ("p99", "p99 late", "ms", 1000.0, None),
+        )
+    ]
 
 
 async def _measure_once(generator: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> dict[str, Any]:

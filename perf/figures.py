@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
 HEADINGS = ("measured", "figure", "value", "unit", "beside", "its value", "ratio", "bar")
 RIGHT_ALIGNED = frozenset({2, 5, 6})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PerfFigure:
-    """One figure of the measurement `name`, in `unit`, and that of the reference `beside`, if any.
+    """One figure in `unit`, and that of the reference `beside`, if any; `name` is that of its measurement.
 
     A bar limits it: at most `most` in `unit`, at most `most_ratio` times the reference, or at least `least` in `unit`.
     """
 
-    name: str
     figure: str
     value: float
     unit: str
+    _: KW_ONLY
+    name: str = ""
     beside: str | None = None
     beside_value: float | None = None
     most: float | None = None
@@ -46,7 +47,7 @@ class PerfFigure:
     def for_json(self) -> dict[str, Any]:
         """Return the figure for perf.json."""
         plain = {name: value for name, value in asdict(self).items() if name not in {"most", "most_ratio", "least"}}
-        return {**plain, "ratio": self.ratio}
+        return {"name": self.name, **plain, "ratio": self.ratio}
 
 
 def table(figures: Sequence[PerfFigure]) -> str:

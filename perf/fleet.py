@@ -24,8 +24,11 @@ from django.db import connections
 from fabric.inventory.models import Chassis
 from falconweb.launch.commands import beat_arguments, celery_command, worker_arguments
 from falconweb.launch.processes import ChildProcess, terminate_all
-from perf.environment import PASSWORD, CannotMeasureError, cpu_seconds, simulator
+from falconweb.testing import SimulatorProcess
+from perf.chassis import new_chassis
+from perf.environment import CannotMeasureError, cpu_seconds
 from perf.figures import PerfFigure
+from perf.servers import start_process
 from telemetry.live.frames import HEADER
 
 CHASSIS = 1000
@@ -83,12 +86,15 @@ def measure_fleet(say: Callable[[str], None]) -> list[PerfFigure]:
     most = int(os.environ.get("PERF_CHASSIS") or CHASSIS)
     workers = int(os.environ.get("PERF_WORKERS") or WORKERS)
     say(f"{most:,} simulated chassis")
-    with _simulators(most) as (addresses, simulators):
-        _add(addresses)
+    with contextlib.ExitStack() as stack:
+        simulators = [stack.enter_context(one) for one in _simulators(most)]
+        Chassis.objects.bulk_create(_new_rows(simulators))
         children = _start(workers)
         client = redis.Redis.from_url(settings.REDIS_URL)
         broker = int(cast("dict[str, int]", client.info("server"))["process_id"])
-        processes = FleetProcesses([child.pid for child in children[:workers]], broker, simulators)
+        processes = FleetProcesses(
+            [child.pid for child in children[:workers]], broker, [one.process.pid for one in simulators]
+        )
         figures: list[PerfFigure] = []
         try:
             for count in sorted({min(count, most) for count in (*STAGES, most)}):
@@ -104,46 +110,24 @@ def measure_fleet(say: Callable[[str], None]) -> list[PerfFigure]:
     return figures
 
 
-@contextlib.contextmanager
-def _simulators(count: int) -> Iterator[tuple[list[tuple[str, str]], list[int]]]:
-    """Run this many simulated chassis; yields their addresses with fingerprints, and the PIDs of their processes."""
-    with contextlib.ExitStack() as stack:
-        addresses: list[tuple[str, str]] = []
-        before = _children()
-        for begin in range(0, count, CHASSIS_PER_SIMULATOR):
-            size, seed = min(CHASSIS_PER_SIMULATOR, count - begin), str(begin + 1)
-            output = stack.enter_context(
-                simulator("--chassis-count", str(size), "--seed", seed, environment=os.environ)
-            )
-            addresses += [(url, output["fingerprint"][0]) for url in output["address"]]
-        yield addresses, sorted(_children() - before)
+def _simulators(count: int) -> Iterator[SimulatorProcess]:
+    """Start processes with this many simulated chassis in all."""
+    for begin in range(0, count, CHASSIS_PER_SIMULATOR):
+        size = min(CHASSIS_PER_SIMULATOR, count - begin)
+        yield SimulatorProcess("--chassis-count", str(size), "--seed", str(begin + 1), own=True)
 
 
-def _children() -> set[int]:
-    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
-
-
-def _add(addresses: list[tuple[str, str]]) -> None:
-    rows = []
-    for number, (url, fingerprint) in enumerate(addresses, 1):
-        row = Chassis(
-            name=f"perf-{number:04}", url=url, username="administrator", fingerprint=fingerprint, enabled=False
-        )
-        row.set_password(PASSWORD)
-        rows.append(row)
-    Chassis.objects.bulk_create(rows)
+def _new_rows(simulators: Sequence[SimulatorProcess]) -> list[Chassis]:
+    addresses = [(simulator, address) for simulator in simulators for address in simulator.addresses]
+    return [
+        new_chassis(simulator, f"perf-{number:04}", address) for number, (simulator, address) in enumerate(addresses, 1)
+    ]
 
 
 def _start(workers: int) -> list[ChildProcess]:
     commands = {f"worker-{number}": worker_arguments(number) for number in range(1, workers + 1)}
     commands["beat"] = beat_arguments()
-    children = []
-    for name, arguments in commands.items():
-        command = celery_command(CELERY, arguments)
-        child = ChildProcess(name, command, environment=os.environ, log=settings.CONFIG.data / "logs" / f"{name}.log")
-        child.start()
-        children.append(child)
-    return children
+    return [start_process(name, celery_command(CELERY, arguments)) for name, arguments in commands.items()]
 
 
 async def _measure(count: int, processes: FleetProcesses, *, is_all: bool) -> list[PerfFigure]:
@@ -173,7 +157,7 @@ async def _measure(count: int, processes: FleetProcesses, *, is_all: bool) -> li
     what = f"{count:,} chassis"
     return [
         *_frames(what, count, received, first, is_all=is_all),
-        _figure(f"all read after, {what}", until_read, "s"),
+        PerfFigure(f"all read after, {what}", until_read, "s"),
         *_costs(what, count, processes, FleetCpu(*(getattr(after, one) - getattr(before, one) for one in vars(after)))),
     ]
 
@@ -192,11 +176,12 @@ async def _listen(received: ReceivedFrames) -> None:
 def _frames(what: str, count: int, received: ReceivedFrames, first: int, *, is_all: bool) -> list[PerfFigure]:
     mine = {key: times for key, times in received.came.items() if first <= key[1] < first + MEASURED_SECONDS}
     on_time = sum(came < second + 1 for (_, second), (came, _) in mine.items())
+    share = 100 * on_time / (count * MEASURED_SECONDS)
     lags = sorted(came - at for came, at in mine.values())
     return [
-        _figure(f"polls on time, {what}", 100 * on_time / (count * MEASURED_SECONDS), "%", least=is_all),
-        _figure(f"from answer to listener, p50, {what}", 1e3 * statistics.median(lags), "ms"),
-        _figure(f"from answer to listener, p99, {what}", 1e3 * lags[int(0.99 * (len(lags) - 1))], "ms"),
+        PerfFigure(f"polls on time, {what}", share, "%", least=MIN_ON_TIME if is_all else None),
+        PerfFigure(f"from answer to listener, p50, {what}", 1e3 * statistics.median(lags), "ms"),
+        PerfFigure(f"from answer to listener, p99, {what}", 1e3 * lags[int(0.99 * (len(lags) - 1))], "ms"),
     ]
 
 
@@ -205,17 +190,13 @@ def _costs(what: str, count: int, processes: FleetProcesses, spent: FleetCpu) ->
         return 100 * seconds / MEASURED_SECONDS
 
     return [
-        _figure(f"CPU of {len(processes.workers)} workers, {what}", share(spent.workers), "% of a core"),
-        _figure(f"CPU of the workers a chassis, {what}", 1e3 * spent.workers / MEASURED_SECONDS / count, "ms/s"),
-        _figure(f"CPU of the broker, {what}", share(spent.broker), "% of a core"),
-        _figure(f"CPU of the simulated BMCs, {what}", share(spent.simulators), "% of a core"),
-        _figure(f"memory of the workers, {what}", sum(map(_memory, processes.workers)) / 2**20, "MiB"),
-        _figure(f"memory of the broker, {what}", _memory(processes.broker) / 2**20, "MiB"),
+        PerfFigure(f"CPU of {len(processes.workers)} workers, {what}", share(spent.workers), "% of a core"),
+        PerfFigure(f"CPU of the workers a chassis, {what}", 1e3 * spent.workers / MEASURED_SECONDS / count, "ms/s"),
+        PerfFigure(f"CPU of the broker, {what}", share(spent.broker), "% of a core"),
+        PerfFigure(f"CPU of the simulated BMCs, {what}", share(spent.simulators), "% of a core"),
+        PerfFigure(f"memory of the workers, {what}", sum(map(_memory, processes.workers)) / 2**20, "MiB"),
+        PerfFigure(f"memory of the broker, {what}", _memory(processes.broker) / 2**20, "MiB"),
     ]
-
-
-def _figure(figure: str, value: float, unit: str, *, least: bool = False) -> PerfFigure:
-    return PerfFigure(name="poll", figure=figure, value=value, unit=unit, least=MIN_ON_TIME if least else None)
 
 
 def _memory(pid: int) -> int:

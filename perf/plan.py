@@ -54,17 +54,14 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     what = f"{DEVICES} devices of {CHASSIS} chassis, {modes} modes, {len(steps)} steps"
     return [
         PerfFigure(
-            name="plan",
-            figure=what,
-            value=planned * 1000,
-            unit="ms",
+            what,
+            planned * 1000,
+            "ms",
             beside="difference without rules",
             beside_value=compared * 1000,
             most=MAX_MS,
         ),
-        PerfFigure(
-            name="plan", figure=f"as a kept draft, {queries} queries", value=drafted * 1000, unit="ms", most=MAX_MS
-        ),
+        PerfFigure(f"as a stored draft, {queries} queries", drafted * 1000, "ms", most=MAX_MS),
     ]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -23,9 +22,11 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.readings import DECODER, ReportPlan, plan_readings
 from fabric.bmc.transport import client_tls
-from fabric.bmc.types import BmcAddress, CertificateTrust
+from fabric.bmc.types import BmcAddress
 from falconweb.launch.processes import raise_file_limit
-from perf.environment import PASSWORD, CannotMeasureError, simulator
+from falconweb.testing import SimulatorProcess
+from perf.chassis import bmc_address
+from perf.environment import CannotMeasureError
 from perf.figures import PerfFigure
 from perf.fleet import measure_fleet
 from telemetry.live.catalogue import SeriesCatalogue
@@ -43,11 +44,8 @@ Poll = Callable[[], Awaitable[None]]
 def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of polling."""
     raise_file_limit()
-    with simulator("--chassis-count", str(CHASSIS), environment=os.environ) as output:
-        trust = CertificateTrust(fingerprint=output["fingerprint"][0])
-        addresses = [
-            BmcAddress(url=url, username="administrator", password=PASSWORD, trust=trust) for url in output["address"]
-        ]
+    with SimulatorProcess("--chassis-count", str(CHASSIS), own=True) as simulator:
+        addresses = [bmc_address(simulator, address) for address in simulator.addresses]
         say(f"{CHASSIS} chassis, {ROUNDS} rounds of {POLLS} polls each")
         figures = uvloop.run(_measure(addresses))
     return figures + measure_fleet(say)
@@ -74,24 +72,12 @@ async def _measure(addresses: list[BmcAddress]) -> list[PerfFigure]:
             bares.append(await _bare(stack, address, uri, series))
         site, bare = await _rounds(ours, bares)
     what = f"a report of {size / 1000:.0f} kB, {series} series"
+    beside = "bare aiohttp and msgspec"
     return [
         PerfFigure(
-            name="poll",
-            figure=f"CPU a poll, {what}",
-            value=site * 1e6,
-            unit="us",
-            beside="bare aiohttp and msgspec",
-            beside_value=bare * 1e6,
-            most_ratio=MAX_RATIO,
+            f"CPU a poll, {what}", site * 1e6, "us", beside=beside, beside_value=bare * 1e6, most_ratio=MAX_RATIO
         ),
-        PerfFigure(
-            name="poll",
-            figure=f"chassis a second and core, {what}",
-            value=1 / site,
-            unit="1/s",
-            beside="bare aiohttp and msgspec",
-            beside_value=1 / bare,
-        ),
+        PerfFigure(f"chassis a second and core, {what}", 1 / site, "1/s", beside=beside, beside_value=1 / bare),
     ]
 
 

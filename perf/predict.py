@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -36,30 +37,21 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     together = _median(lambda: step_seconds(draws, cells))
     apart = _median(lambda: [step_seconds(draws, [cell]) for cell in cells])
     say("learning from runs")
-    learning = {count: _learning(_runs(count)) for count in (5, 50, 500)}
+    learning = {count: _median(partial(refit, _runs(count))) for count in (5, 50, 500)}
     return [
-        PerfFigure(name="predict", figure="first prediction, with the prior's fit", value=first * 1e3, unit="ms"),
-        PerfFigure(name="predict", figure="one prediction", value=one * 1e3, unit="ms", most=MAX_PREDICTION_MS),
-        PerfFigure(name="predict", figure="predictions", value=1 / one, unit="1/s"),
-        PerfFigure(name="predict", figure="25 cells of the published experiment", value=paper * 1e3, unit="ms"),
+        PerfFigure("first prediction, with the prior's fit", first * 1e3, "ms"),
+        PerfFigure("one prediction", one * 1e3, "ms", most=MAX_PREDICTION_MS),
+        PerfFigure("predictions", 1 / one, "1/s"),
+        PerfFigure("25 cells of the published experiment", paper * 1e3, "ms"),
         PerfFigure(
-            name="predict",
-            figure=f"{len(cells):,} cells, {DRAWS} draws",
-            value=len(cells) / together,
-            unit="cells/s",
+            f"{len(cells):,} cells, {DRAWS} draws",
+            len(cells) / together,
+            "cells/s",
             beside="one after the other",
             beside_value=len(cells) / apart,
         ),
-        *(
-            PerfFigure(name="predict", figure=f"learning from {count} runs", value=seconds * 1e3, unit="ms")
-            for count, seconds in learning.items()
-        ),
+        *(PerfFigure(f"learning from {count} runs", seconds * 1e3, "ms") for count, seconds in learning.items()),
     ]
-
-
-def _learning(runs: list[Observation]) -> float:
-    """Return the seconds of fitting the model to runs."""
-    return _median(lambda: refit(runs))
 
 
 def _median(work: Callable[[], object]) -> float:

@@ -44,10 +44,9 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
         raise CannotMeasureError("a pool has no room for the workload.")
     return [
         PerfFigure(
-            name="recommend",
-            figure=f"{name}, {answers[name].considered} ways, {'exact' if answers[name].exact else 'not exact'}",
-            value=statistics.median(times),
-            unit="s",
+            f"{name}, {answers[name].considered} ways, {'exact' if answers[name].exact else 'not exact'}",
+            statistics.median(times),
+            "s",
             most=MAX_SECONDS,
         )
         for name, times in spent.items()

@@ -19,10 +19,9 @@ from django.conf import settings
 
 from fabric.bmc.transport import RawResponse, Transport
 from falconweb.celery import application
+from perf.environment import TASK_RESULTS
 
 __all__ = ["application"]
-
-RESULTS = "perf:tasks"  # a list in Redis, one entry per task: see `MeasuredTask.tell`
 
 
 class MeasuredTask:
@@ -49,7 +48,7 @@ class MeasuredTask:
         elif in_vain:
             self.paused += seconds
 
-    def tell(self) -> str:
+    def report(self) -> str:
         """Return it as JSON; `about` is the task's id argument, `spans` are its waits for the BMC."""
         plain: dict[str, Any] = {
             "about": self.about,
@@ -118,9 +117,9 @@ def begin_task(args: Any = (), **_: Any) -> None:
 def end_task(**_: Any) -> None:
     """Record the end of a task and report it."""
     if current_task.task is not None:
-        report, current_task.task = current_task.task.tell(), None
+        report, current_task.task = current_task.task.report(), None
         with redis.Redis.from_url(settings.REDIS_URL) as client:
-            client.rpush(RESULTS, report)
+            client.rpush(TASK_RESULTS, report)
 
 
 asyncio.set_event_loop_policy(Policy())
