@@ -200,7 +200,7 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
             first = ["move its people to another tenant"] if people else []
             first += ["free what it holds"] if holdings else []
             has = [f"{people} {'person' if people == 1 else 'people'}", *holdings] if people else holdings
-            raise Conflict(f"{tenant.name} still has {_join_words(has)}: {_join_words(first)} first, then remove it.")
+            raise Conflict(f"{tenant.name} still has {_join_words(has)}: {_join_words(first)} first, then delete it.")
         name = tenant.name
         act.before = {"name": name}
         tenant.delete()

@@ -39,7 +39,7 @@ MODAK_EXAMPLE: Final = {
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deploy", "Benchmarks", 6))
+@declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deployment", "Benchmarks", 6))
 def deployment(request: HttpRequest) -> HttpResponse:
     """Show the form; POST `request` shows the result, with `file` sends one of its files."""
     person = person_of(request)

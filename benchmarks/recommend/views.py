@@ -46,7 +46,7 @@ MAX_BODY_LENGTH = 100_000
 @require_GET
 @declare(
     Audience.EVERYBODY,
-    menu_entry=MenuEntry("Recommend", "Benchmarks", 5),
+    menu_entry=MenuEntry("Recommendation", "Benchmarks", 5),
     judged_with=("workload=resnet50&preset=paper",),
 )
 def recommend_page(request: HttpRequest) -> HttpResponse:

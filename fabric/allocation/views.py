@@ -59,7 +59,7 @@ def allocation_export_file(request: HttpRequest) -> HttpResponse:
 @declare(
     Audience.EVERYBODY,
     audited_as=Action.ALLOCATION_READ,
-    menu_entry=MenuEntry("Allocation file", "Compose", 3),
+    menu_entry=MenuEntry("Allocation files", "Compose", 3),
     body_limit=BODY_LIMIT,
 )
 def allocation(request: HttpRequest) -> HttpResponse:

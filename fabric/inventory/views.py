@@ -1,4 +1,4 @@
-"""Pages with which administrators add, edit and remove chassis."""
+"""Pages with which administrators add, edit and delete chassis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fabric.inventory.models import Chassis, Device, Host, HostPort
 @never_cache
 @require_http_methods(["GET", "POST"])
 @declare(
-    Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_ADD, menu_entry=MenuEntry("Add a chassis", "Administration", 6)
+    Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_ADD, menu_entry=MenuEntry("New chassis", "Administration", 6)
 )
 def chassis_add(request: HttpRequest) -> HttpResponse:
     """Add a chassis; where its certificate is not trusted, offer the fingerprint it shows."""
@@ -70,7 +70,7 @@ def chassis_edit(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_REMOVE, section="Administration")
 def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show what is removed with a chassis, and remove it once its name is typed."""
+    """Show what is deleted with a chassis, and delete it once its name is typed."""
     person = person_of(request)
     row = _chassis(pk)
     error = ""
@@ -83,7 +83,7 @@ def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
             except Conflict as refusal:
                 error = refusal.sentence
             else:
-                messages.success(request, f"{row.name} was removed.")
+                messages.success(request, f"{row.name} was deleted.")
                 return redirect("fabric:fabric")
     context = {
         "row": row,

@@ -93,7 +93,7 @@ def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_REMOVE)
 def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a tenant that has no people, owns nothing and leases nothing."""
+    """Delete a tenant that has no people, owns nothing and leases nothing."""
     by = person_of(request)
     row = _tenant(pk)
     try:
@@ -101,7 +101,7 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
         return redirect("fabric:tenant", pk=row.pk)
-    messages.success(request, f"{row.name} was removed.")
+    messages.success(request, f"{row.name} was deleted.")
     return redirect("accounts:tenants")
 
 

@@ -213,9 +213,9 @@ def change_view(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_REMOVE)
 def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a view."""
+    """Delete a view."""
     services.saved_view_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The view was removed. No events were deleted.")
+    messages.success(request, "The view was deleted. Its events stay.")
     return redirect(f"{reverse('events:events')}?view=0")
 
 

@@ -60,7 +60,7 @@ RUNS_SHOWN = 10
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Event exports", "Administration", 4))
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Exports", "Administration", 4))
 def exports(request: HttpRequest) -> HttpResponse:
     """List definitions and current runs; `q`, `format`, `target`, `sort` and `page` are in the URL."""
     person = person_of(request)
@@ -217,7 +217,7 @@ def start_run(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_REMOVE, not_judged=NONE_YET)
 def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a definition after a confirmation."""
+    """Delete a definition after a confirmation."""
     person = person_of(request)
     row = definition_get(person, pk)
     if request.method != "POST":
@@ -228,7 +228,7 @@ def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
         return redirect("exports:export", pk=pk)
-    messages.success(request, f"{row.name} was removed. Its runs stay in the list.")
+    messages.success(request, f"{row.name} was deleted. Its runs stay in the list.")
     return redirect("exports:exports")
 
 

@@ -255,7 +255,7 @@ def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_REMOVE)
 def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a dashboard."""
+    """Delete a dashboard."""
     dashboard_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The dashboard was removed. Its data is kept.")
+    messages.success(request, "The dashboard was deleted. Its readings stay.")
     return redirect("history:dashboards")

@@ -443,7 +443,7 @@ def test_a_chassis_is_removed_by_its_name_but_not_under_an_open_operation(
     assert Chassis.objects.filter(pk=chassis.pk).exists()
     before = simulator.state()["zones"]
     answer = client.post(address, {"name": "falcon-1"}, follow=True)
-    assert "falcon-1 was removed." in answer.content.decode()
+    assert "falcon-1 was deleted." in answer.content.decode()
     assert "add a chassis" in answer.content.decode()
     assert [model.objects.count() for model in (Chassis, Device, Host, Operation)] == [0, 0, 0, 0]
     assert simulator.state()["zones"] == before
