@@ -27,6 +27,7 @@ from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Role, Tenant, Token, User
 from accounts.selectors import holdings_of
 from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.text import join_words
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +201,7 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
             first = ["move its people to another tenant"] if people else []
             first += ["free what it holds"] if holdings else []
             has = [f"{people} {'person' if people == 1 else 'people'}", *holdings] if people else holdings
-            raise Conflict(f"{tenant.name} still has {_join_words(has)}: {_join_words(first)} first, then delete it.")
+            raise Conflict(f"{tenant.name} still has {join_words(has)}: {join_words(first)} first, then delete it.")
         name = tenant.name
         act.before = {"name": name}
         tenant.delete()
@@ -316,7 +317,3 @@ def _tenant_name(name: str, *, but: Tenant | None = None) -> str:
 def _password() -> str:
     groups = ("".join(secrets.choice(PASSWORD_ALPHABET) for _ in range(4)) for _ in range(PASSWORD_GROUPS))
     return "-".join(groups)
-
-
-def _join_words(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

@@ -307,18 +307,10 @@ def _json_text(quoted_text: str, offset: int) -> str:
 
 
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where the wheel includes it
-YAML_LITERALS = {
-    "null": None,
-    "Null": None,
-    "NULL": None,
-    "~": None,
-    "": None,
-    "true": True,
-    "True": True,
-    "TRUE": True,
-    "false": False,
-    "False": False,
-    "FALSE": False,
+YAML_LITERALS: dict[str, bool | None] = {
+    **dict.fromkeys(("null", "Null", "NULL", "~", "")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 YAML_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 YAML_NOT_A_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")

@@ -55,14 +55,14 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "falconweb.middleware.HealthMiddleware",
-    "falconweb.middleware.LockWaitMiddleware",
-    "falconweb.audit_middleware.AuditMiddleware",
-    "falconweb.api.errors.ProblemMiddleware",
+    "falconweb.middleware.health_middleware",
+    "falconweb.middleware.lock_wait_middleware",
+    "falconweb.audit_middleware.audit_middleware",
+    "falconweb.api.errors.problem_middleware",
     "django.middleware.security.SecurityMiddleware",
-    "falconweb.middleware.NoStoreMiddleware",
+    "falconweb.middleware.no_store_middleware",
     "csp.middleware.CSPMiddleware",
-    "falconweb.middleware.StaticFilesMiddleware",
+    "falconweb.middleware.static_files_middleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -71,7 +71,7 @@ MIDDLEWARE = [
     "falconweb.middleware.SignInRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "falconweb.middleware.TooLargeMiddleware",
+    "falconweb.middleware.too_large_middleware",
     "falconweb.middleware.ErrorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]

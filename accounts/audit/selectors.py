@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, time
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.urls import NoReverseMatch, reverse
-from django.utils.dateparse import parse_date, parse_datetime
 
 from accounts.access import require_administrator
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
 from accounts.models import User
 from core.errors import Invalid
+from core.text import parse_instant
 
 AUDIT_FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
 MAX_WORDS = 20
@@ -119,18 +119,8 @@ def target_url(kind: str, pk: str) -> str:
 
 
 def _parse_instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
-    """Return an instant from a typed day, or day and time, in UTC unless it has an offset."""
-    if not text:
-        return None
-    try:
-        found = parse_datetime(text)
-        if found is None and (day := parse_date(text)) is not None:
-            found = datetime.combine(day, time())
-        if found is not None:
-            # Instants on the first and the last day of the calendar may not exist in UTC.
-            found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        found = None
-    if found is None:
+    """Return the instant of a text; an error is added for one that is not valid."""
+    found = parse_instant(text)
+    if text and found is None:
         errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
     return found

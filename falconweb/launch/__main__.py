@@ -14,6 +14,7 @@ import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,14 +27,7 @@ from falconweb.config import Config, ConfigurationError
 from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_arguments, bind_listener, serve, worker_arguments
 from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, terminate_all
-from falconweb.launch.simulation import (
-    SimulatedChassis,
-    SimulatedHost,
-    hosts_root,
-    simulated_hosts,
-    start_agents,
-    start_simulated,
-)
+from falconweb.launch.simulation import hosts_root, simulated_hosts, start_agents, start_simulated
 
 HEALTH_SECONDS = 60.0
 
@@ -97,8 +91,8 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
         child.start()
         children.append(child)
 
-    values = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
-    _prepare({**environment, **values})
+    values = {"FALCONWEB_SIMULATED_CHASSIS": simulated, "FALCONWEB_SIMULATED_HOSTS": hosts}
+    _prepare({**environment, **{name: json.dumps([asdict(one) for one in those]) for name, those in values.items()}})
     _load_asgi()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
@@ -151,19 +145,6 @@ def _prepare(environment: Mapping[str, str]) -> None:
         process = ForkedProcess("prepare", prepare, environment, terminal, signal.SIGKILL)
     if process.wait() != 0:
         raise CannotStartError(f"'manage.py prepare' ended with {process.returncode}; see its output above.")
-
-
-def _as_json(simulated: list[SimulatedChassis]) -> str:
-    return json.dumps(
-        [
-            {"name": chassis.name, "url": chassis.url, "fingerprint": chassis.fingerprint, "password": chassis.password}
-            for chassis in simulated
-        ]
-    )
-
-
-def _hosts_as_json(hosts: list[SimulatedHost]) -> str:
-    return json.dumps([{"name": host.name, "identity": host.identity, "key": host.key} for host in hosts])
 
 
 def _wait_until_healthy(config: Config, children: list[ChildProcess], stop: list[int]) -> None:

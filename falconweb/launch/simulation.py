@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from falconweb.config import stored_secret
 from falconweb.launch.broker import free_port
+from falconweb.launch.commands import bind_listener
 from falconweb.launch.processes import ChildProcess
 
 NAMES = ("falcon-1", "falcon-2")
@@ -23,12 +23,10 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class SimulatedChassis:
-    """A started simulator with its addresses and certificate."""
+    """A started simulator with its address and the fingerprint of its certificate."""
 
     name: str
-    child: ChildProcess
     url: str
-    control: str
     fingerprint: str
     password: str
 
@@ -72,7 +70,7 @@ def _ready(name: str, child: ChildProcess, log: Path, offset: int, password: str
             file.seek(offset)
             output = dict(line.partition(" ")[::2] for line in file.read().splitlines())
         if "ready" in output:
-            return SimulatedChassis(name, child, output["address"], output["control"], output["fingerprint"], password)
+            return SimulatedChassis(name, output["address"], output["fingerprint"], password)
         time.sleep(0.05)
     raise TimeoutError(f"The simulated chassis {name} did not start. Its log: {log}")
 
@@ -93,15 +91,11 @@ def _ports(file: Path, names: tuple[str, ...]) -> dict[str, tuple[int, int]]:
 
 
 def _is_free(port: int) -> bool:
-    if port == 0:
+    try:
+        bind_listener("127.0.0.1", port).close()
+    except OSError:
         return False
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    return port != 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ class SimulatedHost:
     name: str
     identity: str
     key: str
-    root: Path
+    root: str
 
 
 def hosts_root(data: Path) -> Path:
@@ -127,7 +121,7 @@ def simulated_hosts(data: Path, root: Path) -> list[SimulatedHost]:
     found = []
     for folder in sorted(root.iterdir()):
         identity = (folder / "sys/class/dmi/id/product_uuid").read_text().strip()
-        found.append(SimulatedHost(folder.name, identity, stored_secret(data, f"agent_{folder.name}"), folder))
+        found.append(SimulatedHost(folder.name, identity, stored_secret(data, f"agent_{folder.name}"), str(folder)))
     return found
 
 
@@ -145,7 +139,7 @@ def start_agents(
                 "AGENT_HOST": host.identity,
                 "AGENT_KEY": host.key,
                 "AGENT_BROKER": environment["REDIS_URL"],
-                "AGENT_ROOT": str(host.root),
+                "AGENT_ROOT": host.root,
                 "AGENT_STATE": str(state),
                 "AGENT_NVML": "simulator.nvml",
                 # Runs survive a restart of their agent, but end with this site.
