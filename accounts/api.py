@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from django.urls import path
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -65,8 +65,9 @@ class TokenSerializer(serializers.ModelSerializer[Token]):
         fields = ["id", "name", "scope", "created_at", "expires_at", "last_used_at"]
 
 
+@extend_schema_view(get=extend_schema(parameters=[SEARCH]))
 class PersonList(generics.ListAPIView[User]):
-    """People; POST adds one."""
+    """List people; each word of the search is looked for. Administrators only."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = PersonSerializer
@@ -74,11 +75,6 @@ class PersonList(generics.ListAPIView[User]):
     def get_queryset(self) -> Any:
         """Return people that match the search."""
         return people_found(query_search(self.request))
-
-    @extend_schema(parameters=[SEARCH])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List people; each word of the search is looked for. Administrators only."""
-        return super().get(request, *args, **kwargs)
 
     @declare(audited_as=Action.PERSON_ADD)
     @extend_schema(request=PersonSerializer, responses={201: NewPersonSerializer, 404: problem(NO_TENANT)})
@@ -148,8 +144,9 @@ class PersonViewSet(ResourceViewSet):
         return _shown_once(Response({}), password=password)
 
 
+@extend_schema_view(get=extend_schema(operation_id="people_tokens_list"))
 class PersonTokens(generics.ListAPIView[Token]):
-    """The tokens of a person."""
+    """List a person's tokens, without secrets; administrators only."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = TokenSerializer
@@ -157,11 +154,6 @@ class PersonTokens(generics.ListAPIView[Token]):
     def get_queryset(self) -> Any:
         """Return them."""
         return row_or_404(User.objects.all(), self.kwargs["pk"], "person").tokens.all()
-
-    @extend_schema(operation_id="people_tokens_list")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List a person's tokens, without secrets; administrators only."""
-        return super().get(request, *args, **kwargs)
 
 
 class PersonToken(APIView):
@@ -233,19 +225,15 @@ class Me(APIView):
         return Response(MeSerializer(person_of(request)).data)
 
 
+@extend_schema_view(get=extend_schema(operation_id="me_tokens_list"))
 class OwnTokenList(generics.ListAPIView[Token]):
-    """One's own tokens; POST makes one."""
+    """List your tokens, without their secrets."""
 
     serializer_class = TokenSerializer
 
     def get_queryset(self) -> Any:
         """Return one's own."""
         return person_of(self.request).tokens.all()
-
-    @extend_schema(operation_id="me_tokens_list")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List your tokens, without their secrets."""
-        return super().get(request, *args, **kwargs)
 
     @declare(audited_as=Action.TOKEN_CREATE)
     @extend_schema(
@@ -296,8 +284,9 @@ class TenantSerializer(StrictSerializer, serializers.Serializer[Any]):
     holds = serializers.ListField(child=serializers.CharField(), read_only=True)
 
 
+@extend_schema_view(get=extend_schema(parameters=[SEARCH]))
 class TenantList(generics.ListAPIView[Any]):
-    """Tenants; POST adds one."""
+    """List tenants; administrators only."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = TenantSerializer
@@ -305,11 +294,6 @@ class TenantList(generics.ListAPIView[Any]):
     def get_queryset(self) -> Any:
         """Return tenants that match the search (a list: they are few, and counted with what they hold)."""
         return tenants_found(query_search(self.request))
-
-    @extend_schema(parameters=[SEARCH])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List tenants; administrators only."""
-        return super().get(request, *args, **kwargs)
 
     @declare(audited_as=Action.TENANT_ADD)
     @extend_schema(responses={201: TenantSerializer})

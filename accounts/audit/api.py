@@ -7,7 +7,7 @@ from typing import Any
 from django.http.response import HttpResponseBase
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -61,8 +61,9 @@ class VerificationSerializer(serializers.Serializer[Any]):
     sentence = serializers.CharField()
 
 
+@extend_schema_view(get=extend_schema(operation_id="audit_list", parameters=FILTER_PARAMETERS))
 class AuditList(generics.ListAPIView[AuditEntry]):
-    """The audit log, newest first."""
+    """List entries, newest first; administrators only."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = AuditEntrySerializer
@@ -70,11 +71,6 @@ class AuditList(generics.ListAPIView[AuditEntry]):
     def get_queryset(self) -> Any:
         """Return what fits the filter."""
         return entries_found(person_of(self.request), _filter(self.request))
-
-    @extend_schema(operation_id="audit_list", parameters=FILTER_PARAMETERS)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List entries, newest first; administrators only."""
-        return super().get(request, *args, **kwargs)
 
 
 class AuditDetail(APIView):

@@ -171,31 +171,25 @@ def target_of(row: models.Model, name: str = "") -> Target:
 
 @contextmanager
 def _transaction(refused: list[_DraftEntry]) -> Iterator[list[_DraftEntry]]:
-    """Run a transaction with the entries collected in it; after a rollback, `refused` gets the refusals."""
-    with _gathering() as (drafts, outermost), transaction.atomic():
-        mark = len(drafts)
-        try:
-            yield drafts
-        except BaseException:
-            # The entries collected inside are rolled back, except the refusals.
-            refused += [one for one in drafts[mark:] if one.outcome != Outcome.DONE]
-            del drafts[mark:]
-            raise
-        if outermost:
-            _append(drafts)
+    """Run a transaction with the entries collected in it and in nested ones; the outermost appends them.
 
-
-@contextmanager
-def _gathering() -> Iterator[tuple[list[_DraftEntry], bool]]:
-    """Collect the entries of a transaction and of nested ones; yields whether it is the outermost."""
+    After a rollback, `refused` gets the refusals.
+    """
     outer = _gathered.get()
-    if outer is not None:
-        yield outer, False
-        return
-    drafts: list[_DraftEntry] = []
+    drafts = [] if outer is None else outer
     token = _gathered.set(drafts)
     try:
-        yield drafts, True
+        with transaction.atomic():
+            mark = len(drafts)
+            try:
+                yield drafts
+            except BaseException:
+                # The entries collected inside are rolled back, except the refusals.
+                refused += [one for one in drafts[mark:] if one.outcome != Outcome.DONE]
+                del drafts[mark:]
+                raise
+            if outer is None:
+                _append(drafts)
     finally:
         _gathered.reset(token)
 

@@ -125,15 +125,15 @@ PROBLEM_SCHEMA = {
 class DocumentedAutoSchema(AutoSchema):
     """Gives every operation a summary: the first words of the docstring of its method, or of the view that inherits it.
 
-    A class of views such as 'List drawers.' and 'List slots.' shares one method.
+    A class of views such as 'List drawers.' and 'List slots.' shares one method; a list has the framework's.
     """
 
     def get_description(self) -> str:  # type: ignore[override]
         """Return the docstring."""
         name = getattr(self.view, "action", self.method.lower())
         method = getattr(type(self.view), name)
-        own = name in vars(type(self.view))
-        return str(get_doc(method if own else type(self.view)))
+        own = get_doc(method) if name in vars(type(self.view)) else ""
+        return str(own or get_doc(type(self.view)))
 
     def get_summary(self) -> str:
         """Return what stands before the first full stop, colon or semicolon."""

@@ -43,24 +43,26 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
-        doings = parser.add_subparsers(dest="doing", required=True)
-        verify = doings.add_parser("verify", help="check every entry, and record the result in the log")
-        verify.add_argument("--expect", type=noted, help="SEQUENCE:DIGEST of an entry that was noted elsewhere")
+        actions = parser.add_subparsers(dest="action", required=True)
+        verify = actions.add_parser("verify", help="check every entry, and record the result in the log")
+        verify.add_argument(
+            "--expect", type=sequence_and_digest, help="SEQUENCE:DIGEST of an entry that was noted elsewhere"
+        )
         verify.add_argument("--file", type=Path, help="verify an export as JSON Lines, without the database")
         verify.add_argument("--gaps", action="store_true", help="the file is a filtered export")
-        export = doings.add_parser("export", help="write entries, oldest first")
+        export = actions.add_parser("export", help="write entries, oldest first")
         export.add_argument("--as", dest="format", choices=sorted(FORMATS), default="jsonl")
         export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
         for name in AUDIT_FILTERS:
             export.add_argument(f"--{name.replace('_', '-')}", default="", help="filters, as on the page")
-        reseal = doings.add_parser("reseal", help="accept a broken seal or a truncated log")
+        reseal = actions.add_parser("reseal", help="accept a broken seal or a truncated log")
         reseal.add_argument("--reason", required=True, help="the reason, such as: the backup of 2 March was restored")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run, and exit with the code."""
-        doing: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['doing']}")
+        action: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['action']}")
         try:
-            doing(options)
+            action(options)
         except Invalid as error:
             self.stderr.write(" ".join([error.sentence, *error.details.get("errors", {}).values()]))
             sys.exit(USAGE)
@@ -80,18 +82,26 @@ class Command(BaseCommand):
         self.stdout.write(f"Note its end elsewhere to compare with it later: {verdict.entries}:{verdict.digest}")
 
     def _verify_file(self, path: Path, *, gaps: bool) -> None:
+        count = last = 0
+
+        def counted(records: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+            nonlocal count, last
+            for record in records:
+                count, last = count + 1, record["sequence"]
+                yield record
+
         with path.open(encoding="utf-8") as file:
-            records = read_audit_lines(file)
+            records = counted(read_audit_lines(file))
             first = next(records, None)
             if first is None:
                 raise Invalid("The file has no entries.")
-            counted = _Counted(first, records)
-            found = chain.chain_breaks(counted, first=first["sequence"], previous=str(first["previous"]), gaps=gaps)
+            every = itertools.chain([first], records)
+            found = chain.chain_breaks(every, first=first["sequence"], previous=str(first["previous"]), gaps=gaps)
             broken = next(found, None)
         if broken is not None:
             self.stderr.write(broken.sentence)
             sys.exit(BROKEN)
-        self.stdout.write(f"All {counted.count} of the file are whole: entries {first['sequence']} to {counted.last}.")
+        self.stdout.write(f"All {count} of the file are whole: entries {first['sequence']} to {last}.")
 
     def _export(self, options: dict[str, Any]) -> None:
         rows = entries_matching(AuditFilter.of({name: options[name] or "" for name in AUDIT_FILTERS}))
@@ -115,21 +125,7 @@ class Command(BaseCommand):
         self.stdout.write("Accepted, with the reason in the log.")
 
 
-class _Counted:
-    """Entries of a file, counted while they are checked."""
-
-    def __init__(self, first: dict[str, Any], others: Iterator[dict[str, Any]]) -> None:
-        self.records = itertools.chain([first], others)
-        self.count = 0
-        self.last = 0
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for record in self.records:
-            self.count, self.last = self.count + 1, record["sequence"]
-            yield record
-
-
-def noted(text: str) -> tuple[int, str]:
+def sequence_and_digest(text: str) -> tuple[int, str]:
     """Return the number and digest of an entry; raises the error argparse turns into usage."""
     sequence, _, digest = text.partition(":")
     if not (sequence.isascii() and sequence.isdecimal()) or len(digest) != len(chain.GENESIS_DIGEST):
