@@ -114,7 +114,10 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
                 return _figures(own, None)
             page = _open(browser, f"http://127.0.0.1:{port}", session)
             page.route(PAINTER, lambda route: route.fulfill(path=UPLOT_PAINTER, content_type="text/javascript"))
-            page.route("**/node_modules/**", lambda route: route.fulfill(path=UPLOT / _path_in(route.request.url)))
+            page.route(
+                "**/node_modules/**",
+                lambda route: route.fulfill(path=UPLOT / route.request.url.partition("/node_modules/uplot/")[2]),
+            )
             return _figures(own, _watch(say, page, address, feed, min(seconds, UPLOT_SECONDS)))
     finally:
         feed.over.set()
@@ -142,10 +145,6 @@ def _open(browser: Browser, site: str, session: str) -> Page:
     context = browser.new_context(base_url=site, viewport={"width": 1920, "height": 2200})
     context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": site}])
     return context.new_page()
-
-
-def _path_in(url: str) -> str:
-    return url.partition("/node_modules/uplot/")[2]
 
 
 def _watch(say: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float) -> Watched:

@@ -19,7 +19,7 @@ from fabric.bmc.discovery import discover
 from fabric.bmc.readings import plan_readings
 from fabric.bmc.series import ChassisReading, ReadingSeries
 from fabric.bmc.types import BmcAddress, CertificateTrust, Inventory
-from fabric.inventory.models import Chassis, Device, Drawer, Port, Slot
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
 from falconweb.testing import SimulatorProcess, mirror
 from perf.environment import CannotMeasureError
 from telemetry.live.catalogue import ReadingContext, Sample, SeriesCatalogue, SeriesEntry, Values
@@ -111,42 +111,45 @@ def create_chassis(name: str) -> Chassis:
     """Make the rows of a chassis with two drawers of eight slots, a device in each."""
     chassis = Chassis.objects.create(name=name, url=f"https://127.0.0.1/{name}", enabled=False)
     for number in range(1, SLOTS + 1):
-        drawer, _ = Drawer.objects.get_or_create(
-            chassis=chassis, uri=f"/d{(number - 1) // 8}", name=f"Drawer {(number - 1) // 8 + 1}"
-        )
-        port = Port.objects.create(chassis=chassis, uri=f"/p{number}", name=f"Slot {number}")
-        slot = Slot.objects.create(
-            chassis=chassis, uri=f"/s{number}", name=f"Slot {number}", drawer=drawer, port=port, number=number
-        )
-        Device.objects.create(chassis=chassis, uri=f"/v{number}", name=f"GPU {number}", slot=slot, kind="gpu")
+        place = (number - 1) // 8
+        drawer, _ = Drawer.objects.get_or_create(chassis=chassis, uri=f"/d{place}", name=f"Drawer {place + 1}")
+        create_device(chassis, drawer, number, f"/s{number}")
     return chassis
+
+
+def create_device(chassis: Chassis, drawer: Drawer, number: int, uri: str, host_port: HostPort | None = None) -> Device:
+    """Make the rows of a slot of a drawer, of its port, and of a device in it, which is at the host port."""
+    port = Port.objects.create(chassis=chassis, uri=f"{uri}/port", name=f"Slot {number}", width=16)
+    slot = Slot.objects.create(chassis=chassis, drawer=drawer, uri=uri, name=f"Slot {number}", number=number, port=port)
+    return Device.objects.create(
+        chassis=chassis,
+        uri=f"{uri}/device",
+        name=f"GPU {number}",
+        endpoint_uri=f"{uri}/endpoint",
+        slot=slot,
+        kind="gpu",
+        host_port=host_port,
+    )
 
 
 def catalogue_entries(chassis: Chassis) -> list[SeriesEntry]:
     """Return the series of the chassis, some 400."""
     found = []
     for port in Port.objects.filter(chassis=chassis).order_by("pk").values_list("pk", flat=True):
-        found += [_entry("port", port, *one) for one in PORT_QUANTITIES]
+        found += [_entry("port", port, one) for one in PORT_QUANTITIES]
         found += [
-            SeriesEntry(
-                key=f"port/{port}/errors/Counter{number}", object="port", id=port, quantity="errors",
-                label=f"Counter {number}", unit="",
-            )
-            for number in range(COUNTERS)
-        ]  # fmt: skip
+            _entry("port", port, ("errors", f"Counter {number}", ""), f"/Counter{number}") for number in range(COUNTERS)
+        ]
     for device in Device.objects.filter(chassis=chassis).order_by("pk").values_list("pk", flat=True):
-        found += [_entry("device", device, *one) for one in DEVICE_QUANTITIES]
-    found += [
-        SeriesEntry(
-            key=f"chassis/0/fan_rpm/{n}", object="chassis", id=0, quantity="fan_rpm", label=f"Fan {n}", unit="rpm"
-        )
-        for n in range(48)
-    ]
+        found += [_entry("device", device, one) for one in DEVICE_QUANTITIES]
+    found += [_entry("chassis", 0, ("fan_rpm", f"Fan {number}", "rpm"), f"/{number}") for number in range(48)]
     return found
 
 
-def _entry(kind: str, pk: int, quantity: str, label: str, unit: str) -> SeriesEntry:
-    return SeriesEntry(key=f"{kind}/{pk}/{quantity}", object=kind, id=pk, quantity=quantity, label=label, unit=unit)
+def _entry(kind: str, pk: int, measured: tuple[str, str, str], source: str = "") -> SeriesEntry:
+    quantity, label, unit = measured
+    key = f"{kind}/{pk}/{quantity}{source}"
+    return SeriesEntry(key=key, object=kind, id=pk, quantity=quantity, label=label, unit=unit)
 
 
 class SyntheticReadings:

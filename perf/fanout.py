@@ -150,18 +150,16 @@ async def _start_all(
     async def by_channel(_: Frame, raw: bytes) -> None:
         await bus.publish(reference_servers.CHANNEL, raw)
 
-    children.append((started := await start_web("stock", "perf.reference_servers:application"))[0])
-    stock_url = f"ws://127.0.0.1:{started[1]}/"
-    children.append((started := await start_bare("bare"))[0])
-    bare_url = f"ws://127.0.0.1:{started[1]}/"
-    generators.append(await LoadGeneratorProcess.start(stock_url))
-    generators.append(await LoadGeneratorProcess.start(bare_url))
-    return {
-        name: FanoutServer(child.pid, generator, give)
-        for name, child, generator, give in zip(
-            (SITE, CHANNEL_LAYER, BARE), children, generators, (by_hub, by_group, by_channel), strict=True
-        )
-    }
+    servers = {SITE: FanoutServer(children[0].pid, generators[0], by_hub)}
+    for name, started, give in (
+        (CHANNEL_LAYER, await start_web("stock", "perf.reference_servers:application"), by_group),
+        (BARE, await start_bare("bare"), by_channel),
+    ):
+        child, port = started
+        children.append(child)
+        generators.append(await LoadGeneratorProcess.start(f"ws://127.0.0.1:{port}/"))
+        servers[name] = FanoutServer(child.pid, generators[-1], give)
+    return servers
 
 
 async def _loads(say: Callable[[str], None], feed: FrameSource, servers: dict[str, FanoutServer]) -> list[PerfFigure]:

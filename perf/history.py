@@ -64,8 +64,8 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     until = time.time() // STEP * STEP
     say(f"a day of {len(entries)} series")
     store_readings(chassis.pk, entries, since=until - DAY, until=until)
-    site = asyncio.run(_site(say, chassis, until))
-    ports = Port.objects.filter(chassis=chassis).values_list("pk", flat=True)
+    ports = list(Port.objects.filter(chassis=chassis).values_list("pk", flat=True))
+    site = asyncio.run(_site(say, chassis, ports, until))
     keys = [f"port/{pk}/{metric}" for pk in ports for metric in METRICS.split(",")]
     beside = _other_servers(say, chassis.pk, keys, until)
     what = f"32 series, {POINTS} points at most, over HTTP"
@@ -85,10 +85,10 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     ]
 
 
-async def _site(say: Callable[[str], None], chassis: Chassis, until: float) -> dict[int, float]:
+async def _site(say: Callable[[str], None], chassis: Chassis, ports: Sequence[int], until: float) -> dict[int, float]:
     """Return ms by the number of chassis in the store."""
     child, port = await start_web("site", "falconweb.asgi:application")
-    refs = ",".join(f"port/{pk}" for pk in await asyncio.to_thread(_ports, chassis))
+    refs = ",".join(f"port/{pk}" for pk in ports)
     query = urlencode(
         {"subjects": refs, "metrics": METRICS, "since": until - DAY, "until": until, "points": POINTS}, safe=","
     )
@@ -100,20 +100,13 @@ async def _site(say: Callable[[str], None], chassis: Chassis, until: float) -> d
             others = range(1_000_000 + has, 1_000_000 + count)
             await asyncio.to_thread(copy_readings, chassis.pk, others)
             has = count
+            headers = {"Authorization": f"Bearer {SECRET}"}
             found[count] = await asyncio.to_thread(
-                _measure_requests,
-                port,
-                f"/api/v1/telemetry/?{query}",
-                {"Authorization": f"Bearer {SECRET}"},
-                _points_of_site,
+                _measure_requests, port, f"/api/v1/telemetry/?{query}", headers, _points_of_site
             )
     finally:
         terminate_all([child])
     return found
-
-
-def _ports(chassis: Chassis) -> list[int]:
-    return list(Port.objects.filter(chassis=chassis).values_list("pk", flat=True))
 
 
 def _measure_requests(port: int, path: str, headers: dict[str, str], lines: Callable[[bytes], list[int]]) -> float:

@@ -98,7 +98,8 @@ def _replay(recording: Recording, count: int, minutes: int) -> StorageCost:
         for one in fleet:
             one.second(second, since)
         if second % 60 == 59:
-            _wait_for_writer(writer)
+            while writer.queue > MAX_QUEUED:
+                time.sleep(0.01)
             _roll(since + second)
     asyncio.run(_closed(fleet))
     writer.stop(120.0)
@@ -136,11 +137,6 @@ class _ReplayedChassis:
 
 async def _closed(fleet: list[_ReplayedChassis]) -> None:
     await asyncio.gather(*(one.recorder.close() for one in fleet))
-
-
-def _wait_for_writer(writer: StoreWriter) -> None:
-    while writer.queue > MAX_QUEUED:
-        time.sleep(0.01)
 
 
 def _roll(now: float) -> None:

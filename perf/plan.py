@@ -15,11 +15,12 @@ from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
 from fabric.bmc.types import DrawerMode
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
+from fabric.inventory.models import Chassis, Drawer, Host, HostPort, Port
 from fabric.operations.projected_state import projected_drawers
 from fabric.operations.rules import DrawerSnapshot
 from fabric.plans.rules import DesiredState, plan_steps
 from fabric.plans.services import plan_create, plan_discard
+from perf.chassis import create_device
 from perf.environment import CannotMeasureError
 from perf.figures import PerfFigure
 
@@ -130,18 +131,7 @@ def _create_chassis() -> DesiredState:
                 for label in (2 * position - 1, 2 * position)
             ]
             for index in range(SLOTS):
-                place = f"drawer{position}slot{index + 1}"
-                port = Port.objects.create(chassis=chassis, uri=f"/{place}/port", name=place, width=16)
-                slot = Slot.objects.create(
-                    chassis=chassis, drawer=drawer, uri=f"/{place}", name=place, number=index + 1, port=port
-                )
-                device = Device.objects.create(
-                    chassis=chassis,
-                    uri=f"/{place}/device",
-                    name=f"GPU {place}",
-                    endpoint_uri=f"/{place}/endpoint",
-                    slot=slot,
-                    host_port=ports[int(before[1][index]) - 1],
-                )
+                host_port = ports[int(before[1][index]) - 1]
+                device = create_device(chassis, drawer, index + 1, f"/drawer{position}slot{index + 1}", host_port)
                 attachments[device.pk] = ports[int(after[1][index]) - 1].pk
     return DesiredState(attachments=attachments, modes=modes)
