@@ -1,24 +1,58 @@
-"""The site's navigation, and the template context of every page."""
+"""All addresses of the site, its navigation, and the template context of every page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from accounts.declaration import MenuEntry
+from accounts.declaration import Declaration, MenuEntry, declaration_of
 from falconweb import __version__
-from falconweb.addresses import Address, addresses
 
 # The bar from left to right: entries of its own, and menus. What is in a menu, and where, its views declare.
 BAR: Final = (
     "Overview", "Fabric", "Hosts", "Compose", "Telemetry", "Benchmarks", "Alerts", "Events", "Administration",
 )  # fmt: skip
 FOR_ADMINISTRATORS: Final = {"Administration"}
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address: its name ('fabric:plan'), its route from the root of the site ('plans/<uuid:pk>/'), its view."""
+
+    name: str
+    route: str
+    callback: Any
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is one of the pages and their parts: all but the endpoints of the API, and /metrics."""
+        return not hasattr(self.callback, "cls")
+
+    @property
+    def declaration(self) -> Declaration:
+        """What its view declares, but for single methods."""
+        return declaration_of(self.callback)
+
+
+@cache
+def addresses() -> Mapping[str, Address]:
+    """Return all addresses by their names."""
+    return {one.name: one for one in _addresses_below(get_resolver().url_patterns)}
+
+
+def _addresses_below(patterns: list[URLPattern | URLResolver], space: str = "", above: str = "") -> Iterator[Address]:
+    for pattern in patterns:
+        route = f"{above}{pattern.pattern}"
+        if isinstance(pattern, URLResolver):
+            inner = f"{pattern.namespace}:" if pattern.namespace else space
+            yield from _addresses_below(pattern.url_patterns, inner, route)
+        else:
+            yield Address(f"{space}{pattern.name}", route, pattern.callback)
 
 
 @dataclass(frozen=True)

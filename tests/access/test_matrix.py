@@ -17,7 +17,7 @@ from accounts.permissions import IsAdministrator
 from core.downloads import Download
 from fabric.inventory.models import Device
 from fabric.leases.models import Lease, LeaseItem
-from falconweb.addresses import Address, addresses
+from falconweb.navigation import Address, addresses
 from telemetry.live.consumers import websocket_urlpatterns
 from tests.access.lab import PEOPLE, Lab, address, lab, made_lab
 from tests.pages import page_text

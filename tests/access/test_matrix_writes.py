@@ -32,8 +32,8 @@ from fabric.leases.selectors import ownership_revision
 from fabric.operations.models import Operation, Plan
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_change
-from falconweb.addresses import addresses
 from falconweb.audit_middleware import HEADER
+from falconweb.navigation import addresses
 from telemetry.events.models import SavedView
 from telemetry.history.models import Dashboard
 from tests.access.lab import Lab, lab, made_lab

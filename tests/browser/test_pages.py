@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from falconweb.addresses import addresses
+from falconweb.navigation import addresses
 from tests.access.test_matrix import methods_of
 from tests.browser.conftest import hurried, opened, sign_in, watched
 from tests.browser.judging import axe, judge
