@@ -23,3 +23,20 @@ export async function loadFragment(part, address, failure = "") {
     part.replaceChildren(element("p", { className: "notice" }, failure));
   }
 }
+
+/** Send a form without leaving the page, and show the part of the response that has the id of `part`; false without it. */
+export async function submitFragment(form, submitter, part) {
+  submitter.disabled = true;
+  try {
+    const answer = await fetch(form.action, { method: "POST", body: new FormData(form, submitter) });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const replacement = page.getElementById(part.id);
+    if (!replacement) return false;
+    part.replaceChildren(...replacement.childNodes);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    submitter.disabled = false;
+  }
+}

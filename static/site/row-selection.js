@@ -8,8 +8,9 @@ const boxes = () => [...(form()?.querySelectorAll(`input[name="${form().dataset.
 function show() {
   const bar = document.querySelector("[data-chosen]");
   if (!bar) return;
-  const words = selected.size === 0 ? "Nothing is chosen." : `${selected.size} chosen.`;
   const count = bar.querySelector("[data-chosen-words]");
+  count.dataset.none ??= count.textContent;
+  const words = selected.size === 0 ? count.dataset.none : `${selected.size} chosen.`;
   if (count.textContent !== words) count.textContent = words;
   for (const button of bar.querySelectorAll("button")) button.disabled = selected.size === 0;
   bar.classList.toggle("held", selected.size > 0);
@@ -38,5 +39,8 @@ document.addEventListener("falconweb:refreshed", () => {
 });
 
 // A browser may restore checkboxes after a reload.
-for (const box of boxes()) if (box.checked) selected.add(box.value);
+addEventListener("pageshow", () => {
+  for (const box of boxes()) if (box.checked) selected.add(box.value);
+  show();
+});
 show();

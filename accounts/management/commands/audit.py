@@ -43,26 +43,26 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
-        actions = parser.add_subparsers(dest="action", required=True)
-        verify = actions.add_parser("verify", help="check every entry, and record the result in the log")
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verify = verbs.add_parser("verify", help="check every entry, and record the result in the log")
         verify.add_argument(
             "--expect", type=sequence_and_digest, help="SEQUENCE:DIGEST of an entry that was noted elsewhere"
         )
         verify.add_argument("--file", type=Path, help="verify an export as JSON Lines, without the database")
         verify.add_argument("--gaps", action="store_true", help="the file is a filtered export")
-        export = actions.add_parser("export", help="write entries, oldest first")
+        export = verbs.add_parser("export", help="write entries, oldest first")
         export.add_argument("--as", dest="format", choices=sorted(FORMATS), default="jsonl")
         export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
         for name in AUDIT_FILTERS:
             export.add_argument(f"--{name.replace('_', '-')}", default="", help="filters, as on the page")
-        reseal = actions.add_parser("reseal", help="accept a broken seal or a truncated log")
+        reseal = verbs.add_parser("reseal", help="accept a broken seal or a truncated log")
         reseal.add_argument("--reason", required=True, help="the reason, such as: the backup of 2 March was restored")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run, and exit with the code."""
-        action: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['action']}")
+        run: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb']}")
         try:
-            action(options)
+            run(options)
         except Invalid as error:
             self.stderr.write(" ".join([error.sentence, *error.details.get("errors", {}).values()]))
             sys.exit(USAGE)

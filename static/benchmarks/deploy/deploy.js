@@ -1,5 +1,6 @@
 // A request for a deployment is sent without leaving the page, so that its text stays in the field; files are tabs.
 import { element } from "../../site/dom.js";
+import { submitFragment } from "../../site/fragment.js";
 import { tabByKey } from "../../site/keyboard.js";
 
 const form = document.getElementById("request-form");
@@ -62,24 +63,12 @@ document.querySelectorAll("[data-use-example]").forEach((button) => {
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const button = form.querySelector(".actions button");
-  button.disabled = true;
-  try {
-    const answer = await fetch(form.action, { method: "POST", body: new FormData(form), credentials: "same-origin" });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const found = page.getElementById("deployment");
-    if (!found) {
-      form.submit();
-      return;
-    }
-    result.replaceChildren(...found.childNodes);
-    initialise(result);
-    result.scrollIntoView({ block: "start" });
-  } catch {
+  if (!(await submitFragment(form, event.submitter, result))) {
     form.submit();
-  } finally {
-    button.disabled = false;
+    return;
   }
+  initialise(result);
+  result.scrollIntoView({ block: "start" });
 });
 
 initialise(document);

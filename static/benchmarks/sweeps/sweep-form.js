@@ -1,6 +1,6 @@
 // A new sweep: its runs are counted while the form is filled in, and a manifest is checked without leaving the page.
 import { element } from "../../site/dom.js";
-import { loadFragment } from "../../site/fragment.js";
+import { loadFragment, submitFragment } from "../../site/fragment.js";
 
 const PAUSE = 350; // ms after the last change
 const form = document.querySelector("[data-count]");
@@ -27,20 +27,11 @@ if (manifest) {
   manifest.addEventListener("submit", async (event) => {
     if (event.submitter?.name !== "look") return;
     event.preventDefault();
-    const body = new FormData(manifest, event.submitter);
-    event.submitter.disabled = true;
-    try {
-      const answer = await fetch(location.pathname, { method: "POST", body });
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const part = fresh.getElementById("manifest-result");
-      if (!part) throw new Error(String(answer.status));
-      result.replaceChildren(...part.childNodes);
+    if (await submitFragment(manifest, event.submitter, result)) {
       result.querySelector("h2, .notice")?.scrollIntoView({ block: "nearest" });
-    } catch {
+    } else {
       const sentence = "The server did not accept it. Try again; if that fails again, reload the page.";
       result.replaceChildren(element("p", { className: "notice error" }, sentence));
-    } finally {
-      event.submitter.disabled = false;
     }
   });
 }
