@@ -19,8 +19,8 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.models import Role, Tenant, Token, User
 from accounts.permissions import ADMINISTRATORS
-from accounts.selectors import TenantRow, holdings_of, people_found, tenants_found
-from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
+from accounts.selectors import TenantRow, find_people, find_tenants, holdings_of
+from accounts.services import MAX_TOKEN_DAYS, token_create, token_revoke
 from accounts.viewsets import BodySerializer, ResourceViewSet, command
 from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, LinkedId, LinkedText, query_search
@@ -74,7 +74,7 @@ class PersonList(generics.ListAPIView[User]):
 
     def get_queryset(self) -> Any:
         """Return people that match the search."""
-        return people_found(query_search(self.request))
+        return find_people(query_search(self.request))
 
     @declare(audited_as=Action.PERSON_ADD)
     @extend_schema(request=PersonSerializer, responses={201: NewPersonSerializer, 404: problem(NO_TENANT)})
@@ -208,7 +208,7 @@ class MeSerializer(serializers.Serializer[Any]):
 class NewTokenSerializer(StrictSerializer, TokenSerializer):
     """A token as just made: `secret` is shown this once. `days` is how long it works."""
 
-    days = serializers.IntegerField(min_value=1, max_value=TOKEN_MOST_DAYS, write_only=True)
+    days = serializers.IntegerField(min_value=1, max_value=MAX_TOKEN_DAYS, write_only=True)
     secret = serializers.CharField(read_only=True)
 
     class Meta(TokenSerializer.Meta):
@@ -281,7 +281,7 @@ class TenantSerializer(StrictSerializer, serializers.Serializer[Any]):
     name = serializers.CharField(source="tenant.name", max_length=100)
     created_at = serializers.DateTimeField(source="tenant.created_at", read_only=True)
     people = serializers.IntegerField(read_only=True)
-    holds = serializers.ListField(child=serializers.CharField(), read_only=True)
+    holds = serializers.ListField(source="holdings", child=serializers.CharField(), read_only=True)
 
 
 @extend_schema_view(get=extend_schema(parameters=[SEARCH]))
@@ -293,7 +293,7 @@ class TenantList(generics.ListAPIView[Any]):
 
     def get_queryset(self) -> Any:
         """Return tenants that match the search (a list: they are few, and counted with what they hold)."""
-        return tenants_found(query_search(self.request))
+        return find_tenants(query_search(self.request))
 
     @declare(audited_as=Action.TENANT_ADD)
     @extend_schema(responses={201: TenantSerializer})
@@ -317,8 +317,8 @@ class TenantViewSet(ResourceViewSet):
 
     def presented(self, row: Tenant) -> Any:
         """Return a tenant with its people and what it holds."""
-        holds = holdings_of([row.pk]).get(row.pk, [])
-        return TenantRow(tenant=row, people=row.people.count(), holds=tuple(holds))
+        holdings = holdings_of([row.pk]).get(row.pk, [])
+        return TenantRow(tenant=row, people=row.people.count(), holdings=tuple(holdings))
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show a tenant; administrators only."""

@@ -28,7 +28,7 @@ class Audience(Enum):
 
     PUBLIC = "public"
     EVERYBODY = "everybody"  # who is signed in; what is shown is what the person may see
-    WHO_SEES_IT = "who sees it"  # whoever may see the object of the address; others are told that it does not exist
+    OBJECT_VIEWERS = "who sees it"  # whoever may see the object of the address; others are told that it does not exist
     COMPOSERS = "composers"  # who may change things: no viewers
     ADMINISTRATORS = "administrators"
 
@@ -36,7 +36,7 @@ class Audience(Enum):
 GUARDED: Final = {Audience.COMPOSERS, Audience.ADMINISTRATORS}  # of functions `declare` lets nobody else in
 # Why the tests of pages do not open an address by themselves.
 NO_PAGE: Final = "It answers with a file, a part of a page, or data for a script."
-NONE_YET: Final = "The site of the tests has nothing to show there before a test makes it."
+NO_SAMPLE: Final = "The site of the tests has nothing to show there before a test makes it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Declaration:
     # The most bytes of a body, and the sentence for more; None for the limit of the site.
     body_limit: tuple[int, str] | None = None
     # How the tests of pages open it: with each of these queries, and with this in the place of an argument.
-    judged_with: tuple[str, ...] = ("",)
-    judged_of: str = "1"
+    tested_queries: tuple[str, ...] = ("",)
+    tested_argument: str = "1"
     # Why they do not, one of the sentences above where it fits.
-    not_judged: str = ""
+    no_page_test: str = ""
 
 
 def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], View]:

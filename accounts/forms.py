@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from accounts.models import Role, Tenant, Token, User
-from accounts.services import TOKEN_MOST_DAYS
+from accounts.services import MAX_TOKEN_DAYS
 
 
 class PersonForm(forms.Form):
@@ -97,4 +97,4 @@ class TokenForm(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     scope = forms.ChoiceField(label="May", choices=Token.Scope.choices, initial=Token.Scope.READ)
-    days = forms.IntegerField(label="Days until it expires", min_value=1, max_value=TOKEN_MOST_DAYS, initial=90)
+    days = forms.IntegerField(label="Days until it expires", min_value=1, max_value=MAX_TOKEN_DAYS, initial=90)

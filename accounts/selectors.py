@@ -19,10 +19,10 @@ class TenantRow:
 
     tenant: Tenant
     people: int
-    holds: tuple[str, ...]
+    holdings: tuple[str, ...]
 
 
-def people_found(search: str) -> QuerySet[User]:
+def find_people(search: str) -> QuerySet[User]:
     """Return users whose name, e-mail, role or tenant contains every word of `search`."""
     people = User.objects.select_related("tenant").order_by("username")
     for word in _words(search):
@@ -37,14 +37,14 @@ def people_found(search: str) -> QuerySet[User]:
     return people
 
 
-def tenants_found(search: str) -> list[TenantRow]:
+def find_tenants(search: str) -> list[TenantRow]:
     """Return tenants whose name contains every word of `search`."""
     tenants = Tenant.objects.annotate(people_count=Count("people")).order_by("name")
     for word in _words(search):
         tenants = tenants.filter(name__icontains=word)
     rows = list(tenants)
     holdings = holdings_of([row.pk for row in rows])
-    return [TenantRow(tenant=row, people=row.people_count, holds=tuple(holdings.get(row.pk, ()))) for row in rows]
+    return [TenantRow(tenant=row, people=row.people_count, holdings=tuple(holdings.get(row.pk, ()))) for row in rows]
 
 
 def _words(search: str) -> list[str]:

@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 PASSWORD_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"  # noqa: S105 - an alphabet
 PASSWORD_GROUPS = 4
 TOKEN_PREFIX = "fw_"  # noqa: S105 - a prefix by which scanners find leaked tokens
-TOKEN_MOST_DAYS = 365
-TOKENS_MOST = 50
+MAX_TOKEN_DAYS = 365
+MAX_TOKENS = 50
 PERSON_FIELDS = ["username", "first_name", "last_name", "email", "role", "tenant", "is_active", "is_superuser"]
 
 
@@ -222,12 +222,12 @@ def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Tok
             errors["name"] = "You have a token of this name. Take another name, or revoke that one."
         if scope not in Token.Scope.values:
             errors["scope"] = "Choose what the token may do."
-        if not 1 <= days <= TOKEN_MOST_DAYS:
-            errors["days"] = f"Choose 1 to {TOKEN_MOST_DAYS} days."
+        if not 1 <= days <= MAX_TOKEN_DAYS:
+            errors["days"] = f"Choose 1 to {MAX_TOKEN_DAYS} days."
         if errors:
             raise Invalid("The token cannot be created.", errors=errors)
-        if person.tokens.count() >= TOKENS_MOST:
-            raise Conflict(f"You have {TOKENS_MOST} tokens, the most that anybody may have. Revoke one first.")
+        if person.tokens.count() >= MAX_TOKENS:
+            raise Conflict(f"You have {MAX_TOKENS} tokens, the most that anybody may have. Revoke one first.")
         secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
         token = Token.objects.create(
             person=person,

@@ -70,7 +70,7 @@ class DocumentProblems:
         """Add the problem that ends the reading, regardless of the limit."""
         self.found = [*self.found[: MAX_PROBLEMS - 1], DocumentProblem(sentence=sentence, place=self.place("", offset))]
 
-    def told(self) -> tuple[DocumentProblem, ...]:
+    def in_order(self) -> tuple[DocumentProblem, ...]:
         """Return the problems in the order of the file."""
         return tuple(sorted(self.found, key=lambda one: (one.place.line, one.place.column)))
 

@@ -17,7 +17,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.exports import FORMATS, audit_export
 from accounts.audit.models import AuditEntry, columns
-from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_found
+from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, find_entries
 from accounts.audit.verification import last_verification, verification_request
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
@@ -70,7 +70,7 @@ class AuditList(generics.ListAPIView[AuditEntry]):
 
     def get_queryset(self) -> Any:
         """Return what fits the filter."""
-        return entries_found(person_of(self.request), _filter(self.request))
+        return find_entries(person_of(self.request), _filter(self.request))
 
 
 class AuditDetail(APIView):

@@ -45,7 +45,7 @@ class AuditFilter:
     target_id: str = ""
     request_id: str = ""
 
-    def told(self) -> dict[str, str]:
+    def description(self) -> dict[str, str]:
         """Return a description of the filter."""
         texts = {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name)}
         return {name: " ".join(text) if isinstance(text, tuple) else str(text) for name, text in texts.items()}
@@ -70,13 +70,13 @@ class AuditFilter:
         )
 
 
-def entries_found(person: User, wanted: AuditFilter) -> QuerySet[AuditEntry]:
+def find_entries(person: User, wanted: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the matching entries, newest first; raises Forbidden."""
     require_administrator(person)
-    return entries_matching(wanted)
+    return filter_entries(wanted)
 
 
-def entries_matching(wanted: AuditFilter) -> QuerySet[AuditEntry]:
+def filter_entries(wanted: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the matching entries, newest first, for commands, without a permission check."""
     rows: QuerySet[AuditEntry] = AuditEntry.objects.order_by("-sequence")
     for word in wanted.words:

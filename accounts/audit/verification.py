@@ -44,7 +44,7 @@ def chain_check(*, expected: tuple[int, str] | None = None) -> VerificationResul
     )
     noted = [one for one in (_read_anchor(), expected) if one is not None]
     walk = _ChainWalk(head, dict(noted))
-    first = next(one_after_another(chain.chain_breaks(walk.records()), walk.at_the_end()), None)
+    first = next(one_after_another(chain.chain_breaks(walk.records()), walk.end_breaks()), None)
     if first is None:
         return VerificationResult(walk.count, walk.digest, None, f"The log is whole: {_entries(walk.count)}.")
     return VerificationResult(walk.count, walk.digest, first.sequence, first.sentence)
@@ -131,7 +131,7 @@ class _ChainWalk:
             elif row.action == Action.AUDIT_RESEAL:
                 self.seal_broken = 0
 
-    def at_the_end(self) -> Iterator[chain.ChainBreak]:
+    def end_breaks(self) -> Iterator[chain.ChainBreak]:
         """Yield the breaks that only the complete log shows."""
         head = self.head
         if self.last < head.sequence:

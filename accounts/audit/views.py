@@ -14,7 +14,7 @@ from accounts.access import person_of
 from accounts.audit import exports
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
-from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, changes_of, entries_found, target_url
+from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, changes_of, find_entries, target_url
 from accounts.audit.verification import last_verification, verification_request
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
@@ -30,7 +30,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     errors: dict[str, str] = {}
     try:
-        rows = entries_found(person, AuditFilter.of(request.GET))
+        rows = find_entries(person, AuditFilter.of(request.GET))
     except Invalid as error:
         errors = error.details["errors"]
         rows = AuditEntry.objects.none()
@@ -49,7 +49,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, judged_of="2")
+@declare(Audience.ADMINISTRATORS, tested_argument="2")
 def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one entry with before and after side by side."""
     entry: AuditEntry = row_or_404(AuditEntry.objects.all(), pk, "entry")
@@ -70,7 +70,7 @@ def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def audit_export(request: HttpRequest) -> HttpResponse:
     """Download the matching entries, `as` csv or jsonl."""
     person = person_of(request)

@@ -64,7 +64,7 @@ def figures(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, judged_of="gpu-to-gpu", judged_with=("with=published",))
+@declare(Audience.EVERYBODY, tested_argument="gpu-to-gpu", tested_queries=("with=published",))
 def figure(request: HttpRequest, name: str) -> HttpResponse:
     """Show a figure: charts, captions and tables."""
     if name not in FIGURES:
@@ -93,7 +93,7 @@ def figure(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def figure_csv(request: HttpRequest, name: str) -> HttpResponseBase:
     """Stream the tables of a figure as CSV; `chart` names one of several."""
     drawing = render_figure(person_of(request), name, parse_figure_query(request.GET))

@@ -47,7 +47,7 @@ MAX_BODY_LENGTH = 100_000
 @declare(
     Audience.EVERYBODY,
     menu_entry=MenuEntry("Recommendation", "Benchmarks", 5),
-    judged_with=("workload=resnet50&preset=paper",),
+    tested_queries=("workload=resnet50&preset=paper",),
 )
 def recommend_page(request: HttpRequest) -> HttpResponse:
     """Show the form and, for the request in the URL, the answer."""
@@ -68,7 +68,7 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def recommend_csv(request: HttpRequest) -> HttpResponseBase:
     """Send the ranking as CSV; the request is in the URL, as on the page."""
     person = person_of(request)

@@ -19,7 +19,7 @@ from benchmarks.records.jsonl import RecordReader, run_header, run_series_lines
 from benchmarks.records.schema import VALUES_A_LINE, EndLine, RecordLine, RunLine, SeriesLine
 from benchmarks.runs.models import Run
 from benchmarks.runs.results import Statistic, Summary
-from core.downloads import FORMULA_BEGINS, csv_table
+from core.downloads import FORMULA_PREFIXES, csv_table
 from core.strict_json import InvalidDocument, convert_value, loads_strict
 
 SAMPLE_COLUMNS: Final = (
@@ -259,7 +259,7 @@ class _CsvReader:
 def unescape_cell(cell: str) -> str:
     """Return a cell without its escape for spreadsheets."""
     rest = cell[1:] if cell.startswith("'") else ""
-    return rest if rest.lstrip(" ").startswith(FORMULA_BEGINS) else cell
+    return rest if rest.lstrip(" ").startswith(FORMULA_PREFIXES) else cell
 
 
 def parse_number(text: str) -> float | None:

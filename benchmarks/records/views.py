@@ -44,28 +44,28 @@ MAX_TEXT_SHOWN: Final = 200_000
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="runs:runs", not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, section="runs:runs", no_page_test=NO_PAGE)
 def run_jsonl(request: HttpRequest, pk: uuid.UUID) -> HttpResponseBase:
     """Send the whole record of a run as JSON Lines."""
     return _download_run(request, pk, "jsonl")
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="runs:runs", not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, section="runs:runs", no_page_test=NO_PAGE)
 def run_csv(request: HttpRequest, pk: uuid.UUID) -> HttpResponseBase:
     """Send all samples of a run as CSV."""
     return _download_run(request, pk, "csv")
 
 
 @require_GET
-@declare(Audience.EVERYBODY, section="runs:runs", not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, section="runs:runs", no_page_test=NO_PAGE)
 def runs_jsonl(request: HttpRequest) -> HttpResponseBase:
     """Send the records of runs as JSON Lines: `run` names some, else a filter."""
     return records_download(person=person_of(request), wanted=_export_filter(request), kind="jsonl")
 
 
 @require_GET
-@declare(Audience.EVERYBODY, section="runs:runs", not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, section="runs:runs", no_page_test=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Send the results of runs as CSV, a row a run; all their samples with `as=samples`."""
     kind = "csv" if request.GET.get("as") == "samples" else "summary"

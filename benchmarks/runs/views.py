@@ -18,7 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.runs.choices import host_choices, run_choices
 from benchmarks.runs.detail import result_tables, run_status, single_results
@@ -102,7 +102,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching runs as CSV."""
     rows = run_list(person_of(request), RunFilter.of(request.GET.dict()))
@@ -190,7 +190,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def run(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a run: its progress, results and hardware."""
     person = person_of(request)
@@ -221,7 +221,7 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_PAGE)
 def run_log(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     """Download the log of a run."""
     row = run_get(person_of(request), pk)
@@ -241,7 +241,7 @@ def run_log(request: HttpRequest, pk: UUID) -> HttpResponseBase:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_PAGE)
 def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     """Download series of a run as CSV: those of `key`, once for each, or all."""
     row = run_get(person_of(request), pk)
@@ -260,7 +260,7 @@ def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_CANCEL)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_CANCEL)
 def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Cancel a run."""
     person = person_of(request)
@@ -274,7 +274,7 @@ def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETRY)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_RETRY)
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Request the same run again."""
     person = person_of(request)
@@ -287,7 +287,7 @@ def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETURN)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_RETURN)
 def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Return the devices that a run could not return at its end."""
     person = person_of(request)
@@ -300,7 +300,7 @@ def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_DELETE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_DELETE)
 def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Delete a run with all its recorded data."""
     person = person_of(request)

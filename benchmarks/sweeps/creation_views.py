@@ -72,7 +72,7 @@ def sweep_add(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.COMPOSERS, what="run anything", not_judged=NO_PAGE)
+@declare(Audience.COMPOSERS, what="run anything", no_page_test=NO_PAGE)
 def sweep_count(request: HttpRequest) -> HttpResponse:
     """Preview the grid of a URL, as a part of a page that the form updates while it is filled in."""
     person = person_of(request)

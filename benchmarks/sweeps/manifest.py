@@ -58,7 +58,7 @@ def read_manifest(text: str) -> Manifest:
     problems = DocumentProblems(text)
     if len(text) > MAX_MANIFEST_LENGTH:
         problems.add(f"A manifest has at most {MAX_MANIFEST_LENGTH:,} characters; this one has {len(text):,}.", "", 0)
-        return Manifest(problems=problems.told())
+        return Manifest(problems=problems.in_order())
     fields = ManifestReader(problems)
     try:
         root = read_yaml(text, problems)
@@ -67,7 +67,7 @@ def read_manifest(text: str) -> Manifest:
         problems.add_last(error.sentence, error.offset)
     except TooManyProblemsError:
         problems.add_last("There are more problems than are listed here.", 0)
-    told = _redact_secrets(problems.told(), fields.secrets)
+    told = _redact_secrets(problems.in_order(), fields.secrets)
     if told:
         return Manifest(problems=told, explained=tuple(fields.explained))
     return Manifest(

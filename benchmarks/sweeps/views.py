@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.runs.models import Run
 from benchmarks.sweeps.expansion import duration_text
@@ -106,7 +106,7 @@ def sweeps(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching sweeps as CSV."""
     asked = _list_filters(request)
@@ -115,7 +115,7 @@ def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a sweep: its matrix, how it scales, its points; `state`, `sort` and `page` of the points are in the URL."""
     person = person_of(request)
@@ -161,7 +161,7 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_PAGE)
 def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     """Stream the matching points of a sweep as CSV."""
     row = sweep_get(person_of(request), pk)
@@ -170,28 +170,28 @@ def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_PAUSE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.SWEEP_PAUSE)
 def pause(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Pause a sweep."""
     return _apply_action(request, pk, sweep_pause, "Paused. Current runs finish; then the devices are returned.")
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RESUME)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.SWEEP_RESUME)
 def resume(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Resume a sweep."""
     return _apply_action(request, pk, sweep_resume, "Resumed. It continues within seconds.")
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_HALT)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.SWEEP_HALT)
 def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Halt a sweep."""
     return _apply_action(request, pk, sweep_halt, "Halted. Its runs are cancelled; then the devices are returned.")
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RETRY)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.SWEEP_RETRY)
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Retry the failed runs of a sweep."""
     return _apply_action(
@@ -207,7 +207,7 @@ def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_DELETE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.SWEEP_DELETE)
 def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Delete a sweep, with `runs` also its runs."""
     person = person_of(request)

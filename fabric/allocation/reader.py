@@ -59,7 +59,7 @@ def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFi
         before = raw[: error.start].decode()
         problems = DocumentProblems(before)
         problems.add("This is not UTF-8 text. Save the file as UTF-8.", "", len(before))
-        return ParsedFile(document=None, problems=problems.told())
+        return ParsedFile(document=None, problems=problems.in_order())
     chosen = format or ("json" if text.lstrip()[:1] in {"{", "["} else "yaml")
     problems = DocumentProblems(text)
     document, more = None, False
@@ -69,7 +69,7 @@ def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFi
         problems.add_last(error.sentence, error.offset)
     except TooManyProblemsError:
         more = True
-    found = problems.told()
+    found = problems.in_order()
     return ParsedFile(document=None if found else document, problems=found, more=more, format=chosen, text=text)
 
 

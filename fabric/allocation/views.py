@@ -35,7 +35,7 @@ MOST_LINES = 500
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def allocation_export_file(request: HttpRequest) -> HttpResponse:
     """Send the allocation as a file; `what` is 'everything', 'chassis-3' or 'tenant-3', `format` json or yaml."""
     format = _format(request.GET.get("format", "json"))  # noqa: A001 - the name of the URL parameter

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from core.errors import Conflict, NotFound
 from core.text import parse_id
@@ -48,7 +48,7 @@ def drifts(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def drift(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drift: the difference, its start, its cause and how it ended."""
     person = person_of(request)

@@ -25,7 +25,7 @@ CSV_ROWS_PER_QUERY = 500
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def slot_history(request: HttpRequest, pk: int) -> HttpResponse:
     """Show the history of a slot."""
     row = _slot(person_of(request), pk)
@@ -33,7 +33,7 @@ def slot_history(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric", not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric", no_page_test=NO_PAGE)
 def slot_history_csv(request: HttpRequest, pk: int) -> Download:
     """Stream the history of a slot as CSV."""
     person = person_of(request)
@@ -42,7 +42,7 @@ def slot_history_csv(request: HttpRequest, pk: int) -> Download:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def device_history(request: HttpRequest, pk: int) -> HttpResponse:
     """Show the history of a device: where it was attached, and its tenants."""
     row = _device(person_of(request), pk)
@@ -50,7 +50,7 @@ def device_history(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric", not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric", no_page_test=NO_PAGE)
 def device_history_csv(request: HttpRequest, pk: int) -> Download:
     """Stream the history of a device as CSV."""
     person = person_of(request)

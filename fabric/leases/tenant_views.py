@@ -150,7 +150,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def usage_csv(request: HttpRequest) -> Download:
     """Stream the same as CSV."""
     held, _, _, _ = _requested_usage(request)

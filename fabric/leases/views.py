@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from core.errors import Conflict, Invalid, NotFound
 from core.forms import add_service_errors
@@ -73,7 +73,7 @@ def leases(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def lease(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one lease with its timeline and actions."""
     person = person_of(request)
@@ -139,7 +139,7 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_APPROVE, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_APPROVE, no_page_test=NO_SAMPLE)
 def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
     """Decide a request: GET proposes what is free then, POST approves (`approve`) or declines (`decline`)."""
     by = person_of(request)
@@ -171,7 +171,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_WITHDRAW)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.LEASE_WITHDRAW)
 def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
     """Withdraw a lease that has not started."""
     person = person_of(request)
@@ -179,7 +179,7 @@ def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_EXTEND)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.LEASE_EXTEND)
 def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
     """Request another end, or, as an administrator, set it."""
     person = person_of(request)
@@ -226,7 +226,7 @@ def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_RETURN)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.LEASE_RETURN)
 def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Return a lease before its end: `items` of it, or all."""
     person = person_of(request)

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, FalconWebError
@@ -55,7 +55,7 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show one operation."""
     person = person_of(request)
@@ -78,7 +78,7 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.OPERATION_CANCEL)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.OPERATION_CANCEL)
 def operation_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Cancel an operation; a running one ends as soon as it safely can."""
     person = person_of(request)

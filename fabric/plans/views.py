@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
@@ -63,7 +63,7 @@ def plans(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a plan: the preview of a draft, or the progress of an applied one."""
     person = person_of(request)
@@ -78,7 +78,7 @@ def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PLAN_CHANGE)
 def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Rename a draft."""
     person = person_of(request)
@@ -96,7 +96,7 @@ def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PLAN_CHANGE)
 def plan_replan(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Recompute a draft on the current state."""
     person = person_of(request)
@@ -107,7 +107,7 @@ def plan_replan(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_APPLY)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PLAN_APPLY)
 def plan_application(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Apply a draft; `on_failure` is stop or roll_back, `confirmation` its name, to include devices in use."""
     person = person_of(request)
@@ -122,7 +122,7 @@ def plan_application(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CANCEL)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PLAN_CANCEL)
 def plan_cancellation(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Cancel a plan, or leave one that stopped as it is; `then` roll_back rolls it back."""
     person = person_of(request)
@@ -132,7 +132,7 @@ def plan_cancellation(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_RESUME)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PLAN_RESUME)
 def plan_resumption(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Resume a plan that stopped."""
     person = person_of(request)
@@ -141,7 +141,7 @@ def plan_resumption(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_DISCARD)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PLAN_DISCARD)
 def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Discard a draft."""
     person = person_of(request)
@@ -158,7 +158,7 @@ def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_UNDO)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PLAN_UNDO)
 def plan_undoing(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Create a draft that restores the state before a plan."""
     person = person_of(request)

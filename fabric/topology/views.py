@@ -73,7 +73,7 @@ ATTACHMENTS_SHOWN = 8
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), judged_with=("", "view=list"))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), tested_queries=("", "view=list"))
 def fabric(request: HttpRequest) -> HttpResponse:
     """Show topology or list of the visible chassis; `view`, `q` and `page` are in the URL."""
     person = person_of(request)
@@ -90,7 +90,7 @@ def fabric(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def devices_csv(request: HttpRequest) -> Download:
     """Stream the list view as CSV, with the same search."""
     views = fabric_view(person_of(request), search=request.GET.get("q", ""))
@@ -98,7 +98,7 @@ def devices_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one chassis."""
     person = person_of(request)
@@ -139,7 +139,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.WHO_SEES_IT, audited_as=Action.DRAWER_MODE, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DRAWER_MODE, section="fabric:fabric")
 def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drawer; POST `mode` requests another mode."""
     person = person_of(request)
@@ -200,7 +200,7 @@ def _mode_choices(person: User, row: Drawer) -> list[dict[str, Any]]:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def slot(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one slot, with what is in it and the port behind it."""
     person = person_of(request)
@@ -221,7 +221,7 @@ def slot(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def device(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one device, with the form that attaches and detaches it."""
     person = person_of(request)
@@ -253,7 +253,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def port(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one port: its link compared with its capability, its error counters, and what is attached."""
     person = person_of(request)
@@ -282,7 +282,7 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT)
+@declare(Audience.OBJECT_VIEWERS)
 def host(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one host, its host ports and the visible devices attached to it."""
     person = person_of(request)

@@ -41,7 +41,7 @@ class SchemaView(SpectacularAPIView):
 
 @require_GET
 @login_required
-@declare(Audience.EVERYBODY, section=None, not_judged="tests/browser/test_api_docs.py opens it.")
+@declare(Audience.EVERYBODY, section=None, no_page_test="tests/browser/test_api_docs.py opens it.")
 def reference(request: HttpRequest) -> HttpResponse:
     """Show every address with its parameters and answers, to be tried out as the signed-in person."""
     return render(request, "falconweb/api/docs.html")

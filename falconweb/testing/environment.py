@@ -22,7 +22,7 @@ import pytest
 from django.conf import settings
 
 from falconweb.launch.broker import start_broker
-from falconweb.testing.snapshots import keep_in
+from falconweb.testing.snapshots import choose_folder
 
 SETTINGS = "falconweb.settings"
 TOO_LATE = (
@@ -70,7 +70,7 @@ def pytest_load_initial_conftests() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Choose the folder of snapshots: after pytest has its cache, before pytest-xdist starts processes."""
-    keep_in(session.config)
+    choose_folder(session.config)
 
 
 @pytest.hookimpl(tryfirst=True)

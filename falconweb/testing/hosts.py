@@ -48,7 +48,7 @@ from hostwire.signing import (
 
 START_SECONDS = 60.0
 # Options that prevent the reuse of an agent by later tests.
-OWN = frozenset({"broker", "key", "site_queue"})
+UNSHARED_OPTIONS = frozenset({"broker", "key", "site_queue"})
 T = TypeVar("T")
 
 
@@ -111,7 +111,7 @@ class AgentProcess(OwnProcess):
 
     def start(self) -> None:
         """Start or restart it, and wait until it accepts commands."""
-        _agent_pool.rid(self.identity)
+        _agent_pool.end(self.identity)
         with self.log.open("ab") as log:
             offset = log.tell()
             self.process = subprocess.Popen(
@@ -130,14 +130,14 @@ class AgentProcess(OwnProcess):
                 raise RuntimeError(f"the agent did not get ready: {output}")
             time.sleep(0.02)
 
-    def rest(self) -> bool:
+    def suspend(self) -> bool:
         """Suspend it for a later test; False where it has ended, or has other options."""
         fit = self.process.poll() is None and self.environment == self._first_environment
         if fit:
             self.process.send_signal(signal.SIGSTOP)
         return fit
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         """Resume it for a test that must not see its earlier state; False where that is not possible."""
         with redis.Redis.from_url(self.broker) as broker:
             broker.delete(self.site_queue, queue_name(self.identity))
@@ -265,14 +265,14 @@ class _AgentPool:
 
     def __init__(self) -> None:
         self._made: list[Path] = []
-        self._resting: dict[str, tuple[dict[str, Any], AgentProcess]] = {}
-        atexit.register(lambda: self.rid(*self._resting))
+        self._suspended: dict[str, tuple[dict[str, Any], AgentProcess]] = {}
+        atexit.register(lambda: self.end(*self._suspended))
 
     @property
     def folder(self) -> Path:
         """Return a folder without runs that an earlier test has left behind."""
         if not self._made or any(not (run / "end.json").exists() for run in self._made[-1].glob("agent-*/runs/*")):
-            self.rid(*self._resting)
+            self.end(*self._suspended)
             self._made.append(folder_of_hosts())
         return self._made[-1]
 
@@ -280,27 +280,27 @@ class _AgentPool:
         """Return the suspended agent, if it has these options, or a new one."""
         folder = self._made[-1]
         root = folder / "hosts" / host
-        had, agent = self._resting.pop(identity_of(root), ({}, None))
+        had, agent = self._suspended.pop(identity_of(root), ({}, None))
         if agent is not None:
-            if had == options and agent.go_on():
+            if had == options and agent.resume():
                 return agent
             agent.kill()
         with shared_start():
             return AgentProcess(root, state=Path(tempfile.mkdtemp(prefix=f"agent-{host}-", dir=folder)), **options)
 
-    def give_back(self, options: dict[str, Any], agent: AgentProcess) -> None:
+    def release(self, options: dict[str, Any], agent: AgentProcess) -> None:
         """Suspend an agent, or end it where no other test can reuse it."""
-        if agent.rest():
-            self.rid(agent.identity)
-            self._resting[agent.identity] = (options, agent)
+        if agent.suspend():
+            self.end(agent.identity)
+            self._suspended[agent.identity] = (options, agent)
         else:
             agent.stop()
 
-    def rid(self, *identities: str) -> None:
+    def end(self, *identities: str) -> None:
         """End suspended agents: they might take another command from their host's queue."""
         for identity in identities:
-            if identity in self._resting:
-                self._resting.pop(identity)[1].kill()
+            if identity in self._suspended:
+                self._suspended.pop(identity)[1].kill()
 
 
 _agent_pool = _AgentPool()
@@ -331,7 +331,7 @@ def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., 
     started: list[tuple[dict[str, Any], AgentProcess]] = []
 
     def start(host: str = "node-a", **options: Any) -> AgentProcess:
-        if OWN & options.keys():
+        if UNSHARED_OPTIONS & options.keys():
             agent = AgentProcess(simulated_hosts / host, state=tmp_path / f"agent-{host}", **options)
         else:
             agent = _agent_pool.take(host, options)
@@ -340,10 +340,10 @@ def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., 
 
     yield start
     for options, agent in started:
-        if OWN & options.keys():
+        if UNSHARED_OPTIONS & options.keys():
             agent.stop()
         else:
-            _agent_pool.give_back(options, agent)
+            _agent_pool.release(options, agent)
 
 
 __all__ = ["AgentProcess", "host_agent", "simulated_hosts"]

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, NONE_YET, Audience, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, declare
 from accounts.models import User
 from core.errors import Conflict, FalconWebError, Invalid, NotFound, Unavailable
 from core.forms import add_service_errors
@@ -82,14 +82,14 @@ def add_rule(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_EDIT, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_EDIT, no_page_test=NO_SAMPLE)
 def rule(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and change a rule."""
     return _rule_page(request, person_of(request), _get_rule(pk))
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def preview_rule(request: HttpRequest) -> HttpResponse:
     """Preview the rule of a form on stored readings; nothing is saved."""
     person = person_of(request)
@@ -279,7 +279,7 @@ def add_route(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_EDIT, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_EDIT, no_page_test=NO_SAMPLE)
 def route(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and change a route, with its deliveries below."""
     person = person_of(request)

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
@@ -68,7 +68,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def alerts_csv(request: HttpRequest) -> Download:
     """Stream the matching alerts as CSV."""
     person = person_of(request)
@@ -77,7 +77,7 @@ def alerts_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one alert: the value, the threshold, the start, and who was notified."""
     person = person_of(request)
@@ -122,7 +122,7 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def badge(request: HttpRequest) -> JsonResponse:
     """Return the state in the header: number of active alerts, highest severity, and the worst alert."""
     found = active_alerts_for(person_of(request))

@@ -90,7 +90,7 @@ def events(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT)
+@declare(Audience.OBJECT_VIEWERS)
 def event(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one event: its meaning, the events around it, and links to charts at its time."""
     person = person_of(request)
@@ -109,7 +109,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def events_csv(request: HttpRequest) -> HttpResponse:
     """Download all matching events, newest first."""
     person = person_of(request)
@@ -144,7 +144,7 @@ def catalogue(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def catalogue_csv(request: HttpRequest) -> HttpResponse:
     """Download the matching messages."""
     person_of(request)
@@ -153,7 +153,7 @@ def catalogue_csv(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def newest(request: HttpRequest) -> HttpResponse:
     """Show the newest events of a part, or of all, as a section of another page."""
     wanted = EventFilter.of(request.GET)
@@ -163,7 +163,7 @@ def newest(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def new_event_count(request: HttpRequest) -> HttpResponse:
     """Return how many matching events arrived after the number `known`."""
     text = request.GET.get("known", "0")
@@ -193,7 +193,7 @@ def add_view(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_CHANGE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.EVENT_VIEW_CHANGE)
 def change_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Rename a view to `name`, or make it the default (`default` 1) or not (0)."""
     default = request.POST.get("default")
@@ -211,7 +211,7 @@ def change_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_REMOVE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.EVENT_VIEW_REMOVE)
 def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a view."""
     services.saved_view_remove(person=person_of(request), pk=pk)

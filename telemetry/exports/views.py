@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
-from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
@@ -84,7 +84,7 @@ def exports(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def exports_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching definitions as CSV."""
     rows = _found_definitions(person_of(request), _query_parameters(request))
@@ -92,7 +92,7 @@ def exports_csv(request: HttpRequest) -> HttpResponseBase:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_SAMPLE)
 def export(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a definition: its content, target and runs; `page` is in the URL."""
     person = person_of(request)
@@ -132,7 +132,7 @@ def add_export(request: HttpRequest) -> HttpResponse:
 
 @sensitive_post_parameters("secret")
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_EDIT, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_EDIT, no_page_test=NO_SAMPLE)
 def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
     """Change a definition."""
     person = person_of(request)
@@ -215,7 +215,7 @@ def start_run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_REMOVE, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_REMOVE, no_page_test=NO_SAMPLE)
 def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a definition after a confirmation."""
     person = person_of(request)
@@ -288,7 +288,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching runs as CSV."""
     rows = _found_runs(person_of(request), _run_parameters(request))
@@ -296,7 +296,7 @@ def runs_csv(request: HttpRequest) -> HttpResponseBase:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_SAMPLE)
 def run(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a run: its progress, result and actions."""
     row = run_get(person_of(request), pk)
@@ -339,7 +339,7 @@ def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def download_file(request: HttpRequest, pk: int) -> HttpResponseBase:
     """Download the file of a run."""
     person = person_of(request)

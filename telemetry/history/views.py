@@ -50,7 +50,7 @@ MAX_CHOICES = 500
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Charts", "Telemetry", 1), judged_with=("of=chassis/1",))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Charts", "Telemetry", 1), tested_queries=("of=chassis/1",))
 def telemetry(request: HttpRequest) -> HttpResponse:
     """Show charts: `of` (several), `metric` (several), `range` or `since` and `until`, and `charts` are in the URL."""
     person = person_of(request)
@@ -146,7 +146,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, section="history:throughput", not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, section="history:throughput", no_page_test=NO_PAGE)
 def throughput_csv(request: HttpRequest) -> Download:
     """Stream the throughput as CSV."""
     person = person_of(request)
@@ -240,7 +240,7 @@ def dashboards(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_CHANGE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DASHBOARD_CHANGE)
 def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
     """Rename a dashboard (`name`), or move it (`position`, from 1)."""
     name = request.POST.get("name")
@@ -253,7 +253,7 @@ def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_REMOVE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DASHBOARD_REMOVE)
 def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a dashboard."""
     dashboard_remove(person=person_of(request), pk=pk)

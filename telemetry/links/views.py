@@ -109,7 +109,7 @@ def links(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def links_csv(request: HttpRequest) -> Download:
     """Stream the list as CSV, with the same filter and order."""
     rows = link_rows(person_of(request), filter_from_query(request.GET))
@@ -123,7 +123,7 @@ def links_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT)
+@declare(Audience.OBJECT_VIEWERS)
 def link(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one link: the reasons for its state, its counters, its history; `range` and `page` are in the URL."""
     person = person_of(request)
@@ -163,7 +163,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_PAGE)
 def states_csv(request: HttpRequest, pk: int) -> Download:
     """Stream the states of a link as CSV, newest first."""
     person = person_of(request)
@@ -184,7 +184,7 @@ def states_csv(request: HttpRequest, pk: int) -> Download:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PORT_COUNTERS)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PORT_COUNTERS)
 def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
     """Reset the error counters of a port on the BMC."""
     person = person_of(request)

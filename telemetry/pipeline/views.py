@@ -58,7 +58,7 @@ def pipeline(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def chassis_csv(request: HttpRequest) -> Download:
     """Stream the matching chassis as CSV."""
     health = pipeline_status(person_of(request))
@@ -71,7 +71,7 @@ def chassis_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def counts_csv(request: HttpRequest) -> Download:
     """Stream the counted problems as CSV."""
     health = pipeline_status(person_of(request))

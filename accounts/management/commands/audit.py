@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from accounts.audit import chain
 from accounts.audit.actions import Action
 from accounts.audit.exports import FORMATS, audit_lines, read_audit_lines
-from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_matching
+from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, filter_entries
 from accounts.audit.services import audit_record
 from accounts.audit.verification import AUDIT_LOG_TARGET, audit_reseal, audit_verify
 from core.errors import Invalid
@@ -104,7 +104,7 @@ class Command(BaseCommand):
         self.stdout.write(f"All {count} of the file are whole: entries {first['sequence']} to {last}.")
 
     def _export(self, options: dict[str, Any]) -> None:
-        rows = entries_matching(AuditFilter.of({name: options[name] or "" for name in AUDIT_FILTERS}))
+        rows = filter_entries(AuditFilter.of({name: options[name] or "" for name in AUDIT_FILTERS}))
         audit_record(
             action=Action.AUDIT_EXPORT,
             actor=None,
