@@ -46,7 +46,7 @@ class PersonSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class NewPersonSerializer(PersonSerializer):
-    """A person as just added: `password` is shown this once."""
+    """An added person: `password` is shown this once."""
 
     password = serializers.CharField(read_only=True)
 
@@ -118,7 +118,7 @@ class PersonViewSet(ResourceViewSet):
         conflict="It is the last administrator, or yourself that you would deactivate",
     )
     def partial_update(self, person: User, values: dict[str, Any]) -> User:
-        """Change a person: what is given changes, and `active` false ends sessions and tokens. Administrators only."""
+        """Change the given fields of a person; `active` false ends sessions and tokens. Administrators only."""
         with _api_field_names():
             services.person_edit(
                 by=self.person,
@@ -152,7 +152,7 @@ class PersonTokens(generics.ListAPIView[Token]):
     serializer_class = TokenSerializer
 
     def get_queryset(self) -> Any:
-        """Return them."""
+        """Return the person's tokens."""
         return row_or_404(User.objects.all(), self.kwargs["pk"], "person").tokens.all()
 
 
@@ -180,7 +180,7 @@ def _shown_once(answer: Response, **secret: str) -> Response:
 
 @contextmanager
 def _api_field_names() -> Iterator[None]:
-    """Let what is wrong with a person carry the name of the field that was sent."""
+    """Rename fields of errors to those of the API."""
     try:
         yield
     except Invalid as error:
@@ -191,7 +191,7 @@ def _api_field_names() -> Iterator[None]:
 
 
 class MeSerializer(serializers.Serializer[Any]):
-    """The person who asks; `previous_login` is the sign-in before the last."""
+    """Your own account; `previous_login` is the sign-in before the last."""
 
     id = serializers.IntegerField()
     username = serializers.CharField()
@@ -206,7 +206,7 @@ class MeSerializer(serializers.Serializer[Any]):
 
 
 class NewTokenSerializer(StrictSerializer, TokenSerializer):
-    """A token as just made: `secret` is shown this once. `days` is how long it works."""
+    """A created token: `secret` is shown this once. It is valid for `days`."""
 
     days = serializers.IntegerField(min_value=1, max_value=MAX_TOKEN_DAYS, write_only=True)
     secret = serializers.CharField(read_only=True)
@@ -217,7 +217,7 @@ class NewTokenSerializer(StrictSerializer, TokenSerializer):
 
 
 class Me(APIView):
-    """The person who asks."""
+    """One's own account."""
 
     @extend_schema(responses=MeSerializer)
     def get(self, request: Request) -> Response:
@@ -239,10 +239,10 @@ class OwnTokenList(generics.ListAPIView[Token]):
     @extend_schema(
         operation_id="me_tokens_create",
         request=NewTokenSerializer,
-        responses={201: NewTokenSerializer, 409: problem("You have as many tokens as anybody may have")},
+        responses={201: NewTokenSerializer, 409: problem("You have the maximum number of tokens")},
     )
     def post(self, request: Request) -> Response:
-        """Make a token; the answer shows its secret, this once. A token that only reads may make none."""
+        """Create a token; the answer shows its secret, this once. A read-only token may not create any."""
         values = validated_body(NewTokenSerializer, request)
         token, secret = token_create(
             person=person_of(request),
@@ -275,7 +275,7 @@ class OwnTokenViewSet(ResourceViewSet):
 
 
 class TenantSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A tenant: how many people it has, and what it holds in words."""
+    """A tenant: its number of people, and in words what it owns or leases."""
 
     id = serializers.IntegerField(source="tenant.pk", read_only=True)
     name = serializers.CharField(source="tenant.name", max_length=100)
@@ -292,13 +292,13 @@ class TenantList(generics.ListAPIView[Any]):
     serializer_class = TenantSerializer
 
     def get_queryset(self) -> Any:
-        """Return tenants that match the search (a list: they are few, and counted with what they hold)."""
+        """Return tenants that match the search."""
         return find_tenants(query_search(self.request))
 
     @declare(audited_as=Action.TENANT_ADD)
     @extend_schema(responses={201: TenantSerializer})
     def post(self, request: Request) -> Response:
-        """Add a tenant, which has nobody and holds nothing. Administrators only."""
+        """Add a tenant without people and devices. Administrators only."""
         name = validated_body(TenantSerializer, request)["tenant"]["name"]
         row = services.tenant_add(by=person_of(request), name=name)
         return TenantViewSet(request=request).answer(row, 201)
@@ -316,7 +316,7 @@ class TenantViewSet(ResourceViewSet):
         return tenant_by(pk)
 
     def presented(self, row: Tenant) -> Any:
-        """Return a tenant with its people and what it holds."""
+        """Return a tenant with its number of people and its holdings."""
         holdings = holdings_of([row.pk]).get(row.pk, [])
         return TenantRow(tenant=row, people=row.people.count(), holdings=tuple(holdings))
 
@@ -329,9 +329,9 @@ class TenantViewSet(ResourceViewSet):
         """Give a tenant another name; administrators only."""
         return services.tenant_edit(by=self.person, tenant=tenant, name=values["tenant"]["name"])
 
-    @command(audited_as=Action.TENANT_REMOVE, status=204, conflict="It still has people or holds something")
+    @command(audited_as=Action.TENANT_REMOVE, status=204, conflict="It still has people or devices")
     def destroy(self, tenant: Tenant, values: dict[str, Any]) -> None:
-        """Remove a tenant that has nobody and holds nothing. Administrators only."""
+        """Delete a tenant without people and devices. Administrators only."""
         services.tenant_remove(by=self.person, tenant=tenant)
 
 

@@ -30,10 +30,10 @@ class RestrictedQuerySet(models.QuerySet[Any]):
 
 
 class VisibleRows(Protocol):
-    """A queryset, or a manager, that knows who may see its rows."""
+    """A queryset, or a manager, with row permissions."""
 
     def visible_to(self, person: User) -> Any:
-        """Return the rows that a person may see."""
+        """Return the rows visible to a person."""
 
 
 def visible_or_404(rows: VisibleRows, person: User, pk: object, kind: str) -> Any:

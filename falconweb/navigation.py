@@ -13,7 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from accounts.declaration import Declaration, MenuEntry, declaration_of
 from falconweb import __version__
 
-# The bar from left to right: entries of its own, and menus. What is in a menu, and where, its views declare.
+# The bar from left to right: entries and menus. Views declare their entries in menus.
 BAR: Final = (
     "Overview", "Fabric", "Hosts", "Compose", "Telemetry", "Benchmarks", "Alerts", "Events", "Administration",
 )  # fmt: skip
@@ -30,12 +30,12 @@ class Address:
 
     @property
     def is_page(self) -> bool:
-        """Whether it is one of the pages and their parts: all but the endpoints of the API, and /metrics."""
+        """Whether it is a page or a part of one, not an endpoint of the API or /metrics."""
         return not hasattr(self.callback, "cls")
 
     @property
     def declaration(self) -> Declaration:
-        """What its view declares, but for single methods."""
+        """The declaration of its view, for GET."""
         return declaration_of(self.callback)
 
 
@@ -57,7 +57,7 @@ def _addresses_below(patterns: list[URLPattern | URLResolver], space: str = "", 
 
 @dataclass(frozen=True)
 class NavigationLink:
-    """An entry as a page shows it; `is_current` for the page itself, `is_here` also for what lies below it."""
+    """An entry of the navigation; `is_current` on its own page, `is_here` also on pages below it."""
 
     label: str
     address: str
@@ -67,7 +67,7 @@ class NavigationLink:
 
 @dataclass(frozen=True)
 class NavigationGroup:
-    """A menu as a page shows it."""
+    """A menu of the navigation."""
 
     label: str
     links: Sequence[NavigationLink]
@@ -82,20 +82,20 @@ def navigation_entries() -> Sequence[tuple[Address, MenuEntry]]:
 
 
 def section_of(view: str) -> str:
-    """Return what is marked at a view ('fabric:device'): the view of an entry, a menu by its label, '' for nothing."""
+    """Return the marked section of a view ('fabric:device'): the view of an entry, the label of a menu, or ''."""
     here = addresses().get(view)
     if here is None or here.declaration.section is None:
         return ""
     if here.declaration.section:
         return here.declaration.section
-    # Every address begins as that of the overview does, and is no part of it for that.
+    # Every address begins with that of the overview, which is '', without being part of it.
     above = [one for one, _ in navigation_entries() if one == here or (one.route and here.route.startswith(one.route))]
     return max(above, key=lambda one: len(one.route)).name if above else ""
 
 
 @cache
 def navigation(view: str, *, is_administrator: bool) -> Sequence[NavigationLink | NavigationGroup]:
-    """Return what to show a person at a view ('' for an address without one)."""
+    """Return the navigation on the page of a view ('' for an address without one)."""
     section = section_of(view)
     shown: list[NavigationLink | NavigationGroup] = []
     for label in BAR:
@@ -113,7 +113,7 @@ def navigation(view: str, *, is_administrator: bool) -> Sequence[NavigationLink 
 
 
 def site_context(request: HttpRequest) -> dict[str, Any]:
-    """Give templates the version and the signed-in person's abilities and ways."""
+    """Return the context of all templates: version, navigation, and permissions of the signed-in person."""
     person = getattr(request, "user", None)
     signed_in = bool(person and person.is_authenticated)
     is_administrator = signed_in and bool(getattr(person, "is_administrator", False))

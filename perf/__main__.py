@@ -49,13 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
         (data / "perf.json").write_text(written + "\n")
     print(written if options.json else table(figures))
     if failed:
-        _say(f"Not measured: {', '.join(failed)}.")
+        _log(f"Not measured: {', '.join(failed)}.")
     return 1 if failed else 0
 
 
 def measure(name: str) -> list[PerfFigure]:
     """Return the figures of one measurement, none where it failed, which it has reported."""
-    _say(f"{name}...")
+    _log(f"{name}...")
     try:
         with measurement_environment() as environment:
             file = Path(environment["FALCONWEB_DATA"]) / "figures.json"
@@ -63,7 +63,7 @@ def measure(name: str) -> list[PerfFigure]:
             answer = subprocess.run(command, cwd=BASE_DIR, env=environment, check=False)  # noqa: S603 - a module of this package
             return [PerfFigure(**plain) for plain in json.loads(file.read_text())] if answer.returncode == 0 else []
     except BrokerError as error:
-        _say(str(error))
+        _log(str(error))
         return []
 
 
@@ -72,18 +72,18 @@ def measure_here(name: str, file: Path) -> int:
     os.environ["DJANGO_SETTINGS_MODULE"] = "falconweb.settings"
     django.setup()
     try:
-        figures = importlib.import_module(f"perf.{name}").measure(_say)
+        figures = importlib.import_module(f"perf.{name}").measure(_log)
     except CannotMeasureError as error:
-        _say(f"{name} cannot be measured: {error}")
+        _log(f"{name} cannot be measured: {error}")
         return 1
     except ModuleNotFoundError as error:
-        _say(f"{name} needs {error.name}, which comes with the libraries of the tests: run it as `make perf`.")
+        _log(f"{name} needs {error.name}, which comes with the libraries of the tests: run it as `make perf`.")
         return 1
     file.write_text(json.dumps([asdict(replace(figure, name=name)) for figure in figures]))
     return 0
 
 
-def _say(sentence: str) -> None:
+def _log(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 

@@ -39,7 +39,7 @@ LAYOUTS = (
 Span = tuple[float, float]
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of applying a plan."""
     options = ("--chassis-count", str(CHASSIS), "--slow-bind", str(BIND_SECONDS))
     with SimulatorProcess(*options, chassis="falcon-1", own=True) as simulator, measured_worker():
@@ -47,7 +47,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
         for name, address in zip(names, simulator.addresses, strict=True):
             create_mirrored_chassis(simulator, name, address)
         person = User.objects.create_superuser("perf")
-        say(f"{ROUNDS} plans of {DEVICES} devices over {CHASSIS} chassis, some 30 s each")
+        log(f"{ROUNDS} plans of {DEVICES} devices over {CHASSIS} chassis, some 30 s each")
         return _figures([_apply_plan(person, simulator, names, LAYOUTS[number % 2]) for number in range(ROUNDS)])
 
 

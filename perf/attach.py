@@ -32,13 +32,13 @@ TASK_SECONDS = 60.0
 MAX_OWN_MS = 150.0
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of attaching."""
     with SimulatorProcess("--speed", str(SPEED), own=True) as simulator, measured_worker():
         chassis = create_mirrored_chassis(simulator, "perf", simulator.address)
         person = User.objects.create_superuser("perf")
         device, port = _attached_device(chassis)
-        say(f"{ATTACHES} attaches, then {TRAININGS} that wait for the link")
+        log(f"{ATTACHES} attaches, then {TRAININGS} that wait for the link")
         found = []
         for _ in range(ATTACHES + 1):
             _run_operation(person, device, None)

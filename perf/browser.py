@@ -87,7 +87,7 @@ class FramePublisher(threading.Thread):
         await bus.aclose()
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of the page; takes a little longer than the observation."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None:
@@ -97,7 +97,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     chassis = create_chassis("perf")
     entries = catalogue_entries(chassis)
     now = time.time()
-    say(f"an hour of {len(entries)} series")
+    log(f"an hour of {len(entries)} series")
     store_readings(chassis.pk, entries, since=now - 3600, until=now)
     call_command("collectstatic", "--noinput", verbosity=0)
     address = _address(chassis)
@@ -108,7 +108,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_OPTIONS))
             page = _open(browser, f"http://127.0.0.1:{port}", session)
-            own = _watch(say, page, address, feed, seconds)
+            own = _watch(log, page, address, feed, seconds)
             page.context.close()
             if not UPLOT.is_dir():
                 return _figures(own, None)
@@ -118,7 +118,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
                 "**/node_modules/**",
                 lambda route: route.fulfill(path=UPLOT / route.request.url.partition("/node_modules/uplot/")[2]),
             )
-            return _figures(own, _watch(say, page, address, feed, min(seconds, UPLOT_SECONDS)))
+            return _figures(own, _watch(log, page, address, feed, min(seconds, UPLOT_SECONDS)))
     finally:
         feed.over.set()
         terminate_all([child])
@@ -147,7 +147,7 @@ def _open(browser: Browser, site: str, session: str) -> Page:
     return context.new_page()
 
 
-def _watch(say: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float) -> Watched:
+def _watch(log: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float) -> Watched:
     page.goto(address)
     charts = page.locator(".history canvas[data-points]")
     charts.nth(CHARTS - 1).wait_for(state="attached", timeout=30_000)
@@ -160,7 +160,7 @@ def _watch(say: Callable[[str], None], page: Page, address: str, feed: FramePubl
     if min(drawn) < 300:
         raise CannotMeasureError(f"a chart has {min(drawn)} points of an hour only.")
     what = f"{CHARTS} charts, {lines} lines of {max(drawn)} points"
-    say(f"{what}, for {seconds:.0f} s")
+    log(f"{what}, for {seconds:.0f} s")
     begin, first = _metrics(devtools), _memory(devtools)
     spent: list[float] = []
     memory = [first]

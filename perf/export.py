@@ -47,7 +47,7 @@ class ExportCost:
     peak: int
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of exporting."""
     person = User.objects.create_superuser("perf")
     definitions = [
@@ -59,7 +59,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     taken: dict[tuple[str, int], ExportCost] = {}
     for size in SIZES:
         _fill(size)
-        say(f"{size:,} events in the log, exported {len(FORMATS)} times and once by a bare loop")
+        log(f"{size:,} events in the log, exported {len(FORMATS)} times and once by a bare loop")
         for row in definitions:
             taken[row.name, size] = _exported(row, size)
         taken["bare", size] = _process("bare")

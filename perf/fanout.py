@@ -71,7 +71,7 @@ class FanoutServer:
 
     pid: int
     generator: LoadGeneratorProcess
-    give: Callable[[Frame, bytes], Awaitable[None]]
+    publish: Callable[[Frame, bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -90,16 +90,16 @@ class FanoutRound:
     received: float
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
-    """Return the figures of fan-out; reports its progress to `say`. Takes some minutes."""
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
+    """Return the figures of fan-out; reports its progress to `log`. Takes some minutes."""
     raise_file_limit()
     cookie = f"{settings.SESSION_COOKIE_NAME}={create_session()}"
     many = range(1, max(SPREAD_CHASSIS) + 1)
     Chassis.objects.bulk_create(Chassis(name=f"perf-{n}", url=f"https://127.0.0.1:{n}", enabled=False) for n in many)
-    return asyncio.run(_measure(say, cookie, list(Chassis.objects.order_by("pk").values_list("pk", flat=True))))
+    return asyncio.run(_measure(log, cookie, list(Chassis.objects.order_by("pk").values_list("pk", flat=True))))
 
 
-async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[int]) -> list[PerfFigure]:
+async def _measure(log: Callable[[str], None], cookie: str, numbers: Sequence[int]) -> list[PerfFigure]:
     chassis, other_chassis = numbers[:2]
     bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
     outbox = FrameOutbox(bus, HOLDER)
@@ -112,16 +112,16 @@ async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[in
         live = f"ws://127.0.0.1:{port}/ws/live/"
         generators.append(await LoadGeneratorProcess.start(live, cookie, _greeting(chassis)))
         servers = await _start_all(bus, outbox, children, generators)
-        figures = await _loads(say, FrameSource(bus, chassis), servers)
+        figures = await _loads(log, FrameSource(bus, chassis), servers)
         for generator in generators:
             await generator.end()
-        say("one that stops reading")
+        log("one that stops reading")
         generator = await LoadGeneratorProcess.start(live, cookie, _greeting(other_chassis))
         generators.append(generator)
         figures += await _measure_stalled(generator, FrameSource(bus, other_chassis), outbox)
         await generator.end()
         made = partial(LoadGeneratorProcess.start, live, cookie)
-        return figures + await _measure_spread(say, made, SpreadPublisher(bus, outbox), site.pid, numbers)
+        return figures + await _measure_spread(log, made, SpreadPublisher(bus, outbox), site.pid, numbers)
     finally:
         for generator in generators:
             await generator.end()
@@ -153,25 +153,25 @@ async def _start_all(
         await bus.publish(reference_servers.CHANNEL, raw)
 
     servers = {SITE: FanoutServer(children[0].pid, generators[0], by_hub)}
-    for name, started, give in (
+    for name, started, publish in (
         (CHANNEL_LAYER, await start_web("stock", "perf.reference_servers:application"), by_group),
         (BARE, await start_bare("bare"), by_channel),
     ):
         child, port = started
         children.append(child)
         generators.append(await LoadGeneratorProcess.start(f"ws://127.0.0.1:{port}/"))
-        servers[name] = FanoutServer(child.pid, generators[-1], give)
+        servers[name] = FanoutServer(child.pid, generators[-1], publish)
     return servers
 
 
-async def _loads(say: Callable[[str], None], feed: FrameSource, servers: dict[str, FanoutServer]) -> list[PerfFigure]:
+async def _loads(log: Callable[[str], None], feed: FrameSource, servers: dict[str, FanoutServer]) -> list[PerfFigure]:
     figures: list[PerfFigure] = []
     opened = 0
     for load in LOADS:
-        say(f"{load.sockets:,} sockets, {load.series:,} series")
+        log(f"{load.sockets:,} sockets, {load.series:,} series")
         await feed.shape(load.series, load.moving)
         for server in servers.values() if load.sockets > opened else ():
-            await server.generator.ask("open", count=load.sockets - opened)
+            await server.generator.command("open", count=load.sockets - opened)
         opened = load.sockets
         await asyncio.sleep(SETTLE_SECONDS)
         rounds: dict[str, list[FanoutRound]] = {name: [] for name in (SITE, *load.beside)}
@@ -185,20 +185,20 @@ async def _loads(say: Callable[[str], None], feed: FrameSource, servers: dict[st
 async def _round(name: str, server: FanoutServer, feed: FrameSource, load: FanoutLoad) -> FanoutRound:
     loop = asyncio.get_running_loop()
     # The first is a key frame, which is not typical of each second.
-    await server.give(*feed.next())
+    await server.publish(*feed.next())
     await asyncio.sleep(1.0)
-    await server.generator.ask("begin")
+    await server.generator.command("begin")
     busy = rest = 0.0
     for _ in range(FRAMES):
         begin = loop.time()
         before = cpu_seconds(server.pid)
-        await server.give(*feed.next())
+        await server.publish(*feed.next())
         await asyncio.sleep(begin + BUSY_SECONDS - loop.time())
         between = cpu_seconds(server.pid)
         await asyncio.sleep(begin + 1.0 - loop.time())
         busy += between - before
         rest += cpu_seconds(server.pid) - between
-    noted = await server.generator.ask("report")
+    noted = await server.generator.command("report")
     if not noted["frames"]:
         raise CannotMeasureError(f"{name}: no frame came through.")
     rest_a_second = rest / FRAMES / (1.0 - BUSY_SECONDS)
@@ -276,7 +276,7 @@ class SpreadPublisher:
 
 
 async def _measure_spread(
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     start_generator: Callable[[], Awaitable[LoadGeneratorProcess]],
     publisher: SpreadPublisher,
     pid: int,
@@ -288,17 +288,17 @@ async def _measure_spread(
         await feed.shape(SERIES, MOVING)
     figures = []
     for count in SPREAD_CHASSIS:
-        say(f"{SOCKETS:,} sockets on {count:,} chassis")
+        log(f"{SOCKETS:,} sockets on {count:,} chassis")
         generator = await start_generator()
         try:
             greetings = [json.dumps({"subscribe": [number]}) for number in numbers[:count]]
-            await generator.ask("open", count=SOCKETS, greetings=greetings)
+            await generator.command("open", count=SOCKETS, greetings=greetings)
             await publisher.seconds(feeds[:count], WARM_SECONDS)
-            await generator.ask("begin")
+            await generator.command("begin")
             before = cpu_seconds(pid)
             await publisher.seconds(feeds[:count], MEASURED_SECONDS)
             spent = cpu_seconds(pid) - before
-            noted = await generator.ask("report")
+            noted = await generator.command("report")
         finally:
             await generator.end()
         if not noted["frames"]:
@@ -326,10 +326,10 @@ ESTABLISHED = "01"
 async def _measure_stalled(generator: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> list[PerfFigure]:
     """Return the figures, from a load generator without open sockets; the outbox's owner has claimed the chassis."""
     await feed.shape(STALLED_SERIES, 1.0)
-    await generator.ask("open", count=OTHERS)
+    await generator.command("open", count=OTHERS)
     await _publish(feed, outbox, seconds=1.0)
     without = [await _measure_once(generator, feed, outbox)]
-    port = (await generator.ask("stall"))["port"]
+    port = (await generator.command("stall"))["port"]
     await _publish(feed, outbox, seconds=FILLING_SECONDS)
     held = _kernel_buffered(port)
     stalled = await _measure_once(generator, feed, outbox)
@@ -337,7 +337,7 @@ async def _measure_stalled(generator: LoadGeneratorProcess, feed: FrameSource, o
         raise CannotMeasureError(
             f"the socket that stops reading did not fill up ({held} B, then {_kernel_buffered(port)} B)."
         )
-    await generator.ask("release")
+    await generator.command("release")
     await _publish(feed, outbox, seconds=1.0)
     without.append(await _measure_once(generator, feed, outbox))
     return [
@@ -358,10 +358,10 @@ async def _measure_stalled(generator: LoadGeneratorProcess, feed: FrameSource, o
 
 async def _measure_once(generator: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> dict[str, Any]:
     await asyncio.sleep(0.5)
-    await generator.ask("begin")
+    await generator.command("begin")
     sent = await _publish(feed, outbox, seconds=STALLED_SECONDS)
     await asyncio.sleep(0.5)
-    noted: dict[str, Any] = await generator.ask("report")
+    noted: dict[str, Any] = await generator.command("report")
     return {**noted, "received": noted["fewest"] / sent}
 
 

@@ -53,7 +53,7 @@ SECRET = "fw_perf_history"  # noqa: S105 - of a site that exists only during the
 METRICS = "rx_bytes_per_second,tx_bytes_per_second"
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of history; takes some minutes."""
     person = User.objects.create_superuser("perf")
     Token.objects.create(
@@ -62,12 +62,12 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     chassis = create_chassis("perf")
     entries = catalogue_entries(chassis)
     until = time.time() // STEP * STEP
-    say(f"a day of {len(entries)} series")
+    log(f"a day of {len(entries)} series")
     store_readings(chassis.pk, entries, since=until - DAY, until=until)
     ports = list(Port.objects.filter(chassis=chassis).values_list("pk", flat=True))
-    site = asyncio.run(_site(say, chassis, ports, until))
+    site = asyncio.run(_site(log, chassis, ports, until))
     keys = [f"port/{pk}/{metric}" for pk in ports for metric in METRICS.split(",")]
-    beside = _other_servers(say, chassis.pk, keys, until)
+    beside = _other_servers(log, chassis.pk, keys, until)
     what = f"32 series, {POINTS} points at most, over HTTP"
     return [
         *(
@@ -85,7 +85,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     ]
 
 
-async def _site(say: Callable[[str], None], chassis: Chassis, ports: Sequence[int], until: float) -> dict[int, float]:
+async def _site(log: Callable[[str], None], chassis: Chassis, ports: Sequence[int], until: float) -> dict[int, float]:
     """Return ms by the number of chassis in the store."""
     child, port = await start_web("site", "falconweb.asgi:application")
     refs = ",".join(f"port/{pk}" for pk in ports)
@@ -96,7 +96,7 @@ async def _site(say: Callable[[str], None], chassis: Chassis, ports: Sequence[in
     has = 1
     try:
         for count in STORE_SIZES:
-            say(f"{count:,} chassis")
+            log(f"{count:,} chassis")
             others = range(1_000_000 + has, 1_000_000 + count)
             await asyncio.to_thread(copy_readings, chassis.pk, others)
             has = count
@@ -139,7 +139,7 @@ def _points_of_others(body: bytes) -> list[int]:
 
 
 def _other_servers(
-    say: Callable[[str], None], chassis: int, keys: Sequence[str], until: float
+    log: Callable[[str], None], chassis: int, keys: Sequence[str], until: float
 ) -> dict[str, float | None]:
     """Return ms by server, None for one that is not installed."""
     found: dict[str, float | None] = {PROMETHEUS: None, VICTORIA: None}
@@ -152,11 +152,11 @@ def _other_servers(
     query += f"&start={until - DAY + STEP:.0f}&end={until:.0f}&step={STEP}&nocache=1"
     with tempfile.TemporaryDirectory(prefix="falconweb-perf-peer-") as folder:
         if programs[PROMETHEUS] and shutil.which("promtool"):
-            say(PROMETHEUS)
+            log(PROMETHEUS)
             with _prometheus(programs[PROMETHEUS] or "", Path(folder), series) as port:
                 found[PROMETHEUS] = _measure_requests(port, query, {}, _points_of_others)
         if programs[VICTORIA]:
-            say(VICTORIA)
+            log(VICTORIA)
             with victoria_metrics(programs[VICTORIA] or "", Path(folder) / VICTORIA) as (_, port):
                 import_series(port, series)
                 found[VICTORIA] = _measure_requests(port, query, {}, _points_of_others)

@@ -57,14 +57,14 @@ class StorageCost:
     all_tiers: float
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of storing."""
-    say(f"recording {RECORDED} s of a simulated chassis")
+    log(f"recording {RECORDED} s of a simulated chassis")
     recording = record(RECORDED)
-    peers = _other_servers(say, recording)
+    peers = _other_servers(log, recording)
     figures = []
     for count, minutes in FLEETS.items():
-        say(f"{count:,} chassis for {minutes} min")
+        log(f"{count:,} chassis for {minutes} min")
         spent = _replay(recording, count, minutes)
         what = f"{count:,} chassis, {len(recording.series)} series"
         figures += _figures(what, spent, peers if count == 1 else {})
@@ -160,15 +160,15 @@ def _on_disk() -> int:
     return store_bytes()
 
 
-def _other_servers(say: Callable[[str], None], recording: Recording) -> dict[str, StorageCost | None]:
+def _other_servers(log: Callable[[str], None], recording: Recording) -> dict[str, StorageCost | None]:
     """Return the costs of other servers for the readings of one chassis; None for one that is not installed."""
     found: dict[str, StorageCost | None] = {PROMETHEUS: None, VICTORIA: None}
     with tempfile.TemporaryDirectory(prefix="falconweb-perf-peer-") as folder:
         if shutil.which("promtool"):
-            say(PROMETHEUS)
+            log(PROMETHEUS)
             found[PROMETHEUS] = _prometheus(recording, Path(folder))
         if program := shutil.which(VICTORIA):
-            say(VICTORIA)
+            log(VICTORIA)
             found[VICTORIA] = _victoria(program, recording, Path(folder))
     return found
 

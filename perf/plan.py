@@ -39,7 +39,7 @@ CHANGES = (
 )
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of planning."""
     wanted = _create_chassis()
     person = User.objects.create_superuser("perf")
@@ -49,7 +49,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     modes = sum(step.kind == "mode" for step in steps)
     if (touched, modes) != (DEVICES, CHASSIS * 2):
         raise CannotMeasureError(f"the plan moves {touched} devices and changes {modes} modes.")
-    say(f"{DEVICES} devices, {len(steps)} steps: {PLANS} times alone, {DRAFTS} times as a draft")
+    log(f"{DEVICES} devices, {len(steps)} steps: {PLANS} times alone, {DRAFTS} times as a draft")
     planned, compared = _measure_planning(drawers, wanted)
     drafted, queries = _measure_drafts(person, wanted)
     what = f"{DEVICES} devices of {CHASSIS} chassis, {modes} modes, {len(steps)} steps"

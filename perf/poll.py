@@ -52,14 +52,14 @@ MAX_RATIO = 3.0
 Poll = Callable[[], Awaitable[None]]
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of polling."""
     raise_file_limit()
     with SimulatorProcess("--chassis-count", str(CHASSIS), own=True) as simulator:
         addresses = [bmc_address(simulator, address) for address in simulator.addresses]
-        say(f"{CHASSIS} chassis, {ROUNDS} rounds of {POLLS} polls each")
+        log(f"{CHASSIS} chassis, {ROUNDS} rounds of {POLLS} polls each")
         figures = uvloop.run(_measure(addresses))
-    return figures + _measure_fleet(say)
+    return figures + _measure_fleet(log)
 
 
 async def _measure(addresses: list[BmcAddress]) -> list[PerfFigure]:
@@ -175,11 +175,11 @@ class FleetProcesses:
         return sum(map(cpu_seconds, self.workers)), cpu_seconds(self.broker), sum(map(cpu_seconds, self.simulators))
 
 
-def _measure_fleet(say: Callable[[str], None]) -> list[PerfFigure]:
+def _measure_fleet(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of 1, 10, 100 and all chassis; takes some minutes."""
     most = int(os.environ.get("PERF_CHASSIS") or FLEET_CHASSIS)
     workers = int(os.environ.get("PERF_WORKERS") or WORKERS)
-    say(f"{most:,} simulated chassis")
+    log(f"{most:,} simulated chassis")
     with contextlib.ExitStack() as stack:
         simulators = [stack.enter_context(one) for one in _simulators(most)]
         Chassis.objects.bulk_create(_new_rows(simulators))
@@ -192,7 +192,7 @@ def _measure_fleet(say: Callable[[str], None]) -> list[PerfFigure]:
         figures: list[PerfFigure] = []
         try:
             for count in sorted({min(count, most) for count in (*STAGES, most)}):
-                say(f"{count:,} chassis, {workers} workers")
+                log(f"{count:,} chassis, {workers} workers")
                 Chassis.objects.filter(pk__in=Chassis.objects.order_by("pk")[:count].values("pk")).update(enabled=True)
                 connections.close_all()
                 figures += asyncio.run(_measure_stage(count, processes, is_all=count == most))

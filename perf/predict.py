@@ -21,22 +21,22 @@ REPEATED, DRAWS = 5, 400
 MAX_PREDICTION_MS = 50.0  # ms, warm
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of predicting."""
     _workload, _configuration, spec, topology = paper_cells()[-1]
-    say("the prior is fitted to the published rates")
+    log("the prior is fitted to the published rates")
     began = time.perf_counter()
     belief = prior()
     predict(spec, topology)
     first = time.perf_counter() - began
-    say("predictions, of one cell and of many")
+    log("predictions, of one cell and of many")
     one = _median(lambda: predict(spec, topology, belief))
     paper = _median(paper_rows)
     cells = _cells(1000)
     draws = belief.draws(DRAWS)
     together = _median(lambda: step_seconds(draws, cells))
     apart = _median(lambda: [step_seconds(draws, [cell]) for cell in cells])
-    say("learning from runs")
+    log("learning from runs")
     learning = {count: _median(partial(refit, _runs(count))) for count in (5, 50, 500)}
     return [
         PerfFigure("first prediction, with the prior's fit", first * 1e3, "ms"),

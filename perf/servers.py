@@ -79,7 +79,7 @@ class LoadGeneratorProcess:
         generator._write([url, cookie, greeting])
         return generator
 
-    async def ask(self, do: str, **more: Any) -> Any:
+    async def command(self, do: str, **more: Any) -> Any:
         """Send a command and return the answer."""
         self._write({"do": do, **more})
         line = await self._process.stdout.readline() if self._process.stdout else b""
