@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from accounts.models import User
 from falconweb.launch.broker import free_port
 from falconweb.launch.commands import celery_command, web_command, worker_arguments
-from falconweb.launch.processes import ChildProcess, end_with_parent, terminate_all
+from falconweb.launch.processes import ChildProcess, end_with_parent, terminate_all, wait_until_ready
 from perf.environment import TASK_RESULTS, CannotMeasureError
 from telemetry.live.catalogue import SeriesEntry, Values
 from telemetry.live.frames import Frame, encode_delta, set_catalogue
@@ -112,17 +113,17 @@ async def start_bare(name: str) -> tuple[ChildProcess, int]:
 
 async def _start(name: str, port: int, command: list[str]) -> tuple[ChildProcess, int]:
     child = start_process(name, command)
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            if not child.alive or time.monotonic() > deadline:
-                raise CannotMeasureError(f"{name} did not start: {child.log.read_text()[-2000:]}") from None
-            await asyncio.sleep(0.1)
-        else:
-            writer.close()
-            return child, port
+
+    def ready() -> bool | None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return None
+
+    try:
+        await asyncio.to_thread(wait_until_ready, child, ready, START_SECONDS)
+    except TimeoutError:
+        raise CannotMeasureError(f"{name} did not start: {child.log.read_text()[-2000:]}") from None
+    return child, port
 
 
 def start_process(name: str, command: list[str]) -> ChildProcess:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import subprocess
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from falconweb.launch.broker import free_port
-from falconweb.launch.processes import end_with_parent
+from falconweb.launch.processes import ChildProcess, wait_until_ready
 from perf.environment import CannotMeasureError
+from perf.servers import start_process
 
 READY_SECONDS = 60.0
 SERIES_AT_ONCE = 16
@@ -25,24 +24,17 @@ Points = Iterable[tuple[float, float]]  # of one series: Unix times in s, and va
 
 
 @contextmanager
-def running_server(command: Sequence[str], port: int, ready: str) -> Iterator[subprocess.Popen[Any]]:
-    """Run a server and yield its process once the path `ready` responds 200; raises CannotMeasureError."""
-    process = subprocess.Popen(  # noqa: S603 - a program of the system, with our own arguments
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=sys.stderr,
-        preexec_fn=end_with_parent(),  # noqa: PLW1509 - no other thread runs
-    )
+def running_server(command: list[str], port: int, path: str) -> Iterator[ChildProcess]:
+    """Run a server and yield its process once a path of it responds 200; raises CannotMeasureError."""
+    child = start_process(Path(command[0]).name, command)
     try:
-        deadline = time.monotonic() + READY_SECONDS
-        while _status(port, ready) != 200:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise CannotMeasureError(f"{command[0]} did not start.")
-            time.sleep(0.2)
-        yield process
+        wait_until_ready(child, lambda: True if _status(port, path) == 200 else None, READY_SECONDS)
+        yield child
+    except TimeoutError as error:
+        raise CannotMeasureError(str(error)) from None
     finally:
-        process.terminate()
-        process.wait(timeout=30)
+        child.send_terminate()
+        child.end(time.monotonic() + 30)
 
 
 def _send(port: int, path: str, body: bytes) -> None:
@@ -75,7 +67,7 @@ def create_blocks(folder: Path, series: Iterable[Points]) -> None:
 
 
 @contextmanager
-def victoria_metrics(program: str, folder: Path) -> Iterator[tuple[subprocess.Popen[Any], int]]:
+def victoria_metrics(program: str, folder: Path) -> Iterator[tuple[ChildProcess, int]]:
     """Run VictoriaMetrics on a folder; yields its process and its port."""
     port = free_port()
     command = [

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import django
 from celery import Celery
@@ -91,8 +90,8 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
         child.start()
         children.append(child)
 
-    values = {"FALCONWEB_SIMULATED_CHASSIS": simulated, "FALCONWEB_SIMULATED_HOSTS": hosts}
-    _prepare({**environment, **{name: json.dumps([asdict(one) for one in those]) for name, those in values.items()}})
+    chassis_json, hosts_json = (json.dumps([asdict(one) for one in those]) for those in (simulated, hosts))
+    _prepare({**environment, "FALCONWEB_SIMULATED_CHASSIS": chassis_json, "FALCONWEB_SIMULATED_HOSTS": hosts_json})
     _load_asgi()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
@@ -200,14 +199,10 @@ def _acquire_lock(data: Path) -> object:
 
 
 def _stop_on_signals() -> list[int]:
-    asked: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
+    received: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, note)
-    return asked
+        signal.signal(number, lambda number, _frame: received.append(number))
+    return received
 
 
 def _print(sentence: str) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from falconweb.config import stored_secret
 from falconweb.launch.broker import free_port
 from falconweb.launch.commands import bind_listener
-from falconweb.launch.processes import ChildProcess
+from falconweb.launch.processes import ChildProcess, wait_until_ready
 
 NAMES = ("falcon-1", "falcon-2")
 START_SECONDS = 30.0
@@ -59,20 +58,18 @@ def start_simulated(
         )  # fmt: skip
         child.start()
         children.append(child)
-        started.append((name, child, log, offset))
-    return lambda: [_ready(name, child, log, offset, password) for name, child, log, offset in started]
+        started.append((name, child, offset))
+    return lambda: [_ready(name, child, offset, password) for name, child, offset in started]
 
 
-def _ready(name: str, child: ChildProcess, log: Path, offset: int, password: str) -> SimulatedChassis:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and child.alive:
-        with log.open() as file:
+def _ready(name: str, child: ChildProcess, offset: int, password: str) -> SimulatedChassis:
+    def ready() -> SimulatedChassis | None:
+        with child.log.open() as file:
             file.seek(offset)
             output = dict(line.partition(" ")[::2] for line in file.read().splitlines())
-        if "ready" in output:
-            return SimulatedChassis(name, output["address"], output["fingerprint"], password)
-        time.sleep(0.05)
-    raise TimeoutError(f"The simulated chassis {name} did not start. Its log: {log}")
+        return SimulatedChassis(name, output["address"], output["fingerprint"], password) if "ready" in output else None
+
+    return wait_until_ready(child, ready, START_SECONDS)
 
 
 def _ports(file: Path, names: tuple[str, ...]) -> dict[str, tuple[int, int]]:
