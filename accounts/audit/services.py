@@ -262,12 +262,13 @@ def _locked_head() -> AuditHead:
 
 def _entry(draft: _DraftEntry, sequence: int, previous: str) -> AuditEntry:
     origin, actor, target = draft.origin, draft.actor, draft.target
+    by_session = "session" if actor is not None and origin.via in {"page", "api"} else ""
     texts = {
         "sentence": draft.sentence, "actor_name": actor.username if actor else "",
         "actor_role": actor.role if actor else "", "actor_tenant": actor.tenant.name if actor and actor.tenant else "",
-        "via": origin.via, "address": origin.address, "credential": _credential(draft), "method": origin.method,
-        "path": origin.path, "request_id": draft.request_id or origin.request_id, "target_kind": target.kind,
-        "target_id": target.id, "target_name": target.name,
+        "via": origin.via, "address": origin.address, "credential": origin.credential or by_session,
+        "method": origin.method, "path": origin.path, "request_id": draft.request_id or origin.request_id,
+        "target_kind": target.kind, "target_id": target.id, "target_name": target.name,
     }  # fmt: skip
     return AuditEntry(
         sequence=sequence,
@@ -281,12 +282,6 @@ def _entry(draft: _DraftEntry, sequence: int, previous: str) -> AuditEntry:
         after=chain.clean_values(draft.after),
         **{name: chain.clean_text(text, MAX_LENGTHS[name]) for name, text in texts.items()},
     )
-
-
-def _credential(draft: _DraftEntry) -> str:
-    """Return the means of authentication: a token or a password by name, else the session of a signed-in user."""
-    origin = draft.origin
-    return origin.credential or ("session" if draft.actor is not None and origin.via in {"page", "api"} else "")
 
 
 MAX_LENGTHS = {
