@@ -98,14 +98,14 @@ class AuditExport(APIView):
         operation_id="audit_export_retrieve",
         parameters=[
             *FILTER_PARAMETERS,
-            OpenApiParameter("as", str, enum=list(FORMATS), description="jsonl unless told"),
+            OpenApiParameter("as", str, enum=list(FORMATS), description="jsonl by default"),
         ],
         responses={(200, one.partition(";")[0]): OpenApiTypes.STR for one in FORMATS.values()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         """Download entries, oldest first, as JSON Lines or CSV; that it was done is kept too. Administrators only."""
         kind = request.query_params.get("as", "jsonl")
-        return audit_export(by=person_of(request), wanted=_filter(request), kind=kind)
+        return audit_export(by=person_of(request), filters=_filter(request), kind=kind)
 
 
 class AuditVerification(APIView):

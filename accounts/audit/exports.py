@@ -21,16 +21,16 @@ FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charse
 EXPORT_BATCH_ROWS = 1000
 
 
-def audit_export(*, by: User, wanted: AuditFilter, kind: str) -> Download:
+def audit_export(*, by: User, filters: AuditFilter, kind: str) -> Download:
     """Return the matching entries as a file, and record the export. Raises Forbidden, and Invalid."""
-    rows = find_entries(by, wanted)
+    rows = find_entries(by, filters)
     if kind not in FORMATS:
         raise Invalid(f"'{kind[:20]}' is not an export format.", errors={"as": f"One of {', '.join(FORMATS)}."})
     audit_record(
         action=Action.AUDIT_EXPORT,
         actor=by,
         target=Target(kind="audit", name="The audit log"),
-        after={"as": kind, "filter": wanted.description()},
+        after={"as": kind, "filter": filters.description()},
     )
     answer = Download(audit_lines(rows, kind), content_type=FORMATS[kind])
     answer["Content-Disposition"] = f'attachment; filename="audit.{kind}"'

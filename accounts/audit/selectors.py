@@ -70,33 +70,33 @@ class AuditFilter:
         )
 
 
-def find_entries(person: User, wanted: AuditFilter) -> QuerySet[AuditEntry]:
+def find_entries(person: User, filters: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the matching entries, newest first; raises Forbidden."""
     require_administrator(person)
-    return filter_entries(wanted)
+    return filter_entries(filters)
 
 
-def filter_entries(wanted: AuditFilter) -> QuerySet[AuditEntry]:
+def filter_entries(filters: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the matching entries, newest first, for commands, without a permission check."""
     rows: QuerySet[AuditEntry] = AuditEntry.objects.order_by("-sequence")
-    for word in wanted.words:
+    for word in filters.words:
         found = Q(action__in=[one.value for one in Action if word.casefold() in one.label.casefold()])
         for name in SEARCHED:
             found |= Q(**{f"{name}__icontains": word})
         rows = rows.filter(found)
-    if wanted.person:
+    if filters.person:
         # Former names of a user match too.
-        known = User.objects.filter(username__iexact=wanted.person).values("pk")
-        rows = rows.filter(Q(actor_name__iexact=wanted.person) | Q(actor_id__in=known))
-    if wanted.action:
-        rows = rows.filter(Q(action=wanted.action) | Q(action__startswith=f"{wanted.action.rstrip('.')}."))
+        known = User.objects.filter(username__iexact=filters.person).values("pk")
+        rows = rows.filter(Q(actor_name__iexact=filters.person) | Q(actor_id__in=known))
+    if filters.action:
+        rows = rows.filter(Q(action=filters.action) | Q(action__startswith=f"{filters.action.rstrip('.')}."))
     for name in ("outcome", "target_kind", "target_id", "request_id"):
-        if text := getattr(wanted, name):
+        if text := getattr(filters, name):
             rows = rows.filter(**{name: text})
-    if wanted.since:
-        rows = rows.filter(at__gte=wanted.since)
-    if wanted.until:
-        rows = rows.filter(at__lt=wanted.until)
+    if filters.since:
+        rows = rows.filter(at__gte=filters.since)
+    if filters.until:
+        rows = rows.filter(at__lt=filters.until)
     return rows
 
 

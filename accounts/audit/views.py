@@ -74,7 +74,7 @@ def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
 def audit_export(request: HttpRequest) -> HttpResponse:
     """Download the matching entries, `as` csv or jsonl."""
     person = person_of(request)
-    return exports.audit_export(by=person, wanted=AuditFilter.of(request.GET), kind=request.GET.get("as", "csv"))  # type: ignore[return-value]  # streams
+    return exports.audit_export(by=person, filters=AuditFilter.of(request.GET), kind=request.GET.get("as", "csv"))  # type: ignore[return-value]  # streams
 
 
 @require_POST

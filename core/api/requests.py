@@ -95,9 +95,9 @@ def validated_body(
     serializer: type[serializers.Serializer[Any]], request: Request, *, partial: bool = False
 ) -> dict[str, Any]:
     """Return the values of a body; raises ValidationError. Of a `partial` one they are those that it has."""
-    wanted = serializer(data=request.data, partial=partial)
-    wanted.is_valid(raise_exception=True)
-    values: dict[str, Any] = wanted.validated_data
+    validated = serializer(data=request.data, partial=partial)
+    validated.is_valid(raise_exception=True)
+    values: dict[str, Any] = validated.validated_data
     return values
 
 

@@ -39,8 +39,8 @@ def static_fingerprint() -> str:
 
 def is_migrated(data: Path) -> bool:
     """Return whether the SQLite files of a data folder match the present migrations."""
-    wanted = schema_fingerprint()
-    return all(_version(data / name) == wanted for name in DATABASES)
+    fingerprint = schema_fingerprint()
+    return all(_version(data / name) == fingerprint for name in DATABASES)
 
 
 def mark_migrated(data: Path) -> None:

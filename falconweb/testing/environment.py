@@ -94,8 +94,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests with a database access to all of them: readings have a separate one, which is an internal detail."""
     for item in items:
         marker = item.get_closest_marker("django_db")
-        asks = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
-        if (marker is None and asks) or (marker is not None and not marker.args and "databases" not in marker.kwargs):
+        fixtures = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
+        if (marker is None and fixtures) or (
+            marker is not None and not marker.args and "databases" not in marker.kwargs
+        ):
             known = marker.kwargs if marker is not None else {}
             item.add_marker(pytest.mark.django_db(**known, databases="__all__"), append=False)
 

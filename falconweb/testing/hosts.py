@@ -173,25 +173,25 @@ class AgentProcess(OwnProcess):
     def answer(self, command: Command, *, seconds: float = 60.0) -> CommandAnswer:
         """Return its answer to a command; raises TimeoutError without one. Each answer is returned once."""
 
-        def wanted(task: str, text: str) -> CommandAnswer | None:
+        def matching(task: str, text: str) -> CommandAnswer | None:
             if task != ANSWER_TASK:
                 return None
             answer = open_answer(text, self.key, identity=self.identity)
             return answer if answer.nonce == command.nonce else None
 
-        return self._await(wanted, seconds)
+        return self._await(matching, seconds)
 
     def report(self, fits: Callable[[HostReport], bool] = lambda _: True, *, seconds: float = 60.0) -> HostReport:
         """Return the next matching report; raises TimeoutError without one. Earlier reports are dropped."""
         self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
 
-        def wanted(task: str, text: str) -> HostReport | None:
+        def matching(task: str, text: str) -> HostReport | None:
             if task != REPORT_TASK:
                 return None
             report = open_report(text, self.key, identity=self.identity)
             return report if fits(report) else None
 
-        return self._await(wanted, seconds)
+        return self._await(matching, seconds)
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
@@ -218,11 +218,11 @@ class AgentProcess(OwnProcess):
             ended.set()
             thread.join()
 
-    def _await(self, wanted: Callable[[str, str], T | None], seconds: float) -> T:
+    def _await(self, matching: Callable[[str, str], T | None], seconds: float) -> T:
         deadline = time.monotonic() + seconds
         while True:
             for message in list(self._waiting):
-                if (found := wanted(*message)) is not None:
+                if (found := matching(*message)) is not None:
                     self._waiting.remove(message)
                     return found
             self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
@@ -308,7 +308,7 @@ _agent_pool = _AgentPool()
 
 @pytest.fixture
 def simulated_hosts() -> Path:
-    """The folder of the hosts of `simulated_falcon`: what each sees lies in `node-a`, `node-b`, `node-c`.
+    """The folder of the hosts of `simulated_falcon`: what each sees is in `node-a`, `node-b`, `node-c`.
 
     def test_a_host_sees_its_devices(simulated_falcon, simulated_hosts):
         assert (simulated_hosts / "node-a/sys/bus/pci/devices/0000:40:00.0").exists()
