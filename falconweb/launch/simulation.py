@@ -117,9 +117,28 @@ def simulated_hosts(data: Path, root: Path) -> list[SimulatedHost]:
     """Return the hosts of the chassis, each with a persistent key."""
     found = []
     for folder in sorted(root.iterdir()):
-        identity = (folder / "sys/class/dmi/id/product_uuid").read_text().strip()
-        found.append(SimulatedHost(folder.name, identity, stored_secret(data, f"agent_{folder.name}"), str(folder)))
+        key = stored_secret(data, f"agent_{folder.name}")
+        found.append(SimulatedHost(folder.name, host_identity(folder), key, str(folder)))
     return found
+
+
+def host_identity(root: Path) -> str:
+    """Return the identity of a simulated host in the BMC of a chassis."""
+    return (root / "sys/class/dmi/id/product_uuid").read_text().strip()
+
+
+def agent_environment(host: SimulatedHost, broker: str, state: Path) -> dict[str, str]:
+    """Return the environment variables of the agent of a simulated host."""
+    return {
+        "AGENT_HOST": host.identity,
+        "AGENT_KEY": host.key,
+        "AGENT_BROKER": broker,
+        "AGENT_ROOT": host.root,
+        "AGENT_STATE": str(state),
+        "AGENT_NVML": "simulator.nvml",
+        # Runs survive a restart of their agent, but end with this process.
+        "AGENT_PARENT": str(os.getpid()),
+    }
 
 
 def start_agents(
@@ -127,21 +146,11 @@ def start_agents(
 ) -> None:
     """Start the agent of each host, without waiting for them."""
     for host in hosts:
-        state = data / "simulator" / "agents" / host.name
+        agent = agent_environment(host, environment["REDIS_URL"], data / "simulator" / "agents" / host.name)
         child = ChildProcess(
             f"agent-{host.name}",
             [sys.executable, "-m", "agent"],
-            environment={
-                **environment,
-                "AGENT_HOST": host.identity,
-                "AGENT_KEY": host.key,
-                "AGENT_BROKER": environment["REDIS_URL"],
-                "AGENT_ROOT": host.root,
-                "AGENT_STATE": str(state),
-                "AGENT_NVML": "simulator.nvml",
-                # Runs survive a restart of their agent, but end with this site.
-                "AGENT_PARENT": str(os.getpid()),
-            },
+            environment={**environment, **agent},
             log=data / "logs" / f"agent-{host.name}.log",
             # A terminated agent would wait for the broker, which is ending too; its journal tolerates a kill.
             orphaned=signal.SIGKILL,

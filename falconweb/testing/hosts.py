@@ -32,6 +32,7 @@ from celery import Celery
 
 from falconweb.config import BASE_DIR
 from falconweb.launch.processes import end_with_parent
+from falconweb.launch.simulation import SimulatedHost, agent_environment, host_identity
 from falconweb.testing.processes import OwnProcess, shared_start
 from hostwire.protocol import Command, CommandAnswer, HostReport, ReportRequest, Request
 from hostwire.signing import (
@@ -76,24 +77,17 @@ class AgentProcess(OwnProcess):
         **environment: str,
     ) -> None:
         self.root = root
-        self.identity = identity_of(root)
+        self.identity = host_identity(root)
         self.key = key or new_key()
         self.broker = broker or os.environ["REDIS_URL"]
         self.site_queue = site_queue or f"site-{secrets.token_hex(4)}"
         self.log = state / "agent.log"
         self.environment = {
             **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
-            "AGENT_HOST": self.identity,
-            "AGENT_KEY": self.key,
-            "AGENT_BROKER": self.broker,
-            "AGENT_ROOT": str(root),
-            "AGENT_STATE": str(state),
+            **agent_environment(SimulatedHost(root.name, self.identity, self.key, str(root)), self.broker, state),
             "AGENT_SITE_QUEUE": self.site_queue,
             "AGENT_PERIOD": str(period),
             "AGENT_STEP_SECONDS": str(step_seconds),
-            "AGENT_NVML": "simulator.nvml",
-            # Runs that a test leaves behind end with this process.
-            "AGENT_PARENT": str(os.getpid()),
             **environment,
         }
         self._first_environment = dict(self.environment)
@@ -251,11 +245,6 @@ def folder_of_hosts() -> Path:
     return folder
 
 
-def identity_of(root: Path) -> str:
-    """Return the identity of a simulated host in the BMC of a chassis."""
-    return (root / "sys/class/dmi/id/product_uuid").read_text().strip()
-
-
 def _text(message: dict[str, Any]) -> str:
     return str(json.loads(base64.b64decode(message["body"]))[0][0])
 
@@ -280,7 +269,7 @@ class _AgentPool:
         """Return the suspended agent, if it has these options, or a new one."""
         folder = self._made[-1]
         root = folder / "hosts" / host
-        had, agent = self._suspended.pop(identity_of(root), ({}, None))
+        had, agent = self._suspended.pop(host_identity(root), ({}, None))
         if agent is not None:
             if had == options and agent.resume():
                 return agent
