@@ -90,8 +90,13 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
         child.start()
         children.append(child)
 
-    chassis_json, hosts_json = (json.dumps([asdict(one) for one in those]) for those in (simulated, hosts))
-    _prepare({**environment, "FALCONWEB_SIMULATED_CHASSIS": chassis_json, "FALCONWEB_SIMULATED_HOSTS": hosts_json})
+    _prepare(
+        {
+            **environment,
+            "FALCONWEB_SIMULATED_CHASSIS": json.dumps([asdict(one) for one in simulated]),
+            "FALCONWEB_SIMULATED_HOSTS": json.dumps([asdict(one) for one in hosts]),
+        }
+    )
     _load_asgi()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
