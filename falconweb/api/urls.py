@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from django.urls import include, path, re_path
+from importlib import import_module
+
+from django.urls import path, re_path
 
 from falconweb.api import schema
 
@@ -36,7 +38,7 @@ FEATURES = (
 
 app_name = "api"
 urlpatterns = [
-    *(path("", include(feature)) for feature in FEATURES),
+    *(pattern for feature in FEATURES for pattern in import_module(feature).urlpatterns),
     path("schema/", schema.SchemaView.as_view(), name="schema"),
     path("docs/", schema.reference, name="docs"),
     # The last: an unknown address gets a problem document too. Django redirects those without the last slash.
