@@ -1,10 +1,12 @@
-"""Errors of services as errors of a form."""
+"""Errors of services as errors of a form, and typed instants."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, time
 from typing import Any
 
 from django import forms
+from django.utils.dateparse import parse_date, parse_datetime
 
 from core.errors import FalconWebError
 
@@ -16,6 +18,18 @@ def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
         form.add_error(field if field in form.fields else None, sentence)
     if not sentences:
         form.add_error(None, error.sentence)
+
+
+def parse_instant(text: str) -> datetime | None:
+    """Return the instant of a typed day, or day and time, in UTC unless it has an offset; None for anything else."""
+    try:
+        found = parse_datetime(text)
+        if found is None and (day := parse_date(text)) is not None:
+            found = datetime.combine(day, time())
+        # Instants on the first and the last day of the calendar may not exist in UTC.
+        return found and (found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        return None
 
 
 MINUTE_FORMAT = "%Y-%m-%dT%H:%M"

@@ -15,7 +15,7 @@ from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
 from accounts.models import User
 from core.errors import Invalid
-from core.text import parse_instant
+from core.forms import parse_instant
 
 AUDIT_FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
 MAX_WORDS = 20

@@ -14,7 +14,7 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from core.errors import Invalid
-from core.text import parse_instant
+from core.forms import parse_instant
 from telemetry.events.models import EventQuerySet, EventSeverity, EventSource
 from telemetry.events.rules import MESSAGE_CATALOGUE, EventMessage, message_name
 

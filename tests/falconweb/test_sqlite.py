@@ -158,7 +158,7 @@ def test_a_turn_is_given_back_however_the_transaction_ends(end: str) -> None:
 def test_who_gives_up_waiting_is_passed_over() -> None:
     turns = FairLock()
     assert turns.acquire(1)
-    given_up = threading.Thread(target=turns.take, args=(0.05,))
+    given_up = threading.Thread(target=turns.acquire, args=(0.05,))
     given_up.start()
     given_up.join()
     got: list[bool] = []
