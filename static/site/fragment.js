@@ -24,7 +24,7 @@ export async function loadFragment(part, address, failure = "") {
   }
 }
 
-/** Send a form without leaving the page, and show the part of the response that has the id of `part`; false without it. */
+/** Send a form without leaving the page, and show the response's part with the id of `part`; false without one. */
 export async function submitFragment(form, submitter, part) {
   submitter.disabled = true;
   try {
