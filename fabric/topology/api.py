@@ -20,8 +20,7 @@ from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import query_search
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import NotFound
-from fabric.inventory import selectors
-from fabric.inventory.api import DrawerRowSerializer, HardwareDetail
+from fabric.inventory.api import DrawerRowSerializer, DrawerViewSet
 from fabric.inventory.models import Chassis, Drawer
 from fabric.inventory.selectors import may_change_mode
 from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH, chassis_add, chassis_edit, chassis_remove
@@ -257,10 +256,9 @@ class DrawerDetailSerializer(DrawerRowSerializer):
         ]
 
 
-class DrawerDetail(HardwareDetail):
-    """Show a drawer with its slots; 404 where you may not see it."""
+class DrawerDetailViewSet(DrawerViewSet):
+    """A drawer with its slots."""
 
-    rows = staticmethod(selectors.drawer_rows)
     serializer_class = DrawerDetailSerializer
 
 
@@ -276,5 +274,5 @@ urlpatterns = [
         ChassisViewSet.as_view({"get": "retrieve_settings"}, permission_classes=ADMINISTRATORS),
         name="chassis_settings",
     ),
-    path("drawers/<int:pk>/", DrawerDetail.as_view(), name="drawer"),
+    path("drawers/<int:pk>/", DrawerDetailViewSet.as_view({"get": "retrieve"}), name="drawer"),
 ]
