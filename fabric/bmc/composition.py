@@ -8,12 +8,12 @@ systems, and their endpoints are the blocks.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
+from functools import partial
+from typing import Any, TypeVar
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import read_zone_body
@@ -29,7 +29,6 @@ from fabric.bmc.values import (
     normalize_uri,
     number,
     text,
-    texts,
     value_at,
 )
 
@@ -38,23 +37,8 @@ SETTLES_WITHIN = 5.0
 SETTLE_POLL_SECONDS = 0.2
 # A port's ETag covers its link, which may train between read and write: the read is repeated up to so many times.
 MAX_PORT_ATTEMPTS = 4
-MAX_PORT_WIDTH = 256
 
-
-class PortConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a port: the configurable ones, and the resulting link.
-
-    `port_types` and `widths` (lanes) are those that the BMC declares as accepted, () where it declares none.
-    """
-
-    port_uri: str
-    port_type: str = ""  # UpstreamPort, DownstreamPort, UnconfiguredPort; '' where the BMC has no types
-    configured_width: int | None = None  # lanes to use at most
-    width: int | None = None
-    link_state: str = ""  # requested: Enabled, Disabled
-    link_status: str = ""  # actual: LinkUp, Starting, Training, LinkDown, NoLink
-    port_types: tuple[str, ...] = ()
-    widths: tuple[int, ...] = ()
+Found = TypeVar("Found")
 
 
 async def read_zone(bmc: BmcClient, zone_uri: str) -> RedfishZone:
@@ -82,6 +66,8 @@ def port_link(port_uri: str, body: JsonObject) -> PortLink:
         speed_gbps=corrected_link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
         max_speed_gbps=corrected_link_speed(number(body, "MaxSpeedGbps"), (width, active)),
         configured_width=integer(body, "ConfiguredWidth"),
+        port_type=text(body, "PortType"),
+        link_state=text(body, "LinkState"),
     )
 
 
@@ -113,23 +99,46 @@ async def _set_membership(
     current = _zone(zone.uri, answer)
     if (member in zone_members(current, dialect)) is present:
         return current
+    changed = f"Zone {zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
     if set(zone_members(current, dialect)) != set(zone_members(zone, dialect)) or (
         zone.etag and current.etag and zone.etag != current.etag
     ):
-        raise ZoneChanged(f"Zone {zone.name} of {bmc.host} has been changed by somebody else; nothing was written.")
-    try:
+        raise ZoneChanged(changed)
+    with _refusals_explained(changed):
         if dialect is Dialect.ZONE_PATCH:
             written = await _patch_zone(bmc, current, answer.body, member, present=present)
         else:
             written = await _run_zone_action(bmc, dialect, current, member, present=present)
+    await bmc.finish(written)
+    what = "does not hold" if present else "still holds"
+    return await _wait_until(
+        partial(read_zone, bmc, zone.uri),
+        lambda found: (member in zone_members(found, dialect)) is present,
+        lambda _: f"{bmc.host} accepted the change, but zone {zone.name} {what} {member.rsplit('/', 1)[-1]}.",
+    )
+
+
+@contextmanager
+def _refusals_explained(changed: str) -> Iterator[None]:
+    """Raise ZoneChanged with a sentence where a conditional write found a change, else CompositionRefused."""
+    try:
+        yield
     except RequestRefused as error:
         if error.answered in {412, 428}:
-            raise ZoneChanged(
-                f"Zone {zone.name} of {bmc.host} has been changed by somebody else; nothing was written.", answered=412
-            ) from error
+            raise ZoneChanged(changed, answered=412) from error
         raise CompositionRefused(error.reason or error.sentence, answered=error.answered) from error
-    await bmc.finish(written)
-    return await _wait_for_membership(bmc, dialect, zone, member, present=present)
+
+
+async def _wait_until(
+    read: Callable[[], Awaitable[Found]], is_settled: Callable[[Found], bool], failure: Callable[[Found], str]
+) -> Found:
+    """Return what `read` finds once it `is_settled`; raises CompositionRefused with `failure` where it never is."""
+    deadline = time.monotonic() + SETTLES_WITHIN
+    while not is_settled(found := await read()):
+        if time.monotonic() > deadline:
+            raise CompositionRefused(failure(found))
+        await asyncio.sleep(SETTLE_POLL_SECONDS)
+    return found
 
 
 async def _patch_zone(
@@ -162,22 +171,6 @@ async def _run_zone_action(
     return await bmc.post(target, body)
 
 
-async def _wait_for_membership(
-    bmc: BmcClient, dialect: Dialect, zone: RedfishZone, member: str, *, present: bool
-) -> RedfishZone:
-    deadline = time.monotonic() + SETTLES_WITHIN
-    while True:
-        current = await read_zone(bmc, zone.uri)
-        if (member in zone_members(current, dialect)) is present:
-            return current
-        if time.monotonic() > deadline:
-            what = "does not hold" if present else "still holds"
-            raise CompositionRefused(
-                f"{bmc.host} accepted the change, but zone {zone.name} {what} {member.rsplit('/', 1)[-1]}."
-            )
-        await asyncio.sleep(SETTLE_POLL_SECONDS)
-
-
 async def read_drawer_mode(bmc: BmcClient, drawer_uri: str) -> DrawerMode:
     """Return the present mode of a drawer; raises BmcError."""
     return drawer_mode((await bmc.get(drawer_uri)).body)[0]
@@ -197,102 +190,67 @@ async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> 
     )
     if not vendor:
         raise CompositionRefused(f"{bmc.host} does not let the mode of this drawer be set.")
-    try:
+    with _refusals_explained(f"The drawer of {bmc.host} has just changed; nothing was written."):
         written = await bmc.patch(drawer_uri, {"Oem": {vendor: {"DrawerMode": mode.value}}}, etag=answer.etag)
-    except RequestRefused as error:
-        if error.answered in {412, 428}:
-            raise ZoneChanged(f"The drawer of {bmc.host} has just changed; nothing was written.") from error
-        raise CompositionRefused(error.reason or error.sentence, answered=error.answered) from error
     await bmc.finish(written)
-    deadline = time.monotonic() + SETTLES_WITHIN
-    while drawer_mode((await bmc.get(drawer_uri)).body)[0] is not mode:
-        if time.monotonic() > deadline:
-            raise CompositionRefused(f"{bmc.host} accepted the mode {mode.value}, but the drawer is not in it.")
-        await asyncio.sleep(SETTLE_POLL_SECONDS)
-
-
-async def read_port_configuration(bmc: BmcClient, port_uri: str) -> PortConfiguration:
-    """Return the configuration of a port; raises BmcError."""
-    return _port_configuration(port_uri, (await bmc.get(port_uri)).body)
-
-
-def _port_configuration(port_uri: str, body: JsonObject) -> PortConfiguration:
-    return PortConfiguration(
-        port_uri=normalize_uri(port_uri),
-        port_type=text(body, "PortType"),
-        configured_width=integer(body, "ConfiguredWidth"),
-        width=integer(body, "Width"),
-        link_state=text(body, "LinkState"),
-        link_status=text(body, "LinkStatus"),
-        port_types=texts(body, "PortType@Redfish.AllowableValues"),
-        widths=_allowable_widths(body),
+    await _wait_until(
+        partial(read_drawer_mode, bmc, drawer_uri),
+        lambda found: found is mode,
+        lambda _: f"{bmc.host} accepted the mode {mode.value}, but the drawer is not in it.",
     )
-
-
-def _allowable_widths(body: JsonObject) -> tuple[int, ...]:
-    """Return the lane counts of a Redfish.AllowableNumbers: single numbers, or 'lowest:highest:step'."""
-    found: set[int] = set()
-    for entry in texts(body, "ConfiguredWidth@Redfish.AllowableNumbers"):
-        match = re.fullmatch(r"(\d{1,3})(?::(\d{1,3})(?::(\d{1,3}))?)?", entry)
-        if match:
-            low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-            found.update(range(low, min(high, MAX_PORT_WIDTH) + 1, max(step, 1)))
-    return tuple(sorted(width for width in found if width > 0))
 
 
 async def configure_port(
     bmc: BmcClient, port_uri: str, *, port_type: str | None = None, configured_width: int | None = None
-) -> PortConfiguration:
-    """Change a port's type, its configured width (lanes), or both in one write, and return its setting read back.
+) -> PortLink:
+    """Change a port's type, its configured width (lanes), or both in one write, and return the port read back.
 
     None leaves a property unchanged; a property with the requested value is not written. The link of the port may train
-    afterwards: see `read_link`. Raises CompositionRefused with the BMC's sentence, ZoneChanged if the setting was
-    changed concurrently, TaskFailed or another BmcError; after a retryable one only `read_port_configuration` is
-    reliable.
+    afterwards. Raises CompositionRefused with the BMC's sentence, ZoneChanged if the setting was changed concurrently,
+    TaskFailed or another BmcError; after a retryable one only `read_link` is reliable.
     """
     wanted: dict[str, Any] = {"PortType": port_type, "ConfiguredWidth": configured_width}
     wanted = {name: value for name, value in wanted.items() if value is not None}
-    looked_at: PortConfiguration | None = None
+    previous: PortLink | None = None
     for attempt in range(MAX_PORT_ATTEMPTS):
         answer = await bmc.get(port_uri)
-        now = _port_configuration(port_uri, answer.body)
+        now = port_link(port_uri, answer.body)
         change = {name: value for name, value in wanted.items() if answer.body.get(name) != value}
         if not change:
             return now
         missing = next((name for name in change if name not in answer.body), "")
         if missing:
             raise CompositionRefused(f"{bmc.host} does not let the {missing} of this port be set.")
-        if looked_at is not None and _writable_values(now) != _writable_values(looked_at):
+        if previous is not None and _writable_values(now) != _writable_values(previous):
             raise ZoneChanged(f"The port of {bmc.host} has just been changed by somebody else; nothing was written.")
-        looked_at = now
+        previous = now
         try:
-            written = await bmc.patch(port_uri, change, etag=answer.etag)
-        except RequestRefused as error:
-            if error.answered not in {412, 428}:
-                raise CompositionRefused(error.reason or error.sentence, answered=error.answered) from error
+            with _refusals_explained(f"The port of {bmc.host} keeps changing; nothing was written."):
+                written = await bmc.patch(port_uri, change, etag=answer.etag)
+        except ZoneChanged:
             if attempt == MAX_PORT_ATTEMPTS - 1:
-                raise ZoneChanged(f"The port of {bmc.host} keeps changing; nothing was written.") from error
+                raise
             await asyncio.sleep(SETTLE_POLL_SECONDS)
             continue
         await bmc.finish(written)
         break
-    return await _wait_for_port(bmc, port_uri, wanted)
+
+    def differing(body: JsonObject) -> list[str]:
+        return [name for name, value in wanted.items() if body.get(name) != value]
+
+    async def read_body() -> JsonObject:
+        return (await bmc.get(port_uri)).body
+
+    body = await _wait_until(
+        read_body,
+        lambda found: not differing(found),
+        lambda found: f"{bmc.host} accepted the change, but the {differing(found)[0]} of the port is not as requested.",
+    )
+    return port_link(port_uri, body)
 
 
-def _writable_values(setting: PortConfiguration) -> tuple[str, int | None, str]:
-    return setting.port_type, setting.configured_width, setting.link_state
-
-
-async def _wait_for_port(bmc: BmcClient, port_uri: str, wanted: dict[str, Any]) -> PortConfiguration:
-    deadline = time.monotonic() + SETTLES_WITHIN
-    while True:
-        body = (await bmc.get(port_uri)).body
-        if all(body.get(name) == value for name, value in wanted.items()):
-            return _port_configuration(port_uri, body)
-        if time.monotonic() > deadline:
-            left = next(name for name, value in wanted.items() if body.get(name) != value)
-            raise CompositionRefused(f"{bmc.host} accepted the change, but the {left} of the port is not as requested.")
-        await asyncio.sleep(SETTLE_POLL_SECONDS)
+def _writable_values(port: PortLink) -> tuple[str, int | None, str]:
+    return port.port_type, port.configured_width, port.link_state
 
 
 @dataclass(frozen=True)
@@ -313,7 +271,15 @@ class PortCounters:
 
 async def read_port_counters(bmc: BmcClient, metrics_uri: str) -> PortCounters:
     """Return the counters of a port; raises BmcError."""
-    return _port_counters((await bmc.get(metrics_uri)).body)
+    body = (await bmc.get(metrics_uri)).body
+    errors = mapping(body, "PCIeErrors")
+    counts = {name: integer(errors, name) for name in errors}
+    return PortCounters(
+        errors={name: count for name, count in counts.items() if count is not None and count >= 0},
+        rx_bytes=integer(body, "RXBytes"),
+        tx_bytes=integer(body, "TXBytes"),
+        reset_target=text(body, "Actions", "#PortMetrics.ResetMetrics", "target"),
+    )
 
 
 async def reset_port_counters(bmc: BmcClient, metrics_uri: str) -> tuple[PortCounters, PortCounters]:
@@ -330,28 +296,15 @@ async def reset_port_counters(bmc: BmcClient, metrics_uri: str) -> tuple[PortCou
     except RequestRefused as error:
         raise CompositionRefused(error.reason or "Its BMC refused the reset.", answered=error.answered) from error
     await bmc.finish(written)
-    deadline = time.monotonic() + SETTLES_WITHIN
-    while True:
-        after = await read_port_counters(bmc, metrics_uri)
-        if _was_reset(before, after):
-            return before, after
-        if time.monotonic() > deadline:
-            raise CompositionRefused("Its BMC accepted the reset, but the counters continue as before.")
-        await asyncio.sleep(SETTLE_POLL_SECONDS)
+    after = await _wait_until(
+        partial(read_port_counters, bmc, metrics_uri),
+        lambda found: _was_reset(before, found),
+        lambda _: "Its BMC accepted the reset, but the counters continue as before.",
+    )
+    return before, after
 
 
 def _was_reset(before: PortCounters, after: PortCounters) -> bool:
     """Return whether counters were reset: one is lower, or all were zero."""
     counted = {name: count for name, count in before.counts.items() if count > 0}
     return not counted or any(after.counts.get(name, 0) < count for name, count in counted.items())
-
-
-def _port_counters(body: JsonObject) -> PortCounters:
-    errors = mapping(body, "PCIeErrors")
-    counts = {name: integer(errors, name) for name in errors}
-    return PortCounters(
-        errors={name: count for name, count in counts.items() if count is not None and count >= 0},
-        rx_bytes=integer(body, "RXBytes"),
-        tx_bytes=integer(body, "TXBytes"),
-        reset_target=text(body, "Actions", "#PortMetrics.ResetMetrics", "target"),
-    )

@@ -16,14 +16,7 @@ from django.utils import timezone
 from core.database import fit_columns, lock_rows
 from core.threads import run_in_thread
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient, retry_while_unreachable
-from fabric.bmc.composition import (
-    PortConfiguration,
-    read_drawer_mode,
-    read_link,
-    read_port_configuration,
-    read_zone,
-    zone_members,
-)
+from fabric.bmc.composition import read_drawer_mode, read_link, read_zone, zone_members
 from fabric.bmc.snapshot import read_cabled_host
 from fabric.bmc.types import Dialect, DrawerMode, PortLink
 from fabric.history.services import attachments_record
@@ -70,16 +63,15 @@ async def refresh_mode(bmc: BmcClient, drawer: Drawer) -> DrawerMode:
     return mode
 
 
-async def refresh_port(bmc: BmcClient, port: Port) -> PortConfiguration:
-    """Store how a port is configured and its link trained, and return the configuration."""
-    setting = await read_port_configuration(bmc, port.uri)
+async def refresh_port(bmc: BmcClient, port: Port) -> PortLink:
+    """Store how a port is configured and its link trained, and return both."""
     link = await read_link(bmc, port.uri)
     values = {
-        **_link_values(link), "port_type": setting.port_type, "configured_width": setting.configured_width,
-        "link_state": setting.link_state,
+        **_link_values(link), "port_type": link.port_type, "configured_width": link.configured_width,
+        "link_state": link.link_state,
     }  # fmt: skip
     await run_in_thread(Port.objects.filter(pk=port.pk).update, **fit_columns(Port, values))
-    return setting
+    return link
 
 
 async def read_cabled_host_identity(bmc: BmcClient, host_port: HostPort) -> str:
