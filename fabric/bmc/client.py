@@ -38,6 +38,7 @@ from fabric.bmc.transport import (
     parse_json_object,
 )
 from fabric.bmc.types import BmcAddress
+from fabric.bmc.values import JsonObject, text
 
 ROOT = "/redfish/v1/"
 TASK_SECONDS = 120.0
@@ -123,6 +124,15 @@ class BmcClient:
         """Return a resource; raises the BmcError that explains the failure."""
         return self._accept(uri, await self.fetch("GET", uri, timeout=timeout))
 
+    async def get_or_none(self, uri: str) -> JsonObject | None:
+        """Return the body of a resource, None where the BMC has none there (404, 410); raises as `get` does."""
+        try:
+            return (await self.get(uri)).body
+        except RequestRefused as error:
+            if error.answered in {404, 410}:
+                return None
+            raise
+
     async def get_bytes(self, uri: str) -> bytes:
         """Return a resource undecoded, for readers that decode into types of their own."""
         raw = await self.fetch("GET", uri)
@@ -165,15 +175,16 @@ class BmcClient:
         """
         path = self.path(uri)
         known = await self._signed_in()
-        raw = await self._exchange(
-            method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
-        )
+
+        async def attempt() -> RawResponse:
+            own = {**(headers or {}), **self._authorization}
+            return await self._exchange(method, path, headers=own, content=content, timeout=timeout)
+
+        raw = await attempt()
         if raw.status != 401 or not self.signs_in or self._refusing.get(path, 0.0) > time.monotonic():
             return raw
         await self._sign_in_again(known)
-        raw = await self._exchange(
-            method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
-        )
+        raw = await attempt()
         if raw.status == 401:
             self._refusing[path] = time.monotonic() + REFUSAL_MEMORY_SECONDS
         return raw
@@ -250,7 +261,7 @@ class BmcClient:
         the response to Basic shows whether the credentials are correct.
         """
         root = (await self.service_root()).body
-        sessions = _link_at(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
+        sessions = text(root, "Links", "Sessions", "@odata.id") or "/redfish/v1/SessionService/Sessions"
         credentials = {"UserName": self._address.username, "Password": self._address.password}
         try:
             raw = await self._exchange(
@@ -279,7 +290,7 @@ class BmcClient:
         pair = f"{self._address.username}:{self._address.password}".encode()
         headers = {"Authorization": "Basic " + base64.b64encode(pair).decode()}
         for name in ("Managers", "Chassis", "Systems", "SessionService"):
-            uri = _link_at(root, name)
+            uri = text(root, name, "@odata.id")
             if not uri:
                 continue
             with contextlib.suppress(ForeignLink):
@@ -333,9 +344,7 @@ class BmcClient:
                 if error.answered in {404, 410}:
                     return answer
                 raise
-            if state.status != 202 and _is_task_finished(state.body):
-                return self._outcome(state)
-            if _is_task_finished(state.body) and "TaskState" in state.body:
+            if _is_task_finished(state.body) and (state.status != 202 or "TaskState" in state.body):
                 return self._outcome(state)
             if time.monotonic() > deadline:
                 raise TimedOut(f"{self.host} did not finish its task within {timeout:.0f} s.")
@@ -353,13 +362,6 @@ def _is_task_finished(task: dict[str, Any]) -> bool:
     """Return whether a monitor's response is final: a task at its end, or no task at all."""
     state = task.get("TaskState")
     return state is None or state == "Completed" or state in TASK_FAILURES
-
-
-def _link_at(resource: dict[str, Any], *names: str) -> str:
-    value: Any = resource
-    for name in (*names, "@odata.id"):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else ""
 
 
 REQUEST_SECONDS = 10.0  # timeout of one request to the BMC

@@ -26,6 +26,7 @@ from fabric.bmc.values import (
     corrected_link_speed,
     integer,
     mapping,
+    named_texts,
     normalize_uri,
     number,
     text,
@@ -66,8 +67,7 @@ def port_link(port_uri: str, body: JsonObject) -> PortLink:
         speed_gbps=corrected_link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
         max_speed_gbps=corrected_link_speed(number(body, "MaxSpeedGbps"), (width, active)),
         configured_width=integer(body, "ConfiguredWidth"),
-        port_type=text(body, "PortType"),
-        link_state=text(body, "LinkState"),
+        **named_texts(body, "PortType", "LinkState"),
     )
 
 

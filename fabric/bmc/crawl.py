@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -45,16 +46,14 @@ MAX_WALK_BYTES = 64 * 2**20
 MAX_FAILURES_IN_A_ROW = 8
 
 
+@dataclass(slots=True)
 class CrawledResource:
     """One resource as it was read: `uri` is the requested one, whatever its own @odata.id claims."""
 
-    __slots__ = ("body", "etag", "kind", "uri")
-
-    def __init__(self, uri: str, kind: str, body: JsonObject, etag: str) -> None:
-        self.uri = uri
-        self.kind = kind
-        self.body = body
-        self.etag = etag
+    uri: str
+    kind: str
+    body: JsonObject
+    etag: str
 
 
 class Crawl:

@@ -24,7 +24,19 @@ from fabric.bmc.types import (
     RedfishSlot,
     RedfishZone,
 )
-from fabric.bmc.values import JsonObject, boolean, integer, link, links, mapping, normalize_uri, objects, text, texts
+from fabric.bmc.values import (
+    JsonObject,
+    boolean,
+    integer,
+    link,
+    links,
+    mapping,
+    named_texts,
+    normalize_uri,
+    objects,
+    text,
+    texts,
+)
 
 AnyResource = TypeVar("AnyResource", bound=RedfishResource)
 
@@ -294,11 +306,7 @@ def read_service(found: dict[str, CrawledResource]) -> RedfishService:
     expand = mapping(features, "ExpandQuery")
     streams = [text(each.body, "ServerSentEventUri") for each in found.values() if each.kind == "EventService"]
     return RedfishService(
-        name=text(root, "Name"),
-        vendor=text(root, "Vendor"),
-        product=text(root, "Product"),
-        redfish_version=text(root, "RedfishVersion"),
-        uuid=text(root, "UUID"),
+        **named_texts(root, "Name", "Vendor", "Product", "RedfishVersion", "UUID"),
         firmware_version=text(manager, "FirmwareVersion"),
         manager_model=text(manager, "Model"),
         expand=expand.get("NoLinks") is True or expand.get("ExpandAll") is True,

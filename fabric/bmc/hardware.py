@@ -29,6 +29,7 @@ from fabric.bmc.values import (
     link,
     links,
     mapping,
+    named_texts,
     number,
     objects,
     text,
@@ -111,13 +112,7 @@ def read_drawer(found: CrawledResource) -> RedfishDrawer:
 
 def _chassis(body: JsonObject) -> dict[str, Any]:
     return {
-        "chassis_type": text(body, "ChassisType"),
-        "manufacturer": text(body, "Manufacturer"),
-        "model": text(body, "Model"),
-        "serial_number": text(body, "SerialNumber"),
-        "part_number": text(body, "PartNumber"),
-        "sku": text(body, "SKU"),
-        "uuid": text(body, "UUID"),
+        **named_texts(body, "ChassisType", "Manufacturer", "Model", "SerialNumber", "PartNumber", "SKU", "UUID"),
         "power_state": text(body, "PowerState"),
         "location": physical_location(body),
         "contained_by": link(body, "Links", "ContainedBy"),
@@ -181,8 +176,7 @@ def read_legacy_slot(found: CrawledResource, index: int, slot: JsonObject, relat
 
 def _slot(slot: JsonObject) -> dict[str, Any]:
     return {
-        "slot_type": text(slot, "SlotType"),
-        "pcie_type": text(slot, "PCIeType"),
+        **named_texts(slot, "SlotType", "PCIeType"),
         "lanes": integer(slot, "Lanes"),
         "hot_pluggable": boolean(slot, "HotPluggable"),
     }
@@ -217,18 +211,9 @@ def read_device(found: CrawledResource, relations: ResourceRelations, slot_uri: 
         kind=device_kind(relations, found.uri),
         chassis_uri=chassis_of(found),
         slot_uri=slot_uri,
-        manufacturer=text(body, "Manufacturer"),
-        model=text(body, "Model"),
-        serial_number=text(body, "SerialNumber"),
-        part_number=text(body, "PartNumber"),
-        firmware_version=text(body, "FirmwareVersion"),
-        vendor_id=text(first, "VendorId"),
-        device_id=text(first, "DeviceId"),
-        subsystem_vendor_id=text(first, "SubsystemVendorId"),
-        subsystem_id=text(first, "SubsystemId"),
-        class_code=text(first, "ClassCode"),
-        pcie_type=text(body, "PCIeInterface", "PCIeType"),
-        max_pcie_type=text(body, "PCIeInterface", "MaxPCIeType"),
+        **named_texts(body, "Manufacturer", "Model", "SerialNumber", "PartNumber", "FirmwareVersion"),
+        **named_texts(first, "VendorId", "DeviceId", "SubsystemVendorId", "SubsystemId", "ClassCode"),
+        **named_texts(mapping(body, "PCIeInterface"), "PCIeType", "MaxPCIeType"),
         lanes_in_use=integer(body, "PCIeInterface", "LanesInUse"),
         max_lanes=integer(body, "PCIeInterface", "MaxLanes"),
         ready_to_remove=boolean(body, "ReadyToRemove"),
@@ -286,14 +271,8 @@ def read_function(found: CrawledResource, relations: ResourceRelations) -> Redfi
     return RedfishFunction(
         **common_properties(found.uri, body),
         device_uri=relations.device_of(found.uri),
-        vendor_id=text(body, "VendorId"),
-        device_id=text(body, "DeviceId"),
-        subsystem_vendor_id=text(body, "SubsystemVendorId"),
-        subsystem_id=text(body, "SubsystemId"),
-        revision_id=text(body, "RevisionId"),
-        class_code=text(body, "ClassCode"),
-        device_class=text(body, "DeviceClass"),
-        function_type=text(body, "FunctionType"),
+        **named_texts(body, "VendorId", "DeviceId", "SubsystemVendorId", "SubsystemId", "RevisionId", "ClassCode"),
+        **named_texts(body, "DeviceClass", "FunctionType"),
     )
 
 
@@ -304,12 +283,7 @@ def read_switch(found: CrawledResource) -> RedfishSwitch:
     return RedfishSwitch(
         **common_properties(found.uri, body),
         fabric_uri=found.uri.rpartition("/Switches/")[0],
-        switch_type=text(body, "SwitchType"),
-        manufacturer=text(body, "Manufacturer"),
-        model=text(body, "Model"),
-        serial_number=text(body, "SerialNumber"),
-        part_number=text(body, "PartNumber"),
-        firmware_version=text(body, "FirmwareVersion"),
+        **named_texts(body, "SwitchType", "Manufacturer", "Model", "SerialNumber", "PartNumber", "FirmwareVersion"),
         total_width=integer(body, "TotalSwitchWidth"),
         chassis_uri=chassis[0] if chassis else "",
     )
@@ -324,11 +298,8 @@ def read_port(found: CrawledResource, relations: ResourceRelations) -> RedfishPo
         **common_properties(found.uri, body),
         parent_uri=parent,
         switch_uri=parent if relations.is_kind(parent, "Switch") else "",
-        port_id=text(body, "PortId"),
-        port_type=text(body, "PortType"),
+        **named_texts(body, "PortId", "PortType", "LinkState", "LinkStatus"),
         protocol=text(body, "PortProtocol"),
-        link_state=text(body, "LinkState"),
-        link_status=text(body, "LinkStatus"),
         width=width,
         active_width=active,
         configured_width=integer(body, "ConfiguredWidth"),
@@ -361,13 +332,7 @@ def read_system(found: CrawledResource, relations: ResourceRelations) -> Redfish
     body = found.body
     return RedfishSystem(
         **common_properties(found.uri, body),
-        system_type=text(body, "SystemType"),
-        manufacturer=text(body, "Manufacturer"),
-        model=text(body, "Model"),
-        serial_number=text(body, "SerialNumber"),
-        uuid=text(body, "UUID"),
-        host_name=text(body, "HostName"),
-        power_state=text(body, "PowerState"),
+        **named_texts(body, "SystemType", "Manufacturer", "Model", "SerialNumber", "UUID", "HostName", "PowerState"),
         processor_summary=text(body, "ProcessorSummary", "Model"),
         processor_count=integer(body, "ProcessorSummary", "Count"),
         memory_gib=number(body, "MemorySummary", "TotalSystemMemoryGiB"),

@@ -12,9 +12,9 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import port_link, zone_members
 from fabric.bmc.crawl import are_distinct_members, expand_query, is_embedded
 from fabric.bmc.discovery import read_zone_body
-from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
+from fabric.bmc.errors import Malformed, RequestRefused, ServerFault
 from fabric.bmc.types import Dialect, RedfishSystem
-from fabric.bmc.values import JsonObject, normalize_uri, text, value_at
+from fabric.bmc.values import JsonObject, named_texts, normalize_uri, objects, text, value_at
 
 # Status, width and active width in lanes, speed in Gb/s: what a tenant would notice of a change.
 LinkState = tuple[str, int | None, int | None, float | None]
@@ -71,7 +71,7 @@ async def _read_resources(bmc: BmcClient, uris: list[str]) -> dict[str, JsonObje
     for answered in await asyncio.gather(*(_read_members(bmc, f"{collection}?{query}") for collection in together)):
         found.update(answered)
     left = [uri for uri in uris if uri not in found]
-    bodies = await asyncio.gather(*(_read_resource(bmc, uri) for uri in left))
+    bodies = await asyncio.gather(*(bmc.get_or_none(uri) for uri in left))
     return found | {uri: body for uri, body in zip(left, bodies, strict=True) if body is not None}
 
 
@@ -87,39 +87,19 @@ async def _read_members(bmc: BmcClient, uri: str) -> dict[str, JsonObject]:
     return {normalize_uri(member["@odata.id"]): member for member in members if is_embedded(member)}
 
 
-async def _read_resource(bmc: BmcClient, uri: str) -> JsonObject | None:
-    try:
-        return (await bmc.get(uri)).body
-    except BmcError as error:
-        if error.answered in {404, 410}:
-            return None
-        raise
-
-
 async def read_cabled_host(bmc: BmcClient, endpoint_uri: str) -> RedfishSystem | None:
     """Return the host behind an initiator's endpoint, None where no cable leads to one.
 
     Of the system only its identity is read: URI, name, manufacturer, serial number and UUID. Raises BmcError where it
     cannot be read.
     """
-    body = (await bmc.get(endpoint_uri)).body
-    entities = value_at(body, "ConnectedEntities")
-    for entity in entities if isinstance(entities, list) else []:
-        uri = text(entity, "EntityLink", "@odata.id") if isinstance(entity, dict) else ""
+    for entity in objects((await bmc.get(endpoint_uri)).body, "ConnectedEntities"):
+        uri = text(entity, "EntityLink", "@odata.id")
         if not uri or text(entity, "EntityRole") == "Target":
             continue
-        try:
-            system = (await bmc.get(uri)).body
-        except BmcError as error:
-            if error.answered in {404, 410}:
-                continue
-            raise
-        return RedfishSystem(
-            uri=normalize_uri(uri),
-            name=text(system, "Name"),
-            host_name=text(system, "HostName"),
-            manufacturer=text(system, "Manufacturer"),
-            serial_number=text(system, "SerialNumber"),
-            uuid=text(system, "UUID"),
-        )
+        if (system := await bmc.get_or_none(uri)) is not None:
+            return RedfishSystem(
+                uri=normalize_uri(uri),
+                **named_texts(system, "Name", "HostName", "Manufacturer", "SerialNumber", "UUID"),
+            )
     return None

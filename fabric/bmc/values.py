@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from core.text import MAX_NATURAL_DIGITS
@@ -48,6 +49,16 @@ def texts(body: JsonObject, *path: str) -> tuple[str, ...]:
     """Return the strings of the list at a path."""
     value = value_at(body, *path)
     return tuple(entry for entry in value if isinstance(entry, str)) if isinstance(value, list) else ()
+
+
+@cache
+def _field_name(property_name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", property_name).lower()
+
+
+def named_texts(body: JsonObject, *names: str) -> dict[str, Any]:
+    """Return the texts of these properties as fields: that of SerialNumber is named serial_number."""
+    return {_field_name(name): text(body, name) for name in names}
 
 
 def number(body: JsonObject, *path: str) -> float | None:

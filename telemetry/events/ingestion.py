@@ -92,8 +92,8 @@ def log_records_ingest(
 
 def log_position_move(*, chassis_id: int, entries_uri: str, newest: LogCursor | None, gap: LogGap | None) -> None:
     """Store the position in a log (None: it is empty), and the gap of entries that can no longer be read."""
-    mark = newest or LogCursor(entry_uri="", told="")
-    moved = {"entry_uri": mark.entry_uri, "told": mark.told, "count": mark.count, "moved_at": timezone.now()}
+    mark = newest or LogCursor(entry_uri="", timestamp="")
+    moved = {"entry_uri": mark.entry_uri, "told": mark.timestamp, "count": mark.count, "moved_at": timezone.now()}
     with transaction.atomic():
         if gap is not None:
             log_gap_record(chassis_id=chassis_id, entries_uri=entries_uri, gap=gap)
@@ -103,7 +103,7 @@ def log_position_move(*, chassis_id: int, entries_uri: str, newest: LogCursor | 
 def log_position(chassis_id: int, entries_uri: str) -> LogCursor | None:
     """Return the position in a log, None for one that was never read."""
     row = Position.objects.filter(chassis_id=chassis_id, uri=entries_uri).exclude(entry_uri="").first()
-    return LogCursor(entry_uri=row.entry_uri, told=row.told, count=row.count) if row else None
+    return LogCursor(entry_uri=row.entry_uri, timestamp=row.told, count=row.count) if row else None
 
 
 def stream_position(chassis_id: int, stream_uri: str) -> str:
@@ -298,7 +298,7 @@ def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, heard: 
     """
     if reading.continuous or heard or known:
         return None
-    since = f"entry {_entry_number(mark.entry_uri)} of {mark.told or 'an unknown time'}"
+    since = f"entry {_entry_number(mark.entry_uri)} of {mark.timestamp or 'an unknown time'}"
     if not reading.events:
         sentence = f"The BMC's log was cleared while the site was not connected: events after {since} may be lost."
         return LogGap(EVENTS_MAY_BE_LOST, sentence, _gap_key(mark, ""))
@@ -338,4 +338,4 @@ def _entry_number(entry_uri: str) -> str:
 
 
 def _gap_key(mark: LogCursor, until: str) -> str:
-    return hashlib.blake2b(f"{mark.entry_uri} {mark.told} {until}".encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(f"{mark.entry_uri} {mark.timestamp} {until}".encode(), digest_size=16).hexdigest()
