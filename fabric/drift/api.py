@@ -20,6 +20,7 @@ from accounts.models import User
 from accounts.visibility import row_or_404
 from core.api.fields import IdField, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
+from core.api.serializers import DataclassSerializer
 from core.errors import Invalid
 from fabric.drift.models import Drift
 from fabric.drift.selectors import DriftView, drift_rows, drift_views
@@ -35,7 +36,7 @@ DIFFERENT_PROBLEM = problem(
 )
 
 
-class DriftSerializer(serializers.Serializer[Any]):
+class DriftSerializer(DataclassSerializer):
     """Something that is not as approved: `found` against `expected`, in words.
 
     `because` says who changed it and when, as far as that is known: `cause` is `operation` (one that did not get to its
@@ -43,27 +44,17 @@ class DriftSerializer(serializers.Serializer[Any]):
     `end` is how it ended: `accepted`, `re_applied`, `went_away` or `superseded`, '' while it lasts.
     """
 
-    id = serializers.IntegerField()
     kind = serializers.ChoiceField(choices=Drift.Kind.values)
-    chassis_id = serializers.IntegerField()
-    chassis_name = serializers.CharField()
-    device_id = serializers.IntegerField(allow_null=True)
-    what = serializers.CharField()
-    expected = serializers.CharField()
-    found = serializers.CharField()
-    sentence = serializers.CharField()
-    not_before = serializers.DateTimeField(allow_null=True)
-    noticed_at = serializers.DateTimeField()
     cause = serializers.ChoiceField(choices=Drift.Cause.values)
-    because = serializers.CharField()
-    changed_at = serializers.DateTimeField(allow_null=True)
-    operation_id = serializers.UUIDField(allow_null=True)
-    ended_at = serializers.DateTimeField(allow_null=True)
-    end = serializers.CharField()
-    ended_by_name = serializers.CharField()
     ended_by_operation_id = serializers.UUIDField(source="ended_in_id", allow_null=True)
-    may_accept = serializers.BooleanField()
-    may_reapply = serializers.BooleanField()
+
+    class Meta:
+        dataclass = DriftView
+        fields = [
+            "id", "kind", "chassis_id", "chassis_name", "device_id", "what", "expected", "found", "sentence",
+            "not_before", "noticed_at", "cause", "because", "changed_at", "operation_id", "ended_at", "end",
+            "ended_by_name", "ended_by_operation_id", "may_accept", "may_reapply",
+        ]  # fmt: skip
 
 
 class ChosenSerializer(StrictSerializer, serializers.Serializer[Any]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from django.urls import path
@@ -19,6 +18,7 @@ from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import query_search
 from core.api.requests import StrictSerializer, problem, validated_body
+from core.api.serializers import DataclassSerializer
 from core.errors import NotFound
 from fabric.inventory.api import DrawerRowSerializer, DrawerViewSet
 from fabric.inventory.models import Chassis, Drawer
@@ -26,88 +26,71 @@ from fabric.inventory.selectors import may_change_mode
 from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH, chassis_add, chassis_edit, chassis_remove
 from fabric.operations.projected_state import projected_drawer_state
 from fabric.operations.rules import MODE_DESCRIPTIONS, mode_violation
+from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView
 from fabric.topology.selectors import fabric_view
 
 
-class SlotlessDevice(serializers.Serializer[Any]):
+class SlotlessDevice(DataclassSerializer):
     """A device as the person sees it."""
 
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    kind = serializers.CharField()
-    model = serializers.CharField()
-    manufacturer = serializers.CharField()
-    serial_number = serializers.CharField()
     pci_vendor_id = serializers.CharField(source="vendor_id")
     pci_device_id = serializers.CharField(source="device_id")
-    firmware_version = serializers.CharField()
-    pcie_type = serializers.CharField()
-    max_pcie_type = serializers.CharField()
-    lanes_in_use = serializers.IntegerField(allow_null=True)
-    max_lanes = serializers.IntegerField(allow_null=True)
-    link_status = serializers.CharField()
-    downgraded = serializers.CharField()
-    host_port_id = serializers.IntegerField(allow_null=True)
-    host_name = serializers.CharField()
-    host_port_label = serializers.CharField()
-    tenant_name = serializers.CharField()
-    missing_since = serializers.DateTimeField(allow_null=True)
-    errors_total = serializers.IntegerField()
+
+    class Meta:
+        dataclass = DeviceView
+        fields = [
+            "id", "name", "kind", "model", "manufacturer", "serial_number", "pci_vendor_id", "pci_device_id",
+            "firmware_version", "pcie_type", "max_pcie_type", "lanes_in_use", "max_lanes", "link_status", "downgraded",
+            "host_port_id", "host_name", "host_port_label", "tenant_name", "missing_since", "errors_total",
+        ]  # fmt: skip
 
 
-class SlotSerializer(serializers.Serializer[Any]):
+class SlotSerializer(DataclassSerializer):
     """A slot; a device in no slot is one without number.
 
     Where the device is not yours there is the number only, and `in_use`, or `in_pool`: nobody holds it.
     """
 
-    id = serializers.IntegerField(allow_null=True)
-    number = serializers.IntegerField(allow_null=True)
-    state = serializers.ChoiceField(choices=["empty", "in_use", "in_pool", "occupied", "missing"])
     device = SlotlessDevice(allow_null=True)
 
+    class Meta:
+        dataclass = SlotView
+        fields = ["id", "number", "state", "device"]
 
-class DrawerSerializer(serializers.Serializer[Any]):
+
+class DrawerSerializer(DataclassSerializer):
     """A drawer with its slots."""
 
-    id = serializers.IntegerField(allow_null=True)
-    name = serializers.CharField()
-    number = serializers.IntegerField()
-    mode = serializers.CharField()
     slots = SlotSerializer(many=True)
 
+    class Meta:
+        dataclass = DrawerView
+        fields = ["id", "name", "number", "mode", "slots"]
 
-class HostPortSerializer(serializers.Serializer[Any]):
+
+class HostPortSerializer(DataclassSerializer):
     """A host port and what is attached to it."""
 
-    id = serializers.IntegerField()
-    label = serializers.CharField()  # type: ignore[assignment]  # the field of that name, not the caption
-    drawer_id = serializers.IntegerField(allow_null=True)
-    host_id = serializers.IntegerField(allow_null=True)
-    host_name = serializers.CharField()
-    link_status = serializers.CharField()
-    active_width = serializers.IntegerField(allow_null=True)
-    width = serializers.IntegerField(allow_null=True)
-    speed_gbps = serializers.FloatField(allow_null=True)
-    tenant_name = serializers.CharField()
-    device_ids = serializers.ListField(child=serializers.IntegerField())
+    class Meta:
+        dataclass = HostPortView
+        fields = [
+            "id", "label", "drawer_id", "host_id", "host_name", "link_status", "active_width", "width", "speed_gbps",
+            "tenant_name", "device_ids",
+        ]  # fmt: skip
 
 
-class ChassisSerializer(serializers.Serializer[Any]):
+class ChassisSerializer(DataclassSerializer):
     """A chassis with all that the person may see of it."""
 
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    model = serializers.CharField()
-    serial_number = serializers.CharField()
-    firmware_version = serializers.CharField()
-    health = serializers.CharField()
-    dialect = serializers.CharField()
-    enabled = serializers.BooleanField()
-    last_error = serializers.CharField()
-    inventory_at = serializers.DateTimeField(allow_null=True)
     drawers = DrawerSerializer(many=True)
     host_ports = HostPortSerializer(many=True)
+
+    class Meta:
+        dataclass = ChassisView
+        fields = [
+            "id", "name", "model", "serial_number", "firmware_version", "health", "dialect", "enabled", "last_error",
+            "inventory_at", "drawers", "host_ports",
+        ]  # fmt: skip
 
 
 CHANGED_MEANWHILE = "Somebody changed the chassis at the same moment"
@@ -149,7 +132,7 @@ class ChassisList(APIView):
     def get(self, request: Request) -> Response:
         """List chassis with drawers, slots, devices and host ports."""
         views = fabric_view(person_of(request), search=query_search(request))
-        return Response(ChassisSerializer([asdict(view) for view in views], many=True).data)
+        return Response(ChassisSerializer(views, many=True).data)
 
     @declare(audited_as=Action.CHASSIS_ADD)
     @extend_schema(
@@ -192,7 +175,7 @@ class ChassisViewSet(ResourceViewSet):
         views = fabric_view(self.person, chassis_id=pk)
         if not views:
             raise NotFound("There is no such chassis.")
-        return Response(ChassisSerializer(asdict(views[0])).data)
+        return Response(ChassisSerializer(views[0]).data)
 
     def retrieve_settings(self, request: Request, pk: int) -> Response:
         """Show how a chassis is reached, without its password; administrators only."""
@@ -240,8 +223,7 @@ class DrawerDetailSerializer(DrawerRowSerializer):
         """Return the slots as the fabric page shows them."""
         views = fabric_view(person_of(self.context["request"]), chassis_id=row.chassis_id)
         found = [drawer for view in views for drawer in view.drawers if drawer.id == row.pk]
-        slots = [asdict(slot) for drawer in found for slot in drawer.slots]
-        return list(SlotSerializer(slots, many=True).data)
+        return list(SlotSerializer([slot for drawer in found for slot in drawer.slots], many=True).data)
 
     @extend_schema_field(OtherModeSerializer(many=True))
     def get_other_modes(self, row: Drawer) -> list[Any]:

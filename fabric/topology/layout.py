@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fabric.bmc.values import LANE_GBPS
 from fabric.operations.rules import MODE_VALUE_LABELS
-from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView, SwitchView
+from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView
 
 WIDTH = 1120
 SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 100, 12, 18
@@ -93,7 +93,7 @@ class HostPortBox:
 class SwitchBox:
     """A switch chip."""
 
-    switch: SwitchView
+    title: str
     x: int
     y: int
 
@@ -239,8 +239,8 @@ def _location(host: str, label: str) -> str:
 def _switch_boxes(drawer: DrawerView, y: int) -> tuple[SwitchBox, ...]:
     spread = WIDTH // max(1, len(drawer.switches))
     return tuple(
-        SwitchBox(switch, index * spread + spread // 2 - SWITCH_WIDTH // 2, y + SWITCH_Y)
-        for index, switch in enumerate(drawer.switches)
+        SwitchBox(title, index * spread + spread // 2 - SWITCH_WIDTH // 2, y + SWITCH_Y)
+        for index, title in enumerate(drawer.switches)
     )
 
 

@@ -27,10 +27,8 @@ from fabric.topology.presentation import (
     DrawerView,
     FabricPage,
     HostPortView,
-    OperationView,
     SlotState,
     SlotView,
-    SwitchView,
 )
 
 CHASSIS_A_PAGE = 20
@@ -77,7 +75,7 @@ def fabric_view(
         drawers[drawer.chassis_id].append(drawer)
     switches = defaultdict(list)
     for switch in Switch.objects.visible_to(person).filter(chassis__in=ids):
-        switches[switch.chassis_id, switch.drawer_id].append(_switch(switch))
+        switches[switch.chassis_id, switch.drawer_id].append(switch.model or switch.name)
     slots = _slots(person, ids, devices, search.strip().casefold())
     return tuple(
         ChassisView(
@@ -106,7 +104,7 @@ def fabric_view(
 def _drawers(
     row: Chassis,
     drawers: list[Drawer],
-    switches: dict[tuple[int, int | None], list[SwitchView]],
+    switches: dict[tuple[int, int | None], list[str]],
     slots: dict[tuple[int, int | None], list[SlotView]],
     notes: DriftNotes,
 ) -> tuple[DrawerView, ...]:
@@ -193,21 +191,19 @@ def _devices(person: User, ids: list[int], notes: DriftNotes) -> dict[int, Devic
         .filter(chassis__in=ids)
         .select_related("host_port__host", "slot__port", "tenant")
     )
-    operations = {
-        operation.device_id: operation_view(operation)
-        for operation in Operation.objects.visible_to(person).open().filter(chassis__in=ids)
-    }
+    open_operations = Operation.objects.visible_to(person).open().filter(chassis__in=ids)
+    operations = dict(open_operations.values_list("device", "summary"))
     seen_ports = set(HostPort.objects.visible_to(person).filter(chassis__in=ids).values_list("pk", flat=True))
     counted = counter_baselines(person, ids)
     return {
-        row.pk: _device(row, operations.get(row.pk), seen_ports, notes.get(("device", row.pk), ""), counted)
+        row.pk: _device(row, operations.get(row.pk, ""), seen_ports, notes.get(("device", row.pk), ""), counted)
         for row in rows
     }
 
 
 def _device(
     row: Device,
-    operation: OperationView | None,
+    operation_summary: str,
     seen_ports: set[int],
     drift: str,
     counted: Mapping[int, CounterBaseline],
@@ -238,7 +234,7 @@ def _device(
         tenant_name=row.tenant.name if row.tenant is not None else "",
         missing_since=row.missing_since,
         drift=drift,
-        operation=operation,
+        operation_summary=operation_summary,
         port_uri=port.uri if port is not None else "",
         errors_total=sum(counts_since(port.errors, counted.get(port.pk)).values()) if port is not None else 0,
     )
@@ -275,24 +271,6 @@ def _host_ports(
             )
         )
     return views
-
-
-def _switch(row: Switch) -> SwitchView:
-    return SwitchView(
-        id=row.pk, name=row.name, model=row.model, firmware_version=row.firmware_version, total_width=row.total_width
-    )
-
-
-def operation_view(row: Operation) -> OperationView:
-    """Return an operation in short."""
-    return OperationView(
-        id=row.pk,
-        kind=row.kind,
-        state=row.state,
-        summary=row.summary,
-        requested_by_name=row.requested_by_name,
-        requested_at=row.requested_at,
-    )
 
 
 def draft_marks(person: User) -> DraftMarks:
