@@ -88,7 +88,7 @@ def _run_operation(person: User, device: Device, target: HostPort | None) -> dic
     """Request an attach as a user does, wait for its end, and return the worker's times."""
     device = Device.objects.get(pk=device.pk)
     asked_at = time.time()
-    operation, _ = operation_request(person=person, device=device, target=target)
+    operation = operation_request(person=person, device=device, target=target)
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         raw: Any = client.blpop([RESULTS], timeout=TASK_SECONDS)
     operation = Operation.objects.get(pk=operation.pk)

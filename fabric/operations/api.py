@@ -188,7 +188,7 @@ class OperationList(generics.ListAPIView[Operation]):
         values = validated_body(OperationRequestSerializer, request)
         device: Device = visible_or_404(Device.objects.all(), person, values["device_id"], "device")
         seen_at = "expected_host_port_id"
-        operation, _ = operation_request(
+        operation = operation_request(
             person=person,
             device=device,
             target=_host_port(person, values["target_host_port_id"]),

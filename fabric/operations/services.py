@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -54,8 +54,8 @@ def operation_request(
     idempotency_key: str = "",
     force: bool = False,
     confirmation: str = "",
-) -> tuple[Operation, bool]:
-    """Request that a device be attached to `target` (None: to no host); returns the operation and whether it is new.
+) -> Operation:
+    """Request that a device be attached to `target` (None: to no host).
 
     `force` detaches it although it is in use on its host; `confirmation` must be the device's name then. Raises
     NotFound for parts that the user may not see, Forbidden, RuleViolation, InUse, and Conflict when another user has
@@ -70,12 +70,12 @@ def operation_request(
         seen_at = "unknown" if isinstance(expected, ExpectedUnknown) else expected.pk if expected else None
         digest = request_digest("device", device.pk, target.pk if target else None, seen_at, force)
         if replayed := find_replayed(Operation, person, idempotency_key, digest):
-            return replayed, False
+            return replayed
         try:
             # First without locks: a refusal waits for no lock.
             _validated_device(person, device.pk, target, expected, force=force)
             with act.change():
-                operation, created = _create(
+                operation = _create(
                     person=person,
                     device_id=device.pk,
                     target=target,
@@ -84,17 +84,16 @@ def operation_request(
                     digest=digest,
                     force=force,
                 )
-                act.before, act.after = {"attached_to": host_port_name(operation.source)}, _audit_values(operation)
-        except Conflict:
+                act.before = {"attached_to": host_port_name(operation.source)}
+                act.after = {"attached_to": host_port_name(operation.target), "operation": str(operation.pk)}
+        except (Conflict, IntegrityError) as error:
             # Of two simultaneous copies of a request, the second conflicts with the first: return that one.
             if replayed := find_replayed(Operation, person, idempotency_key, digest):
-                return replayed, False
+                return replayed
+            if isinstance(error, IntegrityError):
+                raise _busy_conflict(device, person) from error
             raise
-        except IntegrityError as error:
-            if replayed := find_replayed(Operation, person, idempotency_key, digest):
-                return replayed, False
-            raise _busy_conflict(device, person) from error
-        return operation, created
+        return operation
 
 
 def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: str = "") -> Operation:
@@ -170,19 +169,30 @@ def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
         raise Conflict(f"{drawer.name} is missing: the chassis no longer reports it.")
     if reason := mode_violation(projected_drawer_state(drawer), DrawerMode(mode)):
         raise RuleViolation(reason)
-    operation = Operation.objects.create(
-        kind=Operation.Kind.MODE,
+    return _store(
+        person,
+        Operation.Kind.MODE,
+        idempotency_key,
+        digest,
         chassis=drawer.chassis,
         drawer=drawer,
         mode=mode,
         summary=f"Change {drawer.chassis.name} {drawer.name} to {mode}",
+    )
+
+
+def _store(person: User, kind: Operation.Kind, idempotency_key: str, digest: str, **values: Any) -> Operation:
+    """Store a new operation, which a worker gets once it is committed."""
+    operation = Operation.objects.create(
+        kind=kind,
         requested_by=person,
         requested_by_name=person.get_username(),
         tenant=person.tenant,
         idempotency_key=idempotency_key,
         request_digest=digest,
         request_id=request_id(),
-        steps=initial_steps("mode"),
+        steps=initial_steps(kind),
+        **values,
     )
     transaction.on_commit(lambda: operation_enqueue(operation), robust=True)
     return operation
@@ -197,7 +207,7 @@ def _create(
     idempotency_key: str,
     digest: str,
     force: bool,
-) -> tuple[Operation, bool]:
+) -> Operation:
     # The rules depend on all of a drawer: changes of a chassis are requested one after the other.
     if not lock_chassis(Device.objects.filter(pk=device_id).values_list("chassis", flat=True)):
         raise NotFound("There is no such device or host port.")
@@ -205,15 +215,18 @@ def _create(
     lock_parts(devices=[device_id], host_ports=[target.pk if target else None])
     # Again, under the lock: a copy of the request may have arrived at the same time.
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
-        return replayed, False
+        return replayed
     device = _validated_device(person, device_id, target, expected, force=force)
     drawer = device.slot.drawer if device.slot else None
     source = device.host_port
     if force and source is not None:
         forced_use_record(person, [device])
     kind = Operation.Kind.DETACH if target is None else Operation.Kind.MOVE if source else Operation.Kind.ATTACH
-    operation = Operation.objects.create(
-        kind=kind,
+    return _store(
+        person,
+        kind,
+        idempotency_key,
+        digest,
         chassis=device.chassis,
         device=device,
         device_identity=device.identity,
@@ -221,17 +234,8 @@ def _create(
         source=source,
         target=target,
         summary=operation_summary(device, source, target),
-        requested_by=person,
-        requested_by_name=person.get_username(),
-        tenant=person.tenant,
-        idempotency_key=idempotency_key,
-        request_digest=digest,
-        request_id=request_id(),
         forced=force,
-        steps=initial_steps(kind),
     )
-    transaction.on_commit(lambda: operation_enqueue(operation), robust=True)
-    return operation, True
 
 
 def _validated_device(
@@ -263,10 +267,6 @@ def _validated_device(
     if drawer is not None and changing is not None:
         raise Conflict(open_operation_sentence(drawer.name, changing, person), operation=str(changing.pk))
     return device
-
-
-def _audit_values(operation: Operation) -> dict[str, str]:
-    return {"attached_to": host_port_name(operation.target), "operation": str(operation.pk)}
 
 
 def _check_visible(person: User, device_id: int, target: HostPort | None) -> None:

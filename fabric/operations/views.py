@@ -38,7 +38,7 @@ def operations(request: HttpRequest) -> HttpResponse:
     row: Device = visible_or_404(Device.objects.all(), person, parse_id(request.POST.get("device", "")), "device")
     expected = visible_host_port(person, request.POST["expected"]) if "expected" in request.POST else services.UNKNOWN
     try:
-        operation, _ = services.operation_request(
+        operation = services.operation_request(
             person=person,
             device=row,
             target=visible_host_port(person, request.POST.get("target", "")),

@@ -69,7 +69,7 @@ def told(operation: Operation, name: str) -> tuple[str, str]:
 
 
 def asked(person: User, device: Device, target: HostPort | None, **more: object) -> Operation:
-    return operation_request(person=person, device=device, target=target, **more)[0]  # type: ignore[arg-type]
+    return operation_request(person=person, device=device, target=target, **more)  # type: ignore[arg-type]
 
 
 def test_a_device_climbs_the_whole_ladder_and_leaves_by_it(

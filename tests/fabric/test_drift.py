@@ -73,7 +73,7 @@ def test_a_site_of_before_approves_what_its_next_walk_finds(chassis: Chassis) ->
 def test_what_an_operation_did_is_approved(chassis: Chassis, administrator: User) -> None:
     card = device_in(chassis, drawer=1, slot=7)
     target = host_port_of(chassis, "H2")
-    operation, _ = operation_request(person=administrator, device=card, target=target)
+    operation = operation_request(person=administrator, device=card, target=target)
     done = carry_out(operation)
     assert done.state == "done"
     operation_result_approve(done)
@@ -91,7 +91,7 @@ def test_the_end_of_an_operation_that_nobody_told_is_found_by_the_walk(chassis: 
     drawer = Drawer.objects.get(number=2)
     mode = DrawerMode.STANDARD_TWO_HOSTS if drawer.mode == DrawerMode.ADVANCED else DrawerMode.ADVANCED
     for operation in (
-        operation_request(person=administrator, device=card, target=target)[0],
+        operation_request(person=administrator, device=card, target=target),
         mode_request(person=administrator, drawer=drawer, mode=mode),
     ):
         assert carry_out(operation).state == "done"
@@ -241,7 +241,7 @@ def test_what_an_operation_is_about_is_judged_when_it_has_ended(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     card, gpu = device_in(chassis, drawer=1, slot=7), device_in(chassis, drawer=1, slot=1)
-    operation, _ = operation_request(person=administrator, device=card, target=host_port_of(chassis, "H2"))
+    operation = operation_request(person=administrator, device=card, target=host_port_of(chassis, "H2"))
     for device in (card, gpu):
         put(chassis, simulator, device, to=host_port_of(chassis, "H3"))
     found(chassis, attached=dict.fromkeys((card, gpu), host_port_of(chassis, "H3")))
@@ -262,7 +262,7 @@ def test_a_walk_that_began_before_an_operation_ended_judges_nothing_of_it(
 ) -> None:
     card = device_in(chassis, drawer=1, slot=7)
     begun, old = timezone.now(), walked(chassis)
-    operation, _ = operation_request(person=administrator, device=card, target=host_port_of(chassis, "H2"))
+    operation = operation_request(person=administrator, device=card, target=host_port_of(chassis, "H2"))
     done = carry_out(operation)
     operation_result_approve(done)
     inventory_apply(chassis=chassis, inventory=old, begun_at=begun)
@@ -275,7 +275,7 @@ def test_what_a_failed_operation_left_is_told_with_the_operation(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
+    operation = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
     put(chassis, simulator, gpu, to=None)
     # As it is when a worker dies between detach and attach, and the BMC stays away until the operation is given up.
     now = timezone.now()
@@ -293,7 +293,7 @@ def test_what_a_failed_operation_left_is_told_with_the_operation(
 
 def test_an_operation_that_failed_long_ago_is_not_blamed(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
+    operation = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
     then = timezone.now() - timedelta(hours=1)
     Device.objects.update(approved_at=then - timedelta(hours=1))
     Operation.objects.filter(pk=operation.pk).update(state="failed", started_at=then, finished_at=then)

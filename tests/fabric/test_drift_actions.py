@@ -133,7 +133,7 @@ def test_what_has_changed_again_is_not_accepted_and_nothing_beside_it(chassis: C
 def test_what_an_operation_has_read_back_since_is_not_accepted(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     found(chassis, attached={gpu: host_port_of(chassis, "H2")})
-    operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H3"))
+    operation = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H3"))
     seen = [Drift.objects.get().pk]
     with pytest.raises(Conflict, match="is being changed: ada asked to 'Move"):
         drifts_accept(person=administrator, drifts=seen)

@@ -59,11 +59,11 @@ def test_every_device_has_a_time_from_the_first_sight(chassis: Chassis) -> None:
 def test_an_operation_begins_a_time_and_is_named(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     asked = [
-        operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))[0],
+        operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2")),
     ]
     carry_out(asked[0])
     mirror(chassis)
-    asked.append(operation_request(person=administrator, device=gpu, target=None)[0])
+    asked.append(operation_request(person=administrator, device=gpu, target=None))
     carry_out(asked[1])
     mirror(chassis)
     assert story(gpu) == [
@@ -94,7 +94,7 @@ def test_what_a_failed_operation_left_is_its_doing(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, looks: str
 ) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
+    operation = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
     put(chassis, simulator, gpu, to=None)
     now = timezone.now()
     Operation.objects.filter(pk=operation.pk).update(state="failed", started_at=now, finished_at=now)
@@ -135,7 +135,7 @@ def test_another_device_in_the_slot_begins_a_time_of_its_own(chassis: Chassis, t
 def test_what_an_old_walk_says_of_an_operation_is_not_written(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     begun, old = timezone.now(), last_walk(chassis)
-    operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
+    operation = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
     inventory_apply(chassis=chassis, inventory=old, begun_at=begun)
     carry_out(operation)
     inventory_apply(chassis=chassis, inventory=old, begun_at=begun)
@@ -173,7 +173,7 @@ def past(chassis: Chassis, administrator: User, member: User, tenant: Tenant) ->
     gpu = device_in(chassis, drawer=1, slot=1)
     rival = Tenant.objects.create(name="Rival group")
     device_grant(person=administrator, device=gpu, tenant=rival)
-    operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
+    operation = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
     Device.objects.filter(pk=gpu.pk).update(host_port=host_port_of(chassis, "H2"))
     now = timezone.now()
     Operation.objects.filter(pk=operation.pk).update(state="done", started_at=now, finished_at=now)

@@ -61,7 +61,7 @@ def test_at_the_end_a_plan_detaches_what_is_attached_then_it_is_free(
         person=administrator, tenant=tenant_of(member), things=[gpu(free), host_port_of(free, "H1")], starts_at=None,
         ends_at=timezone.now() + DAY,
     )  # fmt: skip
-    operation, _ = operation_request(person=member, device=gpu(free), target=host_port_of(free, "H1"))
+    operation = operation_request(person=member, device=gpu(free), target=host_port_of(free, "H1"))
     assert carry_out(operation).state == "done"
     pass_time(lease, days=2)
     leases_process()
@@ -252,7 +252,7 @@ def test_that_the_site_may_not_make_its_plan_is_in_the_audit_log(
     )
     pass_time(lease, days=2)
     # Found at the end of the way: the plan is made, and refused when it is applied.
-    running, _ = operation_request(person=administrator, device=nic, target=None)
+    running = operation_request(person=administrator, device=nic, target=None)
     leases_process()
     trouble = fresh(lease).trouble
     assert trouble

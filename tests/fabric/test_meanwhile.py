@@ -66,7 +66,7 @@ def test_what_an_operation_at_work_has_read_back_is_newer_than_a_walk_beside_it(
     chassis: Chassis, administrator: User, state: str
 ) -> None:
     begun, older = timezone.now(), walked(chassis)
-    asked, _ = operation_request(person=administrator, device=gpu(chassis), target=None)
+    asked = operation_request(person=administrator, device=gpu(chassis), target=None)
     Operation.objects.filter(pk=asked.pk).update(state=state)
     Device.objects.filter(pk=gpu(chassis).pk).update(host_port=None)
     inventory_apply(chassis=chassis, inventory=older, begun_at=begun)
@@ -83,7 +83,7 @@ def named(chassis: Chassis, serial_number: str, name: str) -> None:
 def test_a_card_that_is_swapped_after_the_preview_is_not_attached(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
-    carry_out(operation_request(person=administrator, device=gpu(chassis), target=None)[0])
+    carry_out(operation_request(person=administrator, device=gpu(chassis), target=None))
     named(chassis, "THE-ONE-THAT-WAS-LOOKED-AT", "Previewed card")
     plan = drafted(administrator, DesiredState(attachments={gpu(chassis).pk: host_port_of(chassis, "H1").pk}))
     assert "Previewed card" in plan.preview[0]["sentence"]
@@ -97,9 +97,9 @@ def test_a_card_that_is_swapped_after_the_preview_is_not_attached(
 def test_a_card_that_is_swapped_while_its_operation_waits_is_not_attached(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
-    carry_out(operation_request(person=administrator, device=gpu(chassis), target=None)[0])
+    carry_out(operation_request(person=administrator, device=gpu(chassis), target=None))
     named(chassis, "THE-ONE-THAT-WAS-ASKED-FOR", "Asked card")
-    asked, _ = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H1"))
+    asked = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H1"))
     mirror(chassis)
     ended = carry_out(asked)
     assert (ended.state, ended.error.partition(":")[0]) == (
@@ -111,7 +111,7 @@ def test_a_card_that_is_swapped_while_its_operation_waits_is_not_attached(
 def test_a_plan_that_stopped_goes_not_on_with_another_card(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
-    carry_out(operation_request(person=administrator, device=gpu(chassis), target=None)[0])
+    carry_out(operation_request(person=administrator, device=gpu(chassis), target=None))
     named(chassis, "THE-ONE-THAT-WAS-LOOKED-AT", "Previewed card")
     simulator.fault("link_downgrade", "drawer1slot2", lanes=1)
     attachments = {gpu(chassis, slot).pk: host_port_of(chassis, "H3").pk for slot in (2, 1)}
@@ -202,10 +202,10 @@ def test_what_a_hand_did_for_another_operation_is_no_doubt_in_a_proof(
     port = host_port_of(chassis, "H4")
     attached = Device.objects.filter(host_port=port)
     for device in attached:
-        carry_out(operation_request(person=administrator, device=device, target=None)[0])
+        carry_out(operation_request(person=administrator, device=device, target=None))
     cable = applied(administrator, DesiredState(cables={port.pk: None})).operations.get()
     worker = in_background(lambda: execute(str(cable.pk), worker="w"))
-    asked, _ = operation_request(person=administrator, device=gpu(chassis), target=None)
+    asked = operation_request(person=administrator, device=gpu(chassis), target=None)
     with at_step(asked.pk, "Detach", lambda: outside.recable(simulator, port.uri.rpartition("/")[2], None)):
         assert carry_out(asked).state == "done"
     worker.join(60)
@@ -218,7 +218,7 @@ def test_what_a_hand_did_for_another_operation_is_no_doubt_in_a_proof(
 def test_while_the_bmc_is_away_the_step_says_so(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
-    asked, _ = operation_request(person=administrator, device=gpu(chassis), target=None)
+    asked = operation_request(person=administrator, device=gpu(chassis), target=None)
     told: list[str] = []
 
     def look() -> None:

@@ -64,8 +64,9 @@ def detach_outside(chassis: Chassis, device: Device) -> None:
 
 
 def request_and_run(person: User, device: Device, target: HostPort | None) -> Operation:
-    operation, created = operation_request(person=person, device=device, target=target)
-    assert created
+    before = set(Operation.objects.values_list("pk", flat=True))
+    operation = operation_request(person=person, device=device, target=target)
+    assert operation.pk not in before
     execute(str(operation.pk), worker="test")
     operation.refresh_from_db()
     return operation
@@ -125,7 +126,7 @@ def test_two_people_take_one_device_and_one_is_told_who_has_it(chassis: Chassis,
     def take(label: str) -> None:
         start.wait()
         try:
-            answers.append(operation_request(person=administrator, device=gpu, target=port(label))[0])
+            answers.append(operation_request(person=administrator, device=gpu, target=port(label)))
         except FalconWebError as error:
             answers.append(error)
         finally:
@@ -152,10 +153,9 @@ def test_a_device_that_is_not_where_it_was_seen_is_a_conflict(chassis: Chassis, 
 
 def test_the_same_key_answers_the_same_operation(chassis: Chassis, administrator: User) -> None:
     gpu = device_in("drawer1/PCIeDevices/slot1")
-    first, created = operation_request(person=administrator, device=gpu, target=port("H2"), idempotency_key="k1")
-    again, created_again = operation_request(person=administrator, device=gpu, target=port("H2"), idempotency_key="k1")
-    assert (created, created_again) == (True, False)
-    assert first == again
+    first = operation_request(person=administrator, device=gpu, target=port("H2"), idempotency_key="k1")
+    again = operation_request(person=administrator, device=gpu, target=port("H2"), idempotency_key="k1")
+    assert first == again == Operation.objects.get()
     with pytest.raises(Invalid):
         operation_request(person=administrator, device=gpu, target=port("H3"), idempotency_key="k1")
 
@@ -164,7 +164,7 @@ def test_an_operation_whose_worker_died_after_the_detach_is_carried_to_its_end(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     gpu = device_in("drawer1/PCIeDevices/slot1")
-    operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
+    operation = operation_request(person=administrator, device=gpu, target=port("H2"))
     # What a killed worker leaves: a lease that ran out, and a device in no zone.
     detach_outside(chassis, gpu)
     Operation.objects.filter(pk=operation.pk).update(
@@ -180,7 +180,7 @@ def test_an_operation_whose_worker_died_after_the_detach_is_carried_to_its_end(
 
 @pytest.mark.usefixtures("simulator")
 def test_an_operation_is_carried_out_by_one_worker_only(chassis: Chassis, administrator: User) -> None:
-    operation, _ = operation_request(
+    operation = operation_request(
         person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H2")
     )
     threads = [threading.Thread(target=execute, args=(str(operation.pk),), kwargs={"worker": str(n)}) for n in range(4)]
@@ -235,7 +235,7 @@ def test_a_worker_that_lost_its_lease_writes_no_more(
 ) -> None:
     monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", renewed_each)
     gpu = device_in("drawer1/PCIeDevices/slot1")
-    operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
+    operation = operation_request(person=administrator, device=gpu, target=port("H2"))
     simulator.fault("slow", method="PATCH", delay=1.5)
     ended: list[str] = []
 
@@ -334,11 +334,9 @@ def test_two_people_ask_by_the_api_and_one_is_told_who_has_it(
 
 @pytest.mark.usefixtures("simulator")
 def test_one_operation_at_a_time_in_a_drawer_and_in_the_order_of_asking(chassis: Chassis, administrator: User) -> None:
-    first, _ = operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H2"))
-    second, _ = operation_request(
-        person=administrator, device=device_in("drawer1/PCIeDevices/slot7"), target=port("H2")
-    )
-    other, _ = operation_request(person=administrator, device=device_in("drawer2/PCIeDevices/slot1"), target=None)
+    first = operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H2"))
+    second = operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot7"), target=port("H2"))
+    other = operation_request(person=administrator, device=device_in("drawer2/PCIeDevices/slot1"), target=None)
     for waits in (second, other):
         execute(str(waits.pk), worker="early")
     assert [Operation.objects.get(pk=one.pk).state for one in (first, second, other)] == [
@@ -411,7 +409,7 @@ def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
     monkeypatch.setattr(execution_steps, "PRESENCE_SECONDS", 0.2)
     simulator.set_speed(0.2)  # links train for long
     gpu = device_in("drawer1/PCIeDevices/slot7")
-    operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
+    operation = operation_request(person=administrator, device=gpu, target=port("H2"))
     thread = threading.Thread(target=lambda: execute(str(operation.pk), worker="test"))
     thread.start()
     wait_for(lambda: step_of(operation, "Wait for the link")["state"] == "running")
@@ -492,7 +490,7 @@ def test_what_somebody_may_no_longer_do_is_not_carried_out(
     Device.objects.filter(pk=gpu.pk).update(tenant=tenant)
     HostPort.objects.update(tenant=tenant)
     before = simulator.state()["zones"]
-    operation, _ = operation_request(person=member, device=gpu, target=port("H2"))
+    operation = operation_request(person=member, device=gpu, target=port("H2"))
     if lost == "device":
         Device.objects.update(tenant=None)
     elif lost == "target":
@@ -522,7 +520,7 @@ def test_a_mode_is_not_changed_for_who_is_no_longer_an_administrator(
 def test_what_nobody_could_begin_for_long_is_not_carried_out(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
-    operation, _ = operation_request(
+    operation = operation_request(
         person=administrator, device=device_in("drawer1/PCIeDevices/slot7"), target=port("H2")
     )
     Operation.objects.update(requested_at=timezone.now() - timedelta(hours=20))
@@ -560,13 +558,12 @@ def test_a_key_that_comes_twice_at_once_answers_the_same_operation(chassis: Chas
         lambda: operation_request(person=administrator, device=gpu, target=target, idempotency_key="twice"), 4
     )
     assert [answer for answer in answers if isinstance(answer, FalconWebError)] == []
-    assert len({operation.pk for operation, _ in answers}) == 1
-    assert sorted(created for _, created in answers) == [False, False, False, True]
+    assert {operation.pk for operation in answers} == {Operation.objects.get().pk}
 
 
 @pytest.mark.usefixtures("simulator")
 def test_workers_that_come_at_once_carry_an_operation_out_once(chassis: Chassis, administrator: User) -> None:
-    operation, _ = operation_request(
+    operation = operation_request(
         person=administrator, device=device_in("drawer1/PCIeDevices/slot7"), target=port("H2")
     )
     numbers = iter(range(6))

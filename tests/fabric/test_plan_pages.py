@@ -44,7 +44,7 @@ def test_a_preview_says_who_leaves_and_joins_what_and_what_is_touched(chassis: C
 @pytest.mark.usefixtures("simulator")
 def test_a_preview_says_what_has_changed_since_and_is_planned_anew(chassis: Chassis, administrator: User) -> None:
     plan = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
-    carry_out(operation_request(person=administrator, device=device_in(1, 1), target=None)[0])
+    carry_out(operation_request(person=administrator, device=device_in(1, 1), target=None))
     text = page_of(administrator, plan)
     assert "The state has changed since this was planned." in text
     assert "is at no host now." in text
@@ -206,7 +206,7 @@ def test_a_plan_that_stopped_goes_on(
     assert carry_out_plan(plan_apply(person=administrator, plan=plan)).state == "stopped"
     simulator.end_fault(fault)
     # Trained anew: it is detached and attached by the steps that are planned then.
-    carry_out(operation_request(person=administrator, device=device_in(1, 7), target=None)[0])
+    carry_out(operation_request(person=administrator, device=device_in(1, 7), target=None))
     assert "The hardware is read, and the remaining steps are replanned" in words(
         post(administrator, "plan_resume", plan.pk)
     )
@@ -325,7 +325,7 @@ def test_operations_and_the_overview_tell_steps_with_their_plan(chassis: Chassis
     wanted = DesiredState(attachments={device_in(1, 1).pk: None, device_in(1, 2).pk: None})
     plan = plan_create(person=administrator, wanted=wanted, title="Empty two", origin="api")
     client = browser(administrator)
-    carry_out(operation_request(person=administrator, device=device_in(2, 1), target=None)[0])
+    carry_out(operation_request(person=administrator, device=device_in(2, 1), target=None))
     plan_apply(person=administrator, plan=plan)
     listed = words(client.get("/operations/"))
     assert listed.count("Plan ‘Empty two’") == 1

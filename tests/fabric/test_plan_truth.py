@@ -76,7 +76,7 @@ def test_a_way_back_leaves_alone_what_the_plan_never_came_to(
 ) -> None:
     plan = stopped(administrator, simulator, to(chassis, "H3", 1, 2), "drawer1slot1")
     target = host_port_of(chassis, place) if place else None
-    carry_out(operation_request(person=administrator, device=gpu(chassis, 2), target=target)[0])
+    carry_out(operation_request(person=administrator, device=gpu(chassis, 2), target=target))
     ended = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
     zones = {one: zone for zone, inside in simulator.state()["zones"].items() for one in inside}
     assert (ended.state, zones["drawer1slot1"]) == ("rolled_back", "hostport1_H1")
@@ -97,7 +97,7 @@ def test_a_way_back_does_not_count_on_what_others_are_about_to_do(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     plan = stopped(administrator, simulator, to(chassis, "H3", 1), "drawer1slot1")
-    other, _ = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H1"))
+    other = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H1"))
     assert way_back(administrator, plan) == []
     plan.refresh_from_db()
     assert plan.state == "rolling_back", "it is not at its place yet"
@@ -112,7 +112,7 @@ def test_a_way_back_does_not_count_on_what_others_are_about_to_do(
 @pytest.mark.usefixtures("simulator")
 def test_a_plan_is_not_done_by_what_others_are_about_to_do(chassis: Chassis, administrator: User) -> None:
     wish = to(chassis, "H3", 1)
-    other, _ = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H3"))
+    other = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H3"))
     with pytest.raises(Conflict, match="which has not ended"):
         applied(administrator, wish)
     carry_out(other)

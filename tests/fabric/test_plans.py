@@ -105,7 +105,7 @@ def test_a_plan_on_a_state_that_has_changed_is_refused_with_the_difference(
     chassis: Chassis, administrator: User
 ) -> None:
     plan = planned(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
-    other, _ = operation_request(person=administrator, device=device_in(1, 1), target=None)
+    other = operation_request(person=administrator, device=device_in(1, 1), target=None)
     carry_out(other)
     with pytest.raises(Conflict) as refused:
         plan_apply(person=administrator, plan=plan)
@@ -249,7 +249,7 @@ def test_a_device_that_somebody_else_took_meanwhile_is_not_taken_back(
     plan = carry_out_plan(applied(administrator, DesiredState(attachments={device_in(1, 7).pk: port("H2").pk})))
     assert plan.state == "stopped"
     simulator.end_fault(fault)
-    carry_out(operation_request(person=administrator, device=device_in(1, 7), target=port("H1"))[0])
+    carry_out(operation_request(person=administrator, device=device_in(1, 7), target=port("H1")))
     again = carry_out_plan(plan_resume(person=administrator, plan=plan))
     assert again.state == "stopped"
     assert "by somebody else meanwhile" in again.sentence
@@ -306,7 +306,7 @@ def test_a_tenant_plans_with_what_it_holds_and_sees_nothing_of_others(
     with pytest.raises(NotFound):
         plan_apply(person=stranger, plan=plan)
     # What others do in the drawer is none of the tenant's: neither told, nor in its way.
-    carry_out(operation_request(person=administrator, device=other, target=None)[0])
+    carry_out(operation_request(person=administrator, device=other, target=None))
     assert carry_out_plan(plan_apply(person=member, plan=plan)).state == "done"
 
 
@@ -446,7 +446,7 @@ def test_only_administrators_have_cables_moved(chassis: Chassis, tenant: Tenant,
 
 @pytest.mark.usefixtures("simulator")
 def test_an_operation_is_cancelled_before_it_begins(chassis: Chassis, administrator: User, member: User) -> None:
-    operation, _ = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
+    operation = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
     with pytest.raises(NotFound):
         operation_cancel(person=member, operation=operation)
     cancelled = operation_cancel(person=administrator, operation=operation)
@@ -465,7 +465,7 @@ def test_a_step_of_a_plan_is_not_cancelled_by_itself(chassis: Chassis, administr
 def test_what_others_do_meanwhile_is_told_apart_from_what_nobody_explains(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
-    operation, _ = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
+    operation = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
 
     def meanwhile() -> None:
         simulator.fault("surprise_removal", "drawer2slot1")
@@ -532,7 +532,7 @@ def test_what_a_plan_only_interrupts_is_put_back_when_it_stops_halfway(
 
 @pytest.mark.usefixtures("simulator")
 def test_what_a_worker_does_is_on_record_as_the_workers(chassis: Chassis, administrator: User) -> None:
-    operation, _ = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
+    operation = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
     run_operation.apply(args=(str(operation.pk),))
     entry = AuditEntry.objects.get(action="operation.end")
     assert (entry.via, entry.path) == ("worker", "fabric.run_operation")

@@ -19,10 +19,10 @@ def test_what_another_operation_did_while_the_chassis_was_being_read_is_explaine
     chassis: Chassis, administrator: User, simulator: SimulatorProcess
 ) -> None:
     """The zones are read first, then the links, which takes long here: by then a device has left its zone."""
-    long, _ = operation_request(
+    long = operation_request(
         person=administrator, device=device_in(chassis, drawer=2, slot=1), target=None, idempotency_key="long"
     )
-    short, _ = operation_request(
+    short = operation_request(
         person=administrator, device=device_in(chassis, drawer=1, slot=5), target=None, idempotency_key="short"
     )
     simulator.fault("slow", path="/Switches/drawer1_switch/Ports", delay=3, count=1)

@@ -212,12 +212,13 @@ class Composing(RuleBasedStateMachine):
         label = "H4" if port and place[0] == 2 else port
         target = HostPort.objects.get(chassis=self.chassis, label=label) if label else None
         before = self.simulator.state()["zones"]
+        known = set(Operation.objects.values_list("pk", flat=True))
         try:
-            operation, created = operation_request(person=self.person, device=device, target=target)
+            operation = operation_request(person=self.person, device=device, target=target)
         except FalconWebError:
             assert self.simulator.state()["zones"] == before
             return None
-        assert created
+        assert operation.pk not in known
         return operation
 
     def judge(self, operation: Operation, *, obstructed: bool) -> None:

@@ -123,7 +123,7 @@ def test_a_walk_that_is_older_than_what_an_operation_has_read_back_does_not_undo
 ) -> None:
     begun, older = timezone.now(), walked(chassis)
     for asked in (
-        operation_request(person=administrator, device=device_in(chassis, drawer=1, slot=1), target=None)[0],
+        operation_request(person=administrator, device=device_in(chassis, drawer=1, slot=1), target=None),
         mode_request(person=administrator, drawer=Drawer.objects.get(number=2), mode="Advanced"),
     ):
         assert carry_out(asked).state == "done"
