@@ -159,7 +159,7 @@ async def _request_agent(
             if time.monotonic() > end:
                 raise
         await asyncio.sleep(BROKER_RETRY_PAUSE)
-        await claim.heed()
+        await claim.check_cancelled()
 
 
 def _seen_sentence(host: str, devices: tuple[PciDevice, ...]) -> str:

@@ -62,7 +62,7 @@ async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> Composition
     operation = claim.operation
     zones, ports, own = await run_in_thread(_scope, operation)
     try:
-        found = await claim.patiently(
+        found = await claim.retry(
             partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=Dialect(operation.chassis.dialect))
         )
     except BmcError as error:

@@ -32,11 +32,11 @@ from fabric.signals import operation_changed
 
 logger = logging.getLogger(__name__)
 
-TRUTH_SECONDS = 45.0  # the read-back after a failure
+READ_BACK_SECONDS = 45.0  # after a failure
 OPERATION_SECONDS = 180.0  # a worker's time for an operation
 MAX_WAITING_SECONDS = 600.0  # an operation that could not start for so long fails instead of starting unexpectedly
 MAX_ATTEMPTS = 5
-HANDED_OVER_SECONDS = 3  # time for a worker to take a new operation from the queue
+PICKUP_SECONDS = 3  # time for a worker to take a new operation from the queue
 
 
 def runnable_operations() -> list[str]:
@@ -51,7 +51,7 @@ def runnable_operations() -> list[str]:
         str(operation.pk)
         for operation in heads.values()
         if (operation.lease_until is not None and operation.lease_until < now)
-        or (operation.lease_until is None and operation.requested_at < now - timedelta(seconds=HANDED_OVER_SECONDS))
+        or (operation.lease_until is None and operation.requested_at < now - timedelta(seconds=PICKUP_SECONDS))
     ]
 
 
@@ -207,7 +207,7 @@ class _OperationRun:
         An unreachable BMC is read by the next poll: then ''.
         """
         try:
-            async with asyncio.timeout(TRUTH_SECONDS), self._bmc(REQUEST_SECONDS / 2) as bmc:
+            async with asyncio.timeout(READ_BACK_SECONDS), self._bmc(REQUEST_SECONDS / 2) as bmc:
                 found = await read_back(self.claim, bmc)
                 await proof_end(self.claim, bmc)
             # The agent has its own timeout: the read-back is reported in any case.
@@ -216,7 +216,9 @@ class _OperationRun:
         except FalconWebError as error:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
         except TimeoutError:
-            logger.info("operation %s: read-back after failure took longer than %s s", self.operation.pk, TRUTH_SECONDS)
+            logger.info(
+                "operation %s: read-back after failure took longer than %s s", self.operation.pk, READ_BACK_SECONDS
+            )
         except Exception:
             # Whatever the chassis answers, the operation must end.
             logger.exception("operation %s: read-back after failure", self.operation.pk)

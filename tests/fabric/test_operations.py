@@ -276,7 +276,7 @@ def test_an_operation_ends_even_if_the_chassis_cannot_be_read_back(
 ) -> None:
     monkeypatch.setattr(bmc_client, "OUTAGE_SECONDS", 1.0)
     monkeypatch.setattr(services, "REQUEST_SECONDS", 1.0)
-    monkeypatch.setattr(services, "TRUTH_SECONDS", 1.0)
+    monkeypatch.setattr(services, "READ_BACK_SECONDS", 1.0)
     for fault in ("hang", "server_error", "reset_connections"):
         simulator.fault(fault)
         operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))

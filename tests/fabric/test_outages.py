@@ -37,7 +37,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for room in (services, claims):
         monkeypatch.setattr(room, "CLAIM_SECONDS", LEASE_SECONDS)
     monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", LEASE_SECONDS / 3)
-    monkeypatch.setattr(services, "HANDED_OVER_SECONDS", 0)
+    monkeypatch.setattr(services, "PICKUP_SECONDS", 0)
     connection.close()
     yield
     connection.close()

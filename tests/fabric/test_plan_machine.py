@@ -365,7 +365,7 @@ class Planning(Leasing, RuleBasedStateMachine):
 @pytest.mark.nightly
 def test_whatever_happens_plans_end_in_the_truth_and_touch_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_patience(PATIENCE, monkeypatch.setattr)
-    monkeypatch.setattr(services, "HANDED_OVER_SECONDS", 0)
+    monkeypatch.setattr(services, "PICKUP_SECONDS", 0)
     monkeypatch.setattr(Planning, "steps", 0)
     with tempfile.TemporaryDirectory() as folder, MortalWorkers(PATIENCE) as workers:
         monkeypatch.setattr(Planning, "certificates", Path(folder), raising=False)
