@@ -217,7 +217,7 @@ class _OperationRun:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
         except TimeoutError:
             logger.info(
-                "operation %s: read-back after failure took longer than %s s", self.operation.pk, READ_BACK_SECONDS
+                "operation %s: read-back after failure took over %s s", self.operation.pk, READ_BACK_SECONDS
             )
         except Exception:
             # Whatever the chassis answers, the operation must end.

@@ -6,11 +6,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Literal
 
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from accounts.models import User
 from fabric.agents.selectors import DeviceOnHost, device_on_host, holders_label, uncertainty_label
@@ -23,37 +23,26 @@ from fabric.operations.projected_state import DrawerKey
 StageState = Literal["done", "waiting", "wrong", "unknown"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReadinessStage:
     """A stage: reached (done), not yet (waiting), not as it should be (wrong), or unknown."""
 
     name: str
-    standing: StageState
+    state: StageState
     sentence: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """The stages of a device, with the time its newest change was requested; no stages: attached to no host.
+    """The stages of a device; no stages: attached to no host.
 
-    `doubt` says why its host cannot identify its card, and who uses the candidates; '' where it can.
+    `uncertainty` says why its host cannot identify its card, and who uses the candidates; '' where it can.
     """
 
-    rungs: tuple[ReadinessStage, ...] = ()
-    requested_at: datetime | None = None
-    told: bool = False  # whether the host's agent reports who uses it
+    stages: tuple[ReadinessStage, ...] = ()
+    is_reported: bool = False  # whether the host's agent reports who uses it
     used_by: str = ""
-    doubt: str = ""
-
-    @property
-    def reached(self) -> str:
-        """The highest stage that is reached with all stages below it."""
-        name = ""
-        for rung in self.rungs:
-            if rung.standing != "done":
-                break
-            name = rung.name
-        return name
+    uncertainty: str = ""
 
 
 def device_readiness(device: Device, *, operation: Operation | None = None) -> Readiness:
@@ -61,73 +50,60 @@ def device_readiness(device: Device, *, operation: Operation | None = None) -> R
 
     `device` is best read with `host_port__host` and `slot__port`.
     """
-    coming = operation is not None and operation.is_open and operation.target_id is not None
-    if device.host_port is None and not coming:
+    target = operation.target_id if operation is not None and operation.is_open else None
+    if device.host_port is None and target is None:
         return Readiness()
-    switched = device.host_port is not None and not (
-        coming and operation is not None and device.host_port_id != operation.target_id
-    )
-    link = _link_stage(device) if switched else ReadinessStage(name="Link trained", standing="waiting")
-    side = device_on_host(device) if switched else DeviceOnHost(told=False, no_report_reason="")
+    switched = device.host_port is not None and target in {None, device.host_port_id}
+    link: tuple[StageState, str] = _link_stage(device) if switched else ("waiting", "")
+    side = device_on_host(device) if switched else DeviceOnHost(told=False)
     return Readiness(
-        rungs=(
-            ReadinessStage(name="Requested", standing="done"),
-            ReadinessStage(name="Switched", standing="done" if switched else "waiting"),
-            link,
-            _seen_stage(side, reached=link.standing == "done"),
-            _use_stage(side),
+        stages=(
+            ReadinessStage("Requested", "done"),
+            ReadinessStage("Switched", "done" if switched else "waiting"),
+            ReadinessStage("Link trained", *link),
+            ReadinessStage("Seen by the host", *_seen_stage(side, is_trained=link[0] == "done")),
+            ReadinessStage("In use", *_use_stage(side)),
         ),
-        requested_at=operation.requested_at if operation is not None else None,
-        told=side.told,
+        is_reported=side.told,
         used_by="" if side.unsure else holders_label(side.holders),
-        doubt=uncertainty_label(side),
+        uncertainty=uncertainty_label(side),
     )
 
 
-def _link_stage(device: Device) -> ReadinessStage:
+def _link_stage(device: Device) -> tuple[StageState, str]:
     port = device.slot.port if device.slot is not None else None
     if port is None or not port.link_status:
-        return ReadinessStage(name="Link trained", standing="unknown", sentence="The chassis does not report its link.")
+        return "unknown", "The chassis does not report its link."
     if port.link_status in {"Training", "Starting"}:
-        return ReadinessStage(name="Link trained", standing="waiting", sentence="It trains.")
+        return "waiting", "It trains."
     if port.link_status != "LinkUp":
-        return ReadinessStage(name="Link trained", standing="wrong", sentence=f"The link is '{port.link_status}'.")
+        return "wrong", f"The link is '{port.link_status}'."
     if below := downgraded(device):
-        return ReadinessStage(name="Link trained", standing="wrong", sentence=f"Below its capability: {below}.")
+        return "wrong", f"Below its capability: {below}."
     speed = f" at {port.speed_gbps:g} Gb/s" if port.speed_gbps else ""
-    return ReadinessStage(
-        name="Link trained", standing="done", sentence=f"x{port.active_width or '?'}{speed}, as it should be."
-    )
+    return "done", f"x{port.active_width or '?'}{speed}, as it should be."
 
 
-def _seen_stage(side: DeviceOnHost, *, reached: bool) -> ReadinessStage:
-    name = "Seen by the host"
+def _seen_stage(side: DeviceOnHost, *, is_trained: bool) -> tuple[StageState, str]:
     if not side.told:
-        return ReadinessStage(name=name, standing="unknown", sentence=side.no_report_reason)
+        return "unknown", side.no_report_reason
     if side.unsure:
-        return ReadinessStage(name=name, standing="unknown", sentence=f"{_capitalized(side.unsure)}.")
+        return "unknown", f"{capfirst(side.unsure)}."
     if side.seen is None:
-        standing: StageState = "wrong" if reached else "waiting"
         todo = "Detach and attach it again, so that the host rescans."
-        return ReadinessStage(name=name, standing=standing, sentence=f"The host does not see it. {todo}")
-    found = side.seen
-    width = f", x{found.width}" if found.width else ""
-    return ReadinessStage(name=name, standing="done", sentence=f"At {found.address}{width}.")
+        return "wrong" if is_trained else "waiting", f"The host does not see it. {todo}"
+    width = f", x{side.seen.width}" if side.seen.width else ""
+    return "done", f"At {side.seen.address}{width}."
 
 
-def _use_stage(side: DeviceOnHost) -> ReadinessStage:
+def _use_stage(side: DeviceOnHost) -> tuple[StageState, str]:
     if not side.told:
-        return ReadinessStage(name="In use", standing="unknown")
+        return "unknown", ""
     if side.unsure:
-        return ReadinessStage(name="In use", standing="unknown", sentence=f"{_capitalized(uncertainty_label(side))}.")
+        return "unknown", f"{capfirst(uncertainty_label(side))}."
     if not side.holders:
-        return ReadinessStage(name="In use", standing="waiting", sentence="No process uses it now.")
-    return ReadinessStage(name="In use", standing="done", sentence=f"By {holders_label(side.holders)}.")
-
-
-def _capitalized(words: str) -> str:
-    """Return words with a capital first letter."""
-    return words[:1].upper() + words[1:]
+        return "waiting", "No process uses it now."
+    return "done", f"By {holders_label(side.holders)}."
 
 
 SAMPLE_SIZE = 200

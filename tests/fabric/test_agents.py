@@ -61,7 +61,7 @@ def enrolled(falcon_chassis: Chassis, host_agent: Start) -> Iterator[Callable[[s
 
 def ladder(device: Device) -> dict[str, str]:
     row = Device.objects.select_related("host_port__host", "slot__port").get(pk=device.pk)
-    return {rung.name: rung.standing for rung in device_readiness(row).rungs}
+    return {stage.name: stage.state for stage in device_readiness(row).stages}
 
 
 def told(operation: Operation, name: str) -> tuple[str, str]:
