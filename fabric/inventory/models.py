@@ -69,15 +69,12 @@ class Chassis(models.Model):
         """Store the BMC password, encrypted."""
         self.password_encrypted = credentials.encrypt(password) if password else ""
 
-    def address(self) -> BmcAddress:
-        """Return the address of the BMC, password decrypted; raises Unavailable when the key does not match."""
-        password = credentials.decrypt(self.password_encrypted) if self.password_encrypted else ""
-        return BmcAddress(
-            url=self.url,
-            username=self.username,
-            password=password,
-            trust=CertificateTrust(ca_pem=self.ca_pem, fingerprint=self.fingerprint),
-        )
+    def address(self, password: str | None = None) -> BmcAddress:
+        """Return the address of the BMC with its password, else the stored one; raises Unavailable without its key."""
+        if password is None:
+            password = credentials.decrypt(self.password_encrypted) if self.password_encrypted else ""
+        trust = CertificateTrust(ca_pem=self.ca_pem, fingerprint=self.fingerprint)
+        return BmcAddress(url=self.url, username=self.username, password=password, trust=trust)
 
 
 class Walk(models.Model):
