@@ -22,12 +22,9 @@ from core.api.serializers import DataclassSerializer
 from core.errors import NotFound
 from fabric.inventory.api import DrawerRowSerializer, DrawerViewSet
 from fabric.inventory.models import Chassis, Drawer
-from fabric.inventory.selectors import may_change_mode
 from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH, chassis_add, chassis_edit, chassis_remove
-from fabric.operations.projected_state import projected_drawer_state
-from fabric.operations.rules import MODE_DESCRIPTIONS, mode_violation
-from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView
-from fabric.topology.selectors import fabric_view
+from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, ModeChoice, SlotView
+from fabric.topology.selectors import fabric_view, mode_choices
 
 
 class SlotlessDevice(DataclassSerializer):
@@ -198,12 +195,12 @@ class ChassisViewSet(ResourceViewSet):
         chassis_remove(person=self.person, chassis=chassis)
 
 
-class OtherModeSerializer(serializers.Serializer[Any]):
+class OtherModeSerializer(DataclassSerializer):
     """A mode that a drawer is not in, and what stands against it now ('' when nothing does)."""
 
-    mode = serializers.CharField()
-    about = serializers.CharField()
-    reason = serializers.CharField()
+    class Meta:
+        dataclass = ModeChoice
+        fields = ["mode", "about", "reason"]
 
 
 class DrawerDetailSerializer(DrawerRowSerializer):
@@ -228,14 +225,7 @@ class DrawerDetailSerializer(DrawerRowSerializer):
     @extend_schema_field(OtherModeSerializer(many=True))
     def get_other_modes(self, row: Drawer) -> list[Any]:
         """Return the modes that the person may ask for."""
-        if row.mode not in MODE_DESCRIPTIONS or not may_change_mode(person_of(self.context["request"]), row):
-            return []
-        state = projected_drawer_state(row)
-        return [
-            {"mode": mode.value, "about": about, "reason": mode_violation(state, mode)}
-            for mode, about in MODE_DESCRIPTIONS.items()
-            if mode.value != row.mode
-        ]
+        return list(OtherModeSerializer(mode_choices(person_of(self.context["request"]), row), many=True).data)
 
 
 class DrawerDetailViewSet(DrawerViewSet):

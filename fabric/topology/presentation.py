@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from fabric.operations.rules import DeviceSnapshot
+
 SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
 
 
@@ -130,6 +132,17 @@ class FabricPage:
     number: int
     pages: int
     total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeChoice:
+    """A mode that a drawer is not in, with what blocks it now, and which drafted attachments it would break."""
+
+    mode: str
+    name: str
+    about: str
+    reason: str
+    broken: list[tuple[DeviceSnapshot, str]]
 
 
 SLOT_COLUMNS = (

@@ -15,11 +15,13 @@ from accounts.models import User
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch
 from fabric.inventory.rules import CounterBaseline, counts_since
-from fabric.inventory.selectors import counter_baselines, downgraded, host_link_degradation
+from fabric.inventory.selectors import counter_baselines, downgraded, host_link_degradation, may_change_mode
 from fabric.leases.models import Lease, LeaseItem
 from fabric.operations.models import Operation
-from fabric.plans.rules import DesiredState
-from fabric.plans.selectors import open_draft
+from fabric.operations.projected_state import projected_drawer
+from fabric.operations.rules import MODE_DESCRIPTIONS, MODE_VALUE_LABELS, mode_violation
+from fabric.plans.rules import DesiredState, projected_after
+from fabric.plans.selectors import attachments_broken_by_mode, open_draft
 from fabric.topology.layout import DraftMarks
 from fabric.topology.presentation import (
     ChassisView,
@@ -27,6 +29,7 @@ from fabric.topology.presentation import (
     DrawerView,
     FabricPage,
     HostPortView,
+    ModeChoice,
     SlotState,
     SlotView,
 )
@@ -271,6 +274,26 @@ def _host_ports(
             )
         )
     return views
+
+
+def mode_choices(person: User, drawer: Drawer) -> list[ModeChoice]:
+    """Return the modes that the user may request for a drawer; none where the chassis does not report its mode."""
+    if drawer.mode not in MODE_DESCRIPTIONS or not may_change_mode(person, drawer):
+        return []
+    projected = projected_drawer(drawer)
+    draft = open_draft(person)
+    drafted = projected_after(projected, DesiredState.from_json(draft.wanted) if draft is not None else DesiredState())
+    return [
+        ModeChoice(
+            mode=mode.value,
+            name=MODE_VALUE_LABELS[mode],
+            about=about,
+            reason=mode_violation(projected.state(), mode),
+            broken=attachments_broken_by_mode(drafted, mode),
+        )
+        for mode, about in MODE_DESCRIPTIONS.items()
+        if mode != drawer.mode
+    ]
 
 
 def draft_marks(person: User) -> DraftMarks:

@@ -36,31 +36,26 @@ from fabric.inventory.selectors import (
     downgraded,
     host_link_degradation,
     host_rows,
-    may_change_mode,
     may_configure,
     may_move_cable,
     port_rows,
     same_hardware,
 )
 from fabric.operations.models import Operation
-from fabric.operations.projected_state import projected_drawer
 from fabric.operations.rules import (
     LANE_COUNTS,
-    MODE_DESCRIPTIONS,
     MODE_VALUE_LABELS,
     PortSetting,
     allowed_port_types,
-    mode_violation,
 )
 from fabric.operations.selectors import Readiness, device_readiness
 from fabric.operations.services import mode_request
 from fabric.operations.views import ROWS_A_PAGE
-from fabric.plans.rules import DesiredState, projected_after
-from fabric.plans.selectors import attachments_broken_by_mode, open_draft, port_setting_label
+from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
 from fabric.topology.layout import layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
-from fabric.topology.selectors import draft_marks, fabric_page, fabric_view
+from fabric.topology.selectors import draft_marks, fabric_page, fabric_view, mode_choices
 
 # How devices are attached; the names on the wire are in fabric.bmc.types.
 DIALECT_LABELS = {
@@ -154,49 +149,23 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     chassis = fabric_view(person, chassis_id=row.chassis_id)[0]
     view = next((one for one in chassis.drawers if one.id == row.pk), None)
     shown = dataclasses.replace(chassis, drawers=(view,) if view else ())
-    devices = [slot.device for slot in view.slots if slot.device] if view else []
-    ports = [slot for slot in view.slots if slot.device and slot.port_id] if view else []
+    slots = [slot for slot in view.slots if slot.device] if view else []
+    ports = [slot for slot in slots if slot.port_id]
     context = {
         "drawer": row,
         "chassis": shown,
         "picture": layout_chassis(shown, draft_marks(person)),
         "mode": MODE_VALUE_LABELS.get(row.mode, row.mode),
-        "attached": [slot for slot in view.slots if slot.device and slot.device.host_port_id] if view else [],
-        "modes": _mode_choices(person, row)
-        if row.mode in set(MODE_DESCRIPTIONS) and may_change_mode(person, row)
-        else [],
+        "attached": [slot for slot in slots if slot.device and slot.device.host_port_id],
+        "modes": mode_choices(person, row),
         "operation": Operation.objects.visible_to(person).open().filter(drawer=row).first(),
         "drifts": part_drifts(person, row),
-        "devices": devices,
+        "devices": [slot.device for slot in slots],
         "objects": " ".join([f"drawer/{row.pk}", *(f"port/{slot.port_id}" for slot in ports)]),
         "now": f"drawer/{row.pk}",
         "names": json.dumps({f"port/{slot.port_id}": f"Slot {slot.number}" for slot in ports}),
     }
     return render(request, "fabric/drawer.html", context)
-
-
-def _mode_choices(person: User, row: Drawer) -> list[dict[str, Any]]:
-    """Return the other modes with what blocks each now, and which drafted changes each would break.
-
-    None where the chassis does not tell the drawer's mode.
-    """
-    if row.mode not in MODE_VALUE_LABELS or row.mode == "Unknown":
-        return []
-    seen = projected_drawer(row)
-    state = seen.state()
-    begun = open_draft(person)
-    drafted = projected_after(seen, DesiredState.from_json(begun.wanted) if begun is not None else DesiredState())
-    return [
-        {
-            "value": mode.value,
-            "name": MODE_VALUE_LABELS[mode],
-            "about": MODE_DESCRIPTIONS[mode],
-            "reason": mode_violation(state, mode),
-            "broken": attachments_broken_by_mode(drafted, mode),
-        }
-        for mode in MODE_DESCRIPTIONS
-        if mode.value != row.mode
-    ]
 
 
 @require_GET
