@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -35,9 +35,9 @@ from fabric.history.models import Attachment
 from fabric.history.services import attachments_record, is_attachment_changed
 from fabric.inventory.labels import device_label
 from fabric.inventory.locks import lock_chassis
-from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
+from fabric.inventory.models import Approvable, Chassis, Device, HostPort, Port
 from fabric.inventory.sync import DeviceReplacement, MirroredWalk
-from fabric.operations.models import SUBJECT_FIELDS, Operation, operation_subject_key
+from fabric.operations.models import SUBJECT_FIELDS, SUBJECTS, Operation, operation_subject_key
 from fabric.operations.selectors import operation_subject
 from fabric.signals import inventory_changed, walk_mirrored
 
@@ -119,13 +119,13 @@ class _WalkComparison:
             self._record_replacement(swap)
         self._approve_first()
         comparisons = [
-            comparison for comparison in self._comparisons() if comparison.key in self.drifts or comparison.differs
+            one
+            for one in self._comparisons()
+            if (one.key in self.drifts or one.differs) and not self.busy.is_about(one.part) and self._is_news(one)
         ]
-        comparisons = [comparison for comparison in comparisons if not self.busy.is_about(comparison.part)]
-        operations = self._operations([comparison for comparison in comparisons if self._is_news(comparison)])
+        operations = self._operations(comparisons)
         for comparison in comparisons:
-            if self._is_news(comparison):
-                self._compare(comparison, operations.get(comparison.key))
+            self._compare(comparison, operations.get(comparison.key))
         self._record_history()
         if self.changed:
             pk = self.chassis.pk
@@ -159,22 +159,17 @@ class _WalkComparison:
 
     def _approve_first(self) -> None:
         """Approve the found state of newly discovered parts."""
-        for model, rows in (
-            (Drawer, self.walked.drawers),
-            (Port, self.walked.ports),
-            (HostPort, self.walked.host_ports),
-            (Device, self.walked.devices),
-        ):
+        for rows in (self.walked.drawers, self.walked.ports, self.walked.host_ports, self.walked.devices):
             first: list[Any] = []
             names: list[str] = []
             for row in rows:
                 found = found_state(row)
-                untold = found is None or row.missing_since is not None
-                if _is_first_sight(row) and not untold and not self.busy.is_about(row):
+                is_known = found is not None and row.missing_since is None
+                if _is_first_sight(row) and is_known and not self.busy.is_about(row):
                     names = approve_state(row, found or "", self.now)
                     first.append(row)
             if first:
-                model._default_manager.bulk_update(first, names)  # noqa: SLF001 - Django's documented name
+                type(first[0]).objects.bulk_update(first, names)
 
     def _record_replacement(self, swap: DeviceReplacement) -> None:
         """Record that another device is in a slot; its state is approved, but not the replacement."""
@@ -195,21 +190,17 @@ class _WalkComparison:
                 found_words=device_label(device)[:450],
             )  # fmt: skip
 
-    def _operations(self, comparisons: Iterable[_PartComparison]) -> dict[tuple[str, str], Operation]:
+    def _operations(self, comparisons: Sequence[_PartComparison]) -> dict[tuple[str, str], Operation]:
         """Return the newest ended operation of each part that may have caused its state."""
-        comparisons = list(comparisons)
         times = [comparison.part.approved_at for comparison in comparisons if comparison.part.approved_at is not None]
         if not times:
             return {}
         ids: dict[type[Approvable], list[int]] = defaultdict(list)
         for comparison in comparisons:
             ids[type(comparison.part)].append(comparison.part.pk)
-        condition = (
-            Q(device__in=ids[Device])
-            | Q(kind=Operation.Kind.MODE, drawer__in=ids[Drawer])
-            | Q(kind=Operation.Kind.CABLE, source__in=ids[HostPort])
-            | Q(kind=Operation.Kind.PORT, port__in=ids[Port])
-        )
+        condition = Q(device__in=ids[Device])
+        for kind, (model, column) in SUBJECTS.items():
+            condition |= Q(("kind", kind), (f"{column}__in", ids[model]))
         ended = Operation.objects.filter(
             condition, chassis=self.chassis, finished_at__gt=min(times), started_at__isnull=False
         )
@@ -257,9 +248,7 @@ class _WalkComparison:
         if operation is None or operation.finished_at is None or operation.state == Operation.State.DONE:
             return {}
         before = self.chassis.inventory_at
-        left = (
-            {operation_result(operation), ""} if comparison.kind == Kind.ATTACHMENT else {operation_result(operation)}
-        )
+        left = {operation_result(operation)} | ({""} if comparison.kind == Kind.ATTACHMENT else set())
         if comparison.found not in left or (before is not None and operation.finished_at < before - SETTLE_TIME):
             return {}
         if comparison.kind == Kind.ATTACHMENT:
@@ -281,11 +270,11 @@ class _WalkComparison:
 
     def _record_history(self) -> None:
         """Keep the history of the parts that this walk may compare."""
-        held = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
+        current = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
         news = [
             one
             for one in self.walked.devices
-            if is_attachment_changed(one, held.get(one.pk)) and not self.busy.is_about(one)
+            if is_attachment_changed(one, current.get(one.pk)) and not self.busy.is_about(one)
         ]
         attachments_record([one.pk for one in news], operations=self.causes)
 

@@ -156,7 +156,7 @@ def drift_visibility(person: User, rows: Collection[Drift]) -> DriftVisibility:
     operations = [pk for row in rows for pk in (row.operation_id, row.ended_in_id) if pk is not None]
     return DriftVisibility(
         person=person,
-        host_ports={row.pk: host_port_name(row) for row in _visible(HostPort, person, ports, "host")},
+        host_ports={row.pk: host_port_name(row) for row in _visible(HostPort, person, ports).select_related("host")},
         hosts={row.pk: row.name for row in _visible(Host, person, hosts)},
         operations=frozenset(row.pk for row in _visible(Operation, person, operations)),
         drawers=frozenset(drawers_changeable(person, _ids(rows, Kind.MODE))),
@@ -170,9 +170,9 @@ def _ids(rows: Iterable[Drift], kind: Drift.Kind) -> set[int]:
     return {pk for pk in pks if pk is not None}
 
 
-def _visible(model: Any, person: User, pks: list[Any], *related: str) -> Iterable[Any]:
-    rows: QuerySet[Any] = model.objects.visible_to(person).filter(pk__in=pks)
-    return rows.select_related(*related) if pks else ()
+def _visible(model: Any, person: User, pks: list[Any]) -> QuerySet[Any]:
+    rows: QuerySet[Any] = model.objects.visible_to(person)
+    return rows.filter(pk__in=pks) if pks else rows.none()
 
 
 def drift_notes(person: User, chassis: Collection[int]) -> DriftNotes:
