@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import CompositionSnapshot, read_snapshot
 from fabric.bmc.errors import BmcError
-from fabric.bmc.snapshot import CompositionSnapshot, read_snapshot
 from fabric.bmc.types import Dialect
 from fabric.execution.claims import OperationClaim
 from fabric.inventory.models import Device, HostPort, Port

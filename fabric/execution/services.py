@@ -216,9 +216,7 @@ class _OperationRun:
         except FalconWebError as error:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
         except TimeoutError:
-            logger.info(
-                "operation %s: read-back after failure took over %s s", self.operation.pk, READ_BACK_SECONDS
-            )
+            logger.info("operation %s: read-back after failure took over %s s", self.operation.pk, READ_BACK_SECONDS)
         except Exception:
             # Whatever the chassis answers, the operation must end.
             logger.exception("operation %s: read-back after failure", self.operation.pk)

@@ -16,8 +16,7 @@ from django.utils import timezone
 from core.database import fit_columns, lock_rows
 from core.threads import run_in_thread
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient, retry_while_unreachable
-from fabric.bmc.composition import read_drawer_mode, read_link, read_zone, zone_members
-from fabric.bmc.snapshot import read_cabled_host
+from fabric.bmc.composition import read_cabled_host, read_drawer_mode, read_link, read_zone, zone_members
 from fabric.bmc.types import Dialect, DrawerMode, PortLink
 from fabric.history.services import attachments_record
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
