@@ -59,9 +59,7 @@ class BmcClient:
         self._address = address
         self.at_a_time = min(at_a_time, MAX_CONNECTIONS)
         self._transport = Transport(address.url, address.trust, timeout=timeout)
-        self.url = str(self._transport.origin)
         self.host = self._transport.host
-        self.requests_in_flight = 0
         self.streams = 0  # open event streams
         self.received = 0  # bytes of responses so far, decompressed
         self._gate = asyncio.Semaphore(self.at_a_time)
@@ -148,17 +146,9 @@ class BmcClient:
         """Create a member or run an action; answers of 200, 201, 202 and 204 are all success."""
         return await self._write("POST", uri, body, etag)
 
-    async def delete(self, uri: str, *, etag: str = "") -> BmcResponse:
-        """Delete a resource."""
-        return await self._write("DELETE", uri, None, etag)
-
-    async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> BmcResponse:
-        headers = {"If-Match": etag} if etag else {}
-        content = None
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-            content = msgspec.json.encode(body)
-        return self._accept(uri, await self.fetch(method, uri, headers=headers, content=content))
+    async def _write(self, method: str, uri: str, body: dict[str, Any], etag: str) -> BmcResponse:
+        headers = {"Content-Type": "application/json", **({"If-Match": etag} if etag else {})}
+        return self._accept(uri, await self.fetch(method, uri, headers=headers, content=msgspec.json.encode(body)))
 
     async def fetch(
         self,
@@ -199,13 +189,9 @@ class BmcClient:
         timeout: float | None = None,
     ) -> RawResponse:
         async with self._gate:
-            self.requests_in_flight += 1
-            try:
-                raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
-                self.received += len(raw.body)
-                return raw
-            finally:
-                self.requests_in_flight -= 1
+            raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
+            self.received += len(raw.body)
+            return raw
 
     @asynccontextmanager
     async def stream(

@@ -256,8 +256,8 @@ def read_endpoint(found: CrawledResource, relations: ResourceRelations) -> Redfi
         role=text(first, "EntityRole"),
         entity_type=text(first, "EntityType"),
         entity_uris=tuple(uri for entity in entities if (uri := link(entity, "EntityLink"))),
-        port_uris=relations.ports_of_endpoint(found.uri),
-        zone_uris=relations.zones_of(found.uri),
+        port_uris=relations.ports_of_endpoint[found.uri],
+        zone_uris=relations.zones_of[found.uri],
     )
 
 
@@ -280,7 +280,7 @@ def read_resource_block(found: CrawledResource, relations: ResourceRelations) ->
         composition_state=text(found.body, "CompositionStatus", "CompositionState"),
         system_uris=links(found.body, "Links", "ComputerSystems"),
         zone_uris=links(found.body, "Links", "Zones"),
-        device_uris=relations.devices_in(found.uri),
+        device_uris=relations.devices_in[found.uri],
     )
 
 

@@ -189,12 +189,9 @@ def is_present(found: CrawledResource) -> bool:
 
 def chassis_of(found: CrawledResource) -> str:
     """Return the chassis of a PCIe device, from its links or its path."""
-    linked = links(found.body, "Links", "Chassis")
-    return linked[0] if linked else _chassis_by_path(found.uri, "PCIeDevices")
-
-
-def _chassis_by_path(uri: str, collection: str) -> str:
-    head, separator, _ = uri.rpartition(f"/{collection}/")
+    if linked := links(found.body, "Links", "Chassis"):
+        return linked[0]
+    head, separator, _ = found.uri.rpartition("/PCIeDevices/")
     return head if separator and "/Chassis/" in head else ""
 
 
@@ -219,9 +216,9 @@ def read_device(found: CrawledResource, relations: ResourceRelations, slot_uri: 
         ready_to_remove=boolean(body, "ReadyToRemove"),
         function_uris=tuple(function.uri for function in functions),
         processor_uris=tuple(processor.uri for processor in processors),
-        endpoint_uris=relations.endpoints_of(found.uri),
+        endpoint_uris=relations.endpoints_of[found.uri],
         port_uri=relations.port_of(found.uri),
-        block_uri=relations.block_of(found.uri),
+        block_uri=next(iter(relations.blocks_of[found.uri]), ""),
         capacity_bytes=sum(capacities) if capacities else None,
         memory_bytes=_memory_bytes(processors),
     )
@@ -305,8 +302,8 @@ def read_port(found: CrawledResource, relations: ResourceRelations) -> RedfishPo
         configured_width=integer(body, "ConfiguredWidth"),
         speed_gbps=corrected_link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
         max_speed_gbps=corrected_link_speed(number(body, "MaxSpeedGbps"), (width, active)),
-        endpoint_uris=relations.endpoints_at(found.uri),
-        device_uris=relations.devices_at(found.uri),
+        endpoint_uris=relations.endpoints_at[found.uri],
+        device_uris=relations.devices_at[found.uri],
         metrics_uri=link(body, "Metrics"),
     )
 

@@ -340,12 +340,9 @@ async def _expansions(
         else:
             return found
         # A partially expanded resource is read individually instead.
-        brought = [uri for uri, wanted in picks.items() if uri in resources and not _is_partial(resources[uri], wanted)]
+        brought = [
+            uri for uri, wanted in picks.items() if all(steps[0] in resources.get(uri, ()) for _, steps, _ in wanted)
+        ]
         if len(brought) > 1:
             found.append(ReadingRequest(query, tuple(pick for uri in brought for pick in picks[uri])))
     return found
-
-
-def _is_partial(resource: Any, wanted: list[tuple[str, tuple[str, ...], int]]) -> bool:
-    """Return whether an expanded resource lacks a property that the walk had found."""
-    return any(not isinstance(resource, Mapping) or steps[0] not in resource for _, steps, _ in wanted)

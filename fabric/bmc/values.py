@@ -242,8 +242,3 @@ def resource_type(uri: str, body: JsonObject, listed_by: str) -> str:
 def is_expandable(uri: str) -> bool:
     """Return whether a URI looks like a collection that is cheaper to read with $expand."""
     return uri.rsplit("/", 1)[-1] in EXPANDABLE_COLLECTIONS
-
-
-def is_outside_inventory(uri: str) -> bool:
-    """Return whether a URI is in a subtree without inventory."""
-    return not NON_INVENTORY_SEGMENTS.isdisjoint(uri.split("/"))

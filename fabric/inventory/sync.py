@@ -276,7 +276,12 @@ class _InventoryMirror:
                 row.save(update_fields=changed)
         for uri, row in existing.items():
             if uri not in wanted and not self._could_not_be_read(uri) and row.missing_since is None:
-                self._mark_missing(row)
+                row.missing_since = timezone.now()
+                names = ["missing_since"]
+                if isinstance(row, Device):
+                    row.host_port = None
+                    names.append("host_port")
+                row.save(update_fields=names)
         return existing | {row.uri: row for row in rows.bulk_create(new)}
 
     def _or_known_relation(self, row: Part, name: str, value: Any) -> Any:
@@ -316,13 +321,6 @@ class _InventoryMirror:
                 if held in claimed and (target is None or target.pk != held):
                     setattr(row, name, None)
                     row.save(update_fields=[name])
-
-    def _mark_missing(self, row: Part) -> None:
-        row.missing_since = timezone.now()
-        row.save(update_fields=["missing_since"])
-        if isinstance(row, Device):
-            row.host_port = None
-            row.save(update_fields=["host_port"])
 
     @staticmethod
     def _distinct(name: str, wanted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

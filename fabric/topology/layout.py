@@ -132,7 +132,7 @@ class ChassisPicture:
 
 def planned_locations(chassis: ChassisView, marks: DraftMarks) -> dict[int, str]:
     """Return where a draft attaches devices of a chassis, in words: 'node-b · H2', 'no host'; others are left out."""
-    places = {port.id: _location(port.host_name, port.label) for port in chassis.host_ports}
+    places = {port.id: " · ".join(word for word in (port.host_name, port.label) if word) for port in chassis.host_ports}
     devices = (slot.device for drawer in chassis.drawers for slot in drawer.slots if slot.device is not None)
     return {
         device.id: "no host" if target is None else places.get(target, "another host")
@@ -194,10 +194,6 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks)
     wanted = marks.modes.get(drawer.id or 0, drawer.mode)
     planned_mode = MODE_VALUE_LABELS.get(wanted, wanted) if wanted != drawer.mode else ""
     return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links), tuple(spots), planned_mode)
-
-
-def _location(host: str, label: str) -> str:
-    return " · ".join(word for word in (host, label) if word)
 
 
 def _switch_boxes(drawer: DrawerView, y: int) -> tuple[SwitchBox, ...]:
