@@ -11,7 +11,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
@@ -102,19 +102,15 @@ class DriftList(PresentedList):
         return self.listed(request)
 
 
-class DriftDetail(APIView):
-    """One drift."""
+class DriftViewSet(ViewSet):
+    """One drift, and what is done about several."""
 
     @extend_schema(operation_id="drift_retrieve", responses=DriftSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show a drift, and how it ended."""
         person = person_of(request)
         row = row_or_404(drift_rows(person), pk, "drift")
         return Response(DriftSerializer(drift_views(person, [row])[0]).data)
-
-
-class DriftAcceptance(APIView):
-    """The acceptance of what is found."""
 
     @declare(audited_as=Action.DRIFT_ACCEPT)
     @extend_schema(
@@ -122,16 +118,12 @@ class DriftAcceptance(APIView):
         request=ChosenSerializer,
         responses={200: DriftSerializer(many=True), 409: DIFFERENT_PROBLEM},
     )
-    def post(self, request: Request) -> Response:
+    def accept(self, request: Request) -> Response:
         """Make what is found the approved state, of each or of none."""
         person = person_of(request)
         rows = drifts_accept(person=person, drifts=_chosen_drifts(request, person, reapply=False))
         ended: list[DriftView] = drift_views(person, drift_rows(person).filter(pk__in=[row.pk for row in rows]))
         return Response(DriftSerializer(ended, many=True).data)
-
-
-class DriftReapplication(APIView):
-    """The way back to what is approved."""
 
     @declare(audited_as=Action.DRIFT_REAPPLY)
     @extend_schema(
@@ -139,7 +131,7 @@ class DriftReapplication(APIView):
         request=ChosenSerializer,
         responses={202: PlanSerializer, 409: DIFFERENT_PROBLEM},
     )
-    def post(self, request: Request) -> Response:
+    def reapply(self, request: Request) -> Response:
         """Have it made again as it was approved: 202 with the plan that does it."""
         person = person_of(request)
         plan = drifts_reapply(person=person, drifts=_chosen_drifts(request, person, reapply=True))
@@ -157,7 +149,7 @@ def _chosen_drifts(request: Request, person: User, *, reapply: bool) -> list[int
 
 urlpatterns = [
     path("drift/", DriftList.as_view(), name="drifts"),
-    path("drift/<int:pk>/", DriftDetail.as_view(), name="drift"),
-    path("drift/acceptance/", DriftAcceptance.as_view(), name="drift_accept"),
-    path("drift/re-application/", DriftReapplication.as_view(), name="drift_reapply"),
+    path("drift/<int:pk>/", DriftViewSet.as_view({"get": "retrieve"}), name="drift"),
+    path("drift/acceptance/", DriftViewSet.as_view({"post": "accept"}), name="drift_accept"),
+    path("drift/re-application/", DriftViewSet.as_view({"post": "reapply"}), name="drift_reapply"),
 ]

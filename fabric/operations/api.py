@@ -16,7 +16,6 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
-from accounts.models import User
 from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from accounts.visibility import visible_or_404
@@ -24,9 +23,9 @@ from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idem
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid, NotFound
 from fabric.inventory.api import CHASSIS_ID
-from fabric.inventory.models import Device, Drawer, HostPort
+from fabric.inventory.models import Device, Drawer
 from fabric.operations.models import Operation, Proof
-from fabric.operations.selectors import operation_rows
+from fabric.operations.selectors import operation_rows, visible_host_port
 from fabric.operations.services import (
     UNKNOWN,
     initial_steps,
@@ -191,8 +190,8 @@ class OperationList(generics.ListAPIView[Operation]):
         operation = operation_request(
             person=person,
             device=device,
-            target=_host_port(person, values["target_host_port_id"]),
-            expected=_host_port(person, values[seen_at]) if seen_at in values else UNKNOWN,
+            target=visible_host_port(person, values["target_host_port_id"]),
+            expected=visible_host_port(person, values[seen_at]) if seen_at in values else UNKNOWN,
             idempotency_key=idempotency_key(request),
             force=values["force"],
             confirmation=values["confirmation"],
@@ -224,26 +223,13 @@ class OperationViewSet(ResourceViewSet):
         """Cancel an operation. One that runs ends as soon as it honestly can."""
         return operation_cancel(person=self.person, operation=operation)
 
-
-class OperationProof(APIView):
-    """The proof of an operation."""
-
-    permission_classes = ADMINISTRATORS
-
     @extend_schema(responses=ProofSerializer)
-    def get(self, request: Request, pk: UUID) -> Response:
+    def proof(self, request: Request, pk: UUID) -> Response:
         """Show what was around an operation before and after. Administrators only: it names everybody's hardware."""
-        proof = Proof.objects.filter(operation=pk).first()
-        if proof is None:
+        row = Proof.objects.filter(operation=pk).first()
+        if row is None:
             raise NotFound("There is no proof of such an operation.")
-        return Response(ProofSerializer(proof).data)
-
-
-def _host_port(person: User, pk: int | None) -> HostPort | None:
-    if pk is None:
-        return None
-    port: HostPort = visible_or_404(HostPort.objects.all(), person, pk, "host port")
-    return port
+        return Response(ProofSerializer(row).data)
 
 
 class ModeSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -284,6 +270,10 @@ urlpatterns = [
     path("drawers/<int:pk>/mode/", DrawerModeChange.as_view(), name="drawer_mode"),
     path("operations/", OperationList.as_view(), name="operations"),
     path("operations/<uuid:pk>/", OperationViewSet.as_view({"get": "retrieve"}), name="operation"),
-    path("operations/<uuid:pk>/proof/", OperationProof.as_view(), name="operation_proof"),
+    path(
+        "operations/<uuid:pk>/proof/",
+        OperationViewSet.as_view({"get": "proof"}, permission_classes=ADMINISTRATORS),
+        name="operation_proof",
+    ),
     path("operations/<uuid:pk>/cancel/", OperationViewSet.as_view({"post": "cancel"}), name="operation_cancel"),
 ]

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from fabric.agents.selectors import DeviceOnHost, device_on_host, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
 from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort
@@ -205,6 +206,12 @@ def operation_rows(
         visible_prefetch("source", HostPort, person),
         visible_prefetch("target", HostPort, person),
     )
+
+
+def visible_host_port(person: User, pk: int | None) -> HostPort | None:
+    """Return the host port of that id, None for None; raises NotFound where the user sees none."""
+    row: HostPort | None = None if pk is None else visible_or_404(HostPort.objects.all(), person, pk, "host port")
+    return row
 
 
 def may_cancel(person: User, operation: Operation) -> bool:

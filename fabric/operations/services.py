@@ -75,24 +75,18 @@ def operation_request(
             # First without locks: a refusal waits for no lock.
             _validated_device(person, device.pk, target, expected, force=force)
             with act.change():
-                operation = _create(
-                    person=person,
-                    device_id=device.pk,
-                    target=target,
-                    expected=expected,
-                    idempotency_key=idempotency_key,
-                    digest=digest,
-                    force=force,
-                )
+                operation = _create(person, device.pk, target, expected, idempotency_key, digest, force=force)
                 act.before = {"attached_to": host_port_name(operation.source)}
                 act.after = {"attached_to": host_port_name(operation.target), "operation": str(operation.pk)}
         except (Conflict, IntegrityError) as error:
             # Of two simultaneous copies of a request, the second conflicts with the first: return that one.
             if replayed := find_replayed(Operation, person, idempotency_key, digest):
                 return replayed
-            if isinstance(error, IntegrityError):
-                raise _busy_conflict(device, person) from error
-            raise
+            if isinstance(error, Conflict):
+                raise
+            if other := Operation.objects.open().filter(device=device).first():
+                raise _conflict_with(other, device.name, person) from error
+            raise Conflict(f"{device.name} was changed at the same moment. Reload, then try again.") from error
         return operation
 
 
@@ -110,9 +104,7 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
             return replayed
         try:
             with act.change():
-                operation = _create_mode(
-                    person=person, drawer=drawer, mode=mode, idempotency_key=idempotency_key, digest=digest
-                )
+                operation = _create_mode(person, drawer, mode, idempotency_key, digest)
                 act.before, act.after = {"mode": drawer.mode}, {"mode": mode, "operation": str(operation.pk)}
         except IntegrityError as error:
             if replayed := find_replayed(Operation, person, idempotency_key, digest):
@@ -158,13 +150,13 @@ def _cancel(person: User, operation: Operation) -> Operation:
     return row
 
 
-def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
+def _create_mode(person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
     lock_chassis([drawer.chassis_id])
     # Again, under the lock: a copy of the request may have arrived at the same time.
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
         return replayed
     if other := Operation.objects.open().filter(drawer=drawer).first():
-        raise Conflict(open_operation_sentence("The drawer", other, person), operation=str(other.pk))
+        raise _conflict_with(other, "The drawer", person)
     if drawer.missing_since is not None:
         raise Conflict(f"{drawer.name} is missing: the chassis no longer reports it.")
     if reason := mode_violation(projected_drawer_state(drawer), DrawerMode(mode)):
@@ -198,14 +190,14 @@ def _store(person: User, kind: Operation.Kind, idempotency_key: str, digest: str
     return operation
 
 
-def _create(
-    *,
+def _create(  # noqa: PLR0917 - what a request of a device consists of
     person: User,
     device_id: int,
     target: HostPort | None,
     expected: HostPort | ExpectedUnknown | None,
     idempotency_key: str,
     digest: str,
+    *,
     force: bool,
 ) -> Operation:
     # The rules depend on all of a drawer: changes of a chassis are requested one after the other.
@@ -248,7 +240,7 @@ def _validated_device(
     if device is None:
         raise NotFound("There is no such device or host port.")
     if open_operation := Operation.objects.open().filter(device=device).first():
-        raise Conflict(open_operation_sentence(device.name, open_operation, person), operation=str(open_operation.pk))
+        raise _conflict_with(open_operation, device.name, person)
     if target is not None and (reason := attachment_obstacle(person, [device.pk], [target.pk])):
         raise Conflict(reason)
     held_by_others = HostPort.objects.filter(pk=device.host_port_id or 0).exclude(
@@ -265,7 +257,7 @@ def _validated_device(
     drawer = device.slot.drawer if device.slot else None
     changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()
     if drawer is not None and changing is not None:
-        raise Conflict(open_operation_sentence(drawer.name, changing, person), operation=str(changing.pk))
+        raise _conflict_with(changing, drawer.name, person)
     return device
 
 
@@ -283,8 +275,7 @@ def _check_attachable(device: Device, target: HostPort | None) -> None:
     if not device.endpoint_uri:
         raise Conflict(no_endpoint_reason(device))
     if target == device.host_port:
-        place = f"attached to {host_port_name(target)}" if target else "attached to no host"
-        raise Conflict(f"{device.name} is already {place}.")
+        raise Conflict(f"{device.name} is already {_place(target)}.")
     if target is None:
         return
     if target.chassis_id != device.chassis_id:
@@ -297,21 +288,23 @@ def _check_attachable(device: Device, target: HostPort | None) -> None:
             raise RuleViolation(reason)
 
 
-def _busy_conflict(device: Device, person: User) -> Conflict:
-    other = Operation.objects.open().filter(device=device).first()
-    if other is None:
-        return Conflict(f"{device.name} was changed at the same moment. Reload, then try again.")
-    return Conflict(open_operation_sentence(device.name, other, person), operation=str(other.pk))
+def _conflict_with(operation: Operation, what: str, person: User) -> Conflict:
+    """Return the refusal of a request because an operation has not ended."""
+    return Conflict(open_operation_sentence(what, operation, person), operation=str(operation.pk))
+
+
+def _place(port: HostPort | None) -> str:
+    return f"attached to {host_port_name(port)}"
 
 
 def _moved_sentence(device: Device, person: User) -> str:
     done = Operation.objects.visible_to(person).filter(device=device, state=Operation.State.DONE)
     last = done.order_by("-finished_at").first()
-    place = f"attached to {host_port_name(device.host_port)}" if device.host_port else "attached to no host"
     if last is None or last.finished_at is None:
-        return f"{device.name} is not where you saw it: it is {place} now."
+        return f"{device.name} is not where you saw it: it is {_place(device.host_port)} now."
     when = timezone.localtime(last.finished_at).strftime("%H:%M:%S %Z")
-    return f"{device.name} is not where you saw it: {last.requested_by_name} changed it at {when}; it is {place} now."
+    who = f"{last.requested_by_name} changed it at {when}"
+    return f"{device.name} is not where you saw it: {who}; it is {_place(device.host_port)} now."
 
 
 # Sources of claims on devices in rooms above: of ids of devices, the claimed ones, each with a sentence on its claim.

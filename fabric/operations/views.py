@@ -17,14 +17,15 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
-from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, FalconWebError
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort
 from fabric.operations import services
 from fabric.operations.models import Operation, Plan, Proof
-from fabric.operations.selectors import may_cancel, operations_visible_to
+from fabric.operations.selectors import may_cancel, operations_visible_to, visible_host_port
+
+ROWS_A_PAGE = 50
 
 
 @require_http_methods(["GET", "POST"])
@@ -36,12 +37,12 @@ def operations(request: HttpRequest) -> HttpResponse:
         pages = Paginator(operations_visible_to(person), ROWS_A_PAGE)
         return render(request, "fabric/operations.html", {"page": pages.get_page(request.GET.get("page"))})
     row: Device = visible_or_404(Device.objects.all(), person, parse_id(request.POST.get("device", "")), "device")
-    expected = visible_host_port(person, request.POST["expected"]) if "expected" in request.POST else services.UNKNOWN
+    expected = _host_port(request, "expected") if "expected" in request.POST else services.UNKNOWN
     try:
         operation = services.operation_request(
             person=person,
             device=row,
-            target=visible_host_port(person, request.POST.get("target", "")),
+            target=_host_port(request, "target"),
             expected=expected,
             force=request.POST.get("force") == "1",
             confirmation=request.POST.get("confirmation", ""),
@@ -90,6 +91,11 @@ def operation_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     return redirect("fabric:operation", pk=pk)
 
 
+def _host_port(request: HttpRequest, name: str) -> HostPort | None:
+    text = request.POST.get(name, "")
+    return visible_host_port(person_of(request), parse_id(text) if text else None)
+
+
 def _with_durations(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the steps with how long each took, or has taken so far, in s."""
     return [
@@ -103,14 +109,3 @@ def _with_durations(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
     return None if begin is None else ((end or timezone.now()) - begin).total_seconds()
-
-
-ROWS_A_PAGE = 50
-
-
-def visible_host_port(person: User, text: str) -> HostPort | None:
-    """Return the host port of that id, None for ''; raises NotFound where the person sees none."""
-    if text == "":
-        return None
-    row: HostPort = visible_or_404(HostPort.objects.all(), person, parse_id(text), "host port")
-    return row

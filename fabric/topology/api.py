@@ -9,7 +9,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from accounts.access import person_of, require_administrator
 from accounts.audit.actions import Action
@@ -118,17 +117,27 @@ class ChassisSettingsSerializer(StrictSerializer, serializers.Serializer[Any]):
         return bool(row.password_encrypted)
 
 
-class ChassisList(APIView):
-    """All chassis the person may see; POST adds one."""
+class ChassisViewSet(ResourceViewSet):
+    """Chassis that the person may see, and how they are reached."""
+
+    model = Chassis
+    kind = "chassis"
+    serializer_class = ChassisSettingsSerializer
+    address = "api:chassis"
+
+    def find_row(self, pk: object) -> Any:
+        """Return a chassis for those who may see and change how it is reached; raises Forbidden for others."""
+        require_administrator(self.person)
+        return super().find_row(pk)
 
     @extend_schema(
         operation_id="chassis_list",
         responses=ChassisSerializer(many=True),
         parameters=[OpenApiParameter("search", str, description="Keeps the devices that match")],
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """List chassis with drawers, slots, devices and host ports."""
-        views = fabric_view(person_of(request), search=query_search(request))
+        views = fabric_view(self.person, search=query_search(request))
         return Response(ChassisSerializer(views, many=True).data)
 
     @declare(audited_as=Action.CHASSIS_ADD)
@@ -141,30 +150,15 @@ class ChassisList(APIView):
             409: problem(CHANGED_MEANWHILE),
         },
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Add a chassis once its BMC answered; administrators only.
 
         Where the certificate is not trusted, `found_fingerprint` of the problem is the one to compare and send.
         """
-        person = person_of(request)
         # Before the fields are looked at: those who may not are told nothing else.
-        require_administrator(person)
-        values = {"username": "", "password": "", **validated_body(ChassisSettingsSerializer, request)}
-        return ChassisViewSet(request=request).answer(chassis_add(person=person, **values), 201)
-
-
-class ChassisViewSet(ResourceViewSet):
-    """One chassis, and how it is reached."""
-
-    model = Chassis
-    kind = "chassis"
-    serializer_class = ChassisSettingsSerializer
-    address = "api:chassis"
-
-    def find_row(self, pk: object) -> Any:
-        """Return a chassis for those who may see and change how it is reached; raises Forbidden for others."""
         require_administrator(self.person)
-        return super().find_row(pk)
+        values = {"username": "", "password": "", **validated_body(ChassisSettingsSerializer, request)}
+        return self.answer(chassis_add(person=self.person, **values), 201)
 
     @extend_schema(responses=ChassisSerializer)
     def retrieve(self, request: Request, pk: int) -> Response:
@@ -235,7 +229,7 @@ class DrawerDetailViewSet(DrawerViewSet):
 
 
 urlpatterns = [
-    path("chassis/", ChassisList.as_view(), name="chassis_list"),
+    path("chassis/", ChassisViewSet.as_view({"get": "list", "post": "create"}), name="chassis_list"),
     path(
         "chassis/<int:pk>/",
         ChassisViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
