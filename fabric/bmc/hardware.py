@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypedDict
+from typing import Any
 
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.dialects import ADD_BLOCK
@@ -37,31 +37,21 @@ from fabric.bmc.values import (
 )
 
 
-class CommonProperties(TypedDict):
-    """Properties of every listed resource."""
-
-    uri: str
-    name: str
-    id: str | int | float | None
-    state: str
-    health: str
-
-
-def common_properties(uri: str, body: JsonObject) -> CommonProperties:
+def common_properties(uri: str, body: JsonObject) -> dict[str, Any]:
     """Return the common properties; a resource without a name gets its Id or its last path segment."""
     own_id = body.get("Id", body.get("MemberId"))
     if isinstance(own_id, bool) or not isinstance(own_id, str | int | float):
         own_id = None
-    return CommonProperties(
-        uri=uri,
-        name=text(body, "Name") or (str(own_id) if own_id is not None else uri.rsplit("/", 1)[-1]),
-        id=own_id,
-        state=text(body, "Status", "State"),
-        health=text(body, "Status", "Health"),
-    )
+    return {
+        "uri": uri,
+        "name": text(body, "Name") or (str(own_id) if own_id is not None else uri.rsplit("/", 1)[-1]),
+        "id": own_id,
+        "state": text(body, "Status", "State"),
+        "health": text(body, "Status", "Health"),
+    }
 
 
-def chassis_properties(found: CrawledResource) -> CommonProperties:
+def chassis_properties(found: CrawledResource) -> dict[str, Any]:
     """Return the common properties; the health is the worse of the chassis' own and its rollup."""
     states = [text(found.body, "Status", name) for name in ("Health", "HealthRollup")]
     worse = next((health for health in ("Critical", "Warning") if health in states), states[0] or states[1])

@@ -39,7 +39,7 @@ class OpenOperationSerializer(HardwareSerializer):
     operation_id = serializers.SerializerMethodField()
 
     def get_operation_id(self, row: Any) -> str | None:
-        """Return the id; the rows were prefetched."""
+        """Return the open operation."""
         return str(row.open_operations[0].pk) if row.open_operations else None
 
 

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from fabric.bmc.hardware import parse_drawer_mode
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from fabric.operations.models import Operation
-from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, DrawerState, PortSetting, PortSnapshot
+from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSetting, PortSnapshot
 
 DrawerKey = tuple[int, int | None]  # a chassis and a drawer of it; None: parts outside drawers
 
@@ -33,7 +34,7 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
     Parts outside drawers have a snapshot of their own; missing parts are left out. Six queries, however many chassis.
     """
     places = {
-        (row.chassis_id, row.pk): _DrawerBuilder(name=row.name, mode=_parse_mode(row.mode))
+        (row.chassis_id, row.pk): _DrawerBuilder(name=row.name, mode=parse_drawer_mode(row.mode))
         for row in Drawer.objects.filter(chassis__in=chassis, missing_since=None).order_by("chassis", "number", "pk")
     }
     places |= {
@@ -63,20 +64,8 @@ def projected_drawer(drawer: Drawer) -> DrawerSnapshot:
     """Return one drawer as it will be once every open operation is done; a missing one is empty."""
     found = projected_drawers([drawer.chassis_id]).get((drawer.chassis_id, drawer.pk))
     return found or _snapshot(
-        drawer.chassis_id, drawer.pk, _DrawerBuilder(name=drawer.name, mode=_parse_mode(drawer.mode))
+        drawer.chassis_id, drawer.pk, _DrawerBuilder(name=drawer.name, mode=parse_drawer_mode(drawer.mode))
     )
-
-
-def projected_drawer_state(drawer: Drawer) -> DrawerState:
-    """Return a drawer as the rules see it, once every open operation is done."""
-    return projected_drawer(drawer).state()
-
-
-def _parse_mode(text: str) -> DrawerMode:
-    try:
-        return DrawerMode(text)
-    except ValueError:
-        return DrawerMode.UNKNOWN
 
 
 def _load_port_settings(chassis: Collection[int], places: dict[DrawerKey, _DrawerBuilder]) -> None:
@@ -101,7 +90,7 @@ def _apply_open_operations(operations: Iterable[Operation], places: dict[DrawerK
     for operation in operations:
         if operation.kind == Operation.Kind.MODE:
             if (drawer := places.get((operation.chassis_id, operation.drawer_id))) is not None:
-                drawer.mode = _parse_mode(operation.mode)
+                drawer.mode = parse_drawer_mode(operation.mode)
         elif operation.kind == Operation.Kind.CABLE:
             if operation.source_id in of_port:
                 of_port[operation.source_id].hosts[operation.source_id] = operation.host_id

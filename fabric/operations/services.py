@@ -25,7 +25,7 @@ from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Device, Drawer, HostPort
 from fabric.inventory.selectors import may_change_mode
 from fabric.operations.models import Operation
-from fabric.operations.projected_state import projected_drawer_state
+from fabric.operations.projected_state import projected_drawer
 from fabric.operations.rules import MODE_DESCRIPTIONS, attach_violation, mode_violation
 from fabric.operations.selectors import (
     attachment_obstacle,
@@ -159,7 +159,7 @@ def _create_mode(person: User, drawer: Drawer, mode: str, idempotency_key: str, 
         raise _conflict_with(other, "The drawer", person)
     if drawer.missing_since is not None:
         raise Conflict(f"{drawer.name} is missing: the chassis no longer reports it.")
-    if reason := mode_violation(projected_drawer_state(drawer), DrawerMode(mode)):
+    if reason := mode_violation(projected_drawer(drawer).state(), DrawerMode(mode)):
         raise RuleViolation(reason)
     return _store(
         person,
@@ -284,7 +284,7 @@ def _check_attachable(device: Device, target: HostPort | None) -> None:
     if drawer is not None and device.slot is not None:
         if target.drawer_id != drawer.pk:
             raise RuleViolation(f"Host port {target.label} is not cabled to {drawer.name}, where {device.name} is.")
-        if reason := attach_violation(projected_drawer_state(drawer), slot=device.slot.number, label=target.label):
+        if reason := attach_violation(projected_drawer(drawer).state(), slot=device.slot.number, label=target.label):
             raise RuleViolation(reason)
 
 

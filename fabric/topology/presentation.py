@@ -125,16 +125,6 @@ class ChassisView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FabricPage:
-    """A page of the chassis that a user may see; `number` counts from 1, `total` counts chassis."""
-
-    chassis: tuple[ChassisView, ...]
-    number: int
-    pages: int
-    total: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class ModeChoice:
     """A mode that a drawer is not in, with what blocks it now, and which drafted attachments it would break."""
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from django.core.paginator import Page, Paginator
 from django.utils import timezone
 
 from accounts.models import User
@@ -27,7 +29,6 @@ from fabric.topology.presentation import (
     ChassisView,
     DeviceView,
     DrawerView,
-    FabricPage,
     HostPortView,
     ModeChoice,
     SlotState,
@@ -37,19 +38,14 @@ from fabric.topology.presentation import (
 CHASSIS_A_PAGE = 20
 
 
-def fabric_page(person: User, *, search: str = "", number: int = 1) -> FabricPage:
+def fabric_page(person: User, *, search: str = "", number: str | None = None) -> Page[Any]:
     """Return a page of the chassis that the user may see; with `search`, of those with a match."""
     if search.strip():
         found = [one for one in fabric_view(person, search=search) if any(drawer.slots for drawer in one.drawers)]
-        ids = [one.id for one in found]
-    else:
-        found = []
-        ids = list(Chassis.objects.visible_to(person).values_list("pk", flat=True))
-    pages = max(1, -(-len(ids) // CHASSIS_A_PAGE))
-    number = min(max(number, 1), pages)
-    here = slice((number - 1) * CHASSIS_A_PAGE, number * CHASSIS_A_PAGE)
-    chassis = tuple(found[here]) if found else fabric_view(person, chassis_ids=ids[here])
-    return FabricPage(chassis=chassis, number=number, pages=pages, total=len(ids))
+        return Paginator(found, CHASSIS_A_PAGE).get_page(number)
+    page: Page[Any] = Paginator(Chassis.objects.visible_to(person), CHASSIS_A_PAGE).get_page(number)
+    page.object_list = fabric_view(person, chassis_ids=[one.pk for one in page.object_list])
+    return page
 
 
 def fabric_view(

@@ -24,7 +24,6 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
-from core.text import parse_id
 from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
 from fabric.drift.selectors import drift_rows, part_drifts
@@ -74,13 +73,15 @@ def fabric(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     search = request.GET.get("q", "")
     view = "list" if request.GET.get("view") == "list" else "topology"
-    page = fabric_page(person, search=search, number=parse_id(request.GET.get("page", "1")))
+    page = fabric_page(person, search=search, number=request.GET.get("page"))
     marks = draft_marks(person)
-    context: dict[str, Any] = {"view": view, "search": search, "page": page, "chassis": page.chassis}
+    context: dict[str, Any] = {"view": view, "search": search, "page": page, "chassis": page.object_list}
     if view == "topology":
-        context["pictures"] = [(one, layout_chassis(one, marks)) for one in page.chassis]
+        context["pictures"] = [(one, layout_chassis(one, marks)) for one in page.object_list]
     else:
-        context["planned"] = {pk: words for one in page.chassis for pk, words in planned_locations(one, marks).items()}
+        context["planned"] = {
+            pk: words for one in page.object_list for pk, words in planned_locations(one, marks).items()
+        }
     return render(request, "fabric/fabric.html", context)
 
 
