@@ -36,6 +36,11 @@ from fabric.topology.presentation import (
 )
 
 CHASSIS_A_PAGE = 20
+# Columns of a device that whoever sees it may read as they are.
+DEVICE_COLUMNS = (
+    "id", "name", "kind", "model", "manufacturer", "serial_number", "vendor_id", "device_id", "firmware_version",
+    "pcie_type", "max_pcie_type", "lanes_in_use", "max_lanes", "missing_since",
+)  # fmt: skip
 
 
 def fabric_page(person: User, *, search: str = "", number: str | None = None) -> Page[Any]:
@@ -210,20 +215,8 @@ def _device(
     port = row.slot.port if row.slot is not None else None
     host_port = row.host_port if row.host_port_id in seen_ports else None
     return DeviceView(
-        id=row.pk,
-        name=row.name,
-        kind=row.kind,
+        **{name: getattr(row, name) for name in DEVICE_COLUMNS},
         kind_label=row.get_kind_display(),
-        model=row.model,
-        manufacturer=row.manufacturer,
-        serial_number=row.serial_number,
-        vendor_id=row.vendor_id,
-        device_id=row.device_id,
-        firmware_version=row.firmware_version,
-        pcie_type=row.pcie_type,
-        max_pcie_type=row.max_pcie_type,
-        lanes_in_use=row.lanes_in_use,
-        max_lanes=row.max_lanes,
         link_status=port.link_status if port is not None else "",
         downgraded=downgraded(row),
         host_port_id=host_port.pk if host_port is not None else None,
@@ -231,7 +224,6 @@ def _device(
         host_port_label=host_port.label if host_port is not None else "",
         held_elsewhere=row.host_port_id is not None and host_port is None,
         tenant_name=row.tenant.name if row.tenant is not None else "",
-        missing_since=row.missing_since,
         drift=drift,
         operation_summary=operation_summary,
         port_uri=port.uri if port is not None else "",
