@@ -8,7 +8,6 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -45,6 +44,7 @@ TASK_SECONDS = 120.0
 MIN_TASK_POLL_SECONDS = 0.1
 MAX_TASK_POLL_SECONDS = 2.0
 TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled"})
+FINAL_TASK_STATES = TASK_FAILURES | {"Completed", None}
 REFUSAL_MEMORY_SECONDS = 60.0
 
 
@@ -76,9 +76,7 @@ class BmcClient:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def start(self) -> None:
@@ -330,7 +328,8 @@ class BmcClient:
                 if error.answered in {404, 410}:
                     return answer
                 raise
-            if _is_task_finished(state.body) and (state.status != 202 or "TaskState" in state.body):
+            # At its end, or no task at all.
+            if state.body.get("TaskState") in FINAL_TASK_STATES and (state.status != 202 or "TaskState" in state.body):
                 return self._outcome(state)
             if time.monotonic() > deadline:
                 raise TimedOut(f"{self.host} did not finish its task within {timeout:.0f} s.")
@@ -344,16 +343,8 @@ class BmcClient:
         return state
 
 
-def _is_task_finished(task: dict[str, Any]) -> bool:
-    """Return whether a monitor's response is final: a task at its end, or no task at all."""
-    state = task.get("TaskState")
-    return state is None or state == "Completed" or state in TASK_FAILURES
-
-
 REQUEST_SECONDS = 10.0  # timeout of one request to the BMC
-CONNECTIONS_PER_OPERATION = (
-    1  # of the BMC's four: the poller uses some, and the other drawer may have an operation of its own
-)
+CONNECTIONS_PER_OPERATION = 1  # of the BMC's four: the poller uses some, and an operation in the other drawer one
 OUTAGE_SECONDS = 60.0  # how long requests are retried while a BMC is unreachable
 MIN_RETRY_PAUSE = 0.2
 MAX_RETRY_PAUSE = 3.0

@@ -101,7 +101,8 @@ class Discovery:
         collections: set[str] = set()
         for uri in {each.uri.rpartition("/")[0] for each in moving}:
             pages = (uri, *self._crawl.pages_of(uri))
-            members = [member for page in pages for member in links(self._body(page), "Members")]
+            read = [self._crawl.found[page].body for page in pages if page in self._crawl.found]
+            members = [member for body in read for member in links(body, "Members")]
             listed_now.update(members)
             if members:
                 collections.add(uri)
@@ -148,10 +149,6 @@ class Discovery:
     def _is_unreadable_now(self, uri: str) -> bool:
         problem = self._crawl.problems.get(uri)
         return problem is not None and problem.kind is not ProblemKind.DEAD_LINK
-
-    def _body(self, uri: str) -> JsonObject:
-        collection = self._crawl.found.get(uri)
-        return collection.body if collection else {}
 
 
 def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
@@ -298,10 +295,9 @@ def read_log_service(found: CrawledResource) -> RedfishLogService:
 def read_service(found: dict[str, CrawledResource]) -> RedfishService:
     """Return the identity and features of a service, from the service root, the first manager and the services."""
     root = found["/redfish/v1"].body
-    managers = sorted(
-        (each for each in found.values() if each.kind == "Manager"), key=lambda each: natural_key(each.uri)
-    )
-    manager: JsonObject = managers[0].body if managers else {}
+    managers = (each for each in found.values() if each.kind == "Manager")
+    first = min(managers, key=lambda each: natural_key(each.uri), default=None)
+    manager: JsonObject = first.body if first is not None else {}
     features = mapping(root, "ProtocolFeaturesSupported")
     expand = mapping(features, "ExpandQuery")
     streams = [text(each.body, "ServerSentEventUri") for each in found.values() if each.kind == "EventService"]

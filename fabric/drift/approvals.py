@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from django.db import transaction
@@ -131,14 +132,8 @@ class _WalkComparison:
             pk = self.chassis.pk
             transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=pk), robust=True)
 
-    def _parts(self) -> Iterator[Approvable]:
-        yield from self.walked.drawers
-        yield from self.walked.ports
-        yield from self.walked.host_ports
-        yield from self.walked.devices
-
     def _comparisons(self) -> Iterator[_PartComparison]:
-        for part in self._parts():
+        for part in chain(self.walked.drawers, self.walked.ports, self.walked.host_ports, self.walked.devices):
             if part.approved_at is None:
                 continue
             found = found_state(part)
@@ -224,9 +219,7 @@ class _WalkComparison:
             if drift is not None:
                 _end_by_operation(drift, operation, result)
                 self.changed, drift = True, None
-            comparison = _PartComparison(
-                kind=comparison.kind, part=comparison.part, expected=result, found=comparison.found
-            )
+            comparison = replace(comparison, expected=result)
             if comparison.kind == Kind.ATTACHMENT and not comparison.differs:
                 self.causes[comparison.part.pk] = operation
         if drift is not None:

@@ -18,12 +18,11 @@ from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import query_search
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.api.serializers import DataclassSerializer
-from core.errors import NotFound
 from fabric.inventory.api import DrawerRowSerializer, DrawerViewSet
 from fabric.inventory.models import Chassis, Drawer
 from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH, chassis_add, chassis_edit, chassis_remove
 from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, ModeChoice, SlotView
-from fabric.topology.selectors import fabric_view, mode_choices
+from fabric.topology.selectors import chassis_view, fabric_view, mode_choices
 
 
 class SlotlessDevice(DataclassSerializer):
@@ -163,10 +162,7 @@ class ChassisViewSet(ResourceViewSet):
     @extend_schema(responses=ChassisSerializer)
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show one chassis; 404 where the person may not see it."""
-        views = fabric_view(self.person, chassis_id=pk)
-        if not views:
-            raise NotFound("There is no such chassis.")
-        return Response(ChassisSerializer(views[0]).data)
+        return Response(ChassisSerializer(chassis_view(self.person, pk)).data)
 
     def retrieve_settings(self, request: Request, pk: int) -> Response:
         """Show how a chassis is reached, without its password; administrators only."""
@@ -212,8 +208,8 @@ class DrawerDetailSerializer(DrawerRowSerializer):
     @extend_schema_field(SlotSerializer(many=True))
     def get_slots(self, row: Drawer) -> list[Any]:
         """Return the slots as the fabric page shows them."""
-        views = fabric_view(person_of(self.context["request"]), chassis_id=row.chassis_id)
-        found = [drawer for view in views for drawer in view.drawers if drawer.id == row.pk]
+        view = chassis_view(person_of(self.context["request"]), row.chassis_id)
+        found = [drawer for drawer in view.drawers if drawer.id == row.pk]
         return list(SlotSerializer([slot for drawer in found for slot in drawer.slots], many=True).data)
 
     @extend_schema_field(OtherModeSerializer(many=True))

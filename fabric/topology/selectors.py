@@ -14,6 +14,7 @@ from django.core.paginator import Page, Paginator
 from django.utils import timezone
 
 from accounts.models import User
+from core.errors import NotFound
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch
 from fabric.inventory.rules import CounterBaseline, counts_since
@@ -53,10 +54,17 @@ def fabric_page(person: User, *, search: str = "", number: str | None = None) ->
     return page
 
 
+def chassis_view(person: User, pk: int) -> ChassisView:
+    """Return one chassis as the user sees it; raises NotFound where they do not."""
+    found = fabric_view(person, chassis_ids=[pk])
+    if not found:
+        raise NotFound("There is no such chassis.")
+    return found[0]
+
+
 def fabric_view(
     person: User,
     *,
-    chassis_id: int | None = None,
     chassis_ids: Sequence[int] | None = None,
     search: str = "",
 ) -> tuple[ChassisView, ...]:
@@ -65,8 +73,6 @@ def fabric_view(
     `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
     """
     visible = Chassis.objects.visible_to(person)
-    if chassis_id is not None:
-        visible = visible.filter(pk=chassis_id)
     if chassis_ids is not None:
         visible = visible.filter(pk__in=chassis_ids)
     rows = list(visible)

@@ -23,7 +23,7 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
-from core.errors import Conflict, Invalid, NotFound
+from core.errors import Conflict, Invalid
 from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
 from fabric.drift.selectors import drift_rows, part_drifts
@@ -54,7 +54,7 @@ from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
 from fabric.topology.layout import layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
-from fabric.topology.selectors import draft_marks, fabric_page, fabric_view, mode_choices
+from fabric.topology.selectors import chassis_view, draft_marks, fabric_page, fabric_view, mode_choices
 
 # How devices are attached; the names on the wire are in fabric.bmc.types.
 DIALECT_LABELS = {
@@ -98,22 +98,20 @@ def devices_csv(request: HttpRequest) -> Download:
 def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one chassis."""
     person = person_of(request)
-    views = fabric_view(person, chassis_id=pk)
-    if not views:
-        raise NotFound("There is no such chassis.")
+    view = chassis_view(person, pk)
     ports = port_rows(person, chassis=pk).filter(missing_since=None).order_by("switch", "port_id")
     counted = counter_baselines(person, [pk])
     for port in ports:
         port.errors = counts_since(port.errors, counted.get(port.pk))
     context: dict[str, Any] = {
-        "chassis": views[0],
-        "picture": layout_chassis(views[0], draft_marks(person)),
+        "chassis": view,
+        "picture": layout_chassis(view, draft_marks(person)),
         "ports": ports,
+        "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
+        "dialect": DIALECT_LABELS.get(view.dialect, view.dialect),
     }
-    context["drifted"] = drift_rows(person, chassis=pk, is_open=True).count()
-    row = Chassis.objects.get(pk=pk)
-    context["dialect"] = DIALECT_LABELS.get(row.dialect, row.dialect)
     if person.is_administrator:
+        row = Chassis.objects.get(pk=pk)
         walk = Walk.objects.filter(chassis=row).first()
         found = walk.found if walk else {}
         context["row"] = row
@@ -147,7 +145,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
             messages.error(request, error.sentence)
             return redirect("fabric:drawer", pk=pk)
         return redirect("fabric:operation", pk=asked.pk)
-    chassis = fabric_view(person, chassis_id=row.chassis_id)[0]
+    chassis = chassis_view(person, row.chassis_id)
     view = next((one for one in chassis.drawers if one.id == row.pk), None)
     shown = dataclasses.replace(chassis, drawers=(view,) if view else ())
     slots = [slot for slot in view.slots if slot.device] if view else []
