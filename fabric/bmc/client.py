@@ -353,9 +353,9 @@ Result = TypeVar("Result")
 
 
 async def retry_while_unreachable(
-    ask: Callable[[], Awaitable[Result]], *, pausing: Callable[[BmcError, float], Awaitable[None]] | None = None
+    request: Callable[[], Awaitable[Result]], *, pausing: Callable[[BmcError, float], Awaitable[None]] | None = None
 ) -> Result:
-    """Return the result of `ask`, called again while the BMC is unreachable or a zone changes concurrently.
+    """Return the result of `request`, called again while the BMC is unreachable or a zone changes concurrently.
 
     `pausing` is awaited with the error and a time in s before each retry: it waits that long, or raises to give up.
     Raises the last BmcError after OUTAGE_SECONDS.
@@ -364,7 +364,7 @@ async def retry_while_unreachable(
     pause = MIN_RETRY_PAUSE
     while True:
         try:
-            return await ask()
+            return await request()
         except BmcError as error:
             why = error
             if not (error.retry_helps or isinstance(error, ZoneChanged)) or time.monotonic() + pause > end:

@@ -40,7 +40,7 @@ class DriftSerializer(DataclassSerializer):
     """Something that is not as approved: `found` against `expected`, in words.
 
     `because` says who changed it and when, as far as that is known: `cause` is `operation` (one that did not get to its
-    end left it so), `log` (the chassis' own log tells) or `unknown`. It came between `not_before` and `noticed_at`.
+    end left it so), `log` (of the chassis) or `unknown`. It came between `not_before` and `noticed_at`.
     `end` is how it ended: `accepted`, `re_applied`, `went_away` or `superseded`, '' while it lasts.
     """
 

@@ -116,8 +116,8 @@ class _WalkComparison:
         self.changed = False
 
     def run(self) -> None:
-        for swap in self.walked.swapped:
-            self._record_replacement(swap)
+        for replacement in self.walked.replacements:
+            self._record_replacement(replacement)
         self._approve_first()
         comparisons = [
             one
@@ -166,10 +166,10 @@ class _WalkComparison:
             if first:
                 type(first[0]).objects.bulk_update(first, names)
 
-    def _record_replacement(self, swap: DeviceReplacement) -> None:
+    def _record_replacement(self, replacement: DeviceReplacement) -> None:
         """Record that another device is in a slot; its state is approved, but not the replacement."""
-        device, known = swap.device, self.drifts.get((Kind.DEVICE.value, swap.device.uri))
-        expected, words = (known.expected, known.expected_words) if known else (swap.identity, swap.words)
+        device, known = replacement.device, self.drifts.get((Kind.DEVICE.value, replacement.device.uri))
+        expected, words = (known.expected, known.expected_words) if known else (replacement.identity, replacement.label)
         found = device.identity
         device.save(update_fields=approve_state(device, found_state(device) or "", self.now))
         attachment = self.drifts.pop((Kind.ATTACHMENT.value, device.uri), None)

@@ -49,7 +49,7 @@ MAX_WALK_DURATION = timedelta(seconds=60)
 class ReapplyEffects:
     """Side effects of a re-apply: devices detached meanwhile, cables to be moved; `key` is a digest of them."""
 
-    taken_out: tuple[str, ...] = ()
+    detached: tuple[str, ...] = ()
     cables: tuple[str, ...] = ()
     key: str = ""
 
@@ -133,7 +133,7 @@ def _reapply_effects(person: User, rows: Sequence[Drift], visibility: DriftVisib
         for row in moved
     ]
     return ReapplyEffects(
-        taken_out=tuple(part_name(device) for device in devices.order_by("chassis__name", "pk")),
+        detached=tuple(part_name(device) for device in devices.order_by("chassis__name", "pk")),
         cables=tuple(cables),
         key=" ".join([*sorted(f"device-{pk}" for pk in out), *sorted(f"cable-{row.pk}" for row in moved)]),
     )

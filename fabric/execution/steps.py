@@ -86,9 +86,9 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         return await refresh_cable(bmc, operation.source)
     if operation.device is None:
         return ""
-    holder = await _zone_of_member(claim, bmc, operation.device.endpoint_uri)
-    await refresh_attachment(bmc, operation.device, holder)
-    return holder
+    zone_uri = await _zone_uri_of(claim, bmc, operation.device.endpoint_uri)
+    await refresh_attachment(bmc, operation.device, zone_uri)
+    return zone_uri
 
 
 async def restore_on_host(claim: OperationClaim, found: str) -> None:
@@ -185,12 +185,12 @@ async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) 
         async with claim.step("Check"):
             await run_in_thread(check_still_allowed, operation)
             _check_device_identity(operation, device)
-            holder = await _check_current_zone(claim, bmc, device)
+            zone_uri = await _check_current_zone(claim, bmc, device)
             await proof_begin(claim, bmc)
-            is_held = source is not None and holder == source.uri and not _is_reattachment_resumed(operation)
+            is_held = source is not None and zone_uri == source.uri and not _is_reattachment_resumed(operation)
             if is_held and source is not None:
                 await until_detached.enter_async_context(host_claim(claim, source))
-            known = await known_addresses(device, operation.target, is_there=_is_on_target_host(operation, holder))
+            known = await known_addresses(device, operation.target, is_there=_is_on_target_host(operation, zone_uri))
         if source is not None and is_held:
             await release_device(claim, device, source)
         elif source is not None:
@@ -235,18 +235,18 @@ def _is_reattachment_resumed(operation: Operation) -> bool:
     return operation.source_id == operation.target_id and attach is not None and attach["state"] != "waiting"
 
 
-def _is_on_target_host(operation: Operation, holder: str) -> bool:
+def _is_on_target_host(operation: Operation, zone_uri: str) -> bool:
     """Return whether the target host has the device already, at any of its ports."""
     hosts = {port.uri: port.host_id for port in (operation.source, operation.target) if port is not None}
     target = operation.target
-    return target is not None and target.host_id is not None and hosts.get(holder) == target.host_id
+    return target is not None and target.host_id is not None and hosts.get(zone_uri) == target.host_id
 
 
 async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
     """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation."""
     operation = claim.operation
-    holder = await claim.retry(partial(_zone_of_member, claim, bmc, device.endpoint_uri))
-    if holder not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
+    zone_uri = await claim.retry(partial(_zone_uri_of, claim, bmc, device.endpoint_uri))
+    if zone_uri not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
         raise OperationFailedError(
             f"{device.name} was attached elsewhere outside this operation.{_nothing_changed_note(operation)}"
         )
@@ -254,7 +254,7 @@ async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Dev
         found = text((await claim.retry(partial(bmc.get, device.uri))).body, "SerialNumber")
         if device.serial_number and found and found != device.serial_number:
             raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
-    return holder
+    return zone_uri
 
 
 async def _change_mode(claim: OperationClaim, bmc: BmcClient) -> None:
@@ -322,7 +322,7 @@ async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
     await _verify(claim, bmc, wanted, f"The cable of {port.label} has been moved again.")
 
 
-async def _zone_of_member(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
+async def _zone_uri_of(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
     """Return the zone of the device on the BMC, '' if it is in none."""
     chassis = claim.operation.chassis
     zones = await run_in_thread(list, chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
@@ -373,6 +373,6 @@ async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) 
 
 async def _check_still_attached(claim: OperationClaim, bmc: BmcClient, device: Device) -> None:
     target = claim.operation.target
-    holder = await _zone_of_member(claim, bmc, device.endpoint_uri)
-    if target is not None and holder != target.uri:
+    zone_uri = await _zone_uri_of(claim, bmc, device.endpoint_uri)
+    if target is not None and zone_uri != target.uri:
         raise OperationFailedError(f"{device.name} was removed, or detached by somebody else, while its link trained.")

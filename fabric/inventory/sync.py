@@ -35,7 +35,7 @@ class DeviceReplacement:
     """A device's row that represents another device from this walk on, with label and identity of the previous one."""
 
     device: Device
-    words: str
+    label: str
     identity: str
 
 
@@ -48,7 +48,7 @@ class MirroredWalk:
     host_ports: Collection[HostPort]
     devices: Collection[Device]
     drawer_of: dict[int, int | None]
-    swapped: Sequence[DeviceReplacement] = ()
+    replacements: Sequence[DeviceReplacement] = ()
 
 
 def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None = None) -> bool:
@@ -188,9 +188,9 @@ class _InventoryMirror:
         # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then.
         dialect = inventory.dialect if inventory.dialect_known else wire.Dialect(chassis.dialect)
         self.by_blocks = dialect is wire.Dialect.RESOURCE_BLOCKS
-        self.holders = host_port_zones(inventory, dialect)
-        self.holder_of = {member: holder.uri for holder in self.holders for member in holder.members}
-        self.swaps: list[DeviceReplacement] = []
+        self.zones = host_port_zones(inventory, dialect)
+        self.zone_of = {member: zone.uri for zone in self.zones for member in zone.members}
+        self.replacements: list[DeviceReplacement] = []
         # Resources that could not be read for now are not missing, nor are those reached only through them.
         self.unread = {
             problem.uri.split("?", 1)[0].rstrip("/")
@@ -245,7 +245,7 @@ class _InventoryMirror:
             host_ports=self.host_ports.values(),
             devices=self.devices.values(),
             drawer_of={slot.pk: slot.drawer_id for slot in self.slots.values()},
-            swapped=self.swaps,
+            replacements=self.replacements,
         )
 
     def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -299,7 +299,7 @@ class _InventoryMirror:
             lasting = PERMANENT_FIELDS if self.unread else ("serial_number",)
             kept = {name: found[name] or getattr(row, name) for name in lasting}
             return kept | ({"kind": row.kind} if self.unread and found["kind"] == Device.Kind.CUSTOM else {})
-        self.swaps.append(DeviceReplacement(device=row, words=device_label(row), identity=row.identity))
+        self.replacements.append(DeviceReplacement(device=row, label=device_label(row), identity=row.identity))
         at = max((at for _, at in device_replaced.send(Device, device=row) if at), default=timezone.now())
         if row.tenant_id is None:
             return {}
@@ -360,23 +360,23 @@ class _InventoryMirror:
         found: dict[str, dict[str, Any]] = {}
         labels: Counter[str] = Counter()
         ids: dict[str, str] = {}
-        for holder in self.holders:
-            initiator = holder.initiator
-            if initiator is None and any(self._could_not_be_read(uri) for uri in holder.doubtful):
-                self.unread.add(holder.uri)  # unreadable evidence of its zone, or of its cabled host
+        for zone in self.zones:
+            initiator = zone.initiator
+            if initiator is None and any(self._could_not_be_read(uri) for uri in zone.doubtful):
+                self.unread.add(zone.uri)  # unreadable evidence of its zone, or of its cabled host
                 continue
             if initiator is None and not self.by_blocks:
                 continue
             ports = initiator.port_uris if initiator is not None else ()
             port = next((self.ports[uri] for uri in ports if uri in self.ports), None)
-            host = next((hosts[uri] for uri in holder.system_uris if uri in hosts), None)
-            if host is None and holder.uri in known and any(self._could_not_be_read(uri) for uri in holder.system_uris):
-                host = known[holder.uri].host
-            label = port.port_id if port is not None and port.port_id else holder.id
+            host = next((hosts[uri] for uri in zone.system_uris if uri in hosts), None)
+            if host is None and zone.uri in known and any(self._could_not_be_read(uri) for uri in zone.system_uris):
+                host = known[zone.uri].host
+            label = port.port_id if port is not None and port.port_id else zone.id
             labels[label] += 1
-            ids[holder.uri] = holder.id
-            found[holder.uri] = {
-                "name": holder.name, "health": holder.health,
+            ids[zone.uri] = zone.id
+            found[zone.uri] = {
+                "name": zone.name, "health": zone.health,
                 "endpoint_uri": initiator.uri if initiator is not None else "", "port": port,
                 "host": host, "drawer": port.switch.drawer if port is not None and port.switch is not None else None,
                 "label": label, "number": int(digits[0]) if (digits := re.findall(r"\d+$", label)) else 0,
@@ -391,7 +391,7 @@ class _InventoryMirror:
         names = device.endpoint_uris
         if self.by_blocks:
             names = (device.block_uri,) if device.block_uri else ()
-        endpoint = next((uri for uri in names if uri in self.holder_of), next(iter(names), ""))
+        endpoint = next((uri for uri in names if uri in self.zone_of), next(iter(names), ""))
         if not endpoint and self._may_be(known_endpoint):
             endpoint = known_endpoint
         return _columns(
@@ -399,7 +399,7 @@ class _InventoryMirror:
             device,
             name=device.model or device.name,
             slot=self.slots.get(device.slot_uri),
-            host_port=self.host_ports.get(self.holder_of.get(endpoint, "")),
+            host_port=self.host_ports.get(self.zone_of.get(endpoint, "")),
             endpoint_uri=endpoint,
             processor_uri=next(iter(device.processor_uris), ""),
         )

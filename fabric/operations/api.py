@@ -138,7 +138,7 @@ class OperationRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class OperationList(generics.ListAPIView[Operation]):
-    """Operations, newest first; POST asks for one."""
+    """Operations, newest first; POST requests one."""
 
     serializer_class = OperationSerializer
 
@@ -252,10 +252,10 @@ class DrawerModeChange(APIView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request, pk: int) -> Response:
-        """Ask for another mode: 202 with the operation's address. Administrators, and who holds all of it."""
+        """Request another mode: 202 with the operation's address. Administrators, and the owner of the whole drawer."""
         person = person_of(request)
         drawer: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
-        # Before the fields are looked at: those who may not are told nothing else.
+        # Before the fields are validated: nothing else is disclosed to those who may not.
         refuse_mode_change(person, drawer)
         operation = mode_request(
             person=person,

@@ -43,7 +43,7 @@ class SlotlessDevice(DataclassSerializer):
 class SlotSerializer(DataclassSerializer):
     """A slot; a device in no slot is one without number.
 
-    Where the device is not yours there is the number only, and `in_use`, or `in_pool`: nobody holds it.
+    Where the device is not yours there is the number only, and `in_use`, or `in_pool`: nobody has leased it.
     """
 
     device = SlotlessDevice(allow_null=True)
@@ -95,7 +95,7 @@ NO_KEY = "The stored password cannot be read with the keys that the site has"
 class ChassisSettingsSerializer(StrictSerializer, serializers.Serializer[Any]):
     """How a chassis is reached. `password` is written and never read; leave it out of a change to keep the stored one.
 
-    `password_kept` tells whether there is one. `allow_http` confirms an address without encryption.
+    `password_kept`: whether there is one. `allow_http` confirms an address without encryption.
     """
 
     id = serializers.IntegerField(read_only=True)
@@ -112,7 +112,7 @@ class ChassisSettingsSerializer(StrictSerializer, serializers.Serializer[Any]):
     allow_http = serializers.BooleanField(required=False, write_only=True)
 
     def get_password_kept(self, row: Chassis) -> bool:
-        """Tell whether a password is kept, and nothing of it."""
+        """Return whether a password is stored, and nothing of it."""
         return bool(row.password_encrypted)
 
 
@@ -154,7 +154,7 @@ class ChassisViewSet(ResourceViewSet):
 
         Where the certificate is not trusted, `found_fingerprint` of the problem is the one to compare and send.
         """
-        # Before the fields are looked at: those who may not are told nothing else.
+        # Before the fields are validated: nothing else is disclosed to those who may not.
         require_administrator(self.person)
         values = {"username": "", "password": "", **validated_body(ChassisSettingsSerializer, request)}
         return self.answer(chassis_add(person=self.person, **values), 201)
@@ -186,7 +186,7 @@ class ChassisViewSet(ResourceViewSet):
 
 
 class OtherModeSerializer(DataclassSerializer):
-    """A mode that a drawer is not in, and what stands against it now ('' when nothing does)."""
+    """A mode that a drawer is not in, and what blocks it now ('' for nothing)."""
 
     class Meta:
         dataclass = ModeChoice
@@ -196,7 +196,7 @@ class OtherModeSerializer(DataclassSerializer):
 class DrawerDetailSerializer(DrawerRowSerializer):
     """A drawer with its slots and, for who may change it, its other modes.
 
-    Of slots whose device is not yours is told that it is `in_use`, or `in_pool`: nobody holds it.
+    A slot whose device is not yours is only `in_use`, or `in_pool`: nobody has leased it.
     """
 
     slots = serializers.SerializerMethodField()
@@ -214,7 +214,7 @@ class DrawerDetailSerializer(DrawerRowSerializer):
 
     @extend_schema_field(OtherModeSerializer(many=True))
     def get_other_modes(self, row: Drawer) -> list[Any]:
-        """Return the modes that the person may ask for."""
+        """Return the modes that the person may request."""
         return list(OtherModeSerializer(mode_choices(person_of(self.context["request"]), row), many=True).data)
 
 

@@ -162,9 +162,9 @@ def _unhealthy_parts(chassis: Chassis) -> list[str]:
     """Return some unhealthy fans and sensors of the chassis, worst first."""
     walk = Walk.objects.filter(chassis=chassis).first()
     parts = [part for kind in ("fans", "sensors") for part in (walk.found.get(kind, []) if walk else [])]
-    ill = [part for part in parts if part.get("health") in BAD_HEALTH]
-    ill.sort(key=lambda part: part["health"])
-    return [f"{part['name']} ({part['health']})" for part in ill[:MAX_PARTS_SHOWN]]
+    unhealthy = [part for part in parts if part.get("health") in BAD_HEALTH]
+    unhealthy.sort(key=lambda part: part["health"])
+    return [f"{part['name']} ({part['health']})" for part in unhealthy[:MAX_PARTS_SHOWN]]
 
 
 def _host_port_troubles(person: User) -> Iterator[Trouble]:

@@ -115,7 +115,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
         walk = Walk.objects.filter(chassis=row).first()
         found = walk.found if walk else {}
         context["row"] = row
-        context["twins"] = same_hardware(row)
+        context["same_hardware"] = same_hardware(row)
         context["kinds"] = [
             (kind.replace("_", " "), resources)
             for kind, resources in found.items()
@@ -140,11 +140,11 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     row: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
     if request.method == "POST":
         try:
-            asked = mode_request(person=person, drawer=row, mode=request.POST.get("mode", ""))
+            operation = mode_request(person=person, drawer=row, mode=request.POST.get("mode", ""))
         except (Conflict, Invalid) as error:
             messages.error(request, error.sentence)
             return redirect("fabric:drawer", pk=pk)
-        return redirect("fabric:operation", pk=asked.pk)
+        return redirect("fabric:operation", pk=operation.pk)
     chassis = chassis_view(person, row.chassis_id)
     view = next((one for one in chassis.drawers if one.id == row.pk), None)
     shown = dataclasses.replace(chassis, drawers=(view,) if view else ())

@@ -366,7 +366,7 @@ def test_what_somebody_agreed_to_is_not_done_when_other_devices_would_go_out(
     found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift, client = Drift.objects.get(), signed_in(administrator)
     fields = agreed_to(client.post(reverse("fabric:drift_reapply"), {"only": drift.pk}))
-    assert gpu.name not in drifts_reapply_effects(person=administrator, drifts=[drift.pk]).taken_out
+    assert gpu.name not in drifts_reapply_effects(person=administrator, drifts=[drift.pk]).detached
     Device.objects.filter(pk=gpu.pk).update(host_port=port, approved_host_port=port)
     with pytest.raises(Conflict, match="Re-applying would detach other devices"):
         drifts_reapply(person=administrator, drifts=[drift.pk], agreed=fields["agreed"][0])
@@ -383,7 +383,7 @@ def test_a_port_that_is_re_applied_names_the_device_that_it_takes_out(chassis: C
     port = Port.objects.get(slot__device=gpu)
     found(chassis, ports={port: {"configured_width": 8}})
     ahead = drifts_reapply_effects(person=administrator, drifts=[Drift.objects.get(kind="port").pk])
-    assert ahead.taken_out == (part_name(gpu),)
+    assert ahead.detached == (part_name(gpu),)
     assert not ahead.cables
 
 
