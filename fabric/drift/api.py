@@ -18,10 +18,9 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.models import User
 from accounts.visibility import row_or_404
-from core.api.fields import IdField, query_integer
+from core.api.fields import IdField, query_choice, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.api.serializers import DataclassSerializer
-from core.errors import Invalid
 from fabric.drift.models import Drift
 from fabric.drift.selectors import DriftView, drift_rows, drift_views
 from fabric.drift.services import MAX_AT_ONCE, drifts_accept, drifts_of_chassis, drifts_reapply
@@ -78,9 +77,7 @@ class DriftList(PresentedList):
 
     def get_queryset(self) -> QuerySet[Any]:
         """Return what the person may see."""
-        state = self.request.query_params.get("state")
-        if state is not None and state not in STATES:
-            raise Invalid(f"'{state[:50]}' is no state.", errors={"state": f"One of {', '.join(STATES)}."})
+        state = query_choice(self.request, "state", STATES)
         return drift_rows(
             person_of(self.request),
             chassis=query_integer(self.request, "chassis_id"),

@@ -178,8 +178,6 @@ def _current_agent(port: HostPort) -> tuple[HostAgent | None, str]:
 
 def _match(agent: HostAgent, device: Device) -> DeviceMatch:
     report = latest_report(agent)
-    return (
-        DeviceMatch()
-        if report is None
-        else match_device(report, device, attached_devices([agent.host_id])[agent.host_id])
-    )
+    if report is None:
+        return DeviceMatch()
+    return match_device(report, device, attached_devices([agent.host_id])[agent.host_id])

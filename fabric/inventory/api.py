@@ -9,8 +9,6 @@ from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from accounts.access import person_of
@@ -58,16 +56,11 @@ class HardwareViewSet(ReadOnlyModelViewSet[Any]):
             chassis=query_integer(self.request, "chassis_id", was="chassis"),
         )
 
-    @extend_schema(parameters=[CHASSIS_ID, SEARCH])
-    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List what you may see, in the order of the chassis."""
-        return super().list(request, *args, **kwargs)
-
 
 def describe_hardware(things: str, thing: str) -> Any:
     """Return a class decorator that describes both endpoints of a kind of hardware."""
     return extend_schema_view(
-        list=extend_schema(description=f"List {things}."),
+        list=extend_schema(description=f"List {things}.", parameters=[CHASSIS_ID, SEARCH]),
         retrieve=extend_schema(description=f"Show {thing}; 404 where you may not see it."),
     )
 

@@ -19,9 +19,9 @@ from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from accounts.visibility import visible_or_404
-from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idempotency_key, query_integer
+from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idempotency_key, query_choice, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
-from core.errors import Invalid, NotFound
+from core.errors import NotFound
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Device, Drawer
 from fabric.operations.models import Operation, Proof
@@ -144,16 +144,11 @@ class OperationList(generics.ListAPIView[Operation]):
 
     def get_queryset(self) -> Any:
         """Return what the person may see."""
-        state = self.request.query_params.get("state")
-        if state is not None and state not in Operation.State.values:
-            raise Invalid(
-                f"'{state[:50]}' is no state.", errors={"state": f"One of {', '.join(Operation.State.values)}."}
-            )
         return operation_rows(
             person_of(self.request),
             chassis=query_integer(self.request, "chassis_id", was="chassis"),
             device=query_integer(self.request, "device_id", was="device"),
-            state=state,
+            state=query_choice(self.request, "state", Operation.State.values),
         )
 
     @extend_schema(
