@@ -15,7 +15,8 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
-from core.errors import Conflict, NotFound
+from accounts.visibility import row_or_404
+from core.errors import Conflict
 from core.text import parse_id
 from fabric.drift.selectors import drift_rows, drift_views
 from fabric.drift.services import drifts_accept, drifts_of_chassis, drifts_reapply, drifts_reapply_effects
@@ -52,9 +53,7 @@ def drifts(request: HttpRequest) -> HttpResponse:
 def drift(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drift: the difference, its start, its cause and how it ended."""
     person = person_of(request)
-    row = drift_rows(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such drift.")
+    row = row_or_404(drift_rows(person), pk, "drift")
     return render(request, "fabric/drift.html", {"one": drift_views(person, [row])[0], "row": row})
 
 

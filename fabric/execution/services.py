@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import close_old_connections, transaction
 from django.db.models import F, Max, Q
@@ -172,14 +173,15 @@ class _OperationRun:
         if state != Operation.State.DONE:
             error = redact_address(error, operation.chassis)
             self.claim.close_steps(await self._read_back_after_failure())
-        operation.state, operation.error = state, error
-        operation.finished_at, operation.lease_until = timezone.now(), None
-        if not await run_in_thread(self._end):
+        values = {"state": state, "error": error, "finished_at": timezone.now(), "lease_until": None}
+        for name, value in values.items():
+            setattr(operation, name, value)
+        if not await run_in_thread(self._end, values):
             self.claim.lost = True
             raise asyncio.CancelledError
         await run_in_thread(operation_changed.send, Operation, operation=operation)
 
-    def _end(self) -> bool:
+    def _end(self, values: dict[str, Any]) -> bool:
         """Write the end, and stop its plan in the same transaction where it failed."""
         operation = self.operation
         with transaction.atomic():
@@ -187,14 +189,7 @@ class _OperationRun:
                 plan_step_failed(operation)
             else:
                 lock_chassis([operation.chassis_id])
-            ended = self.claim.held().update(
-                state=operation.state,
-                error=operation.error,
-                steps=operation.steps,
-                finished_at=operation.finished_at,
-                lease_until=None,
-            )
-            if ended != 1:
+            if self.claim.held().update(steps=operation.steps, **values) != 1:
                 transaction.set_rollback(True)
                 return False
             operation_result_approve(operation)

@@ -79,17 +79,16 @@ def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
     row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
     error = ""
-    if request.method == "POST":
-        if request.POST.get("name", "").strip() != row.name:
-            error = f"This is not the name of the chassis. Type {row.name}."
+    if request.method == "POST" and request.POST.get("name", "").strip() != row.name:
+        error = f"This is not the name of the chassis. Type {row.name}."
+    elif request.method == "POST":
+        try:
+            services.chassis_remove(person=person, chassis=row)
+        except Conflict as refusal:
+            error = refusal.sentence
         else:
-            try:
-                services.chassis_remove(person=person, chassis=row)
-            except Conflict as refusal:
-                error = refusal.sentence
-            else:
-                messages.success(request, f"{row.name} was removed.")
-                return redirect("fabric:fabric")
+            messages.success(request, f"{row.name} was removed.")
+            return redirect("fabric:fabric")
     context = {
         "row": row,
         "error": error,

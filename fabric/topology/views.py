@@ -174,11 +174,11 @@ def slot(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
     row: Slot = visible_or_404(Slot.objects.select_related("chassis", "drawer", "port"), person, pk, "slot")
     device = Device.objects.visible_to(person).filter(slot=row).first()
-    attached = HostPort.objects.visible_to(person).filter(devices=device).select_related("host") if device else None
+    ports = HostPort.objects.visible_to(person).filter(devices=device) if device else HostPort.objects.none()
     context = {
         "slot": row,
         "device": device,
-        "host_port": attached.first() if attached is not None else None,
+        "host_port": ports.select_related("host").first(),
         "port": row.port,
         "drifts": part_drifts(person, device) if device else [],
         "times": attachment_views(person, attachment_rows(person, slot=pk)[:ATTACHMENTS_SHOWN]),
@@ -265,16 +265,12 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
         .filter(host_port__in=ports, missing_since=None)
         .select_related("slot__drawer", "slot__port", "chassis", "host_port")
     )
-    chassis = [
-        {
-            "chassis": found,
-            "objects": " ".join(f"port/{one.port_id}" for one in ports if one.chassis_id == found.pk and one.port_id),
-            "names": json.dumps(
-                {f"port/{one.port_id}": one.label for one in ports if one.chassis_id == found.pk and one.port_id}
-            ),
-        }
-        for found in dict.fromkeys(one.chassis for one in ports)
-    ]
+    chassis = []
+    for found in dict.fromkeys(one.chassis for one in ports):
+        linked = [one for one in ports if one.chassis_id == found.pk and one.port_id]
+        objects = " ".join(f"port/{one.port_id}" for one in linked)
+        names = json.dumps({f"port/{one.port_id}": one.label for one in linked})
+        chassis.append({"chassis": found, "objects": objects, "names": names})
     context: dict[str, Any] = {"host": row, "host_ports": ports, "devices": devices, "chassis": chassis}
     if may_move_cable(person):
         elsewhere = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=row)
