@@ -27,12 +27,7 @@ from fabric.inventory.selectors import may_change_mode
 from fabric.operations.models import Operation
 from fabric.operations.projected_state import projected_drawer
 from fabric.operations.rules import MODE_DESCRIPTIONS, attach_violation, mode_violation
-from fabric.operations.selectors import (
-    attachment_obstacle,
-    may_cancel,
-    open_operation_sentence,
-    operation_summary,
-)
+from fabric.operations.selectors import attachment_obstacle, may_cancel, open_operation_sentence, operation_summary
 from fabric.signals import operation_changed
 
 

@@ -41,12 +41,7 @@ from fabric.inventory.selectors import (
     same_hardware,
 )
 from fabric.operations.models import Operation
-from fabric.operations.rules import (
-    LANE_COUNTS,
-    MODE_VALUE_LABELS,
-    PortSetting,
-    allowed_port_types,
-)
+from fabric.operations.rules import LANE_COUNTS, MODE_VALUE_LABELS, PortSetting, allowed_port_types
 from fabric.operations.selectors import Readiness, device_readiness
 from fabric.operations.services import mode_request
 from fabric.operations.views import ROWS_A_PAGE
