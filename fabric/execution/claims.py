@@ -1,4 +1,4 @@
-"""A worker's claim on an operation: renewed while it runs, with its steps saved, and cancelled on request.
+"""A worker's claim on an operation: taken, renewed while it runs, cancelled on request; its steps and end are written.
 
 A host that rescans finds every device that is plugged in, including one that it has just released and that is not
 detached yet. So an operation that drains a device claims the host until the device is detached; a rescan waits for it.
@@ -12,20 +12,26 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from django.db.models import Q, QuerySet
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.services import audit_record, target_of
 from core.database import DATABASE_UNAVAILABLE
 from core.errors import FalconWebError
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent
 from fabric.bmc.client import retry_while_unreachable
 from fabric.bmc.errors import BmcError
-from fabric.inventory.labels import may_name_host, redact_address
+from fabric.drift.approvals import operation_result_approve
+from fabric.inventory.labels import host_port_name, may_name_host, redact_address
+from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import HostPort
 from fabric.operations.models import Operation
+from fabric.plans.jobs import plan_step_failed
 from fabric.signals import operation_changed
 
 logger = logging.getLogger(__name__)
@@ -52,6 +58,34 @@ class OperationClaim:
         self.worker = worker
         self.lost = False  # another worker has claimed the operation: this one must not write again
         self._checked_at = 0.0
+
+    @classmethod
+    def take(cls, operation_id: str, worker: str) -> Self | None:
+        """Claim an operation for this worker; None where it cannot be claimed now."""
+        chassis = Operation.objects.filter(pk=operation_id).values_list("chassis", flat=True).first()
+        if chassis is None:
+            return None
+        with transaction.atomic():
+            # The lock serialises claims of this chassis: values read before it may be stale.
+            lock_chassis([chassis])
+            now = timezone.now()
+            free = Operation.objects.open().filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
+            operation: Operation | None = free.select_related(
+                "chassis", "plan", "requested_by", "drawer", "port", "host",
+                "device__slot__port", "source__host", "target__host",
+            ).first()  # fmt: skip
+            if operation is None:
+                return None
+            # In order, since each was checked against the state after its predecessors.
+            same = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
+            first = same.in_turn().first()
+            if first is not None and first.pk != operation.pk:
+                return None
+            values = {"worker": worker, "lease_until": now + timedelta(seconds=CLAIM_SECONDS), "state": "running"}
+            if free.update(attempts=F("attempts") + 1, **values) != 1:
+                return None
+        operation.refresh_from_db(fields=["attempts", *values])
+        return cls(operation, worker)
 
     async def renew(self, work: asyncio.Task[None]) -> None:
         """Renew the claim until this task is cancelled; cancels `work` once another worker has claimed it."""
@@ -82,6 +116,41 @@ class OperationClaim:
             self.lost = True
             raise asyncio.CancelledError
         await run_in_thread(operation_changed.send, Operation, operation=self.operation)
+
+    async def end(self, state: Operation.State, error: str) -> None:
+        """Write and publish the end of the operation; cancels the running task where the claim is lost."""
+        values = {"state": state, "error": error, "finished_at": timezone.now(), "lease_until": None}
+        for name, value in values.items():
+            setattr(self.operation, name, value)
+        if not await run_in_thread(self._write_end, values):
+            self.lost = True
+            raise asyncio.CancelledError
+        await run_in_thread(operation_changed.send, Operation, operation=self.operation)
+
+    def _write_end(self, values: dict[str, Any]) -> bool:
+        """Write the end, and stop its plan in the same transaction where it failed."""
+        operation = self.operation
+        with transaction.atomic():
+            if operation.state == Operation.State.FAILED:
+                plan_step_failed(operation)
+            else:
+                lock_chassis([operation.chassis_id])
+            if self.held().update(steps=operation.steps, **values) != 1:
+                transaction.set_rollback(True)
+                return False
+            operation_result_approve(operation)
+            # The last statement of the transaction.
+            audit_record(
+                action=Action.OPERATION_END,
+                actor=operation.requested_by,
+                target=target_of(operation, operation.summary),
+                before={"attached_to": host_port_name(operation.source)} if operation.device_id else None,
+                after={"attached_to": host_port_name(operation.target)} if operation.device_id else None,
+                outcome=Outcome.DONE if operation.state == Operation.State.DONE else Outcome.FAILED,
+                sentence=operation.error,
+                request_id=operation.request_id,
+            )
+        return True
 
     @asynccontextmanager
     async def step(self, name: str) -> AsyncIterator[dict[str, Any]]:

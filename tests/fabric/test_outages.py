@@ -34,8 +34,7 @@ LEASE_SECONDS = 0.5
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give a locked database up soon, and the operations of a worker that is away."""
     monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", BUSY_SECONDS)
-    for room in (services, claims):
-        monkeypatch.setattr(room, "CLAIM_SECONDS", LEASE_SECONDS)
+    monkeypatch.setattr(claims, "CLAIM_SECONDS", LEASE_SECONDS)
     monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", LEASE_SECONDS / 3)
     monkeypatch.setattr(services, "PICKUP_SECONDS", 0)
     connection.close()
