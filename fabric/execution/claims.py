@@ -194,20 +194,19 @@ class OperationClaim:
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
         """Yield a function that shows what the running step waits for, if any runs, until the end of the context."""
-        entry: dict[str, Any] | None = None
+        shown: list[dict[str, Any]] = []
 
         async def show(sentence: str) -> None:
-            nonlocal entry
-            if entry is None:
-                entry = next((step for step in self.operation.steps if step["state"] == "running"), None)
-                if entry is not None:
-                    entry["sentence"] = sentence
-                    await self.save()
+            running = [step for step in self.operation.steps if step["state"] == "running"][:1]
+            if running and not shown:
+                running[0]["sentence"] = sentence
+                shown.extend(running)
+                await self.save()
 
         try:
             yield show
         finally:
-            if entry is not None:
+            for entry in shown:
                 entry["sentence"] = ""  # saved with the next change
 
     async def check_cancelled(self) -> None:
