@@ -39,7 +39,6 @@ from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Approvable, Chassis, Device, HostPort, Port
 from fabric.inventory.sync import DeviceReplacement, MirroredWalk
 from fabric.operations.models import SUBJECT_FIELDS, SUBJECTS, Operation, operation_subject_key
-from fabric.operations.selectors import operation_subject
 from fabric.signals import inventory_changed, walk_mirrored
 
 logger = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ def operation_result_approve(operation: Operation) -> None:
     """
     if operation.state != Operation.State.DONE:
         return
-    part, result = operation_subject(operation), operation_result(operation)
+    part, result = operation.subject, operation_result(operation)
     if part is None:
         return
     with transaction.atomic():
@@ -202,7 +201,7 @@ class _WalkComparison:
         by_part = {(type(comparison.part), comparison.part.pk): comparison for comparison in comparisons}
         newest: dict[tuple[str, str], Operation] = {}
         for operation in ended.order_by("finished_at").select_related("device", "drawer", "source", "port"):
-            part = operation_subject(operation)
+            part = operation.subject
             about = by_part.get((type(part), part.pk)) if part is not None else None
             if about is not None and operation.finished_at > about.part.approved_at:
                 newest[about.key] = operation

@@ -30,7 +30,6 @@ from fabric.inventory.models import Approvable, Chassis, Device, HostPort
 from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import projected_drawers
 from fabric.operations.rules import PortSetting
-from fabric.operations.selectors import operation_subject
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import involved_drawers, plan_apply, plan_create, steps_plan
 from fabric.signals import inventory_changed
@@ -258,7 +257,7 @@ def _open_operations(chassis: Collection[int]) -> dict[PartKey, Operation]:
     rows = Operation.objects.open().filter(chassis__in=chassis).in_turn()
     found: dict[PartKey, Operation] = {}
     for operation in rows.select_related("device", "drawer", "source", "port"):
-        if (part := operation_subject(operation)) is not None:
+        if (part := operation.subject) is not None:
             found.setdefault((type(part), part.pk), operation)
     return found
 

@@ -16,9 +16,9 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from fabric.agents.selectors import DeviceOnHost, device_on_host, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
-from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort
 from fabric.inventory.selectors import Rows, downgraded, visible_prefetch
-from fabric.operations.models import DEFAULT_SUBJECT, SUBJECTS, Operation, Plan
+from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import DrawerKey
 
 StageState = Literal["done", "waiting", "wrong", "unknown"]
@@ -223,12 +223,6 @@ def operations_visible_to(person: User) -> QuerySet[Operation]:
     """Return the operations a user may see, newest first; each with its plan where they may see that too."""
     rows = Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
     return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
-
-
-def operation_subject(operation: Operation) -> Approvable | None:
-    """Return the part that an operation changes."""
-    subject: Approvable | None = getattr(operation, SUBJECTS.get(operation.kind, DEFAULT_SUBJECT)[1])
-    return subject
 
 
 # Sources in features above of parts that are being returned: why a user may no longer attach any of these devices (ids)
