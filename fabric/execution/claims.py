@@ -96,7 +96,7 @@ class OperationClaim:
                     self.held().update, lease_until=timezone.now() + timedelta(seconds=CLAIM_SECONDS)
                 )
             except DATABASE_UNAVAILABLE:
-                logger.exception("operation %s: the lease could not be renewed", self.operation.pk)
+                logger.exception("operation %s: the claim could not be renewed", self.operation.pk)
                 continue
             if held != 1:
                 if self.operation.is_open:
