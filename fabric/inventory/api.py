@@ -285,7 +285,8 @@ class SwitchViewSet(HardwareViewSet):
     serializer_class = SwitchRowSerializer
 
 
-LIST, RETRIEVE = {"get": "list"}, {"get": "retrieve"}
+LIST: dict[str, Any] = {"get": "list"}
+RETRIEVE: dict[str, Any] = {"get": "retrieve"}
 urlpatterns = [
     path("drawers/", DrawerViewSet.as_view(LIST), name="drawers"),
     path("slots/", SlotViewSet.as_view(LIST), name="slots"),

@@ -71,9 +71,12 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
             ports=tuple(ports_in[pk, drawer]),
             devices=tuple(devices_in[pk, drawer]),
             settings={
-                part.port: settings[part.port]
-                for part in (*ports_in[pk, drawer], *devices_in[pk, drawer])
-                if part.port is not None and part.port in settings
+                behind: settings[behind]
+                for behind in (
+                    *(one.port for one in ports_in[pk, drawer]),
+                    *(one.port for one in devices_in[pk, drawer]),
+                )
+                if behind is not None and behind in settings
             },
         )
         for (pk, drawer), name in names.items()
