@@ -56,7 +56,7 @@ def fabric_page(person: User, *, search: str = "", number: str | None = None) ->
 
 def chassis_view(person: User, pk: int) -> ChassisView:
     """Return one chassis as the user sees it; raises NotFound where they do not."""
-    found = fabric_view(person, chassis_ids=[pk])
+    found = fabric_view(person, chassis_id=pk)
     if not found:
         raise NotFound("There is no such chassis.")
     return found[0]
@@ -65,6 +65,7 @@ def chassis_view(person: User, pk: int) -> ChassisView:
 def fabric_view(
     person: User,
     *,
+    chassis_id: int | None = None,
     chassis_ids: Sequence[int] | None = None,
     search: str = "",
 ) -> tuple[ChassisView, ...]:
@@ -73,6 +74,8 @@ def fabric_view(
     `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
     """
     visible = Chassis.objects.visible_to(person)
+    if chassis_id is not None:
+        visible = visible.filter(pk=chassis_id)
     if chassis_ids is not None:
         visible = visible.filter(pk__in=chassis_ids)
     rows = list(visible)
