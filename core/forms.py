@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django import forms
 
-from core.errors import FalconWebError
+from core.errors import Conflict, FalconWebError, Invalid
 
 
 def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
@@ -16,6 +18,15 @@ def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
         form.add_error(field if field in form.fields else None, sentence)
     if not sentences:
         form.add_error(None, error.sentence)
+
+
+@contextmanager
+def service_errors_in(form: forms.Form) -> Iterator[None]:
+    """Add the errors of the services called inside to the form: what follows them in the block is not done then."""
+    try:
+        yield
+    except (Invalid, Conflict) as error:
+        add_service_errors(form, error)
 
 
 MINUTE_FORMAT = "%Y-%m-%dT%H:%M"

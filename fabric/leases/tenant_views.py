@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import date
-from typing import Any, TypeVar
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -20,11 +19,13 @@ from accounts.forms import TenantForm
 from accounts.models import Tenant
 from accounts.selectors import holdings_of
 from accounts.services import tenant_edit, tenant_remove
+from accounts.visibility import row_or_404
 from core.downloads import Download, csv_download, csv_table
-from core.errors import Conflict, Invalid, NotFound
-from core.forms import add_service_errors
+from core.errors import Conflict
+from core.forms import service_errors_in
+from core.text import parse_id
 from fabric.inventory.models import Device, HostPort
-from fabric.leases.calendar import lease_calendar
+from fabric.leases.calendar import CalendarStep, lease_calendar
 from fabric.leases.forms import QuotaForm
 from fabric.leases.grants import grants_set
 from fabric.leases.models import Quota
@@ -32,8 +33,7 @@ from fabric.leases.quotas import quotas_set
 from fabric.leases.rules import Month, month_label, months_between
 from fabric.leases.selectors import ownership_revision, ownership_table
 from fabric.leases.usage import COLUMNS, UsageRecord, usage_of, usage_period, usage_table, usage_table_rows
-
-Row = TypeVar("Row", Device, HostPort)
+from fabric.leases.views import posted_rows
 
 
 @require_http_methods(["GET", "POST"])
@@ -42,13 +42,10 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a tenant: people, name, and what it owns or leases; a POST renames it."""
     by = person_of(request)
     row = _tenant(pk)
-    form = TenantForm(request.POST) if request.method == "POST" else TenantForm(initial={"name": row.name})
-    if form.is_bound and form.is_valid():
-        try:
+    form = TenantForm(request.POST if request.method == "POST" else None, initial={"name": row.name})
+    if form.is_valid():
+        with service_errors_in(form):
             row = tenant_edit(by=by, tenant=row, name=form.cleaned_data["name"])
-        except Invalid as error:
-            add_service_errors(form, error)
-        else:
             messages.success(request, f"The tenant was renamed to {row.name}.")
             return redirect("fabric:tenant", pk=row.pk)
     context = {
@@ -68,19 +65,15 @@ def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
     """Assign what is ticked to the tenant: `devices`, `host_ports`, and with them `take_devices`, `take_host_ports`."""
     by = person_of(request)
     row = _tenant(pk)
-    post = request.POST
-    taken: list[Device | HostPort] = [
-        *_rows_by_id(Device, post.getlist("take_devices")),
-        *_rows_by_id(HostPort, post.getlist("take_host_ports")),
-    ]
+    devices, host_ports = Device.objects.all(), HostPort.objects.all()
     try:
         grants_set(
             person=by,
             tenant=row,
-            devices=_rows_by_id(Device, [*post.getlist("devices"), *post.getlist("take_devices")]),
-            host_ports=_rows_by_id(HostPort, [*post.getlist("host_ports"), *post.getlist("take_host_ports")]),
-            take=taken,
-            seen=post.get("seen", ""),
+            devices=posted_rows(request, devices, "devices", "take_devices"),
+            host_ports=posted_rows(request, host_ports, "host_ports", "take_host_ports"),
+            take=[*posted_rows(request, devices, "take_devices"), *posted_rows(request, host_ports, "take_host_ports")],
+            seen=request.POST.get("seen", ""),
         )
     except Conflict as error:
         messages.error(request, error.sentence)
@@ -105,11 +98,6 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("accounts:tenants")
 
 
-def _rows_by_id(model: type[Row], numbers: Iterable[str]) -> list[Row]:
-    wanted = {int(text) for text in numbers if text.isascii() and text.isdecimal() and len(text) < 19}
-    return list(model.objects.filter(pk__in=wanted))
-
-
 EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
 
 
@@ -117,8 +105,6 @@ EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
 @declare(Audience.EVERYBODY)
 def calendar(request: HttpRequest) -> HttpResponse:
     """Show the calendar of leases; `from` (a day) and `step` (days or weeks) are in the URL."""
-    person = person_of(request)
-    step = "weeks" if request.GET.get("step") == "weeks" else "days"
     try:
         first = parse_date(request.GET.get("from", ""))
     except ValueError:
@@ -126,7 +112,8 @@ def calendar(request: HttpRequest) -> HttpResponse:
     today = timezone.now().date()
     if first is None or not EARLIEST <= first <= LATEST:
         first = today
-    shown = lease_calendar(person, first=first, step="weeks" if step == "weeks" else "days")
+    step: CalendarStep = "weeks" if request.GET.get("step") == "weeks" else "days"
+    shown = lease_calendar(person_of(request), first=first, step=step)
     return render(request, "fabric/lease_calendar.html", {"calendar": shown, "today": today})
 
 
@@ -136,9 +123,8 @@ def usage(request: HttpRequest) -> HttpResponse:
     """Show hours by tenant, kind and month; `since`, `until` (months) and `tenant` are in the URL."""
     person = person_of(request)
     held, first, last, tenant = _requested_usage(request)
-    rows = usage_table(held, first, last)
     context: dict[str, Any] = {
-        "rows": rows,
+        "rows": usage_table(held, first, last),
         "months": [month_label(month) for month in months_between(first, last)],
         "since": month_label(first),
         "until": month_label(last),
@@ -163,13 +149,13 @@ def quotas(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and set the quota of a tenant."""
     by = person_of(request)
     tenant = _tenant(pk)
-    form = QuotaForm(request.POST) if request.method == "POST" else QuotaForm.of(Quota.objects.filter(tenant=tenant))
-    if form.is_bound and form.is_valid():
-        try:
+    initial: dict[str, int | None] = {}
+    for one in Quota.objects.filter(tenant=tenant):
+        initial |= {f"once_{one.kind}": one.most_at_once, f"hours_{one.kind}": one.most_hours_a_month}
+    form = QuotaForm(request.POST if request.method == "POST" else None, initial=initial)
+    if form.is_valid():
+        with service_errors_in(form):
             quotas_set(person=by, tenant=tenant, limits=form.limits())
-        except Invalid as error:
-            add_service_errors(form, error)
-        else:
             messages.success(request, f"The quota of {tenant.name} was saved.")
             return redirect("fabric:tenant", pk=tenant.pk)
     context = {"tenant": tenant, "form": form}
@@ -178,13 +164,10 @@ def quotas(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _requested_usage(request: HttpRequest) -> tuple[list[UsageRecord], Month, Month, int | None]:
     first, last = usage_period(request.GET.get("since", ""), request.GET.get("until", ""))
-    typed = request.GET.get("tenant", "")
-    tenant = int(typed) if typed.isascii() and typed.isdecimal() and len(typed) < 19 else None
+    tenant = parse_id(request.GET.get("tenant", "")) or None
     return usage_of(person_of(request), first, last, tenant=tenant), first, last, tenant
 
 
 def _tenant(pk: int) -> Tenant:
-    row = Tenant.objects.filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such tenant.")
+    row: Tenant = row_or_404(Tenant.objects.all(), pk, "tenant")
     return row

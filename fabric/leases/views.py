@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import person_of
+from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
 from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
-from core.errors import Conflict, Invalid, NotFound
-from core.forms import add_service_errors
+from accounts.visibility import row_or_404
+from core.errors import Conflict, Invalid
+from core.forms import service_errors_in
+from core.text import parse_id
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.emails import is_email_enabled
 from fabric.leases.ends import lease_extend, lease_extension_decline, lease_extension_request, lease_return
@@ -40,7 +43,6 @@ from fabric.leases.selectors import (
     visible_idle_items,
 )
 from fabric.leases.services import (
-    check_may_change,
     lease_approve,
     lease_decline,
     lease_give,
@@ -51,6 +53,7 @@ from fabric.leases.services import (
 from fabric.leases.usage import idle_items
 
 ROWS_A_PAGE = 25
+REQUESTED = "Requested. An administrator will approve or decline it."
 
 
 @require_GET
@@ -88,9 +91,9 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
     if person.is_administrator:
         return redirect("fabric:lease_give")
     form = LeaseRequestForm(_form_data(request), chassis=Chassis.objects.visible_to(person).order_by("name"))
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         values = form.cleaned_data
-        try:
+        with service_errors_in(form):
             row = lease_request(
                 person=person,
                 wishes=form.wishes(),
@@ -98,11 +101,9 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
                 ends_at=values["ends_at"],
                 note=values["note"],
             )
-        except (Invalid, Conflict) as error:
-            add_service_errors(form, error)
-        else:
-            messages.success(request, "Requested. An administrator will approve or decline it.")
-            _warn_of_quota(request, row)
+            messages.success(request, REQUESTED)
+            for sentence in _objections(row):
+                messages.warning(request, f"{sentence} An administrator can allow it over quota.")
             return redirect("fabric:lease", pk=row.pk)
     elif request.method == "POST" and not person.may_compose:
         lease_request(person=person, wishes=[], starts_at=None, ends_at=None)  # says why not
@@ -116,21 +117,9 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
     """Create a lease without a request."""
     by = person_of(request)
     form = LeaseGrantForm(_form_data(request))
-    if request.method == "POST" and form.is_valid():
-        values = form.cleaned_data
-        try:
-            row = lease_give(
-                person=by,
-                tenant=values["tenant"],
-                things=_selected_parts(request),
-                starts_at=values["starts_at"],
-                ends_at=values["ends_at"],
-                note=values["note"],
-                override=values["override"],
-            )
-        except (Invalid, Conflict) as error:
-            add_service_errors(form, error)
-        else:
+    if form.is_valid():
+        with service_errors_in(form):
+            row = lease_give(person=by, things=_selected_parts(request), **form.cleaned_data)
             messages.success(request, f"Lease {row.pk} was created for {row.tenant_name}.")
             return redirect("fabric:lease", pk=row.pk)
     found = lease_candidates(Lease(starts_at=timezone.now()), TimeSpan(timezone.now(), None))
@@ -148,16 +137,14 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
         if request.method == "POST":
             messages.error(request, f"Lease {row.pk} is already '{row.get_state_display()}'.")
         return redirect("fabric:lease", pk=row.pk)
-    form = LeaseDecisionForm(request.POST) if request.method == "POST" else LeaseDecisionForm.of(row)
-    if form.is_bound and form.is_valid():
-        try:
-            _decide(request, by, row, form)
-        except (Invalid, Conflict) as error:
-            add_service_errors(form, error)
-        else:
+    now = timezone.now()
+    starts_at = row.starts_at if row.starts_at > now else None
+    form = LeaseDecisionForm(_form_data(request), initial={"starts_at": starts_at, "ends_at": row.ends_at})
+    if form.is_valid():
+        with service_errors_in(form):
+            _decide(request, by, row, form.cleaned_data)
             return redirect("fabric:lease", pk=row.pk)
-    span = TimeSpan(max(row.starts_at, timezone.now()), row.ends_at)
-    found = lease_candidates(row, span)
+    found = lease_candidates(row, TimeSpan(max(row.starts_at, now), row.ends_at))
     context = {
         "lease": row,
         "wished": requested_label(row),
@@ -174,8 +161,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
 @declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_WITHDRAW)
 def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
     """Withdraw a lease that has not started."""
-    person = person_of(request)
-    return _act_on_lease(request, pk, lambda row: lease_withdraw(person=person, lease=row), "The lease was withdrawn.")
+    return _act_on_lease(request, pk, lease_withdraw, "The lease was withdrawn.")
 
 
 @require_POST
@@ -185,67 +171,40 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
     form: forms.Form = LeaseEndForm(request.POST) if person.is_administrator else LeaseExtensionForm(request.POST)
     row = _lease(person, pk)
-    check_may_change(person)
+    require_composer(person, "change leases")
     if not form.is_valid():
         messages.error(request, "The end is not a valid date and time. Enter both.")
         return redirect("fabric:lease", pk=row.pk)
-    values = form.cleaned_data
     if person.is_administrator:
-        return _act_on_lease(
-            request,
-            pk,
-            lambda one: lease_extend(
-                person=person,
-                lease=one,
-                ends_at=values["ends_at"],
-                reason=values["reason"],
-                override=values["override"],
-            ),
-            "The end was changed.",
-        )
-    return _act_on_lease(
-        request,
-        pk,
-        lambda one: lease_extension_request(person=person, lease=one, ends_at=values["ends_at"], note=values["note"]),
-        "Requested. An administrator will approve or decline it.",
-    )
+        return _act_on_lease(request, pk, lease_extend, "The end was changed.", **form.cleaned_data)
+    return _act_on_lease(request, pk, lease_extension_request, REQUESTED, **form.cleaned_data)
 
 
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_EXTENSION_DECLINE)
 def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Decline a requested change of the end of a lease."""
-    by = person_of(request)
     reason = request.POST.get("reason", "")
-    return _act_on_lease(
-        request,
-        pk,
-        lambda row: lease_extension_decline(person=by, lease=row, reason=reason),
-        "The requested end was declined.",
-    )
+    return _act_on_lease(request, pk, lease_extension_decline, "The requested end was declined.", reason=reason)
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_RETURN)
 def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Return a lease before its end: `items` of it, or all."""
+    items = None if "all" in request.POST else posted_rows(request, LeaseItem.objects.filter(lease=pk), "items")
+    said = "The lease is being returned: attached devices are detached first."
+    return _act_on_lease(request, pk, lease_return, said, items=items)
+
+
+def _act_on_lease(
+    request: HttpRequest, pk: int, service: Callable[..., Lease], said: str, **values: Any
+) -> HttpResponse:
+    """Call a service with a lease and redirect to its page, which shows the result."""
     person = person_of(request)
     row = _lease(person, pk)
-    chosen = [int(one) for one in request.POST.getlist("items") if one.isdecimal() and len(one) < 19]
-    items = None if "all" in request.POST else list(LeaseItem.objects.filter(lease=row, pk__in=chosen))
-    return _act_on_lease(
-        request,
-        pk,
-        lambda one: lease_return(person=person, lease=one, items=items),
-        "The lease is being returned: attached devices are detached first.",
-    )
-
-
-def _act_on_lease(request: HttpRequest, pk: int, act: Any, said: str) -> HttpResponse:
-    """Apply an action to a lease and redirect to its page, which shows the result."""
-    row = _lease(person_of(request), pk)
     try:
-        after = act(row)
+        after = service(person=person, lease=row, **values)
     except (Conflict, Invalid) as error:
         messages.error(request, error.sentence)
         return redirect("fabric:lease", pk=row.pk)
@@ -253,32 +212,21 @@ def _act_on_lease(request: HttpRequest, pk: int, act: Any, said: str) -> HttpRes
     return redirect("fabric:lease", pk=after.pk)
 
 
-def _decide(request: HttpRequest, by: User, row: Lease, form: LeaseDecisionForm) -> None:
-    values = form.cleaned_data
+def _decide(request: HttpRequest, by: User, row: Lease, values: dict[str, Any]) -> None:
     if "decline" in request.POST:
         lease_decline(person=by, lease=row, reason=values["reason"])
         messages.success(request, "The request was declined.")
         return
-    done = lease_approve(
-        person=by,
-        lease=row,
-        things=_selected_parts(request),
-        starts_at=values["starts_at"],
-        ends_at=values["ends_at"],
-        reason=values["reason"],
-        override=values["override"],
-    )
+    done = lease_approve(person=by, lease=row, things=_selected_parts(request), **values)
     messages.success(request, f"Approved: the lease is '{done.get_state_display()}'.")
 
 
 def _lease_context(person: User, row: Lease) -> dict[str, Any]:
-    held = [item for item in row.items.all() if item.released_at is None]
-    seen = set(Device.objects.visible_to(person).values_list("pk", flat=True))
+    end = {"ends_at": row.extension_to or row.ends_at}
     return {
         "lease": row,
         "items": row.items.all(),
-        "held": held,
-        "seen_devices": seen,
+        "seen_devices": set(Device.objects.visible_to(person).values_list("pk", flat=True)),
         "wished": requested_label(row) if row.wishes else "",
         "objections": _objections(row) if row.state == Lease.State.REQUESTED else [],
         "events": row.events.all(),
@@ -291,8 +239,8 @@ def _lease_context(person: User, row: Lease) -> dict[str, Any]:
         and row.state in Lease.BOOKED
         and row.ends_at is not None,
         "may_set": person.is_administrator and row.state in Lease.BOOKED,
-        "end_form": LeaseExtensionForm(initial={"ends_at": row.extension_to or row.ends_at}),
-        "set_form": LeaseEndForm(initial={"ends_at": row.extension_to or row.ends_at}),
+        "end_form": LeaseExtensionForm(initial=end),
+        "set_form": LeaseEndForm(initial=end),
         "email": is_email_enabled(),
         "plan": row.plan if person.is_administrator else None,
     }
@@ -304,15 +252,8 @@ def _objections(row: Lease) -> list[str]:
     return request_objections(row.tenant, requested_parts(row), row.starts_at, row.ends_at, but=row)
 
 
-def _warn_of_quota(request: HttpRequest, row: Lease) -> None:
-    for sentence in _objections(row):
-        messages.warning(request, f"{sentence} An administrator can allow it over quota.")
-
-
 def _lease(person: User, pk: int) -> Lease:
-    row: Lease | None = lease_rows(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such lease.")
+    row: Lease = row_or_404(lease_rows(person), pk, "lease")
     return row
 
 
@@ -329,8 +270,13 @@ def _ticked(request: HttpRequest) -> set[str] | None:
 
 
 def _selected_parts(request: HttpRequest) -> Sequence[LeasablePart]:
-    def rows(model: Any, name: str) -> list[Any]:
-        wanted = {int(one) for one in request.POST.getlist(name) if one.isdecimal() and len(one) < 19}
-        return list(model.objects.filter(pk__in=wanted))
+    return [
+        *posted_rows(request, Device.objects.all(), "devices"),
+        *posted_rows(request, HostPort.objects.all(), "host_ports"),
+    ]
 
-    return [*rows(Device, "devices"), *rows(HostPort, "host_ports")]
+
+def posted_rows(request: HttpRequest, rows: QuerySet[Any], *names: str) -> list[Any]:
+    """Return those of the rows whose ids are submitted under these names; others are ignored."""
+    pks = {parse_id(one) for name in names for one in request.POST.getlist(name)}
+    return list(rows.filter(pk__in=pks))
