@@ -23,10 +23,10 @@ from accounts.access import actor_name
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, audited, target_of
 from accounts.models import User
+from core.claims import RowClaim
 from core.database import DATABASE_UNAVAILABLE
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError
-from core.threads import run_in_thread
 from fabric.inventory.labels import host_port_name, redact_address, slot_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
@@ -49,8 +49,16 @@ from fabric.signals import operation_changed, plan_changed
 
 logger = logging.getLogger(__name__)
 
-PLANNING_CLAIM_SECONDS = 10.0  # the claim of a worker that died while planning expires
 PLANNING_RENEW_SECONDS = 3.0
+PLANNED_STATES = (Plan.State.RESUMING, Plan.State.ROLLING_BACK)
+
+
+class PlanningClaim(RowClaim[Plan]):
+    """A worker's claim on the planning of a resume or rollback; planned twice, the second one is dropped."""
+
+    duration = timedelta(seconds=10)
+    until_column = "planning_until"
+    worker_column = ""
 
 
 def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> Plan:
@@ -109,13 +117,13 @@ def plan_advance(plan_id: UUID | str) -> None:
         if not plan.is_active or _open(plan).exists():
             return
         changed = _settle(plan)
-        mine = plan.state in {Plan.State.RESUMING, Plan.State.ROLLING_BACK} and _claim_planning(plan)
+        claim = PlanningClaim.take(Plan.objects.filter(state__in=PLANNED_STATES), plan.pk)
     if changed:
         plan_changed.send(Plan, plan=plan)
-    if not mine:
+    if claim is None:
         return
     try:
-        _replan(plan)
+        _replan(claim)
     except FalconWebError as error:
         _stop(plan, error.sentence)
     except DATABASE_UNAVAILABLE:
@@ -125,34 +133,14 @@ def plan_advance(plan_id: UUID | str) -> None:
         logger.exception("plan %s", plan.pk)
         _stop(plan, "An error of the site stopped it; see the log of the worker.")
     finally:
-        Plan.objects.filter(pk=plan.pk).update(planning_until=None)
+        claim.release()
 
 
-def _claim_planning(plan: Plan) -> bool:
-    """Claim the planning of a resume or rollback; False where another worker has the claim."""
-    now = timezone.now()
-    if plan.planning_until is not None and plan.planning_until > now:
-        return False
-    plan.planning_until = now + timedelta(seconds=PLANNING_CLAIM_SECONDS)
-    plan.save(update_fields=["planning_until"])
-    return True
-
-
-async def _read_hardware(plan: Plan, chassis: Iterable[Chassis], wanted: DesiredState) -> None:
-    """Read the state of these chassis from their BMCs, and renew the planning claim meanwhile."""
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(PLANNING_RENEW_SECONDS)
-            until = timezone.now() + timedelta(seconds=PLANNING_CLAIM_SECONDS)
-            await run_in_thread(Plan.objects.filter(pk=plan.pk).update, planning_until=until)
-
-    renewal = asyncio.create_task(renew())
-    try:
+async def _read_hardware(claim: PlanningClaim, chassis: Iterable[Chassis], wanted: DesiredState) -> None:
+    """Read the state of these chassis from their BMCs, and renew the claim meanwhile."""
+    async with claim.keep_renewed(PLANNING_RENEW_SECONDS):
         for row in chassis:
             await refresh_allocation(row, wanted)
-    finally:
-        renewal.cancel()
 
 
 def plan_id_of(operation_id: str) -> str | None:
@@ -196,15 +184,16 @@ def _settle(plan: Plan) -> bool:
     return True
 
 
-def _replan(plan: Plan) -> None:
+def _replan(claim: PlanningClaim) -> None:
     """Read the hardware, then create the operations of the resume or rollback from that state.
 
     A finished rollback is checked in the same way: it has ended when the hardware needs no further step.
     """
+    plan = claim.row
     back = plan.state == Plan.State.ROLLING_BACK
     wanted = rollback_state(plan) if back else DesiredState.from_json(plan.wanted)
     chassis = _chassis_of(plan)
-    asyncio.run(_read_hardware(plan, list(Chassis.objects.filter(pk__in=chassis).order_by("pk")), wanted))
+    asyncio.run(_read_hardware(claim, list(Chassis.objects.filter(pk__in=chassis).order_by("pk")), wanted))
     with transaction.atomic():
         lock_chassis(chassis)
         row = lock_plan(plan.pk)
