@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -56,7 +57,8 @@ def ownership_change(
     attachments_record([row.pk for row in rows if isinstance(row, Device)])
     leases_end_empty(losing, by=by)
     if rows:
-        notify_access_changed(type(rows[0]))
+        # The visibility of parts may have changed, which the rooms above follow.
+        transaction.on_commit(partial(access_changed.send, type(rows[0])), robust=True)
 
 
 @receiver(device_replaced)
@@ -66,9 +68,11 @@ def ownership_end_replaced(device: Device, **kwargs: Any) -> datetime:
     The caller has locked the device's row and saves it. A lease without parts left is ended by the periodic task.
     """
     at = tenure_end(device)
-    for item in LeaseItem.objects.filter(released_at=None, device=device):
-        _timeline_add(item.lease_id, f"{item.name} was replaced by another device, and is no longer part of the lease.")
-    LeaseItem.objects.filter(released_at=None, device=device).update(released_at=at)
+    items = LeaseItem.objects.filter(released_at=None, device=device)
+    for item in items.select_related("lease"):
+        sentence = f"{item.name} was replaced by another device, and is no longer part of the lease."
+        timeline_add(item.lease, SITE_NAME, sentence)
+    items.update(released_at=at)
     return at
 
 
@@ -82,8 +86,8 @@ def ownership_end_chassis(chassis: Chassis, **kwargs: Any) -> None:
         items = LeaseItem.objects.filter(released_at=None, **part_filter(row))
         losing |= set(items.values_list("lease", flat=True))
         items.update(released_at=at)
-    for pk in losing:
-        _timeline_add(pk, f"{chassis.name} was removed from the site, with the lease's parts there.")
+    for lease in Lease.objects.filter(pk__in=losing):
+        timeline_add(lease, SITE_NAME, f"{chassis.name} was removed from the site, with the lease's parts there.")
     leases_end_empty(losing, by=SITE_NAME)
 
 
@@ -132,7 +136,7 @@ def leases_end_empty(pks: Iterable[int], *, by: str) -> None:
 
 def timeline_add(lease: Lease, by: str, sentence: str) -> None:
     """Add a line to a lease's timeline."""
-    _timeline_add(lease.pk, sentence, by)
+    LeaseEvent.objects.create(lease=lease, by_name=by, sentence=sentence)
 
 
 def part_filter(row: LeasablePart) -> dict[str, Any]:
@@ -142,20 +146,9 @@ def part_filter(row: LeasablePart) -> dict[str, Any]:
 
 def parts_query(rows: Iterable[LeasablePart]) -> Q:
     """Return the condition under which a row is about one of these parts."""
-    devices: list[int] = []
-    ports: list[int] = []
-    for row in rows:
-        (devices if isinstance(row, Device) else ports).append(row.pk)
-    return Q(device__in=devices) | Q(host_port__in=ports)
-
-
-def notify_access_changed(sender: type[LeasablePart]) -> None:
-    """Notify the rooms above that the visibility of parts may have changed."""
-    transaction.on_commit(lambda: access_changed.send(sender), robust=True)
-
-
-def _timeline_add(lease: int, sentence: str, by: str = SITE_NAME) -> None:
-    LeaseEvent.objects.create(lease_id=lease, at=timezone.now(), by_name=by, sentence=sentence)
+    rows = list(rows)
+    devices = [row.pk for row in rows if isinstance(row, Device)]
+    return Q(device__in=devices) | Q(host_port__in=[row.pk for row in rows if isinstance(row, HostPort)])
 
 
 def lease_create_for_grant(

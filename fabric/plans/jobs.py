@@ -66,7 +66,7 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
 
     A stopped plan stays as it is, or is rolled back. Raises NotFound, Forbidden, and Conflict where it has ended.
     """
-    with audited(Action.PLAN_CANCEL, actor=person, target=target_of(plan, plan.title)) as act:
+    with audited(Action.PLAN_CANCEL, actor=person, target=target_of(plan)) as act:
         row = _locked_with_chassis(person, plan)
         act.before = {"state": row.state}
         if row.state == Plan.State.STOPPED:
@@ -87,7 +87,7 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
 
 def plan_resume(*, person: User | None, plan: Plan) -> Plan:
     """Resume a stopped plan: failed steps are retried, then the rest. Raises as `plan_cancel` does."""
-    with audited(Action.PLAN_RESUME, actor=person, target=target_of(plan, plan.title)) as act:
+    with audited(Action.PLAN_RESUME, actor=person, target=target_of(plan)) as act:
         row = _locked_with_chassis(person, plan)
         act.before = {"state": row.state}
         if row.state != Plan.State.STOPPED:
@@ -365,7 +365,7 @@ def _record_end(plan: Plan) -> None:
     audit_record(
         action=Action.PLAN_END,
         actor=plan.acting,
-        target=target_of(plan, plan.title),
+        target=target_of(plan),
         after={"state": plan.state},
         outcome=Outcome.FAILED if plan.state == Plan.State.STOPPED else Outcome.DONE,
         sentence=plan.sentence,

@@ -89,7 +89,7 @@ def plan_create(
                     idempotency_key=idempotency_key,
                     request_digest=digest,
                 )
-                act.target, act.after = target_of(plan, plan.title), _audit_values(plan)
+                act.target, act.after = target_of(plan), _audit_values(plan)
         except IntegrityError:
             if known := find_replayed(Plan, person, idempotency_key, digest):
                 return known
@@ -99,7 +99,7 @@ def plan_create(
 
 def plan_change(*, person: User, plan: Plan, wanted: DesiredState, title: str | None = None) -> Plan:
     """Replan a draft for another desired state. Raises as `plan_create`, and Conflict if it is not a draft."""
-    with attempt(Action.PLAN_CHANGE, actor=person, target=target_of(plan, plan.title)) as act:
+    with attempt(Action.PLAN_CHANGE, actor=person, target=target_of(plan)) as act:
         parts = desired_parts(person, wanted)
         check_permitted(person, wanted, parts)
         drawers = involved_drawers(projected_drawers(parts.chassis), wanted)
@@ -121,7 +121,7 @@ def plan_change(*, person: User, plan: Plan, wanted: DesiredState, title: str | 
 
 def plan_discard(*, person: User, plan: Plan) -> None:
     """Delete a draft. Raises Conflict if the plan is no longer a draft."""
-    with audited(Action.PLAN_DISCARD, actor=person, target=target_of(plan, plan.title)):
+    with audited(Action.PLAN_DISCARD, actor=person, target=target_of(plan)):
         locked = lock_plan(plan.pk)
         check_own_plan(person, locked)
         _check_draft(locked)
@@ -150,7 +150,7 @@ def plan_apply(
         raise Invalid(
             f"'{on_failure[:50]}' is not a choice.", errors={"on_failure": f"One of {', '.join(FAILURE_POLICIES)}."}
         )
-    with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan, plan.title)) as act:
+    with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan)) as act:
         if force:
             check_confirmation(confirmation, wanted=plan.title)
         # First without locks: a refusal waits for no lock.
@@ -202,7 +202,7 @@ def plan_apply(
 
 def plan_undo(*, person: User, plan: Plan) -> Plan:
     """Create a draft that restores the state before the plan of everything that it changed."""
-    with attempt(Action.PLAN_UNDO, actor=person, target=target_of(plan, plan.title)):
+    with attempt(Action.PLAN_UNDO, actor=person, target=target_of(plan)):
         check_own_plan(person, plan)
         if not plan.is_final:
             raise Conflict("Only a plan that has ended can be undone. Cancel it, or roll it back.")
