@@ -199,52 +199,16 @@ def cheapest_assignment(costs: Sequence[Sequence[float]], unmatched: Sequence[fl
     """Return the column of each row, None where it has none; no column is used twice.
 
     `costs[row][column]` is IMPOSSIBLE or more where the two do not match; `unmatched[row]` is the cost of leaving a row
-    out. Source of the method: Kuhn 1955 and Munkres 1957, with potentials; ties are resolved deterministically.
+    out.
     """
+    from scipy.optimize import linear_sum_assignment  # half a second, which only files mapped by kind cost
+
     rows = len(costs)
     if not rows:
         return []
-    real = len(costs[0])
     # Each row has a dummy column for being left out, so that a complete matching always exists.
-    table = np.full((rows, real + rows), IMPOSSIBLE)
-    if real:
-        table[:, :real] = costs
-    table[np.arange(rows), real + np.arange(rows)] = unmatched
-    holder = _assign(table)
-    found: list[int | None] = [None] * rows
-    for column in range(real):
-        row = int(holder[column])
-        if row >= 0 and table[row, column] < IMPOSSIBLE:
-            found[row] = column
-    return found
-
-
-def _assign(table: np.ndarray) -> np.ndarray:
-    """Return the row matched with each column, -1 for none: one shortest augmenting path per row."""
-    rows, columns = table.shape
-    of_row, of_column = np.zeros(rows), np.zeros(columns)
-    holder = np.full(columns, -1)
-    for first in range(rows):
-        least = np.full(columns, np.inf)
-        before = np.full(columns, -1)
-        done = np.zeros(columns, dtype=bool)
-        row, column = first, -1
-        while row >= 0:
-            if column >= 0:
-                done[column] = True
-            reduced = table[row] - of_row[row] - of_column
-            better = ~done & (reduced < least)
-            least[better], before[better] = reduced[better], column
-            nearest = int(np.argmin(np.where(done, np.inf, least)))
-            step = least[nearest]
-            held = holder[done]
-            of_row[held] += step
-            of_row[first] += step
-            of_column[done] -= step
-            least[~done] -= step
-            column, row = nearest, int(holder[nearest])
-        while column >= 0:
-            previous = int(before[column])
-            holder[column] = holder[previous] if previous >= 0 else first
-            column = previous
-    return holder
+    left_out = np.full((rows, rows), IMPOSSIBLE)
+    np.fill_diagonal(left_out, unmatched)
+    table = np.hstack([np.reshape(costs, (rows, -1)), left_out])
+    chosen = zip(costs, linear_sum_assignment(table)[1], strict=True)
+    return [int(column) if column < len(row) and row[column] < IMPOSSIBLE else None for row, column in chosen]

@@ -29,6 +29,7 @@ from fabric.allocation.document import (
     PortEntry,
     SlotEntry,
 )
+from fabric.allocation.rules import CHASSIS_FIELDS, DEVICE_FIELDS
 from fabric.allocation.schema import FORMAT, KINDS, SCOPES, VERSION, check_schema
 
 MAX_FILE_BYTES = 5 * 2**20  # bytes
@@ -138,7 +139,7 @@ class _DocumentBuilder:
     def _chassis(self, node: DocumentNode, path: str) -> ChassisEntry:
         return ChassisEntry(
             place=self._place(node, path),
-            **{name: _text(node, name) for name in ("name", "uuid", "manufacturer", "model", "serial_number")},
+            **{name: _text(node, name) for name in CHASSIS_FIELDS},
             drawers=tuple(self._drawer(one, f"{path}.drawers[{at}]") for at, one in _items(node, "drawers")),
         )
 
@@ -168,12 +169,7 @@ class _DocumentBuilder:
             attached = attached.value if isinstance(attached.value, str) else None
         return SlotEntry(
             slot=_whole(node, "slot"),
-            device=DeviceEntry(
-                kind=_choice(device, "kind", KINDS),
-                **{name: _text(device, name) for name in ("name", "manufacturer", "model", "serial_number")},
-            )
-            if device is not None
-            else None,
+            device=None if device is None else _device(device),
             attached_to=attached,
             **self._port(node, path),
         )
@@ -185,6 +181,10 @@ class _DocumentBuilder:
             "lanes": _whole(node, "lanes"),
             "tenant": _text(node, "tenant"),
         }
+
+
+def _device(node: DocumentNode) -> DeviceEntry:
+    return DeviceEntry(**{name: _text(node, name) for name in DEVICE_FIELDS} | {"kind": _choice(node, "kind", KINDS)})
 
 
 def _members(node: DocumentNode) -> dict[str, DocumentNode]:

@@ -5,18 +5,27 @@ Names are unique within their parent, by a numeric suffix where necessary, since
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from core.documents import DocumentPosition
 from fabric.operations.rules import PortSetting
 from fabric.plans.rules import DesiredState
 
+# What a file says of a chassis and of a device, in this order, under the names that rows have too.
+CHASSIS_FIELDS: Final = ("name", "uuid", "manufacturer", "model", "serial_number")
+DEVICE_FIELDS: Final = ("name", "kind", "manufacturer", "model", "serial_number")
+
+
+def field_values(row: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return these attributes of a row, for one of the classes below."""
+    return {name: getattr(row, name) for name in names}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SiteHost:
-    """A host: row id, name and identity."""
+    """A host."""
 
     id: int
     name: str
@@ -124,16 +133,8 @@ class ReportLine:
 
     def as_json(self) -> dict[str, str | int]:
         """Return it as the API returns it."""
-        return {
-            "path": self.place.path,
-            "line": self.place.line,
-            "column": self.place.column,
-            "what": self.what,
-            "fit": self.fit,
-            "sentence": self.sentence,
-            "change": self.change,
-            "note": self.note,
-        }
+        plain = asdict(self)
+        return {**plain.pop("place"), **plain}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +145,10 @@ class AllocationReport:
     lines: tuple[ReportLine, ...] = ()
     wanted: DesiredState = field(default_factory=DesiredState)
 
-    def count(self, fit: EntryFit) -> int:
-        """Return how many entries have this fit."""
-        return sum(line.fit == fit for line in self.lines)
-
     @property
-    def exact(self) -> int:
-        """How many entries are the same here."""
-        return self.count("exact")
+    def exact(self) -> tuple[ReportLine, ...]:
+        """The entries that are the same here."""
+        return tuple(line for line in self.lines if line.fit == "exact")
 
     @property
     def mapped(self) -> tuple[ReportLine, ...]:
@@ -176,14 +173,13 @@ class AllocationReport:
     @property
     def is_empty(self) -> bool:
         """Whether nothing would change."""
-        wanted = self.wanted
-        return not (wanted.attachments or wanted.modes or wanted.cables or wanted.settings)
+        return self.wanted == DesiredState()
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the API returns it."""
         return {
             "by": self.by,
-            "exact": self.exact,
+            "exact": len(self.exact),
             "mapped": len(self.mapped),
             "does_not_fit": len(self.misfits),
             "changes": len(self.changes),

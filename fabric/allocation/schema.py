@@ -162,7 +162,13 @@ def _check_node(node: DocumentNode, schema: dict[str, Any], path: str, name: str
         for missing in schema["required"]:
             if missing not in node.value:
                 problems.add(f"{name} has no '{missing}'.", path, node.offset)
-        _check_members(node, schema["properties"], path, problems)
+        known = schema["properties"]
+        for word, value in node.value.items():
+            inner = member_path(path, word)
+            if word in known:
+                _check_node(value, known[word], inner, f"'{word}'", problems)
+            else:
+                problems.add(unknown_name_sentence(word, known), inner, node.keys[word])
     elif isinstance(node.value, list):
         for place, item in enumerate(node.value):
             _check_node(item, schema["items"], f"{path}[{place}]", f"{name}[{place}]", problems)
@@ -188,16 +194,6 @@ def _mismatch_reason(node: DocumentNode, schema: dict[str, Any], name: str) -> s
     if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
         return f"{name} must be from {schema['minimum']} to {schema['maximum']}, not {value}."
     return ""
-
-
-def _check_members(node: DocumentNode, known: dict[str, Any], path: str, problems: DocumentProblems) -> None:
-    assert isinstance(node.value, dict)  # noqa: S101 - checked by its caller
-    for word, value in node.value.items():
-        inner = member_path(path, word)
-        if word in known:
-            _check_node(value, known[word], inner, f"'{word}'", problems)
-        else:
-            problems.add(unknown_name_sentence(word, known), inner, node.keys[word])
 
 
 def _display_value(value: object) -> str:

@@ -11,7 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from accounts.models import Tenant, User
-from fabric.allocation.rules import SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SiteHost, SitePort
+from fabric.allocation.rules import (
+    CHASSIS_FIELDS,
+    DEVICE_FIELDS,
+    SiteChassis,
+    SiteDevice,
+    SiteDrawer,
+    SiteHardware,
+    SiteHost,
+    SitePort,
+    field_values,
+)
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.labels import monitored_only_reason, no_endpoint_reason
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
@@ -37,10 +47,7 @@ def visible_hardware(person: User, *, chassis_id: int | None = None, tenant: Ten
 def projected_hardware(person: User) -> SiteHardware:
     """Return the hardware as it will be once all open operations are done: what a file is compared with."""
     site = visible_hardware(person)
-    drawers = {
-        (chassis, drawer): snapshot
-        for (chassis, drawer), snapshot in projected_drawers([one.id for one in site.chassis]).items()
-    }
+    drawers = projected_drawers([one.id for one in site.chassis])
     hosts = {host.id: host for host in site.hosts}
     return replace(
         site,
@@ -158,11 +165,7 @@ class _HardwareReader:
             found = [one for one in found if one.devices or one.ports]
         return SiteChassis(
             id=row.pk,
-            name=row.name,
-            uuid=row.uuid,
-            manufacturer=row.manufacturer,
-            model=row.model,
-            serial_number=row.serial_number,
+            **field_values(row, CHASSIS_FIELDS),
             composable=row.is_composable,
             drawers=tuple(found),
         )
@@ -210,11 +213,7 @@ class _HardwareReader:
             fixed = no_endpoint_reason(row)
         return SiteDevice(
             id=row.pk,
-            name=name,
-            kind=row.kind,
-            manufacturer=row.manufacturer,
-            model=row.model,
-            serial_number=row.serial_number,
+            **field_values(row, DEVICE_FIELDS) | {"name": name},
             is_told_by_serial=bool(row.serial_number) and _serial_key(row) not in self.shared,
             slot=slot.number if slot is not None and numbers[slot.number] == 1 else None,
             port=slot.port_id if slot is not None else None,

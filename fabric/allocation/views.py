@@ -115,7 +115,7 @@ def _report_context(checked: CheckedFile) -> dict[str, Any]:
     return {
         "text": read.text,
         "report": report,
-        "exact": [line for line in report.lines if line.fit == "exact"][:MOST_LINES] if report else [],
+        "exact": report.exact if report else (),
         "most": MOST_LINES,
         "more": read.more,
         "problems": [
