@@ -12,9 +12,8 @@ from core.errors import Conflict, NotFound
 from fabric.inventory.models import Device, Drawer, HostPort, Port
 from fabric.operations.models import Plan
 from fabric.operations.projected_state import projected_drawers
-from fabric.operations.rules import PortSetting
 from fabric.plans.permissions import desired_parts
-from fabric.plans.rules import DesiredState
+from fabric.plans.rules import DesiredState, merged_setting
 from fabric.plans.selectors import DRAFT_ORIGIN, PlanEntry, open_draft, plan_entries
 from fabric.plans.serialization import base_state, base_state_json, visible_rows
 from fabric.plans.services import MAX_TITLE_LENGTH, plan_change, plan_create
@@ -29,15 +28,9 @@ def draft_add(*, person: User, wanted: DesiredState) -> Plan:
     Raises as `plan_create` does, and leaves the draft unchanged then.
     """
     with audit_batch():
-        _lock_person(person)
-        row = open_draft(person)
-        former = _visible_part(person, DesiredState.from_json(row.wanted)) if row is not None else DesiredState()
-        merged = DesiredState(
-            attachments={**former.attachments, **wanted.attachments},
-            modes={**former.modes, **wanted.modes},
-            cables={**former.cables, **wanted.cables},
-            settings={**former.settings, **wanted.settings},
-        )
+        row, former = _open_entries(person)
+        fields = ENTRY_FIELDS.values()
+        merged = DesiredState(**{name: {**getattr(former, name), **getattr(wanted, name)} for name in fields})
         return _write(person, row, _without_satisfied(person, merged))
 
 
@@ -48,14 +41,12 @@ def draft_remove(*, person: User, key: str) -> Plan:
     """
     kind, _, number = key.partition("-")
     with audit_batch():
-        _lock_person(person)
-        row = open_draft(person)
-        former = _visible_part(person, DesiredState.from_json(row.wanted)) if row is not None else DesiredState()
+        row, former = _open_entries(person)
         field = ENTRY_FIELDS.get(kind, "")
-        entries = {str(pk): pk for pk in getattr(former, field)} if field else {}
-        if number not in entries:
+        entries = getattr(former, field, {})
+        left = {pk: one for pk, one in entries.items() if str(pk) != number}
+        if len(left) == len(entries):
             raise NotFound("This is not in your draft.")
-        left = {pk: one for pk, one in getattr(former, field).items() if pk != entries[number]}
         return _write(person, row, replace(former, **{field: left}))
 
 
@@ -68,9 +59,11 @@ def draft_title(entries: tuple[PlanEntry, ...]) -> str:
     return (first if not more else f"{first} and {more} more change{'s' if more > 1 else ''}")[:MAX_TITLE_LENGTH]
 
 
-def _lock_person(person: User) -> None:
-    """Serialise changes of a draft from two windows of one user."""
+def _open_entries(person: User) -> tuple[Plan | None, DesiredState]:
+    """Return the user's draft and its entries, locked against a change of it from another window."""
     lock_rows(User.objects.filter(pk=person.pk)).get()
+    row = open_draft(person)
+    return row, DesiredState() if row is None else _visible_part(person, DesiredState.from_json(row.wanted))
 
 
 def _write(person: User, row: Plan | None, wanted: DesiredState) -> Plan:
@@ -118,11 +111,7 @@ def _without_satisfied(person: User, wanted: DesiredState) -> DesiredState:
         },
         modes={pk: mode for pk, mode in wanted.modes.items() if now.modes.get(pk) != mode},
         cables={pk: host for pk, host in wanted.cables.items() if pk not in now.cables or now.cables[pk] != host},
-        settings={pk: one for pk, one in wanted.settings.items() if _differs(now.settings[pk], one)},
-    )
-
-
-def _differs(now: PortSetting, wanted: PortSetting) -> bool:
-    return (wanted.port_type not in {"", now.port_type}) or (
-        wanted.configured_width not in {None, now.configured_width}
+        settings={
+            pk: one for pk, one in wanted.settings.items() if merged_setting(now.settings[pk], one) != now.settings[pk]
+        },
     )

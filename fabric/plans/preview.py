@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +91,7 @@ class PlanPreview:
     usually: str
     differences: tuple[str, ...]
     chassis: tuple[int, ...]
-    away: tuple[str, ...]  # unreachable chassis
+    unreachable: tuple[str, ...]  # chassis
     in_use: tuple[DeviceInUse, ...]
 
     @property
@@ -106,12 +107,12 @@ class PlanPreview:
 def plan_preview(person: User, plan: Plan) -> PlanPreview:
     """Return the preview of a draft."""
     steps = [step for step in plan.preview if "objection" not in step]
-    kinds = {(step["kind"], step["chassis"]) for step in steps}
-    usual = usual_durations(kinds)
+    usual = usual_durations({(step["kind"], step["chassis"]) for step in steps})
     moves = [step for step in steps if step["device"] is not None]
-    touched = {step["device"] for step in moves}
-    devices = visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, touched)
-    chassis = {step["chassis"] for step in steps} | set(_affected_chassis(person, plan))
+    rows = Device.objects.select_related("chassis", "slot__drawer")
+    devices = visible_rows(rows, person, {step["device"] for step in moves})
+    chassis = {step["chassis"] for step in steps}
+    unreachable = Chassis.objects.filter(pk__in=chassis).exclude(last_error="").order_by("name")
     return PlanPreview(
         entries=plan_entries(person, plan),
         interrupted=tuple(
@@ -126,19 +127,14 @@ def plan_preview(person: User, plan: Plan) -> PlanPreview:
         hosts=_hosts(person, steps),
         links=_links(person, steps, devices),
         objections=_objections(person, plan, others=any(step["device"] not in devices for step in moves)),
-        lanes=preview_lanes(person, steps, devices, usual),
+        lanes=_lanes(person, steps, devices, usual),
         steps=len(steps),
         usually=duration_label(longest_drawer_duration([_step_key(step) for step in steps], usual)),
         differences=tuple(current_differences(person, plan)),
-        chassis=tuple(sorted(chassis)),
-        away=_unreachable_chassis({step["chassis"] for step in steps}),
+        chassis=tuple(sorted(chassis | _affected_chassis(person, plan))),
+        unreachable=tuple(unreachable.values_list("name", flat=True)),
         in_use=devices_in_use(person, plan),
     )
-
-
-def _unreachable_chassis(chassis: Collection[int]) -> tuple[str, ...]:
-    rows = Chassis.objects.filter(pk__in=chassis).exclude(last_error="").order_by("name")
-    return tuple(rows.values_list("name", flat=True))
 
 
 def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
@@ -174,28 +170,25 @@ def current_differences(person: User, plan: Plan) -> list[str]:
     return base_differences(plan.base, base_state_json(drawers), person)
 
 
-def preview_lanes(
+def _lanes(
     person: User,
     steps: Sequence[Mapping[str, Any]],
     devices: Mapping[int, Any],
-    usual: Mapping[DurationKey, DurationRange],
+    usual: dict[DurationKey, DurationRange],
 ) -> tuple[PreviewLane, ...]:
-    """Return planned steps by drawer."""
-    places = list(dict.fromkeys((step["chassis"], step["drawer"]) for step in steps))
-    names = drawer_names(places)
-    busy = drawer_queues(person, places)
+    lanes: dict[DrawerKey, list[Mapping[str, Any]]] = defaultdict(list)
+    for step in steps:
+        lanes[step["chassis"], step["drawer"]].append(step)
+    names = drawer_names(lanes)
+    busy = drawer_queues(person, lanes)
     return tuple(
         PreviewLane(
             name=names[place],
-            steps=tuple(_step(step, devices, usual) for step in steps if (step["chassis"], step["drawer"]) == place),
-            usually=duration_label(
-                longest_drawer_duration(
-                    [_step_key(step) for step in steps if (step["chassis"], step["drawer"]) == place], dict(usual)
-                )
-            ),
+            steps=tuple(_step(step, devices, usual) for step in here),
+            usually=duration_label(longest_drawer_duration([_step_key(step) for step in here], usual)),
             ahead=busy.get(place),
         )
-        for place in places
+        for place, here in lanes.items()
     )
 
 
@@ -223,10 +216,7 @@ def predecessors_label(numbers: Iterable[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    parts = [
-        f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(str(one) for one in run)
-        for run in runs
-    ]  # fmt: skip
+    parts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return f"after {', '.join(parts)}" if parts else ""
 
 
@@ -268,17 +258,14 @@ def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None =
 
 
 def _drawer_queue(rows: list[Operation], seen: set[Any], plans: set[Any]) -> DrawerQueue:
-    first = rows[0]
-    others = len({row.plan_id or row.pk for row in rows}) - 1
-    if first.plan is not None and first.plan_id in plans:
-        return DrawerQueue(
-            words=first.plan.title, by=first.plan.acting_name, page="fabric:plan", pk=first.plan_id, more=others
-        )
+    first, plan = rows[0], rows[0].plan
+    more = len({row.plan_id or row.pk for row in rows}) - 1
+    if plan is not None and plan.pk in plans:
+        return DrawerQueue(words=plan.title, by=plan.acting_name, page="fabric:plan", pk=plan.pk, more=more)
     if first.pk in seen:
-        return DrawerQueue(
-            words=first.summary, by=first.requested_by_name, page="fabric:operation", pk=first.pk, more=others
-        )
-    return DrawerQueue(words="another operation", more=others)
+        by = first.requested_by_name
+        return DrawerQueue(words=first.summary, by=by, page="fabric:operation", pk=first.pk, more=more)
+    return DrawerQueue(words="another operation", more=more)
 
 
 def _step_key(step: Mapping[str, Any]) -> tuple[DrawerKey, str]:
@@ -303,16 +290,16 @@ def _links(person: User, steps: Sequence[Mapping[str, Any]], devices: Mapping[in
 
 
 def _objections(person: User, plan: Plan, *, others: bool) -> tuple[PreviewObjection, ...]:
-    told: list[tuple[str, int | None]] = [(FOREIGN_DEVICE, None)] if others else []
-    told += [(step["objection"], step.get("drawer")) for step in plan.preview if "objection" in step]
-    drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _, one in told if one})
+    found: list[tuple[str, int | None]] = [(FOREIGN_DEVICE, None)] if others else []
+    found += [(step["objection"], step.get("drawer")) for step in plan.preview if "objection" in step]
+    drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _, one in found if one})
     return tuple(
         PreviewObjection(
             sentence=sentence,
             drawer=f"{drawers[drawer].chassis.name} {drawers[drawer].name}" if drawer in drawers else "",
             drawer_id=drawer if drawer in drawers else None,
         )
-        for sentence, drawer in told
+        for sentence, drawer in found
     )
 
 

@@ -113,14 +113,14 @@ def projected_after(drawer: DrawerSnapshot, wanted: DesiredState) -> DrawerSnaps
         settings={
             **drawer.settings,
             **{
-                port: _merged_setting(drawer.settings.get(port, PortSetting()), wanted.settings[port])
+                port: merged_setting(drawer.settings.get(port, PortSetting()), wanted.settings[port])
                 for port in drawer_ports(drawer) & set(wanted.settings)
             },
         },
     )
 
 
-def _merged_setting(now: PortSetting, wanted: PortSetting) -> PortSetting:
+def merged_setting(now: PortSetting, wanted: PortSetting) -> PortSetting:
     return PortSetting(
         port_type=wanted.port_type or now.port_type,
         configured_width=wanted.configured_width or now.configured_width,

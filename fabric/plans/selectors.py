@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,7 +23,7 @@ from fabric.operations.rules import (
     attachment_violation,
     port_type_label,
 )
-from fabric.plans.rules import DesiredState
+from fabric.plans.rules import DesiredState, merged_setting
 from fabric.plans.serialization import base_state, host_port_names, visible_rows
 
 DRAFT_ORIGIN: Final = "topology"
@@ -100,7 +100,10 @@ def plan_rows(person: User, *, group: str = "", search: str = "") -> QuerySet[Pl
 def plan_summaries(plans: Iterable[Plan]) -> tuple[PlanSummary, ...]:
     """Return the summaries of plans, in two queries."""
     rows = list(plans)
-    counts = _counts(rows)
+    counts: dict[UUID, Counter[tuple[bool, int, str]]] = defaultdict(Counter)
+    steps = Operation.objects.filter(plan__in=rows).order_by().values_list("plan", "is_rollback", "round", "state")
+    for plan, rollback, round_, state, count in steps.annotate(count=Count("pk")):
+        counts[plan][rollback, round_, state] = count
     return tuple(
         PlanSummary(
             id=row.pk,
@@ -130,16 +133,6 @@ def plan_progress(plan: Plan, counts: StepCounts) -> PlanProgress:
     done = sum(count for (_, state), count in here.items() if state == Operation.State.DONE)
     left = sum(count for (round_, state), count in here.items() if round_ == last and state != Operation.State.DONE)
     return PlanProgress(done=done, total=done + left, back=back)
-
-
-def _counts(plans: list[Plan]) -> dict[UUID, dict[tuple[bool, int, str], int]]:
-    found: dict[UUID, dict[tuple[bool, int, str], int]] = defaultdict(dict)
-    rows = Operation.objects.filter(plan__in=plans).order_by()
-    for plan, rollback, round_, state, count in rows.values_list("plan", "is_rollback", "round", "state").annotate(
-        count=Count("pk")
-    ):
-        found[plan][rollback, round_, state] = count
-    return found
 
 
 def open_draft(person: User) -> Plan | None:
@@ -228,10 +221,8 @@ def _settings(person: User, wanted: DesiredState, before: DesiredState) -> list[
     rows = visible_rows(Port.objects.select_related("chassis"), person, set(wanted.settings))
     entries = []
     for pk, row in rows.items():
-        then, now = wanted.settings[pk], before.settings.get(pk, PortSetting())
-        after = PortSetting(
-            port_type=then.port_type or now.port_type, configured_width=then.configured_width or now.configured_width
-        )
+        now = before.settings.get(pk, PortSetting())
+        after = merged_setting(now, wanted.settings[pk])
         entries.append(
             PlanEntry(
                 key=f"port-{pk}", name=row.name, where=row.chassis.name, page="fabric:port", pk=pk,
@@ -243,10 +234,9 @@ def _settings(person: User, wanted: DesiredState, before: DesiredState) -> list[
 
 def port_setting_label(setting: PortSetting) -> str:
     """Return how a port is configured, in words."""
+    port_type = port_type_label(setting.port_type) if setting.port_type else ""
     lanes = f"x{setting.configured_width}" if setting.configured_width else ""
-    return ", ".join(
-        one for one in (port_type_label(setting.port_type) if setting.port_type else "", lanes) if one
-    ) or ("not given")
+    return ", ".join(one for one in (port_type, lanes) if one) or "not given"
 
 
 def device_location(row: Any) -> str:
