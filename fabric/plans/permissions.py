@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Collection
+from typing import Any, Final
 
 from accounts.access import require_composer
 from accounts.models import Tenant, User
@@ -21,28 +22,24 @@ MAX_CHANGES: Final = 2000
 
 def desired_parts(person: User | None, wanted: DesiredState) -> DesiredParts:
     """Return the rows that the desired state changes; raises NotFound for one that the user may not see, Invalid."""
-    sizes = (wanted.attachments, wanted.modes, wanted.cables, wanted.settings)
-    if sum(len(one) for one in sizes) > MAX_CHANGES:
-        raise Invalid(f"A plan can contain at most {MAX_CHANGES} changes.")
     ports = set(wanted.cables) | {port for port in wanted.attachments.values() if port is not None}
     hosts = {host for host in wanted.cables.values() if host is not None}
-    found = DesiredParts(
-        devices=visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, set(wanted.attachments)),
-        host_ports=visible_rows(HostPort.objects.select_related("chassis"), person, ports),
-        drawers=visible_rows(Drawer.objects.select_related("chassis"), person, set(wanted.modes)),
-        ports=visible_rows(Port.objects.select_related("chassis"), person, set(wanted.settings)),
-        hosts=visible_rows(Host.objects.all(), person, hosts),
-    )
-    asked = {
-        "device": set(wanted.attachments), "host port": ports, "drawer": set(wanted.modes),
-        "port": set(wanted.settings), "host": hosts,
-    }  # fmt: skip
-    for (what, pks), rows in zip(
-        asked.items(), (found.devices, found.host_ports, found.drawers, found.ports, found.hosts), strict=True
-    ):
-        if missing := sorted(pks - set(rows)):
+    if len(wanted.attachments) + len(wanted.modes) + len(wanted.cables) + len(wanted.settings) > MAX_CHANGES:
+        raise Invalid(f"A plan can contain at most {MAX_CHANGES} changes.")
+
+    def named(what: str, rows: Any, pks: Collection[int]) -> dict[int, Any]:
+        found = visible_rows(rows, person, pks)
+        if missing := sorted(set(pks) - set(found)):
             raise NotFound(f"There is no {what} {missing[0]}.")
-    return found
+        return found
+
+    return DesiredParts(
+        devices=named("device", Device.objects.select_related("chassis", "slot__drawer"), set(wanted.attachments)),
+        host_ports=named("host port", HostPort.objects.select_related("chassis"), ports),
+        drawers=named("drawer", Drawer.objects.select_related("chassis"), set(wanted.modes)),
+        ports=named("port", Port.objects.select_related("chassis"), set(wanted.settings)),
+        hosts=named("host", Host.objects.all(), hosts),
+    )
 
 
 def check_permitted(person: User | None, wanted: DesiredState, parts: DesiredParts) -> None:

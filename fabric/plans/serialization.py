@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from accounts.models import User
 from fabric.inventory.labels import host_port_name, slot_label
@@ -108,25 +110,18 @@ def step_sentence(step: PlanStep, parts: DesiredParts) -> str:
 
 def setting_json(setting: PortSetting | None) -> dict[str, Any]:
     """Return a port's setting as an operation stores it."""
-    if setting is None:
-        return {}
-    return {"port_type": setting.port_type, "configured_width": setting.configured_width}
+    return {} if setting is None else asdict(setting)
 
 
 def steps_json(planned: PlannedSteps) -> list[dict[str, Any]]:
     """Return steps and objections as JSON, as shown in the preview."""
     if planned.objections:
         return [{"objection": one.sentence, "drawer": one.drawer, "device": one.device} for one in planned.objections]
-    parts = step_parts(list(planned.steps))
+    parts = step_parts(planned.steps)
     return [
-        {
-            "position": step.position, "kind": step.kind, "chassis": step.chassis, "drawer": step.drawer,
-            "device": step.device, "source": step.source, "target": step.target, "mode": step.mode, "port": step.port,
-            "setting": setting_json(step.setting), "host": step.host, "after": list(step.after),
-            "interrupts": step.interrupts, "sentence": step_sentence(step, parts),
-        }
+        msgspec.to_builtins(step) | {"setting": setting_json(step.setting), "sentence": step_sentence(step, parts)}
         for step in planned.steps
-    ]  # fmt: skip
+    ]
 
 
 def default_title(planned: PlannedSteps) -> str:
@@ -136,7 +131,7 @@ def default_title(planned: PlannedSteps) -> str:
     return "Nothing to change" if not count else f"{count} step{'' if count == 1 else 's'}"
 
 
-def step_parts(steps: list[PlanStep]) -> DesiredParts:
+def step_parts(steps: Sequence[PlanStep]) -> DesiredParts:
     ports = {pk for step in steps for pk in (step.source, step.target) if pk is not None}
     return DesiredParts(
         devices=Device.objects.select_related("chassis", "slot").in_bulk([s.device for s in steps if s.device]),
