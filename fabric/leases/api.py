@@ -143,12 +143,6 @@ class ThingsSerializer(StrictSerializer, serializers.Serializer[Any]):
     override = serializers.BooleanField(required=False, default=False)
 
 
-class ApprovalSerializer(ThingsSerializer):
-    """An approval; `reason` is read by the tenant."""
-
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_TEXT_LENGTH)
-
-
 class GivenSerializer(ThingsSerializer):
     """A lease that is given unasked."""
 
@@ -160,6 +154,10 @@ class ReasonSerializer(StrictSerializer, serializers.Serializer[Any]):
     """A word to the tenant."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_TEXT_LENGTH)
+
+
+class ApprovalSerializer(ThingsSerializer, ReasonSerializer):
+    """An approval; `reason` is read by the tenant."""
 
 
 class EndSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -225,13 +223,8 @@ class LeaseList(generics.ListAPIView[Any]):
     def post(self, request: Request) -> Response:
         """Ask for a lease for your tenant; an administrator decides."""
         values = validated_body(LeaseRequestSerializer, request)
-        lease = lease_request(
-            person=person_of(request),
-            wishes=[RequestedParts(one["kind"], one["count"], one["chassis_id"]) for one in values["wishes"]],
-            starts_at=values["starts_at"],
-            ends_at=values["ends_at"],
-            note=values["note"],
-        )
+        wishes = [RequestedParts(one["kind"], one["count"], one["chassis_id"]) for one in values.pop("wishes")]
+        lease = lease_request(person=person_of(request), wishes=wishes, **values)
         return LeaseViewSet(request=request).answer(lease, 201)
 
 
@@ -245,15 +238,8 @@ class LeaseGrant(APIView):
     def post(self, request: Request) -> Response:
         """Give a tenant a lease; administrators only."""
         values = validated_body(GivenSerializer, request)
-        lease = lease_give(
-            person=person_of(request),
-            tenant=tenant_by(values["tenant_id"]),
-            things=_leased_things(values),
-            starts_at=values["starts_at"],
-            ends_at=values["ends_at"],
-            note=values["note"],
-            override=values["override"],
-        )
+        tenant = tenant_by(values.pop("tenant_id"))
+        lease = lease_give(person=person_of(request), tenant=tenant, **_with_parts(values))
         return LeaseViewSet(request=request).answer(lease, 201)
 
 
@@ -282,11 +268,9 @@ class LeaseViewSet(ResourceViewSet):
     @command(EndSerializer, audited_as=Action.LEASE_EXTEND, conflict=NOT_AVAILABLE)
     def extend(self, lease: Lease, values: dict[str, Any]) -> Lease:
         """Ask for a later end of your tenant's lease; an administrator sets the end at once."""
-        ends_at, note = values["ends_at"], values["note"]
+        ends_at, note, override = values["ends_at"], values["note"], values["override"]
         if self.person.is_administrator:
-            return lease_extend(
-                person=self.person, lease=lease, ends_at=ends_at, reason=note, override=values["override"]
-            )
+            return lease_extend(person=self.person, lease=lease, ends_at=ends_at, reason=note, override=override)
         if ends_at is None:
             raise Invalid("Give an end to ask for.", errors={"ends_at": "Give a day and a time."})
         return lease_extension_request(person=self.person, lease=lease, ends_at=ends_at, note=note)
@@ -309,15 +293,7 @@ class LeaseDecisionViewSet(LeaseViewSet):
     @command(ApprovalSerializer, audited_as=Action.LEASE_APPROVE, conflict=NOT_AVAILABLE)
     def approve(self, lease: Lease, values: dict[str, Any]) -> Lease:
         """Approve a request with these things; what starts now is the tenant's at once. Administrators only."""
-        return lease_approve(
-            person=self.person,
-            lease=lease,
-            things=_leased_things(values),
-            starts_at=values["starts_at"],
-            ends_at=values["ends_at"],
-            reason=values["reason"],
-            override=values["override"],
-        )
+        return lease_approve(person=self.person, lease=lease, **_with_parts(values))
 
     @command(ReasonSerializer, audited_as=Action.LEASE_DECLINE, conflict="It was decided")
     def decline(self, lease: Lease, values: dict[str, Any]) -> Lease:
@@ -358,9 +334,11 @@ class LeaseCalendar(APIView):
         return Response(CalendarRowSerializer(rows, many=True).data)
 
 
-def _leased_things(values: dict[str, Any]) -> list[Device | HostPort]:
-    devices = rows_by_id(Device, values["device_ids"], "device")
-    return [*devices, *rows_by_id(HostPort, values["host_port_ids"], "host port")]
+def _with_parts(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a body with its devices and host ports in the place of their ids."""
+    devices = rows_by_id(Device, values.pop("device_ids"), "device")
+    host_ports = rows_by_id(HostPort, values.pop("host_port_ids"), "host port")
+    return {**values, "things": [*devices, *host_ports]}
 
 
 def rows_by_id(model: Any, ids: list[int], what: str) -> list[Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Literal
 
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
@@ -92,9 +93,7 @@ def lease_calendar(person: User, *, first: date, step: CalendarStep, chassis: in
         first -= timedelta(days=first.weekday())
     columns = tuple(first + timedelta(days=DAYS[step] * place) for place in range(COLUMNS[step]))
     visible = Chassis.objects.visible_to(person).order_by("name")
-    if chassis is not None:
-        visible = visible.filter(pk=chassis)
-    rows = list(visible)
+    rows = list(visible if chassis is None else visible.filter(pk=chassis))
     whole = TimeSpan(_midnight(columns[0]), _midnight(columns[-1] + timedelta(days=DAYS[step])))
     items = _items(whole, [row.pk for row in rows])
     groups: list[CalendarGroup] = []
@@ -139,19 +138,17 @@ def _groups(
     for device in devices.order_by("slot__drawer__number", "slot__number", "uri"):
         held = items.get(("device", device.pk), [])
         drawer = device.slot.drawer if device.slot else None
-        is_seen = device.pk in mine or any(_is_own(person, item) for item in held)
+        is_seen = device.pk in mine or _any_own(person, held)
         if device.slot is None and not is_seen:
             continue  # parts of others outside slots are not disclosed
         label = f"Slot {device.slot.number}" if device.slot else device.name
         about = f"{device.get_kind_display()} {device.name}" if is_seen and device.slot else ""
-        key = (drawer.number if drawer else 10**6, drawer.name if drawer else "")
+        key = (drawer.number, drawer.name) if drawer else (10**6, "")
         groups[key].append(_row(person, (label, about), held, columns, days))
-    ports = HostPort.objects.visible_to(person).filter(chassis=chassis, missing_since=None).select_related("host")
-    own = {port.pk: port for port in ports}
+    visible = HostPort.objects.visible_to(person).filter(missing_since=None)
     coming = [pk for (relation, pk), held in items.items() if relation == "host_port" and _any_own(person, held)]
-    for port in HostPort.objects.filter(chassis=chassis, pk__in=coming).exclude(pk__in=own).select_related("host"):
-        own[port.pk] = port
-    for port in sorted(own.values(), key=lambda one: (one.number, one.pk)):
+    ports = HostPort.objects.filter(Q(pk__in=visible) | Q(pk__in=coming), chassis=chassis).select_related("host")
+    for port in ports.order_by("number", "pk"):
         held = items.get(("host_port", port.pk), [])
         about = port.host.name if port.host else "no host"
         groups[10**7, "host ports"].append(_row(person, (f"Host port {port.label}", about), held, columns, days))

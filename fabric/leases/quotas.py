@@ -83,15 +83,11 @@ def quota_objections(tenant: Tenant, wanted: Counter[str], span: TimeSpan, *, bu
             others = [one.within(span) for one in _booked_spans(tenant, quota.kind, but)]
             most = max_concurrent([*others, *[span] * number])
             if most > quota.most_at_once:
-                sentences.append(
-                    f"{tenant.name} would hold {count_label(quota.kind, most)} at once; "
-                    f"its quota is {quota.most_at_once}."
-                )
+                held = count_label(quota.kind, most)
+                sentences.append(f"{tenant.name} would hold {held} at once; its quota is {quota.most_at_once}.")
         if quota.most_hours_a_month is not None:
-            sentence = _hours_objection(tenant, quota, number, span, but)
-            if sentence:
-                sentences.append(sentence)
-    return sentences
+            sentences.append(_hours_objection(tenant, quota, number, span, but))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _hours_objection(tenant: Tenant, quota: Quota, number: int, span: TimeSpan, but: Lease | None) -> str:
@@ -109,7 +105,7 @@ def _hours_objection(tenant: Tenant, quota: Quota, number: int, span: TimeSpan, 
         hours = (seconds + others.get(month, 0.0)) / 3600
         if hours > most:
             return (
-                f"{tenant.name} would hold {_plural(quota.kind)} for {hours:,.0f} hours in"
+                f"{tenant.name} would hold {KIND_NAMES[quota.kind][1]} for {hours:,.0f} hours in"
                 f" {month[0]}-{month[1]:02}; its quota is {most:,} a month."
             )
     return ""
@@ -140,7 +136,3 @@ def _audit_values(tenant: Tenant) -> dict[str, object]:
         one.get_kind_display(): {"at once": one.most_at_once, "hours a month": one.most_hours_a_month}
         for one in Quota.objects.filter(tenant=tenant)
     }
-
-
-def _plural(kind: str) -> str:
-    return KIND_NAMES[kind][1]
