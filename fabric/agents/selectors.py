@@ -208,7 +208,6 @@ def _shortened(text: str) -> str:
 
 
 def _with_serial(devices: Iterable[PciDevice], device: Device) -> list[PciDevice]:
-    """Return the cards with the serial number of a device."""
     return [one for one in devices if _same_serial(one.serial, device.serial_number)]
 
 

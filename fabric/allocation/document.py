@@ -55,8 +55,6 @@ class PortEntry(DocumentEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEntry:
-    """A device."""
-
     name: str = ""
     kind: str = ""
     manufacturer: str = ""
@@ -75,8 +73,6 @@ class SlotEntry(PortEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class HostEntry:
-    """A host."""
-
     name: str
     identity: str = ""
 
@@ -102,8 +98,6 @@ class DrawerEntry(DocumentEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class ChassisEntry(DocumentEntry):
-    """A chassis."""
-
     name: str
     uuid: str = ""
     manufacturer: str = ""

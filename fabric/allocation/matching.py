@@ -20,15 +20,12 @@ LEFT_OUT_ATTACHED, LEFT_OUT_FREE = 1e9, 1e8
 
 @dataclass(frozen=True)
 class LocatedDevice:
-    """A device of the site with its location."""
-
     chassis: SiteChassis
     drawer: SiteDrawer
     device: SiteDevice
 
     @property
     def title(self) -> str:
-        """The label of the device."""
         where = f"{self.chassis.name} {self.drawer.title}".strip()
         slot = f" slot {self.device.slot}" if self.device.slot is not None else ""
         return f"{self.device.name} ({where}{slot})"

@@ -32,8 +32,6 @@ class ChassisPair:
 
 @dataclass(kw_only=True)
 class DrawerPair:
-    """A drawer of the file and its counterpart."""
-
     chassis: ChassisPair
     entry: DrawerEntry
     row: SiteDrawer | None = None
@@ -41,7 +39,6 @@ class DrawerPair:
 
     @property
     def title(self) -> str:
-        """The label of the file's drawer."""
         name = self.entry.name or (f"drawer {self.entry.number}" if self.entry.number is not None else "")
         return f"{self.chassis.entry.name} {name}".strip()
 
@@ -55,7 +52,6 @@ class RequestedSlot:
 
     @property
     def what(self) -> str:
-        """The label of the requested slot."""
         device = self.entry.device
         slot = f" slot {self.entry.slot}" if self.entry.slot is not None else ""
         name = f": {device.name or device.model or device.kind}" if device is not None else ""
@@ -216,7 +212,6 @@ def mismatch_reason(entry: SlotEntry, device: SiteDevice) -> str:
 
 
 def is_same_host(entry: HostEntry, host: SiteHost) -> bool:
-    """Return whether a host of a file is a host of the site."""
     return entry.identity.casefold() == host.identity.casefold() if entry.identity else entry.name == host.name
 
 

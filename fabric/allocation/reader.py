@@ -125,7 +125,6 @@ class _DocumentBuilder:
         self.problems = problems
 
     def document(self, root: DocumentNode) -> AllocationDocument:
-        """Return the document."""
         scope = _members(root).get("scope")
         return AllocationDocument(
             scope=_choice(scope, "kind", SCOPES) if scope else "",
@@ -213,8 +212,6 @@ def _whole(node: DocumentNode, name: str) -> int | None:
 
 
 class _DuplicateFinder:
-    """Finds duplicate entries of a file."""
-
     def __init__(self, problems: DocumentProblems) -> None:
         self.problems = problems
         self.seen: dict[Hashable, PortEntry | ChassisEntry | DrawerEntry] = {}

@@ -25,8 +25,6 @@ def field_values(row: object, names: Iterable[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteHost:
-    """A host."""
-
     id: int
     name: str
     identity: str
@@ -132,7 +130,6 @@ class ReportLine:
     note: str = ""
 
     def as_json(self) -> dict[str, str | int]:
-        """Return it as the API returns it."""
         plain = asdict(self)
         return {**plain.pop("place"), **plain}
 
@@ -147,7 +144,6 @@ class AllocationReport:
 
     @property
     def exact(self) -> tuple[ReportLine, ...]:
-        """The entries that are the same here."""
         return tuple(line for line in self.lines if line.fit == "exact")
 
     @property
@@ -157,12 +153,10 @@ class AllocationReport:
 
     @property
     def misfits(self) -> tuple[ReportLine, ...]:
-        """The entries that do not fit."""
         return tuple(line for line in self.lines if line.fit == "does_not_fit")
 
     @property
     def changes(self) -> tuple[ReportLine, ...]:
-        """The entries that would change something."""
         return tuple(line for line in self.lines if line.change)
 
     @property
@@ -172,11 +166,9 @@ class AllocationReport:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would change."""
         return self.wanted == DesiredState()
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the API returns it."""
         return {
             "by": self.by,
             "exact": len(self.exact),

@@ -96,8 +96,6 @@ def _projected_host(port: SitePort, host: int | None, hosts: Mapping[int, SiteHo
 
 
 class _HardwareReader:
-    """Assembles the rows that a user may see."""
-
     def __init__(self, person: User, chassis: Any, devices: Any, host_ports: Any) -> None:
         self.person = person
         self.chassis = list(chassis.order_by("name"))

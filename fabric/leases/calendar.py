@@ -46,8 +46,6 @@ class CalendarCell:
 
 @dataclass(frozen=True)
 class CalendarRow:
-    """A slot, a device or a host port."""
-
     label: str
     about: str
     blocks: tuple[CalendarBlock, ...]
@@ -73,7 +71,6 @@ class CalendarGrid:
 
     @property
     def last(self) -> date:
-        """The last day."""
         return self.columns[-1] + timedelta(days=DAYS[self.step] - 1)
 
     @property

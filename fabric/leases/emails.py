@@ -29,7 +29,6 @@ MAX_SUBJECT_LENGTH: Final = 180
 
 
 def is_email_enabled() -> bool:
-    """Return whether the site has a mail server."""
     return bool(settings.EMAIL_IS_SENT)
 
 
@@ -50,12 +49,10 @@ def letters_create(*, key: str, people: Iterable[User], subject: str, body: str,
 
 
 def lease_members(lease: Lease) -> list[User]:
-    """Return the active members of a lease's tenant."""
     return list(User.objects.filter(tenant=lease.tenant_id, is_active=True)) if lease.tenant_id else []
 
 
 def administrators() -> list[User]:
-    """Return the active administrators."""
     return list(User.objects.filter(role=Role.ADMINISTRATOR, is_active=True))
 
 
@@ -124,13 +121,11 @@ def _mark_failed(letter: Letter, error: str, *, for_good: bool) -> None:
 
 
 def notify_requested(lease: Lease) -> None:
-    """Notify administrators of a requested lease."""
     _notify(lease, "asked", administrators(), "waits for your decision", f"{lease.asked_by_name} of {lease.tenant_name}"
            f" asks for a lease {format_period(lease)}.", lease.note)  # fmt: skip
 
 
 def notify_decided(lease: Lease) -> None:
-    """Notify the tenant's members of a decision."""
     word = "was declined" if lease.state == Lease.State.DECLINED else "was approved"
     held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
     _notify(
@@ -152,7 +147,6 @@ def notify_withdrawn(lease: Lease, person: User) -> None:
 
 
 def notify_ending(lease: Lease, left: str, threshold: int) -> None:
-    """Warn the tenant's members and administrators before an end."""
     held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
     _notify(
         lease,
@@ -166,7 +160,6 @@ def notify_ending(lease: Lease, left: str, threshold: int) -> None:
 
 
 def notify_ended(lease: Lease) -> None:
-    """Notify the tenant's members that everything is returned."""
     _notify(
         lease,
         "ended",
@@ -189,14 +182,12 @@ def notify_stuck(lease: Lease) -> None:
 
 
 def notify_extension_requested(lease: Lease, wanted: datetime) -> None:
-    """Notify administrators that a tenant requests another end."""
     _notify(lease, f"extension {wanted}", administrators(), "waits for your decision", f"{lease.extension_by_name} of"
            f" {lease.tenant_name} asks for the lease {format_period(lease)} to be {format_end(wanted)}.",
            lease.extension_note)  # fmt: skip
 
 
 def notify_end_changed(lease: Lease, by: str, reason: str, *, declined: bool = False) -> None:
-    """Notify the tenant's members of a changed or declined end."""
     now = lease.events.count()
     word = "keeps its end" if declined else "has another end"
     _notify(lease, f"end {now}", lease_members(lease), word,
@@ -205,7 +196,6 @@ def notify_end_changed(lease: Lease, by: str, reason: str, *, declined: bool = F
 
 
 def notify_idle(lease: Lease, names: Sequence[str], hours: float, *, key: str) -> None:
-    """Notify the tenant's members and administrators of idle parts."""
     held = "\n".join(f"- {name}" for name in names)
     _notify(
         lease, f"idle {key}", [*lease_members(lease), *administrators()], "has idle devices",

@@ -37,8 +37,6 @@ def _number(label: str, most: int) -> forms.IntegerField:
 
 
 class LeasePeriodForm(forms.Form):
-    """A period."""
-
     starts_at = UtcMinuteField(label="Start (UTC)", required=False, help_text="Empty: as soon as it is approved.")
     ends_at = UtcMinuteField(label="End (UTC)", required=False, help_text="Empty: until further notice.")
 
@@ -65,23 +63,17 @@ class LeaseRequestForm(LeasePeriodForm):
         ]
 
     def lines(self) -> list[tuple[forms.BoundField, forms.BoundField]]:
-        """Return the fields of each kind."""
         return [(self[f"count_{kind}"], self[f"chassis_{kind}"]) for kind, _ in KINDS]
 
     def times(self) -> list[forms.BoundField]:
-        """Return the other fields."""
         return [self["starts_at"], self["ends_at"], self["note"]]
 
 
 class QuotaOverrideForm(LeasePeriodForm):
-    """A period that may exceed a quota."""
-
     override = forms.BooleanField(label="Allow over quota", required=False)
 
 
 class LeaseDecisionForm(QuotaOverrideForm):
-    """An administrator's decision on a request."""
-
     reason = _note("Word to the tenant")
 
     field_order = ["starts_at", "ends_at", "reason", "override"]
@@ -101,15 +93,11 @@ class LeaseGrantForm(QuotaOverrideForm):
 
 
 class LeaseExtensionForm(forms.Form):
-    """Another end of a lease, requested by its tenant."""
-
     ends_at = UtcMinuteField(label="New end (UTC)")
     note = _note("Why")
 
 
 class LeaseEndForm(forms.Form):
-    """Another end of a lease, set by an administrator."""
-
     ends_at = UtcMinuteField(label="End (UTC)", required=False, help_text="Empty: until further notice.")
     reason = _note("Word to the tenant")
     override = forms.BooleanField(label="Allow over quota", required=False)
@@ -125,10 +113,8 @@ class QuotaForm(forms.Form):
                 self.fields[f"{what}_{kind}"] = _number(f"{label}: {words}", MAX_LIMIT)
 
     def limits(self) -> dict[str, QuotaLimits]:
-        """Return the limits of a valid form."""
         values = self.cleaned_data
         return {kind: QuotaLimits(values[f"once_{kind}"], values[f"hours_{kind}"]) for kind, _ in KINDS}
 
     def lines(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:
-        """Return the fields of each kind with its name."""
         return [(label, self[f"once_{kind}"], self[f"hours_{kind}"]) for kind, label in KINDS]

@@ -36,8 +36,6 @@ from fabric.operations.models import Operation
 
 @dataclass(frozen=True)
 class GrantChange:
-    """A part whose tenant changed."""
-
     row: Device | HostPort
     before: Tenant | None
     after: Tenant | None

@@ -38,8 +38,6 @@ class Lease(models.Model):
     HOLDING = ("active", "ending")
 
     class LeaseQuerySet(RestrictedQuerySet):
-        """A tenant sees its own leases."""
-
         def granted_to(self, tenant_id: int) -> Q:
             return Q(tenant=tenant_id)
 
@@ -172,8 +170,6 @@ class Quota(models.Model):
     """The most that a tenant may have of a kind; a limit of None is no limit."""
 
     class QuotaQuerySet(RestrictedQuerySet):
-        """A tenant sees its own."""
-
         def granted_to(self, tenant_id: int) -> Q:
             return Q(tenant=tenant_id)
 
@@ -199,8 +195,6 @@ class Tenure(models.Model):
     """
 
     class TenureQuerySet(RestrictedQuerySet):
-        """A tenant sees its own."""
-
         def granted_to(self, tenant_id: int) -> Q:
             return Q(tenant=tenant_id)
 

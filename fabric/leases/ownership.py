@@ -92,7 +92,6 @@ def ownership_end_chassis(chassis: Chassis, **kwargs: Any) -> None:
 
 
 def tenure_begin(row: LeasablePart, tenant: Tenant, *, at: datetime) -> None:
-    """Begin a tenant's tenure of a part."""
     Tenure.objects.create(
         tenant=tenant, tenant_name=tenant.name, kind=kind_of(row), name=part_name(row), began_at=at, **part_filter(row)
     )
@@ -135,7 +134,6 @@ def leases_end_empty(pks: Iterable[int], *, by: str) -> None:
 
 
 def timeline_add(lease: Lease, by: str, sentence: str) -> None:
-    """Add a line to a lease's timeline."""
     LeaseEvent.objects.create(lease=lease, by_name=by, sentence=sentence)
 
 
@@ -253,7 +251,6 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
 
 
 def has_open_operation(row: LeasablePart) -> bool:
-    """Return whether an open operation changes a part."""
     operations = Operation.objects.open()
     if isinstance(row, Device):
         return bool(operations.filter(device=row).exists())
@@ -261,11 +258,9 @@ def has_open_operation(row: LeasablePart) -> bool:
 
 
 def format_period(lease: Lease) -> str:
-    """Return the period of a lease in words."""
     return f"from {format_instant(lease.starts_at)} {format_end(lease.ends_at)}"
 
 
 def parts_label(things: Iterable[LeasablePart], most: int = 5) -> str:
-    """Return the label of parts."""
     names = [part_name(thing) for thing in things]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

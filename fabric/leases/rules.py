@@ -62,13 +62,11 @@ def max_concurrent(spans: Iterable[TimeSpan]) -> int:
 
 
 def month_of(at: datetime) -> Month:
-    """Return the month of an instant."""
     here = at.astimezone(UTC)
     return here.year, here.month
 
 
 def month_begin(month: Month) -> datetime:
-    """Return the first instant of a month."""
     return datetime(*month, 1, tzinfo=UTC)
 
 

@@ -143,7 +143,6 @@ def free_counts() -> dict[str, int]:
 
 
 def requested_parts(lease: Lease) -> list[RequestedParts]:
-    """Return the parts that a lease was requested for."""
     return [RequestedParts(one["kind"], one["count"], one["chassis"]) for one in lease.wishes]
 
 
@@ -270,7 +269,6 @@ class OwnedPartRow:
 
     @property
     def taken(self) -> bool:
-        """Whether it is granted to another tenant."""
         return self.holder is not None and not self.mine
 
 
@@ -383,7 +381,6 @@ ATTACHMENT_CHECKS.append(returning_reason)
 
 
 def requested_label(lease: Lease) -> str:
-    """Return the label of what a lease was requested for."""
     names = dict(Chassis.objects.filter(pk__in=[one["chassis"] for one in lease.wishes]).values_list("pk", "name"))
     words = []
     for one in lease.wishes:

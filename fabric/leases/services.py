@@ -214,7 +214,6 @@ def check_quota(person: User, lease: Lease, kinds: Counter[str], span: TimeSpan,
 
 
 def lease_audit_values(lease: Lease) -> dict[str, object]:
-    """Return the values of a lease for the audit log."""
     return {
         "tenant": lease.tenant_name,
         "state": lease.state,

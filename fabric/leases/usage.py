@@ -47,17 +47,14 @@ class UsageRecord:
 
     @property
     def kind_label(self) -> str:
-        """The label of the kind."""
         return KIND_LABELS[self.kind]
 
     @property
     def month_label(self) -> str:
-        """The month as '2026-11'."""
         return month_label(self.month)
 
     @property
     def hours(self) -> float:
-        """The hours."""
         return self.seconds / 3600
 
 

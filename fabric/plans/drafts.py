@@ -51,7 +51,6 @@ def draft_remove(*, person: User, key: str) -> Plan:
 
 
 def draft_title(entries: tuple[PlanEntry, ...]) -> str:
-    """Return the default title of a draft."""
     if not entries:
         return EMPTY_TITLE
     first = f"{entries[0].name} to {entries[0].after}"

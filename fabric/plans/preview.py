@@ -79,8 +79,6 @@ class DeviceInUse:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPreview:
-    """The preview of a draft."""
-
     entries: tuple[PlanEntry, ...]
     interrupted: tuple[str, ...]  # devices that are detached and reattached
     hosts: tuple[str, ...]

@@ -52,8 +52,6 @@ class JobStep:
 
 @dataclass(frozen=True, kw_only=True)
 class JobLane:
-    """The steps in one drawer."""
-
     name: str
     steps: tuple[JobStep, ...]
 
@@ -68,8 +66,6 @@ class PlanRound:
 
 @dataclass(frozen=True)
 class JobLogLine:
-    """A line of the log."""
-
     at: datetime
     number: int
     what: str
@@ -80,8 +76,6 @@ class JobLogLine:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanJob:
-    """A plan that was applied."""
-
     progress: PlanProgress
     is_back: bool  # whether it is being rolled back, or stopped during the rollback
     may_undo: bool  # whether it has changed something that is still changed

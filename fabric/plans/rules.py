@@ -102,7 +102,6 @@ class PlannedSteps:
 
 
 def projected_after(drawer: DrawerSnapshot, wanted: DesiredState) -> DrawerSnapshot:
-    """Return a drawer in its desired state."""
     return replace(
         drawer,
         mode=drawer.mode if drawer.id is None else wanted.modes.get(drawer.id, drawer.mode),

@@ -64,8 +64,6 @@ class PlanProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSummary:
-    """A plan in short."""
-
     id: UUID
     title: str
     state: str

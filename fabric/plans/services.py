@@ -324,7 +324,6 @@ def _check_unchanged(
 
 
 def _audit_values(plan: Plan) -> dict[str, Any]:
-    """Return the values of a draft for the audit log."""
     return {"title": plan.title, "steps": [step.get("sentence") or step["objection"] for step in plan.preview]}
 
 
