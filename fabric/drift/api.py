@@ -83,7 +83,7 @@ class DriftList(PresentedList):
     """What is not as approved, and what was not."""
 
     serializer_class = DriftSerializer
-    worded = staticmethod(drift_views)
+    present = staticmethod(drift_views)
 
     def get_queryset(self) -> QuerySet[Any]:
         """Return what the person may see."""
@@ -108,7 +108,7 @@ class DriftList(PresentedList):
     )
     def get(self, request: Request) -> Response:
         """List drift, newest first."""
-        return self.listed(request)
+        return self.list(request)
 
 
 class DriftDetail(APIView):

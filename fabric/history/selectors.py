@@ -21,6 +21,9 @@ COLUMNS = (
     "since", "until", "slot", "device", "serial_number", "host", "host_port", "tenant", "begun", "begun_by_operation",
     "ended", "ended_by_operation",
 )  # fmt: skip
+COPIED_FIELDS = (
+    "id", "device_id", "device_name", "serial_number", "slot_id", "slot_name", "tenant_name", "since", "until",
+)  # fmt: skip
 BEGIN_LABELS = {
     Origin.OPERATION: "by an operation",
     Origin.OUTSIDE: "outside FalconWeb",
@@ -104,18 +107,10 @@ def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID])
     begun_by = row.begun_by if row.begun_by_id in operations else None
     ended_by = row.ended_by if row.ended_by_id in operations else None
     return AttachmentView(
-        id=row.pk,
-        device_id=row.device_id,
-        device_name=row.device_name,
-        serial_number=row.serial_number,
-        slot_id=row.slot_id,
-        slot_name=row.slot_name,
+        **{name: getattr(row, name) for name in COPIED_FIELDS},
         host_name=host,
         host_port_label=label,
         place=place,
-        tenant_name=row.tenant_name,
-        since=row.since,
-        until=row.until,
         begun=BEGIN_LABELS.get(Origin(row.origin), row.origin),
         begun_by_id=begun_by.pk if begun_by is not None else None,
         begun_by=_operation_label(begun_by),

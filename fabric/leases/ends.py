@@ -50,7 +50,6 @@ from fabric.operations.models import Operation, Plan
 from fabric.plans.jobs import plan_cancel, plan_resume
 from fabric.plans.refresh import refresh_allocation
 from fabric.plans.rules import DesiredState
-from fabric.plans.serialization import base_state
 from fabric.plans.services import plan_apply, plan_create
 
 EXTENSION_PREFIX: Final = "Requested extension"
@@ -363,7 +362,7 @@ def _return_plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
     if not where:
         return plan
     if plan is not None and plan.state == Plan.State.STOPPED:
-        before = base_state(plan.base).attachments
+        before = DesiredState.from_json(plan.base).attachments
         wanted = DesiredState.from_json(plan.wanted).attachments
         if all(pk in wanted and before.get(pk) == port for pk, port in where.items()):
             return plan_resume(person=None, plan=plan)

@@ -6,9 +6,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from accounts.access import SITE_NAME
@@ -20,18 +21,20 @@ from fabric.inventory.locks import lock_parts, lock_tenants
 from fabric.inventory.models import Device, HostPort, LeasablePart
 from fabric.leases.models import Lease, LeaseItem, Tenure
 from fabric.leases.ownership import (
-    items_add,
-    lease_create_for_grant,
+    RELATED_ROWS,
+    check_not_booked,
+    lease_create_granted,
     leases_end_empty,
     ownership_change,
-    part_filter,
     parts_label,
     tenure_begin,
     tenure_end,
-    timeline_add,
 )
+from fabric.leases.rules import TimeSpan
 from fabric.leases.selectors import ownership_revision
 from fabric.operations.models import Operation
+
+Row = TypeVar("Row", Tenure, LeaseItem)
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: b
         lock_tenants(tenant)
         lock_parts(devices=[device.pk])
         moved = _grant_devices(person, {device.pk: tenant}, may_take={device.pk} if take else set())
-        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved])
+        _create_lease(person, tenant, [one.row for one in moved])
         act.before, act.after = _audit_values(moved, tenant)
     device.refresh_from_db()
     return device
@@ -61,7 +64,7 @@ def host_port_grant(*, person: User, host_port: HostPort, tenant: Tenant | None,
         lock_tenants(tenant)
         lock_parts(host_ports=[host_port.pk])
         moved = _grant_host_ports(person, {host_port.pk: tenant}, may_take={host_port.pk} if take else set())
-        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved])
+        _create_lease(person, tenant, [one.row for one in moved])
         act.before, act.after = _audit_values(moved, tenant)
     host_port.refresh_from_db()
     return host_port
@@ -99,7 +102,7 @@ def grants_set(
         lock_parts(devices=wanted, host_ports=wanted_ports)
         moved = _grant_devices(person, wanted, may_take={one.pk for one in take if isinstance(one, Device)})
         moved += _grant_host_ports(person, wanted_ports, may_take={one.pk for one in take if isinstance(one, HostPort)})
-        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved if one.after is not None])
+        _create_lease(person, tenant, [one.row for one in moved if one.after is not None])
         for one in moved:
             name = one.row.label if isinstance(one.row, HostPort) else one.row.name
             before, after = _audit_values([one], one.after)
@@ -107,6 +110,16 @@ def grants_set(
                 action=Action.GRANT_CHANGE, actor=person, target=target_of(one.row, name), before=before, after=after
             )
         act.after = _owned_counts(tenant)
+
+
+def _create_lease(person: User, tenant: Tenant | None, granted: Sequence[LeasablePart]) -> None:
+    """Create the lease of parts that were just granted; raises Conflict where another tenant has booked one of them."""
+    if tenant is None or not granted:
+        return
+    now = timezone.now()
+    check_not_booked(granted, TimeSpan(now, None))
+    sentence = f"Granted until further notice: {parts_label(granted)}."
+    lease_create_granted(person=person, tenant=tenant, things=granted, starts_at=now, sentence=sentence)
 
 
 def _require_administrator(person: User) -> None:
@@ -191,7 +204,6 @@ def _busy_sentence(operation: Operation, what: str) -> str:
 
 
 logger = logging.getLogger(__name__)
-RELATED_ROWS = {"device": ("tenant", "chassis", "slot__drawer"), "host_port": ("tenant", "chassis")}
 
 
 def ownership_reconcile() -> None:
@@ -230,61 +242,54 @@ def _lock_inconsistent() -> None:
 
 def _create_missing_leases() -> None:
     """Create leases without an end for granted parts without a lease."""
-    held: dict[Tenant, list[LeasablePart]] = defaultdict(list)
+    owned: dict[Tenant, list[LeasablePart]] = defaultdict(list)
     for row in _parts_without_lease():
         if row.tenant is not None:
-            held[row.tenant].append(row)
-    for tenant, things in held.items():
-        since = [thing.tenant_since or timezone.now() for thing in things]
-        lease = Lease.objects.create(
-            tenant=tenant,
-            tenant_name=tenant.name,
-            state=Lease.State.ACTIVE,
-            starts_at=min(since),
-            asked_by_name=SITE_NAME,
-            decided_by_name=SITE_NAME,
-            decided_at=timezone.now(),
-        )
-        items_add(lease, things)
-        for thing, at in zip(things, since, strict=True):
-            LeaseItem.objects.filter(lease=lease, **part_filter(thing)).update(taken_at=at)
-        timeline_add(
-            lease, SITE_NAME, f"Found to be granted without a lease: {parts_label(things)}. It is until further notice."
-        )
+            owned[row.tenant].append(row)
+    for tenant, things in owned.items():
+        since = min(thing.tenant_since or timezone.now() for thing in things)
+        sentence = f"Found to be granted without a lease: {parts_label(things)}. It is until further notice."
+        lease_create_granted(person=None, tenant=tenant, things=things, starts_at=since, sentence=sentence)
+
+
+def _open_tenures() -> QuerySet[Tenure]:
+    return Tenure.objects.filter(ended_at=None)
+
+
+def _open_items() -> QuerySet[LeaseItem]:
+    return LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING)
 
 
 def _parts_without_tenure() -> list[LeasablePart]:
     """Return granted parts without an open tenure of their tenant."""
+    return _parts_without(_open_tenures(), "tenant")
+
+
+def _parts_without_lease() -> list[LeasablePart]:
+    """Return granted parts that are in no lease of their tenant."""
+    return _parts_without(_open_items(), "lease__tenant")
+
+
+def _parts_without(rows: QuerySet[Any], owner: str) -> list[LeasablePart]:
     found: list[LeasablePart] = []
     for model, name in ((Device, "device"), (HostPort, "host_port")):
-        going_on = Tenure.objects.filter(**{name: OuterRef("pk")}, ended_at=None)
-        rows = model.objects.filter(tenant__isnull=False).exclude(Exists(going_on.filter(tenant=OuterRef("tenant"))))
-        found += rows.select_related(*RELATED_ROWS[name]).order_by("pk")
+        own = rows.filter(**{name: OuterRef("pk"), owner: OuterRef("tenant")})
+        parts = model.objects.filter(tenant__isnull=False).exclude(Exists(own))
+        found += parts.select_related(*RELATED_ROWS[name]).order_by("pk")
     return found
 
 
 def _stale_tenures() -> list[Tenure]:
     """Return open tenures of parts that are no longer the tenant's, or removed from the site."""
-    going_on = Tenure.objects.filter(ended_at=None)
-    right = Q(device__tenant=F("tenant")) | Q(host_port__tenant=F("tenant"))
-    # The condition is negated as a whole: NULL on one side is neither equal nor unequal.
-    return list(going_on.exclude(pk__in=going_on.filter(right).values("pk")))
+    return _stale(_open_tenures(), "tenant")
 
 
 def _stale_items() -> list[LeaseItem]:
     """Return open items whose part is no longer granted to the lease's tenant."""
-    held = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING)
-    right = Q(device__tenant=F("lease__tenant")) | Q(host_port__tenant=F("lease__tenant"))
-    return list(held.exclude(pk__in=held.filter(right).values("pk")))
+    return _stale(_open_items(), "lease__tenant")
 
 
-def _parts_without_lease() -> list[LeasablePart]:
-    """Return granted parts that are in no lease of their tenant."""
-    found: list[LeasablePart] = []
-    for model, name in ((Device, "device"), (HostPort, "host_port")):
-        held = LeaseItem.objects.filter(
-            **{name: OuterRef("pk")}, released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING
-        )
-        rows = model.objects.filter(tenant__isnull=False).exclude(Exists(held.filter(lease__tenant=OuterRef("tenant"))))
-        found += rows.select_related(*RELATED_ROWS[name]).order_by("pk")
-    return found
+def _stale(rows: QuerySet[Row], owner: str) -> list[Row]:
+    right = rows.filter(Q(device__tenant=F(owner)) | Q(host_port__tenant=F(owner)))
+    # The condition is negated as a whole: NULL on one side is neither equal nor unequal.
+    return list(rows.exclude(pk__in=right.values("pk")))

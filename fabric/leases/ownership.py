@@ -32,6 +32,7 @@ from fabric.operations.models import Operation
 from fabric.signals import access_changed, chassis_removing, device_replaced
 
 logger = logging.getLogger(__name__)
+RELATED_ROWS = {"device": ("tenant", "chassis", "slot__drawer"), "host_port": ("tenant", "chassis")}
 
 
 def ownership_change(
@@ -149,22 +150,16 @@ def parts_query(rows: Iterable[LeasablePart]) -> Q:
     return Q(device__in=devices) | Q(host_port__in=[row.pk for row in rows if isinstance(row, HostPort)])
 
 
-def lease_create_for_grant(
-    *, person: User | None, tenant: Tenant | None, things: Sequence[LeasablePart]
-) -> Lease | None:
-    """Create the lease of parts that were just granted without an end; None where nothing was granted.
-
-    Raises Conflict where some of it is booked by another tenant from a later day on.
-    """
-    if tenant is None or not things:
-        return None
+def lease_create_granted(
+    *, person: User | None, tenant: Tenant, things: Sequence[LeasablePart], starts_at: datetime, sentence: str
+) -> None:
+    """Create the lease without an end of parts that a tenant has already; the sentence tells its timeline why."""
     by, now = actor_name(person), timezone.now()
-    check_not_booked(things, TimeSpan(now, None))
     lease = Lease.objects.create(
         tenant=tenant,
         tenant_name=tenant.name,
         state=Lease.State.ACTIVE,
-        starts_at=now,
+        starts_at=starts_at,
         asked_by=person,
         asked_by_name=by,
         decided_by=person,
@@ -174,8 +169,7 @@ def lease_create_for_grant(
     items_add(lease, things)
     for thing in things:
         LeaseItem.objects.filter(lease=lease, **part_filter(thing)).update(taken_at=thing.tenant_since or now)
-    timeline_add(lease, by, f"Granted until further notice: {parts_label(things)}.")
-    return lease
+    timeline_add(lease, by, sentence)
 
 
 def items_add(lease: Lease, things: Iterable[LeasablePart]) -> None:
@@ -235,8 +229,7 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
     for model in (Device, HostPort):
         # Again, under the lock: parts that were replaced meanwhile have left the lease.
         name = "device" if model is Device else "host_port"
-        related = ("tenant", "chassis", "slot__drawer") if model is Device else ("tenant", "chassis")
-        rows = list(model.objects.select_related(*related).filter(pk__in=items.values(name)).order_by("pk"))
+        rows = list(model.objects.select_related(*RELATED_ROWS[name]).filter(pk__in=items.values(name)).order_by("pk"))
         free = [row for row in rows if row.tenant_id is None and not has_open_operation(row)]
         kept = [row for row in rows if row.tenant_id == tenant.pk]
         awaited += len(rows) - len(free) - len(kept)

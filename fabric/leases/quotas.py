@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
@@ -63,11 +63,7 @@ def quotas_set(*, person: User, tenant: Tenant, limits: Mapping[str, QuotaLimits
         kept = {kind: one for kind, one in limits.items() if one != QuotaLimits()}
         Quota.objects.filter(tenant=tenant).exclude(kind__in=kept).delete()
         for kind, one in kept.items():
-            Quota.objects.update_or_create(
-                tenant=tenant,
-                kind=kind,
-                defaults={"most_at_once": one.most_at_once, "most_hours_a_month": one.most_hours_a_month},
-            )
+            Quota.objects.update_or_create(tenant=tenant, kind=kind, defaults=asdict(one))
         act.after = _audit_values(tenant)
 
 

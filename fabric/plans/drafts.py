@@ -15,7 +15,7 @@ from fabric.operations.projected_state import projected_drawers
 from fabric.plans.permissions import desired_parts
 from fabric.plans.rules import DesiredState, merged_setting
 from fabric.plans.selectors import DRAFT_ORIGIN, PlanEntry, open_draft, plan_entries
-from fabric.plans.serialization import base_state, base_state_json, visible_rows
+from fabric.plans.serialization import base_state_json, visible_rows
 from fabric.plans.services import MAX_TITLE_LENGTH, plan_change, plan_create
 
 EMPTY_TITLE: Final = "Nothing to change"
@@ -99,7 +99,7 @@ def _visible_part(person: User, wanted: DesiredState) -> DesiredState:
 
 def _without_satisfied(person: User, wanted: DesiredState) -> DesiredState:
     """Return the desired state without entries that hold anyway once all open operations are done."""
-    now = base_state(base_state_json(projected_drawers(desired_parts(person, wanted).chassis).values()))
+    now = DesiredState.from_json(base_state_json(projected_drawers(desired_parts(person, wanted).chassis).values()))
     if unknown := set(wanted.settings) - set(now.settings):
         name = Port.objects.get(pk=min(unknown)).name
         raise Conflict(f"{name} connects neither a device nor a host port: there is nothing to plan for it.")

@@ -36,7 +36,7 @@ from fabric.operations.selectors import attachment_obstacle
 from fabric.plans.permissions import check_no_foreign_parts, check_own_plan
 from fabric.plans.refresh import refresh_allocation
 from fabric.plans.rules import DesiredState, PlanStep
-from fabric.plans.serialization import base_state, base_state_json, replaced_devices
+from fabric.plans.serialization import base_state_json, replaced_devices
 from fabric.plans.services import (
     involved_drawers,
     lock_plan,
@@ -260,7 +260,7 @@ def _check_not_replaced(plan: Plan, wanted: DesiredState, now: Mapping[str, Any]
 
 def _check_not_moved(plan: Plan, attached: dict[int, int | None]) -> None:
     """Raise Conflict where a device of the plan is neither at its old or desired host port, nor detached."""
-    wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
+    wanted, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
     elsewhere = {
         pk: attached[pk]
         for pk, target in wanted.attachments.items()

@@ -24,7 +24,7 @@ from fabric.operations.rules import (
     port_type_label,
 )
 from fabric.plans.rules import DesiredState, merged_setting
-from fabric.plans.serialization import base_state, host_port_names, visible_rows
+from fabric.plans.serialization import host_port_names, visible_rows
 
 DRAFT_ORIGIN: Final = "topology"
 STATE_FILTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -156,7 +156,7 @@ def draft_view(person: User) -> DraftView | None:
 
 def plan_entries(person: User, plan: Plan) -> tuple[PlanEntry, ...]:
     """Return the changes of a plan that the user may see: devices, modes, cables, port settings."""
-    wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
+    wanted, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
     attachments = wanted.attachments
     if plan.state != Plan.State.DRAFT or plan.origin != DRAFT_ORIGIN:
         # The desired state of an applied plan includes interrupted devices. Of a draft every entry can be removed.

@@ -34,7 +34,7 @@ class DesiredParts:
 
 
 def base_state_json(drawers: Iterable[DrawerSnapshot]) -> dict[str, Any]:
-    """Return, as JSON, the state of drawers that a plan is based on: the input of `base_state`, and the devices."""
+    """Return, as JSON, the state of drawers that a plan is based on: a DesiredState, and the identities of devices."""
     seen = list(drawers)
     state = DesiredState(
         attachments={device.id: device.attached for drawer in seen for device in drawer.devices},
@@ -51,14 +51,9 @@ def replaced_devices(base: Mapping[str, Any], now: Mapping[str, Any]) -> list[in
     return [int(pk) for pk, identity in then.items() if pk in current and current[pk] != identity]
 
 
-def base_state(base: Mapping[str, Any]) -> DesiredState:
-    """Return the state that a plan is based on as a desired state."""
-    return DesiredState.from_json(base)
-
-
 def base_differences(base: Mapping[str, Any], now: Mapping[str, Any], person: User | None) -> list[str]:
     """Return sentences on the differences from the base state of a plan that the user may see."""
-    then, current = base_state(base), base_state(now)
+    then, current = DesiredState.from_json(base), DesiredState.from_json(now)
     devices = visible_rows(
         Device.objects.select_related("slot"), person, _changed(then.attachments, current.attachments)
     )

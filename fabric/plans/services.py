@@ -38,7 +38,6 @@ from fabric.plans.rules import DesiredState, PlannedSteps, PlanStep, plan_steps
 from fabric.plans.serialization import (  # fmt: skip
     DesiredParts,
     base_differences,
-    base_state,
     base_state_json,
     default_title,
     setting_json,
@@ -217,7 +216,7 @@ def rollback_state(plan: Plan) -> DesiredState:
 
     Changes that it never started are left out: their present state is the work of others.
     """
-    wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
+    wanted, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
     begun = list(plan.operations.filter(attempts__gt=0))
     return DesiredState(
         attachments=_rollback_values(wanted.attachments, before.attachments, (one.device_id for one in begun)),

@@ -29,7 +29,6 @@ from fabric.leases.grants import grants_set
 from fabric.leases.models import Lease, LeaseItem, Tenure
 from fabric.operations.models import Operation, Plan
 from fabric.plans.rules import DesiredState
-from fabric.plans.serialization import base_state
 from falconweb.testing import SimulatorProcess, add_mirrored
 from tests.fabric.disorder import OF_HARDWARE, REQUEST_KINDS, endpoint_of
 
@@ -292,7 +291,7 @@ class World:
 
     def _has_ended(self, plan: Plan) -> None:
         """Hold a plan that has just ended against the chassis, and everybody whom it does not name against before."""
-        wanted, base = DesiredState.from_json(plan.wanted), base_state(plan.base)
+        wanted, base = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
         if plan.state == "rolled_back":
             # What became meanwhile of that to which it never came is the work of others.
             begun = {part for one in plan.operations.filter(attempts__gt=0) for part in parts_of(one)}
