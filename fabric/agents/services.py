@@ -102,9 +102,8 @@ def report_store(text: object) -> None:
             return
         if (report.started, report.number) <= (locked.started, locked.number):
             return
-        changed = _relevant_parts(locked.report) != _relevant_parts(
-            plain := _sanitized(msgspec.to_builtins(report), _report_text, MAX_ITEMS)
-        )
+        plain = _sanitized(msgspec.to_builtins(report), _report_text, MAX_ITEMS)
+        changed = any(locked.report.get(name) != plain.get(name) for name in ("devices", "holders"))
         locked.report, locked.started, locked.number = plain, report.started, report.number
         locked.reported_at, locked.version = timezone.now(), plain["version"][:50]
         locked.save()
@@ -190,10 +189,6 @@ def _report_text(text: str) -> str:
 def _output_text(text: str) -> str:
     """Return the output of a run with its line breaks; other unprintable characters become blanks."""
     return "".join(one if one.isprintable() or one in "\n\t" else " " for one in text)
-
-
-def _relevant_parts(report: dict[str, Any]) -> tuple[Any, Any]:
-    return report.get("devices"), report.get("holders")
 
 
 def _require_administrator(person: User, host: Host) -> None:

@@ -52,7 +52,7 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
         "tenant": row,
         "people": row.people.all(),
         "form": form,
-        "groups": ownership_table(row),
+        "groups": ownership_table(),
         "seen": ownership_revision(),
         "holds": holdings_of([row.pk]).get(row.pk, []),
     }
