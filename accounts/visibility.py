@@ -29,6 +29,13 @@ class RestrictedQuerySet(models.QuerySet[Any]):
         raise TypeError(f"{type(self).__name__} does not define the owner of its rows.")
 
 
+class TenantQuerySet(RestrictedQuerySet):
+    """Rows with a `tenant`, which sees them."""
+
+    def granted_to(self, tenant_id: int) -> Q:
+        return Q(tenant=tenant_id)
+
+
 class VisibleRows(Protocol):
     """A queryset, or a manager, that knows who may see its rows."""
 

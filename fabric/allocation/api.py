@@ -30,46 +30,37 @@ PARAMETERS = ("by", "chassis_id", "partial", "dry_run")
 
 
 class _DocumentRenderer(BaseRenderer):
-    """A document as the text that it is already."""
+    """A document, which is text already."""
 
     charset = "utf-8"
 
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
-        """Return the bytes."""
         return str(data).encode()
 
 
 class AllocationJSONRenderer(_DocumentRenderer):
-    """An allocation file as JSON."""
-
     media_type = "application/json"
     format = "json"
 
 
 class AllocationYAMLRenderer(_DocumentRenderer):
-    """An allocation file as YAML."""
-
     media_type = "application/yaml"
     format = "yaml"
 
 
 class _RawAllocationParser(BaseParser):
-    """The bytes of a body, of a file's size at most: what is wrong in them is told with its place, by no parser."""
+    """The bytes of a body: `parse_file` reports their problems with their positions, which no parser does."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Return them; one byte more than is allowed tells that they are too many."""
+        # One more byte shows that it is too large.
         return stream.read(MAX_FILE_BYTES + 1)
 
 
 class AllocationJSONParser(_RawAllocationParser):
-    """JSON."""
-
     media_type = "application/json"
 
 
 class AllocationYAMLParser(_RawAllocationParser):
-    """YAML."""
-
     media_type = "application/yaml"
 
 

@@ -100,9 +100,8 @@ class DeviceMatcher:
                 self.why[at] = "The file has no serial number for its device."
                 continue
             found = known.get(device.serial_number, [])
-            alike = [one for one in found if (one.device.manufacturer, one.device.model) == (
-                device.manufacturer, device.model)]  # fmt: skip
-            found = alike or found
+            model = (device.manufacturer, device.model)
+            found = [one for one in found if (one.device.manufacturer, one.device.model) == model] or found
             if len(found) == 1:
                 self._take(at, requested, found[0], "mapped")
             elif found:
@@ -168,7 +167,7 @@ class DeviceMatcher:
             return False
         key = (drawer.id, slot, port.label)
         if key not in self.ruled_out:
-            hosts = {each.id: self._host_of(each) for each in drawer.ports}
+            hosts = {each.id: self.cables.get(each.id, each.host.id if each.host else None) for each in drawer.ports}
             state = DrawerState(
                 mode=self.modes.get(drawer.id, DrawerMode(drawer.mode)),
                 connections=tuple(
@@ -179,9 +178,6 @@ class DeviceMatcher:
             )
             self.ruled_out[key] = bool(attach_violation(state, slot=slot, label=port.label))
         return self.ruled_out[key]
-
-    def _host_of(self, port: SitePort) -> int | None:
-        return self.cables.get(port.id, port.host.id if port.host else None)
 
 
 def _device_in_slot(requested: RequestedSlot) -> LocatedDevice | None:

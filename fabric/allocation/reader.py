@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from core.documents import (
     DocumentNode,
-    DocumentPosition,
     DocumentProblem,
     DocumentProblems,
     DocumentSyntaxError,
@@ -132,19 +131,16 @@ class _DocumentBuilder:
             chassis=tuple(self._chassis(one, f"chassis[{at}]") for at, one in _items(root, "chassis")),
         )
 
-    def _place(self, node: DocumentNode, path: str) -> DocumentPosition:
-        return self.problems.place(path, node.offset)
-
     def _chassis(self, node: DocumentNode, path: str) -> ChassisEntry:
         return ChassisEntry(
-            place=self._place(node, path),
+            place=self.problems.place(path, node.offset),
             **{name: _text(node, name) for name in CHASSIS_FIELDS},
             drawers=tuple(self._drawer(one, f"{path}.drawers[{at}]") for at, one in _items(node, "drawers")),
         )
 
     def _drawer(self, node: DocumentNode, path: str) -> DrawerEntry:
         return DrawerEntry(
-            place=self._place(node, path),
+            place=self.problems.place(path, node.offset),
             number=_whole(node, "number"),
             name=_text(node, "name"),
             mode=_text(node, "mode"),
@@ -175,7 +171,7 @@ class _DocumentBuilder:
 
     def _port(self, node: DocumentNode, path: str) -> dict[str, Any]:
         return {
-            "place": self._place(node, path),
+            "place": self.problems.place(path, node.offset),
             "port_type": _text(node, "port_type"),
             "lanes": _whole(node, "lanes"),
             "tenant": _text(node, "tenant"),

@@ -113,7 +113,7 @@ class _HardwareReader:
         self.changeable = drawers_changeable(person, known)
         self.things: dict[tuple[int, int | None], list[Device]] = defaultdict(list)
         for device in self.devices:
-            drawer_id = _drawer_of(device)
+            drawer_id = device.slot.drawer_id if device.slot is not None else None
             self.things[device.chassis_id, drawer_id if drawer_id in known else None].append(device)
         self.ports: dict[tuple[int, int | None], list[HostPort]] = defaultdict(list)
         for port in self.host_ports:
@@ -243,10 +243,6 @@ def distinct_names(names: Mapping[int, tuple[Hashable, str]]) -> dict[int, str]:
 
 def _serial_key(row: Device) -> tuple[str, str, str]:
     return row.manufacturer, row.model, row.serial_number
-
-
-def _drawer_of(row: Device) -> int | None:
-    return row.slot.drawer_id if row.slot is not None else None
 
 
 def _host(row: Host) -> SiteHost:

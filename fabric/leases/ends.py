@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -213,14 +212,6 @@ MAX_RETRY_PAUSE: Final = 900.0
 REPORT_AFTER_TRIES: Final = 2  # tries: a single failure may be transient
 
 
-@dataclass(frozen=True)
-class PendingReturn:
-    """The obstacles to the end of a lease: devices to be detached, and a sentence on what must be waited for."""
-
-    attached: tuple[Device, ...]
-    waits: str = ""
-
-
 def lease_release_parts(lease: Lease) -> None:
     """Release all detached parts, and let a plan detach the rest; to be called until the lease has ended."""
     known = _read_chassis(lease)
@@ -228,7 +219,7 @@ def lease_release_parts(lease: Lease) -> None:
         row = lock_lease(None, lease)
         if row.state != Lease.State.ENDING:
             return
-        left = _release_detached(row, known)
+        attached, waits = _release_detached(row, known)
         leases_end_empty([row.pk], by=SITE_NAME)
         row.refresh_from_db()
         if row.state == Lease.State.ENDED:
@@ -238,7 +229,7 @@ def lease_release_parts(lease: Lease) -> None:
     with audit_batch():
         row = lock_lease(None, lease)
         if row.state == Lease.State.ENDING:
-            _detach(row, left)
+            _detach(row, attached, waits)
 
 
 def _read_chassis(lease: Lease) -> Mapping[int, datetime]:
@@ -253,20 +244,18 @@ def _read_chassis(lease: Lease) -> Mapping[int, datetime]:
         now = timezone.now()
         try:
             if row.enabled:
-                asyncio.run(_refresh_in_time(row))
+                asyncio.run(asyncio.wait_for(refresh_allocation(row, DesiredState()), READ_SECONDS))
             known[row.pk] = now
         except (FalconWebError, TimeoutError) as error:
             logger.info("lease %s: %s could not be read: %s", lease.pk, row.name, error)
     return known
 
 
-async def _refresh_in_time(chassis: Chassis) -> None:
-    async with asyncio.timeout(READ_SECONDS):
-        await refresh_allocation(chassis, DesiredState())
+def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> tuple[list[Device], str]:
+    """Release the parts of a lease that are detached as far as `known` of their chassis.
 
-
-def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> PendingReturn:
-    """Release the parts of a lease that are detached as far as `known` of their chassis; returns the rest."""
+    Returns the devices that are to be detached first, and a sentence on what else must be waited for, '' for nothing.
+    """
     held = list(lease.items.filter(released_at=None))
     # All together, in the common lock order: a lease lists them in another.
     lock_parts(devices=[item.device_id for item in held], host_ports=[item.host_port_id for item in held])
@@ -287,7 +276,7 @@ def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> PendingRet
             waits = waits or why
         else:
             ownership_change([thing], {thing.pk: None}, by=SITE_NAME)
-    return PendingReturn(tuple(attached.values()), waits)
+    return list(attached.values()), waits
 
 
 def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, Sequence[Device]]:
@@ -324,20 +313,20 @@ def _pending_reason(thing: Device | HostPort, known: datetime) -> str:
     return ""
 
 
-def _detach(lease: Lease, left: PendingReturn) -> None:
+def _detach(lease: Lease, attached: Sequence[Device], waits: str) -> None:
     """Continue the lease's plan, or create one, unless it runs or was tried a moment ago."""
     plan, now = lease.plan, timezone.now()
     if plan is not None and plan.is_active:
         return
     failed = plan is not None and plan.state != Plan.State.DONE
-    trouble = left.waits or (plan.sentence if failed and plan is not None else "")
-    if left.attached and _is_due(lease, failed=failed):
+    trouble = waits or (plan.sentence if failed and plan is not None else "")
+    if attached and _is_due(lease, failed=failed):
         lease.tries, lease.tried_at = lease.tries + 1, now
         try:
             # A partial change of an attempt that proves impossible is rolled back; the lease's own row is not.
             with audit_batch():
-                lease.plan = _return_plan(lease, left.attached)
-            trouble = left.waits
+                lease.plan = _return_plan(lease, attached)
+            trouble = waits
         except FalconWebError as error:
             trouble = error.sentence
     if trouble and lease.tries == 0:

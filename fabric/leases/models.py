@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Tenant
-from accounts.visibility import RestrictedQuerySet
+from accounts.visibility import TenantQuerySet
 from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Plan
 
@@ -37,10 +37,7 @@ class Lease(models.Model):
     BOOKED = ("approved", "active")  # those whose time is reserved
     HOLDING = ("active", "ending")
 
-    class LeaseQuerySet(RestrictedQuerySet):
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(tenant=tenant_id)
-
+    class LeaseQuerySet(TenantQuerySet):
         def open(self) -> Self:
             """Return those that have not ended."""
             return self.filter(state__in=Lease.OPEN)
@@ -169,16 +166,12 @@ class Letter(models.Model):
 class Quota(models.Model):
     """The most that a tenant may have of a kind; a limit of None is no limit."""
 
-    class QuotaQuerySet(RestrictedQuerySet):
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(tenant=tenant_id)
-
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="quotas")
     kind = models.CharField(max_length=10, choices=KINDS)
     most_at_once = models.PositiveIntegerField(null=True)
     most_hours_a_month = models.PositiveIntegerField(null=True)  # of all parts of the kind together
 
-    objects = QuotaQuerySet.as_manager()
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["tenant", "kind"]
@@ -194,10 +187,6 @@ class Tenure(models.Model):
     Those of one device follow each other and never overlap, so that sums over them are exact.
     """
 
-    class TenureQuerySet(RestrictedQuerySet):
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(tenant=tenant_id)
-
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="tenures")
     tenant_name = models.CharField(max_length=100)
     device = models.ForeignKey(Device, null=True, on_delete=models.SET_NULL, related_name="tenures")
@@ -207,7 +196,7 @@ class Tenure(models.Model):
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
 
-    objects = TenureQuerySet.as_manager()
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["began_at", "pk"]

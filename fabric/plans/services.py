@@ -273,11 +273,9 @@ def operations_create(
         for step in steps
     ]
     Operation.objects.bulk_create(made)
-    begun: set[DrawerKey] = set()
-    for operation in made:
-        if (operation.chassis_id, operation.drawer_id) not in begun:
-            begun.add((operation.chassis_id, operation.drawer_id))
-            transaction.on_commit(partial(operation_enqueue, operation), robust=True)
+    first_of_drawers = {(one.chassis_id, one.drawer_id): one for one in reversed(made)}
+    for operation in reversed(first_of_drawers.values()):
+        transaction.on_commit(partial(operation_enqueue, operation), robust=True)
     return made
 
 
