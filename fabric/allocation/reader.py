@@ -103,7 +103,10 @@ def _is_allocation_file(root: DocumentNode, problems: DocumentProblems) -> bool:
         )
         return False
     if version is None or isinstance(version.value, bool) or version.value != VERSION:
-        shown = "without a version" if version is None else f"of version {_version(version)}"
+        shown = "without a version"
+        if version is not None:
+            known = version.value
+            shown = f"of version {known if isinstance(known, int | float) else quoted(str(known))}"
         problems.add(
             f"This is an allocation file {shown}. This site understands version {VERSION}.",
             "version" if version else "",
@@ -111,10 +114,6 @@ def _is_allocation_file(root: DocumentNode, problems: DocumentProblems) -> bool:
         )
         return False
     return True
-
-
-def _version(node: DocumentNode) -> str:
-    return str(node.value) if isinstance(node.value, int | float) else quoted(str(node.value))
 
 
 class _DocumentBuilder:

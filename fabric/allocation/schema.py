@@ -20,6 +20,10 @@ def _text(longest: int, description: str, *, shortest: int = 0, nullable: bool =
     return {"type": kind, **least, "maxLength": longest, "description": description}
 
 
+def _integer(description: str, *, least: int = 0, most: int = 2**31 - 1) -> dict[str, Any]:
+    return {"type": ["integer", "null"], "minimum": least, "maximum": most, "description": description}
+
+
 def _object(description: str, required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
     return {
         "type": "object",
@@ -36,12 +40,9 @@ def _list(of: str, description: str) -> dict[str, Any]:
 
 PORT: Final = {
     "port_type": _text(50, "What the port is, in Redfish's words; null or left out: stays as it is", nullable=True),
-    "lanes": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "maximum": MOST_LANES,
-        "description": "How many lanes the port shall use at most; null or left out: stays as it is",
-    },
+    "lanes": _integer(
+        "How many lanes the port shall use at most; null or left out: stays as it is", least=1, most=MOST_LANES
+    ),
     "tenant": _text(100, "Who holds it; told to administrators, and changed by no import", nullable=True),
 }
 DEVICE: Final = _object(
@@ -56,12 +57,7 @@ DEVICE: Final = _object(
 SLOT: Final = _object(
     "A device, and the host port that it is attached to",
     ("slot",),
-    slot={
-        "type": ["integer", "null"],
-        "minimum": 0,
-        "maximum": 2**31 - 1,
-        "description": "The number of its slot; null for a device in none",
-    },
+    slot=_integer("The number of its slot; null for a device in none"),
     device={"$ref": "#/$defs/device"},
     attached_to=_text(
         60, "Label of the host port; null: attached to no host; left out: stays as it is", shortest=1, nullable=True
@@ -87,12 +83,7 @@ HOST_PORT: Final = _object(
 DRAWER: Final = _object(
     "A drawer; without number and name, what is in no drawer",
     (),
-    number={
-        "type": ["integer", "null"],
-        "minimum": 0,
-        "maximum": 2**31 - 1,
-        "description": "Its number; null or left out: it is told by its name",
-    },
+    number=_integer("Its number; null or left out: it is told by its name"),
     name=_text(220, "Its name"),
     mode={"enum": [mode.value for mode in DrawerMode], "description": "How host ports share its slots"},
     host_ports=_list("host_port", "The host ports that are cabled to it"),

@@ -68,24 +68,21 @@ def allocation(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _page(request, person, {"by": "exact"})
     raw, name = _uploaded(request)
-    chosen: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "by": request.POST.get("by", "exact"), "onto": request.POST.get("onto", ""), "name": name,
         "partial": "partial" in request.POST,
     }  # fmt: skip
-    onto = parse_id(chosen["onto"]) if chosen["onto"] else None
+    onto = parse_id(shown["onto"]) if shown["onto"] else None
     try:
-        checked = allocation_check(person=person, raw=raw, format=_format_of(name), by=chosen["by"], onto=onto)
-        shown = {**chosen, **_report_context(checked)}
+        checked = allocation_check(person=person, raw=raw, format=_format_of(name), by=shown["by"], onto=onto)
+        shown |= _report_context(checked)
         if "make" not in request.POST or checked.report is None:
             return _page(request, person, shown, status=400 if checked.report is None else 200)
-        try:
-            plan = allocation_plan(person=person, checked=checked, name=name, partial=chosen["partial"])
-        except Invalid as error:
-            return _page(request, person, {**shown, "refused": error.sentence}, status=error.status)
+        plan = allocation_plan(person=person, checked=checked, name=name, partial=shown["partial"])
     except FalconWebError as error:
         if error.status not in {400, 409}:
             raise
-        return _page(request, person, {**chosen, "refused": error.sentence}, status=error.status)
+        return _page(request, person, {**shown, "refused": error.sentence}, status=error.status)
     if plan is None:
         messages.info(request, "Nothing to change: the hardware matches the file.")
         return redirect("fabric:allocation")

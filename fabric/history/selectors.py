@@ -77,10 +77,10 @@ def attachment_rows(person: User, *, slot: int | None = None, device: int | None
 def attachment_views(person: User, rows: Iterable[Attachment]) -> list[AttachmentView]:
     """Return rows of `attachment_rows` as the user may read them, in two queries."""
     rows = list(rows)
-    ports = [row.host_port_id for row in rows if row.host_port_id is not None]
-    operations = [pk for row in rows for pk in (row.begun_by_id, row.ended_by_id) if pk is not None]
-    seen_ports = _visible(HostPort.objects.visible_to(person), ports)
-    seen_operations = _visible(Operation.objects.visible_to(person), operations)
+    ports = HostPort.objects.visible_to(person).filter(pk__in={row.host_port_id for row in rows} - {None})
+    pks = {pk for row in rows for pk in (row.begun_by_id, row.ended_by_id)} - {None}
+    operations = Operation.objects.visible_to(person).filter(pk__in=pks)
+    seen_ports, seen_operations = (set(found.values_list("pk", flat=True)) for found in (ports, operations))
     return [_view(row, person, seen_ports, seen_operations) for row in rows]
 
 
@@ -93,10 +93,6 @@ def attachment_table_rows(views: Iterable[AttachmentView]) -> Iterable[tuple[obj
             view.slot_name, view.device_name, view.serial_number, view.host_name, view.host_port_label,
             view.tenant_name or "unassigned", view.begun, view.begun_by, view.ended, view.ended_by,
         )  # fmt: skip
-
-
-def _visible(rows: QuerySet[Any], pks: list[Any]) -> set[Any]:
-    return set(rows.filter(pk__in=pks).values_list("pk", flat=True)) if pks else set()
 
 
 def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID]) -> AttachmentView:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
 from typing import Final, Literal
 
 from django.db.models import Q
@@ -40,8 +41,6 @@ class CalendarCell:
 
     columns: int
     blocks: tuple[CalendarBlock, ...]
-    begin: date
-    end: date  # its last day
 
 
 @dataclass(frozen=True)
@@ -165,16 +164,10 @@ def _row(
 ) -> CalendarRow:
     label, about = names
     blocks = sorted((_block(person, item) for item in items), key=lambda one: one.span.begin)
-    cells: list[CalendarCell] = []
-    for day in columns:
-        column = TimeSpan(_midnight(day), _midnight(day + timedelta(days=days)))
-        here = tuple(block for block in blocks if block.span.overlaps(column))
-        end = day + timedelta(days=days - 1)
-        if cells and cells[-1].blocks == here:
-            cells[-1] = CalendarCell(cells[-1].columns + 1, here, cells[-1].begin, end)
-        else:
-            cells.append(CalendarCell(1, here, day, end))
-    return CalendarRow(label=label, about=about, blocks=tuple(blocks), cells=tuple(cells))
+    spans = [TimeSpan(_midnight(day), _midnight(day + timedelta(days=days))) for day in columns]
+    in_columns = (tuple(block for block in blocks if block.span.overlaps(span)) for span in spans)
+    cells = tuple(CalendarCell(len(list(group)), here) for here, group in groupby(in_columns))
+    return CalendarRow(label=label, about=about, blocks=tuple(blocks), cells=cells)
 
 
 def _block(person: User, item: LeaseItem) -> CalendarBlock:

@@ -80,7 +80,6 @@ class DraftView:
     """A user's open draft: its entries, and how many rules it violates."""
 
     id: UUID
-    title: str
     entries: tuple[PlanEntry, ...]
     objections: tuple[str, ...]
     steps: int
@@ -147,7 +146,6 @@ def draft_view(person: User) -> DraftView | None:
         return None
     return DraftView(
         id=row.pk,
-        title=row.title,
         entries=plan_entries(person, row),
         objections=tuple(step["objection"] for step in row.preview if "objection" in step),
         steps=len([step for step in row.preview if "objection" not in step]),

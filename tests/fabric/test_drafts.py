@@ -38,7 +38,7 @@ def test_a_draft_grows_entry_by_entry_and_is_one_a_person(chassis: Chassis, admi
         ("node-a (H1)", "no host"),
         ("no host", "node-b (H2)"),
     ]
-    assert draft.title.endswith("to no host and 1 more change")
+    assert again.title.endswith("to no host and 1 more change")
     assert not Operation.objects.exists(), "a draft changes nothing"
 
 
