@@ -67,7 +67,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
 
 def _apply_plan(person: User, control: SimulatorControl, names: list[str], layout: dict[int, str]) -> dict[str, float]:
     """Carry out a plan; returns the times in s, and the number of requests, of its critical path."""
-    plan = plan_create(person=person, wanted=_desired_allocation(layout), title="", origin="api")
+    plan = plan_create(person=person, desired=_desired_allocation(layout), title="", origin="api")
     with LinkTrainings(control, names) as trainings, redis.Redis.from_url(settings.REDIS_URL) as client:
         start = time.time()
         plan_apply(person=person, plan=plan)

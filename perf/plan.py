@@ -98,11 +98,11 @@ def _measure_drafts(person: User, wanted: DesiredState) -> tuple[float, int]:
     spent = []
     for _ in range(DRAFTS):
         begin = time.perf_counter()
-        plan = plan_create(person=person, wanted=wanted, title="", origin="api")
+        plan = plan_create(person=person, desired=wanted, title="", origin="api")
         spent.append(time.perf_counter() - begin)
         plan_discard(person=person, plan=plan)
     with CaptureQueriesContext(connection) as queries:
-        plan_create(person=person, wanted=wanted, title="", origin="api")
+        plan_create(person=person, desired=wanted, title="", origin="api")
     return statistics.median(spent), len(queries)
 
 

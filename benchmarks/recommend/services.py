@@ -36,7 +36,7 @@ def recommendation_plan_create(*, person: User, wanted: Any, title: str = "", id
         )
     if not asked.attachments and not asked.modes:
         raise Invalid("All of it is composed already: there is nothing to plan. Run it.", errors={"wanted": "Empty."})
-    return plan_create(person=person, wanted=asked, title=title, origin=PLAN_ORIGIN, idempotency_key=idempotency_key)
+    return plan_create(person=person, desired=asked, title=title, origin=PLAN_ORIGIN, idempotency_key=idempotency_key)
 
 
 def recommendation_run_create(

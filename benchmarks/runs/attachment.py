@@ -92,7 +92,7 @@ def _start_plan(claim: RunClaim) -> bool:
         # The batch is one transaction: a plan that cannot be applied leaves no draft.
         with audit_batch():
             plan = plan_create(
-                person=person, wanted=desired_state(composition), title=f"For {run.title}", origin=PLAN_ORIGIN
+                person=person, desired=desired_state(composition), title=f"For {run.title}", origin=PLAN_ORIGIN
             )
             plan = plan_apply(person=person, plan=plan, on_failure="roll_back", claimant=str(run.pk))
             claim.write(plan=plan, sentence="Its devices are being attached.")
@@ -212,11 +212,11 @@ def _restore_plan(run: Run, wanted: DesiredState) -> Plan:
     if person is not None:
         try:
             with audit_batch():
-                plan = plan_create(person=person, wanted=wanted, title=title, origin="undo")
+                plan = plan_create(person=person, desired=wanted, title=title, origin="undo")
                 return plan_apply(person=person, plan=plan, claimant=str(run.pk))
         except (Forbidden, NotFound) as error:
             logger.info("run %s: the site restores its devices: %s", run.pk, error)
-    plan = plan_create(person=None, wanted=wanted, title=title, origin="undo")
+    plan = plan_create(person=None, desired=wanted, title=title, origin="undo")
     return plan_apply(person=None, plan=plan)
 
 

@@ -322,7 +322,7 @@ def _start_restore_plan(sweep: Sweep, left: dict[int, int | None]) -> None:
                 row = lock_sweep(sweep)
                 plan = plan_create(
                     person=by,
-                    wanted=DesiredState(attachments=left),
+                    desired=DesiredState(attachments=left),
                     title=f"Return devices: {sweep.title}"[:200],
                     origin="sweep",
                 )

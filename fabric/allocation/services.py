@@ -110,7 +110,9 @@ def allocation_plan(
         return None
     without = f", without {_entries_label(misfits)} that {'does' if misfits == 1 else 'do'} not fit" if misfits else ""
     title = f"Import of {name[:100] or 'an allocation file'}{without}"
-    return plan_create(person=person, wanted=report.wanted, title=title, origin=ORIGIN, idempotency_key=idempotency_key)
+    return plan_create(
+        person=person, desired=report.wanted, title=title, origin=ORIGIN, idempotency_key=idempotency_key
+    )
 
 
 def unreadable_file_error(read: ParsedFile) -> Invalid:

@@ -103,7 +103,7 @@ def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None 
             raise Conflict(" ".join(differences[:5]), differences=differences)
         if agreed is not None and agreed != _reapply_effects(person, rows, visibility).key:
             raise Conflict("Re-applying would detach other devices than the page showed. Reload, then review it again.")
-        plan = plan_create(person=person, wanted=approved_desired_state(rows), title=_title(rows), origin=ORIGIN)
+        plan = plan_create(person=person, desired=approved_desired_state(rows), title=_title(rows), origin=ORIGIN)
         applied = plan_apply(person=person, plan=plan)
         act.after = {"plan": str(applied.pk), "title": applied.title}
     return applied

@@ -359,7 +359,7 @@ def _return_plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
         plan_cancel(person=None, plan=plan)
     fresh = plan_create(
         person=None,
-        wanted=DesiredState(attachments=dict.fromkeys(where)),
+        desired=DesiredState(attachments=dict.fromkeys(where)),
         title=f"Return lease {lease.pk} of {lease.tenant_name}",
         origin="lease",
     )

@@ -92,10 +92,10 @@ class WantedSerializer(StrictSerializer, serializers.Serializer[Any]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse what names one thing twice, and what is too much."""
         keys = {"attachments": "device_id", "modes": "drawer_id", "cables": "host_port_id", "port_settings": "port_id"}
-        wanted = sum(len(attrs[name]) for name in keys)
-        if not wanted:
+        desired = sum(len(attrs[name]) for name in keys)
+        if not desired:
             raise serializers.ValidationError({"attachments": "Nothing is wanted. Name what shall change."})
-        if wanted > MAX_CHANGES:
+        if desired > MAX_CHANGES:
             raise serializers.ValidationError({"attachments": f"A plan can change at most {MAX_CHANGES} things."})
         for name, key in keys.items():
             twice = [pk for pk, count in Counter(one[key] for one in attrs[name]).items() if count > 1]
@@ -165,14 +165,14 @@ class PlanSerializer(serializers.ModelSerializer[Plan]):
     @extend_schema_field(WantedSerializer)
     def get_wanted(self, plan: Plan) -> dict[str, Any]:
         """Return the wanted allocation as it is asked for."""
-        wanted = DesiredState.from_json(plan.wanted)
+        desired = DesiredState.from_json(plan.wanted)
         return {
-            "attachments": [{"device_id": one, "host_port_id": to} for one, to in wanted.attachments.items()],
-            "modes": [{"drawer_id": one, "mode": mode.value} for one, mode in wanted.modes.items()],
-            "cables": [{"host_port_id": one, "host_id": host} for one, host in wanted.cables.items()],
+            "attachments": [{"device_id": one, "host_port_id": to} for one, to in desired.attachments.items()],
+            "modes": [{"drawer_id": one, "mode": mode.value} for one, mode in desired.modes.items()],
+            "cables": [{"host_port_id": one, "host_id": host} for one, host in desired.cables.items()],
             "port_settings": [
                 {"port_id": one, **{name: value for name, value in asdict(setting).items() if value}}
-                for one, setting in wanted.settings.items()
+                for one, setting in desired.settings.items()
             ],
         }
 
@@ -260,7 +260,7 @@ class PlanList(generics.ListAPIView[Plan]):
         values = validated_body(WantedSerializer, request)
         plan = plan_create(
             person=person_of(request),
-            wanted=desired_state(values),
+            desired=desired_state(values),
             title=values["title"],
             origin="api",
             idempotency_key=idempotency_key(request),
@@ -283,7 +283,7 @@ class PlanViewSet(ResourceViewSet):
     @command(WantedSerializer, audited_as=Action.PLAN_CHANGE, conflict=STATE_CHANGED)
     def update(self, plan: Plan, values: dict[str, Any]) -> Plan:
         """Let a draft want something else; it is planned anew on what is now."""
-        return plan_change(person=self.person, plan=plan, wanted=desired_state(values), title=values["title"] or None)
+        return plan_change(person=self.person, plan=plan, desired=desired_state(values), title=values["title"] or None)
 
     @command(audited_as=Action.PLAN_DISCARD, status=204, conflict="It was applied")
     def destroy(self, plan: Plan, values: dict[str, Any]) -> None:

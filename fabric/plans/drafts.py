@@ -22,7 +22,7 @@ EMPTY_TITLE: Final = "Nothing to change"
 ENTRY_FIELDS: Final = {"device": "attachments", "drawer": "modes", "cable": "cables", "port": "settings"}
 
 
-def draft_add(*, person: User, wanted: DesiredState) -> Plan:
+def draft_add(*, person: User, desired: DesiredState) -> Plan:
     """Add entries to the user's draft, which is created where there is none; satisfied entries are left out.
 
     Raises as `plan_create` does, and leaves the draft unchanged then.
@@ -30,7 +30,7 @@ def draft_add(*, person: User, wanted: DesiredState) -> Plan:
     with audit_batch():
         row, former = _open_entries(person)
         fields = ENTRY_FIELDS.values()
-        merged = DesiredState(**{name: {**getattr(former, name), **getattr(wanted, name)} for name in fields})
+        merged = DesiredState(**{name: {**getattr(former, name), **getattr(desired, name)} for name in fields})
         return _write(person, row, _without_satisfied(person, merged))
 
 
@@ -65,12 +65,12 @@ def _open_entries(person: User) -> tuple[Plan | None, DesiredState]:
     return row, DesiredState() if row is None else _visible_part(person, DesiredState.from_json(row.wanted))
 
 
-def _write(person: User, row: Plan | None, wanted: DesiredState) -> Plan:
+def _write(person: User, row: Plan | None, desired: DesiredState) -> Plan:
     if row is None:
-        made = plan_create(person=person, wanted=wanted, title=EMPTY_TITLE, origin=DRAFT_ORIGIN)
+        made = plan_create(person=person, desired=desired, title=EMPTY_TITLE, origin=DRAFT_ORIGIN)
         return _set_title(made, draft_title(plan_entries(person, made)))
     is_own = row.title != draft_title(plan_entries(person, row))
-    changed = plan_change(person=person, plan=row, wanted=wanted)
+    changed = plan_change(person=person, plan=row, desired=desired)
     return changed if is_own else _set_title(changed, draft_title(plan_entries(person, changed)))
 
 
@@ -80,37 +80,37 @@ def _set_title(plan: Plan, title: str) -> Plan:
     return plan
 
 
-def _visible_part(person: User, wanted: DesiredState) -> DesiredState:
+def _visible_part(person: User, desired: DesiredState) -> DesiredState:
     """Return the desired state without objects that the user has lost access to and so could not remove."""
-    devices = visible_rows(Device.objects, person, set(wanted.attachments))
-    ends = {port for port in wanted.attachments.values() if port is not None} | set(wanted.cables)
+    devices = visible_rows(Device.objects, person, set(desired.attachments))
+    ends = {port for port in desired.attachments.values() if port is not None} | set(desired.cables)
     host_ports = visible_rows(HostPort.objects, person, ends)
-    drawers = visible_rows(Drawer.objects, person, set(wanted.modes))
-    ports = visible_rows(Port.objects, person, set(wanted.settings))
+    drawers = visible_rows(Drawer.objects, person, set(desired.modes))
+    ports = visible_rows(Port.objects, person, set(desired.settings))
     return DesiredState(
         attachments={
-            pk: to for pk, to in wanted.attachments.items() if pk in devices and (to is None or to in host_ports)
+            pk: to for pk, to in desired.attachments.items() if pk in devices and (to is None or to in host_ports)
         },
-        modes={pk: mode for pk, mode in wanted.modes.items() if pk in drawers},
-        cables={pk: host for pk, host in wanted.cables.items() if pk in host_ports},
-        settings={pk: setting for pk, setting in wanted.settings.items() if pk in ports},
+        modes={pk: mode for pk, mode in desired.modes.items() if pk in drawers},
+        cables={pk: host for pk, host in desired.cables.items() if pk in host_ports},
+        settings={pk: setting for pk, setting in desired.settings.items() if pk in ports},
     )
 
 
-def _without_satisfied(person: User, wanted: DesiredState) -> DesiredState:
+def _without_satisfied(person: User, desired: DesiredState) -> DesiredState:
     """Return the desired state without entries that hold anyway once all open operations are done."""
-    now = DesiredState.from_json(base_state_json(projected_drawers(desired_parts(person, wanted).chassis).values()))
-    if unknown := set(wanted.settings) - set(now.settings):
+    now = DesiredState.from_json(base_state_json(projected_drawers(desired_parts(person, desired).chassis).values()))
+    if unknown := set(desired.settings) - set(now.settings):
         name = Port.objects.get(pk=min(unknown)).name
         raise Conflict(f"{name} connects neither a device nor a host port: there is nothing to plan for it.")
     return DesiredState(
         # A missing object stays in, so that it is refused with its reason.
         attachments={
-            pk: to for pk, to in wanted.attachments.items() if pk not in now.attachments or now.attachments[pk] != to
+            pk: to for pk, to in desired.attachments.items() if pk not in now.attachments or now.attachments[pk] != to
         },
-        modes={pk: mode for pk, mode in wanted.modes.items() if now.modes.get(pk) != mode},
-        cables={pk: host for pk, host in wanted.cables.items() if pk not in now.cables or now.cables[pk] != host},
+        modes={pk: mode for pk, mode in desired.modes.items() if now.modes.get(pk) != mode},
+        cables={pk: host for pk, host in desired.cables.items() if pk not in now.cables or now.cables[pk] != host},
         settings={
-            pk: one for pk, one in wanted.settings.items() if merged_setting(now.settings[pk], one) != now.settings[pk]
+            pk: one for pk, one in desired.settings.items() if merged_setting(now.settings[pk], one) != now.settings[pk]
         },
     )

@@ -136,11 +136,11 @@ def plan_advance(plan_id: UUID | str) -> None:
         claim.release()
 
 
-async def _read_hardware(claim: PlanningClaim, chassis: Iterable[Chassis], wanted: DesiredState) -> None:
+async def _read_hardware(claim: PlanningClaim, chassis: Iterable[Chassis], desired: DesiredState) -> None:
     """Read the state of these chassis from their BMCs, and renew the claim meanwhile."""
     async with claim.keep_renewed(PLANNING_RENEW_SECONDS):
         for row in chassis:
-            await refresh_allocation(row, wanted)
+            await refresh_allocation(row, desired)
 
 
 def plan_id_of(operation_id: str) -> str | None:
@@ -191,28 +191,28 @@ def _replan(claim: PlanningClaim) -> None:
     """
     plan = claim.row
     back = plan.state == Plan.State.ROLLING_BACK
-    wanted = rollback_state(plan) if back else DesiredState.from_json(plan.wanted)
+    desired = rollback_state(plan) if back else DesiredState.from_json(plan.wanted)
     chassis = _chassis_of(plan)
-    asyncio.run(_read_hardware(claim, list(Chassis.objects.filter(pk__in=chassis).order_by("pk")), wanted))
+    asyncio.run(_read_hardware(claim, list(Chassis.objects.filter(pk__in=chassis).order_by("pk")), desired))
     with transaction.atomic():
         lock_chassis(chassis)
         row = lock_plan(plan.pk)
         if (row.state, row.round) != (plan.state, plan.round) or _open(row).exists():
             return  # another worker was faster, or the plan was cancelled
-        drawers = involved_drawers(projected_drawers(chassis), wanted)
+        drawers = involved_drawers(projected_drawers(chassis), desired)
         attached = {device.id: device.attached for one in drawers for device in one.devices}
-        _check_not_moved(row, {pk: place for pk, place in attached.items() if pk in wanted.attachments})
-        _check_not_replaced(row, wanted, base_state_json(drawers))
-        planned = steps_plan(drawers, wanted)
+        _check_not_moved(row, {pk: place for pk, place in attached.items() if pk in desired.attachments})
+        _check_not_replaced(row, desired, base_state_json(drawers))
+        planned = steps_plan(drawers, desired)
         check_no_foreign_parts(row.tenant, planned)
         if planned.objections:
             raise Conflict(planned.objections[0].sentence)
         _check_not_returning(row, planned.steps)
-        steps = planned.steps if back else (*planned.steps, *_retry_steps(row, planned.steps, wanted, attached))
+        steps = planned.steps if back else (*planned.steps, *_retry_steps(row, planned.steps, desired, attached))
         if steps:
             _check_not_undone(row, planned.steps)
             row.state = Plan.State.ROLLING_BACK if back else Plan.State.RUNNING
-        elif (other := pending_operation(wanted, planned.steps)) is not None:
+        elif (other := pending_operation(desired, planned.steps)) is not None:
             # The planned state assumes that this operation succeeds; it may fail, so replan after it has ended.
             is_own = other.device is None or row.tenant_id in {None, other.device.tenant_id}
             what = f"'{other.summary}'" if is_own else "another operation"
@@ -231,7 +231,7 @@ def _replan(claim: PlanningClaim) -> None:
 
 
 def _retry_steps(
-    plan: Plan, steps: Collection[PlanStep], wanted: DesiredState, attached: Mapping[int, int | None]
+    plan: Plan, steps: Collection[PlanStep], desired: DesiredState, attached: Mapping[int, int | None]
 ) -> Iterator[PlanStep]:
     """Return steps that repeat failed ones although the desired state is reached: the link or the host's view failed.
 
@@ -242,28 +242,28 @@ def _retry_steps(
     failed = [one for one in newest.values() if one.state == Operation.State.FAILED and _subject(one) not in planned]
     for position, one in enumerate(failed, start=len(steps)):
         step = PlanStep(position=position, kind="move", chassis=one.chassis_id, drawer=one.drawer_id)
-        if one.kind == Operation.Kind.PORT and one.port_id in wanted.settings:
-            yield replace(step, kind="port", port=one.port_id, setting=wanted.settings[one.port_id])
+        if one.kind == Operation.Kind.PORT and one.port_id in desired.settings:
+            yield replace(step, kind="port", port=one.port_id, setting=desired.settings[one.port_id])
             continue
-        place = wanted.attachments.get(one.device_id or 0)
+        place = desired.attachments.get(one.device_id or 0)
         if place is not None and attached.get(one.device_id or 0) == place:
             yield replace(step, device=one.device_id, source=place, target=place)
 
 
-def _check_not_replaced(plan: Plan, wanted: DesiredState, now: Mapping[str, Any]) -> None:
+def _check_not_replaced(plan: Plan, desired: DesiredState, now: Mapping[str, Any]) -> None:
     """Raise Conflict where a slot has another device than when the plan was made."""
     for pk in replaced_devices(plan.base, now):
-        if pk in wanted.attachments:
+        if pk in desired.attachments:
             device = Device.objects.select_related("slot__drawer").get(pk=pk)
             raise Conflict(f"There is another device in {slot_label(device) or device.uri} by now. Replan.")
 
 
 def _check_not_moved(plan: Plan, attached: dict[int, int | None]) -> None:
     """Raise Conflict where a device of the plan is neither at its old or desired host port, nor detached."""
-    wanted, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
+    desired, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
     elsewhere = {
         pk: attached[pk]
-        for pk, target in wanted.attachments.items()
+        for pk, target in desired.attachments.items()
         if pk in attached and attached[pk] not in {target, before.attachments.get(pk), None}
     }
     if not elsewhere:
@@ -303,13 +303,13 @@ def _subject(one: Operation | PlanStep) -> tuple[int | None, int | None, int | N
 
 
 def _chassis_of(plan: Plan) -> Collection[int]:
-    wanted = DesiredState.from_json(plan.wanted)
+    desired = DesiredState.from_json(plan.wanted)
     known = set(plan.operations.values_list("chassis", flat=True))
-    drawers = Drawer.objects.filter(pk__in=wanted.modes).values_list("chassis", flat=True)
-    host_ports = HostPort.objects.filter(pk__in=wanted.cables).values_list("chassis", flat=True)
+    drawers = Drawer.objects.filter(pk__in=desired.modes).values_list("chassis", flat=True)
+    host_ports = HostPort.objects.filter(pk__in=desired.cables).values_list("chassis", flat=True)
     # Parts that are in the desired state already have no operation, and may be in a chassis of their own.
-    devices = Device.objects.filter(pk__in=wanted.attachments).values_list("chassis", flat=True)
-    ports = Port.objects.filter(pk__in=wanted.settings).values_list("chassis", flat=True)
+    devices = Device.objects.filter(pk__in=desired.attachments).values_list("chassis", flat=True)
+    ports = Port.objects.filter(pk__in=desired.settings).values_list("chassis", flat=True)
     return known.union(drawers, host_ports, devices, ports)
 
 

@@ -160,9 +160,9 @@ def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
 
 def current_differences(person: User, plan: Plan) -> list[str]:
     """Return sentences on what has changed since a draft was planned, and on objects the user has lost access to."""
-    wanted = DesiredState.from_json(plan.wanted)
+    desired = DesiredState.from_json(plan.wanted)
     try:
-        drawers = involved_drawers(projected_drawers(desired_parts(person, wanted).chassis), wanted)
+        drawers = involved_drawers(projected_drawers(desired_parts(person, desired).chassis), desired)
     except FalconWebError as error:
         return [error.sentence]
     return base_differences(plan.base, base_state_json(drawers), person)
@@ -236,9 +236,9 @@ def drawer_names(places: Iterable[DrawerKey]) -> dict[DrawerKey, str]:
 
 def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None = None) -> dict[DrawerKey, DrawerQueue]:
     """Return the open work of drawers ahead of `plan` (None: ahead of a change that would be requested now)."""
-    wanted = set(places)
+    desired = set(places)
     found: dict[DrawerKey, list[Operation]] = {}
-    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in wanted})
+    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in desired})
     seen = set(rows.filter(pk__in=Operation.objects.visible_to(person)).values_list("pk", flat=True))
     plans = set(Plan.objects.visible_to(person).filter(operations__in=rows).values_list("pk", flat=True))
     passed: set[DrawerKey] = set()
@@ -246,7 +246,7 @@ def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None =
         place = (row.chassis_id, row.drawer_id)
         if plan is not None and row.plan_id == plan.pk:
             passed.add(place)
-        if place in wanted and place not in passed:
+        if place in desired and place not in passed:
             found.setdefault(place, []).append(row)
     return {
         place: _drawer_queue(rows_of_place, seen, plans)
@@ -303,7 +303,7 @@ def _objections(person: User, plan: Plan, *, others: bool) -> tuple[PreviewObjec
 
 def _affected_chassis(person: User, plan: Plan) -> set[int]:
     """Return the chassis of a plan, so that the page subscribes to them, whether it has steps or not."""
-    wanted = DesiredState.from_json(plan.wanted)
-    devices = Device.objects.visible_to(person).filter(pk__in=list(wanted.attachments))
-    drawers = Drawer.objects.visible_to(person).filter(pk__in=list(wanted.modes))
+    desired = DesiredState.from_json(plan.wanted)
+    devices = Device.objects.visible_to(person).filter(pk__in=list(desired.attachments))
+    drawers = Drawer.objects.visible_to(person).filter(pk__in=list(desired.modes))
     return set(devices.values_list("chassis", flat=True)) | set(drawers.values_list("chassis", flat=True))

@@ -33,7 +33,7 @@ from fabric.operations.models import Operation
 from fabric.plans.rules import DesiredState
 
 
-async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
+async def refresh_allocation(chassis: Chassis, desired: DesiredState) -> None:
     """Store the zone of each device and the mode of each drawer as the BMC reports them; few of a walk's requests.
 
     Of ports and cables it reads those in the desired state; of devices all but those that an operation reads back
@@ -44,7 +44,7 @@ async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
     dialect = Dialect(chassis.dialect)
     zones = await run_in_thread(lambda: list(HostPort.objects.filter(chassis=chassis, missing_since=None)))
     drawers = await run_in_thread(lambda: list(Drawer.objects.filter(chassis=chassis, missing_since=None)))
-    ports = await run_in_thread(lambda: list(Port.objects.filter(chassis=chassis, pk__in=wanted.settings)))
+    ports = await run_in_thread(lambda: list(Port.objects.filter(chassis=chassis, pk__in=desired.settings)))
     async with BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc:
         found: dict[str, str] = {}
         for row in zones:
@@ -55,7 +55,7 @@ async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
         for port in ports:
             await retry_while_unreachable(partial(refresh_port, bmc, port))
         for row in zones:
-            if row.pk in wanted.cables:
+            if row.pk in desired.cables:
                 await retry_while_unreachable(partial(refresh_cable, bmc, row))
     newer = Operation.objects.at_work_since(begun).filter(chassis=chassis, device__isnull=False)
     devices = Device.objects.filter(chassis=chassis, missing_since=None).exclude(endpoint_uri="")

@@ -154,33 +154,33 @@ def draft_view(person: User) -> DraftView | None:
 
 def plan_entries(person: User, plan: Plan) -> tuple[PlanEntry, ...]:
     """Return the changes of a plan that the user may see: devices, modes, cables, port settings."""
-    wanted, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
-    attachments = wanted.attachments
+    desired, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
+    attachments = desired.attachments
     if plan.state != Plan.State.DRAFT or plan.origin != DRAFT_ORIGIN:
         # The desired state of an applied plan includes interrupted devices. Of a draft every entry can be removed.
         attachments = {pk: to for pk, to in attachments.items() if before.attachments.get(pk, to or 0) != to}
     return (
         *_devices(person, attachments, before.attachments),
-        *_modes(person, wanted, before),
-        *_cables(person, wanted, before),
-        *_settings(person, wanted, before),
+        *_modes(person, desired, before),
+        *_cables(person, desired, before),
+        *_settings(person, desired, before),
     )
 
 
-def _devices(person: User, wanted: Mapping[int, int | None], before: Mapping[int, int | None]) -> list[PlanEntry]:
-    names = host_port_names({*wanted.values(), *(before.get(pk) for pk in wanted)}, person)
-    rows = visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, set(wanted))
+def _devices(person: User, desired: Mapping[int, int | None], before: Mapping[int, int | None]) -> list[PlanEntry]:
+    names = host_port_names({*desired.values(), *(before.get(pk) for pk in desired)}, person)
+    rows = visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, set(desired))
     return [
         PlanEntry(
             key=f"device-{pk}", name=row.name, where=device_location(row), page="fabric:device", pk=pk,
-            before=names.get(before.get(pk), "no host"), after=names.get(wanted[pk], "no host"),
+            before=names.get(before.get(pk), "no host"), after=names.get(desired[pk], "no host"),
         )
         for pk, row in rows.items()
     ]  # fmt: skip
 
 
-def _modes(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
-    rows = visible_rows(Drawer.objects.select_related("chassis"), person, set(wanted.modes))
+def _modes(person: User, desired: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    rows = visible_rows(Drawer.objects.select_related("chassis"), person, set(desired.modes))
     return [
         PlanEntry(
             key=f"drawer-{pk}",
@@ -189,36 +189,36 @@ def _modes(person: User, wanted: DesiredState, before: DesiredState) -> list[Pla
             page="fabric:drawer",
             pk=pk,
             before=MODE_VALUE_LABELS.get(before.modes.get(pk, DrawerMode.UNKNOWN), "not known"),
-            after=MODE_VALUE_LABELS[wanted.modes[pk]],
+            after=MODE_VALUE_LABELS[desired.modes[pk]],
         )
         for pk, row in rows.items()
     ]
 
 
-def _cables(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
-    pks = {host for one in (wanted, before) for pk, host in one.cables.items() if host and pk in wanted.cables}
+def _cables(person: User, desired: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    pks = {host for one in (desired, before) for pk, host in one.cables.items() if host and pk in desired.cables}
     hosts = {pk: host.name for pk, host in visible_rows(Host.objects.all(), person, pks).items()}
 
     def named(host: int | None) -> str:
         return hosts.get(host, "another host") if host else "no host"
 
-    rows = visible_rows(HostPort.objects.select_related("chassis"), person, set(wanted.cables))
+    rows = visible_rows(HostPort.objects.select_related("chassis"), person, set(desired.cables))
     return [
         PlanEntry(
             key=f"cable-{pk}", name=f"Cable of host port {row.label}", where=row.chassis.name,
             page="fabric:port" if row.port_id else "fabric:chassis", pk=row.port_id or row.chassis_id,
-            before=named(before.cables.get(pk)), after=named(wanted.cables[pk]),
+            before=named(before.cables.get(pk)), after=named(desired.cables[pk]),
         )
         for pk, row in rows.items()
     ]  # fmt: skip
 
 
-def _settings(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
-    rows = visible_rows(Port.objects.select_related("chassis"), person, set(wanted.settings))
+def _settings(person: User, desired: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    rows = visible_rows(Port.objects.select_related("chassis"), person, set(desired.settings))
     entries = []
     for pk, row in rows.items():
         now = before.settings.get(pk, PortSetting())
-        after = merged_setting(now, wanted.settings[pk])
+        after = merged_setting(now, desired.settings[pk])
         entries.append(
             PlanEntry(
                 key=f"port-{pk}", name=row.name, where=row.chassis.name, page="fabric:port", pk=pk,

@@ -113,13 +113,13 @@ def plan_title(request: HttpRequest, person: User, row: Plan) -> None:
     title = " ".join(request.POST.get("title", "").split())
     if not title:
         raise Invalid("Enter a name. The plan keeps its current one.")
-    plan_change(person=person, plan=row, wanted=DesiredState.from_json(row.wanted), title=title)
+    plan_change(person=person, plan=row, desired=DesiredState.from_json(row.wanted), title=title)
 
 
 @plan_action(Action.PLAN_CHANGE)
 def plan_replan(request: HttpRequest, person: User, row: Plan) -> None:
     """Recompute a draft on the current state."""
-    plan_change(person=person, plan=row, wanted=DesiredState.from_json(row.wanted))
+    plan_change(person=person, plan=row, desired=DesiredState.from_json(row.wanted))
 
 
 @plan_action(Action.PLAN_APPLY)
@@ -177,7 +177,7 @@ def draft(request: HttpRequest) -> HttpResponse:
         if "remove" in request.POST:
             row, sentence = draft_remove(person=person, key=request.POST["remove"]), "Removed from the draft."
         else:
-            row, sentence = draft_add(person=person, wanted=_desired_state(person, request)), "Added to the draft."
+            row, sentence = draft_add(person=person, desired=_desired_state(person, request)), "Added to the draft."
     except FalconWebError as error:
         if fetched:
             return JsonResponse({"sentence": error.sentence}, status=error.status)
@@ -220,15 +220,15 @@ def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredS
     row: Drawer = visible_or_404(Drawer.objects.all(), person, pk, "drawer")
     if mode not in {one.value for one in MODE_DESCRIPTIONS}:
         raise Invalid("Choose one of the three modes.")
-    wanted = DesiredState(modes={row.pk: DrawerMode(mode)})
+    desired = DesiredState(modes={row.pk: DrawerMode(mode)})
     if not detach:
-        return wanted
+        return desired
     begun = open_draft(person)
     seen = projected_after(
         projected_drawer(row), DesiredState.from_json(begun.wanted) if begun is not None else DesiredState()
     )
     broken = attachments_broken_by_mode(seen, DrawerMode(mode))
-    return DesiredState(modes=wanted.modes, attachments={device.id: None for device, _ in broken})
+    return DesiredState(modes=desired.modes, attachments={device.id: None for device, _ in broken})
 
 
 def _return_address(request: HttpRequest) -> str:

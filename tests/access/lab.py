@@ -193,7 +193,9 @@ def swept(host: Host, other: Host, *tenants: Tenant) -> dict[str, list[object]]:
 
 def planned(person: User, device: Device) -> Plan:
     """Make the draft of a plan that detaches a device."""
-    return plan_create(person=person, wanted=DesiredState(attachments={device.pk: None}), title="Free it", origin="api")
+    return plan_create(
+        person=person, desired=DesiredState(attachments={device.pk: None}), title="Free it", origin="api"
+    )
 
 
 def ended(drafted: Plan, device: Device, state: str) -> Plan:

@@ -351,7 +351,7 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     # The drafts were made on what was so before, and are nobody's as the things are.
     Plan.objects.update(tenant=None)
     for drafted in Plan.objects.filter(state="draft"):
-        plan_change(person=boss, plan=drafted, wanted=DesiredState.from_json(drafted.wanted))
+        plan_change(person=boss, plan=drafted, desired=DesiredState.from_json(drafted.wanted))
     mine: list[object] = [Token.objects.create(person=boss, name="job", digest="1" * 64, expires_at=timezone.now()).pk]
     empty: list[object] = [Tenant.objects.create(name="Four").pk]
     bodies["page"]["seen"] = ownership_revision()

@@ -179,7 +179,7 @@ class Asking:
             return
         wanted = self.wanted(plan.requested_by_name, wishes)
         owner = self.person(plan.requested_by_name)
-        changed = self.world.held_up(lambda: plan_change(person=owner, plan=plan, wanted=wanted))
+        changed = self.world.held_up(lambda: plan_change(person=owner, plan=plan, desired=wanted))
         if changed is not None:
             self.drafts[plan.pk] = self.mirrored(changed)
 
@@ -265,7 +265,7 @@ class Asking:
 
     def create(self, by: str, wanted: DesiredState) -> Plan:
         """Make a draft."""
-        plan = plan_create(person=self.person(by), wanted=wanted, title="", origin="api")
+        plan = plan_create(person=self.person(by), desired=wanted, title="", origin="api")
         self.drafts[plan.pk] = self.mirrored(plan)
         return plan
 

@@ -105,7 +105,7 @@ def test_a_device_that_is_in_use_is_refused_with_who_uses_it(
         plan_apply(
             person=falconweb_administrator,
             plan=plan_create(
-                person=falconweb_administrator, wanted=DesiredState(attachments={gpu.pk: None}), title="", origin="api"
+                person=falconweb_administrator, desired=DesiredState(attachments={gpu.pk: None}), title="", origin="api"
             ),
         )
 
@@ -172,7 +172,7 @@ def test_a_plan_takes_a_device_by_force_when_its_title_is_typed(
     gpu = device_in(chassis, drawer=1, slot=1)
     TellingHost("node-a").tell({gpu: MARIA})
     plan = plan_create(
-        person=falconweb_administrator, wanted=DesiredState(attachments={gpu.pk: None}), title="Free it", origin="api"
+        person=falconweb_administrator, desired=DesiredState(attachments={gpu.pk: None}), title="Free it", origin="api"
     )
     with pytest.raises(Invalid):
         plan_apply(person=falconweb_administrator, plan=plan, force=[gpu.pk], confirmation="free")

@@ -147,7 +147,10 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
     site.falcon.hold("node-a", "drawer1slot2", owner="maria", command="train")
     site.enrol("node-a")
     plan = plan_create(
-        person=falconweb_administrator, wanted=DesiredState(attachments={first.pk: None}), title="Free it", origin="api"
+        person=falconweb_administrator,
+        desired=DesiredState(attachments={first.pk: None}),
+        title="Free it",
+        origin="api",
     )
     (doubted,) = devices_in_use(falconweb_administrator, plan)
     assert doubted.by.startswith("not known: its host cannot distinguish it from other cards")

@@ -79,7 +79,7 @@ def test_the_way_out_and_back_is_exact(chassis: Chassis, administrator: User, fo
         modes={Drawer.objects.get(number=2).pk: DrawerMode.ADVANCED},
         settings={gpu.slot.port_id or 0: PortSetting(configured_width=4)},
     )  # fmt: skip
-    changed = plan_create(person=administrator, wanted=wanted, title="Change much", origin="api")
+    changed = plan_create(person=administrator, desired=wanted, title="Change much", origin="api")
     plan_apply(person=administrator, plan=changed)
     assert carry_out_plan(changed).state == "done"
     mirror(chassis)

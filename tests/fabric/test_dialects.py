@@ -58,14 +58,14 @@ def test_a_plan_attaches_detaches_and_changes_the_mode_and_goes_back(
     assert chassis.dialect_reason
     before, modes = zones(simulator), simulator.state()["modes"]
     simulator.fault("link_downgrade", "drawer1slot7", lanes=1)
-    plan = plan_create(person=administrator, wanted=wanted(), title="", origin="api")
+    plan = plan_create(person=administrator, desired=wanted(), title="", origin="api")
     stopped = carry_out_plan(plan_apply(person=administrator, plan=plan))
     assert stopped.state == "stopped"
     assert "drawer1slot1" not in zones(simulator)["hostport1_H1"]
     simulator.clear_faults()
     assert carry_out_plan(plan_cancel(person=administrator, plan=stopped, roll_back=True)).state == "rolled_back"
     assert (zones(simulator), simulator.state()["modes"]) == (before, modes)
-    plan = plan_create(person=administrator, wanted=wanted(), title="", origin="api")
+    plan = plan_create(person=administrator, desired=wanted(), title="", origin="api")
     ended = carry_out_plan(plan_apply(person=administrator, plan=plan))
     assert (ended.state, ended.sentence) == ("done", "")
     assert "drawer1slot1" not in zones(simulator)["hostport1_H1"]
@@ -82,7 +82,7 @@ def test_a_service_without_any_of_them_is_monitored_only_and_says_so(
     device = Device.objects.filter(chassis=row, host_port=None, missing_since=None).first()
     assert device is not None
     with pytest.raises(Conflict, match="monitored only"):
-        plan_create(person=administrator, wanted=DesiredState(attachments={device.pk: None}), title="", origin="api")
+        plan_create(person=administrator, desired=DesiredState(attachments={device.pk: None}), title="", origin="api")
     client.force_login(administrator)
     page = client.get(f"/chassis/{row.pk}/").content.decode()
     assert "Monitored only" in page

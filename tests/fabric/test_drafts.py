@@ -29,8 +29,8 @@ from tests.pages import page_text
 
 
 def test_a_draft_grows_entry_by_entry_and_is_one_a_person(chassis: Chassis, administrator: User) -> None:
-    first = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
-    again = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 1).pk: None}))
+    first = draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    again = draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 1).pk: None}))
     assert again.pk == first.pk
     draft = draft_view(administrator)
     assert draft is not None
@@ -44,17 +44,17 @@ def test_a_draft_grows_entry_by_entry_and_is_one_a_person(chassis: Chassis, admi
 
 def test_what_is_so_already_is_no_entry_and_putting_it_back_takes_it_out(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(1, 1)
-    draft_add(person=administrator, wanted=DesiredState(attachments={gpu.pk: port("H3").pk}))
-    back = draft_add(person=administrator, wanted=DesiredState(attachments={gpu.pk: gpu.host_port_id}))
+    draft_add(person=administrator, desired=DesiredState(attachments={gpu.pk: port("H3").pk}))
+    back = draft_add(person=administrator, desired=DesiredState(attachments={gpu.pk: gpu.host_port_id}))
     assert (back.wanted["attachments"], back.title) == ({}, "Nothing to change")
 
 
 def test_an_entry_that_is_taken_out_leaves_the_draft_as_it_was_before(chassis: Chassis, administrator: User) -> None:
     gpu, nic = device_in(1, 1), device_in(1, 7)
-    before = draft_add(person=administrator, wanted=DesiredState(attachments={nic.pk: port("H2").pk}))
+    before = draft_add(person=administrator, desired=DesiredState(attachments={nic.pk: port("H2").pk}))
     draft_add(
         person=administrator,
-        wanted=DesiredState(attachments={gpu.pk: None}, modes={drawer(2).pk: DrawerMode.ADVANCED}),
+        desired=DesiredState(attachments={gpu.pk: None}, modes={drawer(2).pk: DrawerMode.ADVANCED}),
     )
     draft_remove(person=administrator, key=f"device-{gpu.pk}")
     after = draft_remove(person=administrator, key=f"drawer-{drawer(2).pk}")
@@ -67,10 +67,10 @@ def test_an_entry_that_is_taken_out_leaves_the_draft_as_it_was_before(chassis: C
 
 
 def test_a_name_that_somebody_gave_stays_as_the_draft_grows(chassis: Chassis, administrator: User) -> None:
-    plan = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     assert "Friday  " not in words(post(administrator, "plan_title", plan.pk, title="  For   Friday "))
     assert (
-        draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 1).pk: None})).title
+        draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 1).pk: None})).title
         == "For Friday"
     )
     assert "keeps its current one" in words(post(administrator, "plan_title", plan.pk, title="  "))
@@ -83,7 +83,7 @@ def test_two_windows_of_one_person_add_to_one_draft(chassis: Chassis, administra
 
     def add(device: int) -> None:
         try:
-            draft_add(person=administrator, wanted=DesiredState(attachments={device: None}))
+            draft_add(person=administrator, desired=DesiredState(attachments={device: None}))
         finally:
             connections.close_all()
 
@@ -96,14 +96,14 @@ def test_a_draft_forgets_what_is_its_persons_no_more(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
     granted(tenant, 6, 7, ports=("H2",))
-    draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    draft_add(person=member, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     Device.objects.filter(pk=device_in(1, 7).pk).update(tenant=None)
-    left = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 6).pk: None}))
+    left = draft_add(person=member, desired=DesiredState(attachments={device_in(1, 6).pk: None}))
     assert list(left.wanted["attachments"]) == [str(device_in(1, 6).pk)]
 
 
 def test_a_draft_is_nobody_elses(chassis: Chassis, administrator: User, member: User, viewer: User) -> None:
-    draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     assert draft_view(member) is None
     assert draft_marks(member).targets == {}
     assert draft_view(viewer) is None
@@ -114,7 +114,7 @@ def test_the_topology_shows_what_a_draft_would_change(chassis: Chassis, administ
     nic, gpu, host = device_in(1, 7), device_in(1, 1), Host.objects.get(name="node-b")
     draft_add(
         person=administrator,
-        wanted=DesiredState(
+        desired=DesiredState(
             attachments={nic.pk: port("H2").pk, gpu.pk: None},
             modes={drawer(2).pk: DrawerMode.ADVANCED},
             cables={port("H3").pk: host.pk},
@@ -139,7 +139,7 @@ def test_the_topology_shows_what_a_draft_would_change(chassis: Chassis, administ
 
 
 def test_a_search_does_not_change_what_a_host_port_would_have(chassis: Chassis, administrator: User) -> None:
-    draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     [view] = fabric_view(administrator, search="ConnectX")
     heads = {head.port.label: head for head in layout_chassis(view, draft_marks(administrator)).drawers[0].heads}
     assert (heads["H1"].is_marked, "2 → 3" in heads["H2"].line) == (False, True)
@@ -191,7 +191,7 @@ def test_nonsense_is_no_entry(chassis: Chassis, administrator: User, asked: dict
 def test_a_port_that_nothing_is_behind_is_refused_with_a_sentence(chassis: Chassis, administrator: User) -> None:
     bare = Port.objects.get(slot__drawer__number=1, slot__number=8)
     with pytest.raises(Conflict, match="connects neither a device nor a host port"):
-        draft_add(person=administrator, wanted=DesiredState(settings={bare.pk: PortSetting(configured_width=8)}))
+        draft_add(person=administrator, desired=DesiredState(settings={bare.pk: PortSetting(configured_width=8)}))
     assert "Configure" not in words(browser(administrator).get(reverse("fabric:port", args=[bare.pk])))
     assert not Plan.objects.exists()
 

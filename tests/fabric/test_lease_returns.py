@@ -167,7 +167,7 @@ def test_what_returns_is_attached_by_the_tenant_no_more_and_detached_whoever_doe
         operation_request(person=member, device=gpu(free), target=host_port_of(free, "H1"))
     again = DesiredState(attachments={gpu(free).pk: host_port_of(free, "H1").pk})
     with pytest.raises(Conflict, match="is returning"):
-        plan_create(person=member, wanted=again, title="", origin="api")
+        plan_create(person=member, desired=again, title="", origin="api")
     # An administrator may, and it comes back all the same.
     operation_request(person=administrator, device=gpu(free), target=host_port_of(free, "H1"))
     Operation.objects.open().update(state="done", finished_at=timezone.now())

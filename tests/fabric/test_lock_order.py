@@ -140,11 +140,11 @@ def test_the_tests_of_this_module_run_on_postgresql(postgres: None, db: None) ->
 
 def test_a_draft_grows_in_one_window_while_another_applies_it(chassis: Chassis, administrator: User) -> None:
     one, two = (device_in(chassis, drawer=1, slot=slot) for slot in (1, 2))
-    draft = draft_add(person=administrator, wanted=DesiredState(attachments={one.pk: None}))
+    draft = draft_add(person=administrator, desired=DesiredState(attachments={one.pk: None}))
     applied, added = meet(
         lambda: plan_apply(person=administrator, plan=draft),
         before=ASKS,
-        second=lambda: draft_add(person=administrator, wanted=DesiredState(attachments={two.pk: None})),
+        second=lambda: draft_add(person=administrator, desired=DesiredState(attachments={two.pk: None})),
     )
     assert applied is None
     assert isinstance(added, Conflict)

@@ -45,7 +45,7 @@ def gpu(chassis: Chassis, slot: int = 1) -> Device:
 
 
 def drafted(person: User, wanted: DesiredState) -> Plan:
-    return plan_create(person=person, wanted=wanted, title="", origin="api")
+    return plan_create(person=person, desired=wanted, title="", origin="api")
 
 
 def applied(person: User, wanted: DesiredState) -> Plan:

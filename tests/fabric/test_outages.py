@@ -64,7 +64,7 @@ def plan(chassis: Chassis, administrator: User) -> Plan:
     gpus = Device.objects.filter(slot__drawer__number=1, slot__number__in=(1, 2))
     target = HostPort.objects.get(label="H3")
     wanted = DesiredState(attachments=dict.fromkeys((gpu.pk for gpu in gpus), target.pk))
-    draft = plan_create(person=administrator, wanted=wanted, title="", origin="api")
+    draft = plan_create(person=administrator, desired=wanted, title="", origin="api")
     return plan_apply(person=administrator, plan=draft)
 
 

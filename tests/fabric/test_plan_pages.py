@@ -26,7 +26,7 @@ from tests.fabric.plan_pages import browser, device_in, done_before, granted, pa
 
 def test_a_preview_says_who_leaves_and_joins_what_and_what_is_touched(chassis: Chassis, administrator: User) -> None:
     wanted = DesiredState(attachments={device_in(1, 1).pk: port("H2").pk, device_in(2, 1).pk: None})
-    plan = plan_create(person=administrator, wanted=wanted, title="Two moves", origin="api")
+    plan = plan_create(person=administrator, desired=wanted, title="Two moves", origin="api")
     preview = plan_preview(administrator, plan)
     assert [(one.before, one.after) for one in preview.entries] == [
         ("node-a (H1)", "node-b (H2)"),
@@ -43,7 +43,7 @@ def test_a_preview_says_who_leaves_and_joins_what_and_what_is_touched(chassis: C
 
 @pytest.mark.usefixtures("simulator")
 def test_a_preview_says_what_has_changed_since_and_is_planned_anew(chassis: Chassis, administrator: User) -> None:
-    plan = draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     carry_out(operation_request(person=administrator, device=device_in(1, 1), target=None)[0])
     text = page_of(administrator, plan)
     assert "The state has changed since this was planned." in text
@@ -57,7 +57,7 @@ def test_a_preview_says_what_has_changed_since_and_is_planned_anew(chassis: Chas
 
 def test_a_preview_says_which_chassis_do_not_answer(chassis: Chassis, administrator: User) -> None:
     wanted = DesiredState(attachments={device_in(1, 1).pk: port("H2").pk})
-    plan = plan_create(person=administrator, wanted=wanted, title="One move", origin="api")
+    plan = plan_create(person=administrator, desired=wanted, title="One move", origin="api")
     assert "not answer now" not in page_of(administrator, plan)
     Chassis.objects.update(last_error="It refused the connection.")
     text = page_of(administrator, plan)
@@ -71,10 +71,10 @@ def test_a_preview_says_what_a_drawer_is_busy_with(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
     granted(tenant, 7, ports=("H2",))
-    plan = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = draft_add(person=member, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     running = plan_create(
         person=administrator,
-        wanted=DesiredState(attachments={device_in(1, 1).pk: None}),
+        desired=DesiredState(attachments={device_in(1, 1).pk: None}),
         title="Secret work",
         origin="api",
     )
@@ -90,7 +90,7 @@ def test_a_plan_that_would_take_out_a_device_of_others_is_objected_to_and_names_
 ) -> None:
     granted(tenant, 1, 2, 3, 4, ports=("H1",))
     wanted = DesiredState(settings={port("H1").port_id or 0: PortSetting(configured_width=8)})
-    plan = draft_add(person=member, wanted=wanted)
+    plan = draft_add(person=member, desired=wanted)
     assert plan_preview(member, plan).why_not == ""
     Device.objects.filter(slot__number__lte=4).update(tenant=Tenant.objects.create(name="Others"))
     preview = plan_preview(member, plan)
@@ -106,7 +106,7 @@ def test_a_plan_that_takes_what_is_in_use_says_from_whom_and_wants_its_name_type
 ) -> None:
     gpu = device_in(1, 1)
     TellingHost("node-a").tell({gpu: MARIA})
-    plan = draft_add(person=administrator, wanted=DesiredState(attachments={gpu.pk: None}))
+    plan = draft_add(person=administrator, desired=DesiredState(attachments={gpu.pk: None}))
     text = page_of(administrator, plan)
     assert "In use now." in text
     assert f"train (process {MARIA.pid} of maria)" in text
@@ -127,7 +127,7 @@ def test_steps_say_what_they_come_after() -> None:
 def test_a_job_tells_how_far_it_is_and_ends_with_its_proof(chassis: Chassis, administrator: User) -> None:
     done_before(chassis, "attach", *[5.0] * 5)
     wanted = DesiredState(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})
-    plan = plan_create(person=administrator, wanted=wanted, title="", origin="api")
+    plan = plan_create(person=administrator, desired=wanted, title="", origin="api")
     post(administrator, "plan_apply", plan.pk, on_failure="roll_back")
     plan.refresh_from_db()
     assert plan.on_failure == "roll_back"
@@ -156,7 +156,7 @@ def test_a_cancelled_plan_goes_back_and_says_so(
     before = {zone: sorted(held) for zone, held in simulator.state()["zones"].items()}
     wanted = DesiredState(attachments={device_in(1, slot).pk: port("H3").pk for slot in (1, 2)})
     plan = plan_apply(
-        person=administrator, plan=plan_create(person=administrator, wanted=wanted, title="", origin="api")
+        person=administrator, plan=plan_create(person=administrator, desired=wanted, title="", origin="api")
     )
     first = plan.operations.in_turn().first()
     assert first is not None
@@ -178,7 +178,7 @@ def test_a_plan_that_stopped_says_why_and_what_can_be_done(
 ) -> None:
     nic = device_in(1, 7)
     fault = simulator.fault("link_downgrade", "drawer1slot7", lanes=4)
-    plan = draft_add(person=administrator, wanted=DesiredState(attachments={nic.pk: port("H2").pk}))
+    plan = draft_add(person=administrator, desired=DesiredState(attachments={nic.pk: port("H2").pk}))
     post(administrator, "plan_apply", plan.pk)
     stopped = carry_out_plan(plan)
     text = page_of(administrator, stopped)
@@ -202,7 +202,7 @@ def test_a_plan_that_stopped_goes_on(
 ) -> None:
     fault = simulator.fault("link_downgrade", "drawer1slot7", lanes=4)
     wanted = DesiredState(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})
-    plan = plan_create(person=administrator, wanted=wanted, title="", origin="api")
+    plan = plan_create(person=administrator, desired=wanted, title="", origin="api")
     assert carry_out_plan(plan_apply(person=administrator, plan=plan)).state == "stopped"
     simulator.end_fault(fault)
     # Trained anew: it is detached and attached by the steps that are planned then.
@@ -220,7 +220,7 @@ def test_a_plan_that_stopped_goes_on(
 @pytest.mark.usefixtures("simulator")
 def test_what_has_ended_cannot_be_decided_again(chassis: Chassis, administrator: User) -> None:
     plan = plan_create(
-        person=administrator, wanted=DesiredState(attachments={device_in(1, 1).pk: None}), title="", origin="api"
+        person=administrator, desired=DesiredState(attachments={device_in(1, 1).pk: None}), title="", origin="api"
     )
     assert "cannot" not in words(post(administrator, "plan_apply", plan.pk))
     assert "was applied by ada already" in words(post(administrator, "plan_apply", plan.pk))
@@ -257,7 +257,7 @@ def test_whoever_may_only_look_finds_no_button_and_is_refused(
     chassis: Chassis, tenant: Tenant, member: User, viewer: User
 ) -> None:
     granted(tenant, 7, ports=("H2",))
-    plan = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    plan = draft_add(person=member, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     text = page_of(viewer, plan)
     assert "You may view this draft, but not apply it." in text
     assert "Apply plan" not in text
@@ -273,10 +273,10 @@ def test_a_tenant_finds_its_own_plans_and_no_others(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
     granted(tenant, 7, ports=("H2",))
-    own = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    own = draft_add(person=member, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     secret = plan_create(
         person=administrator,
-        wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}),
+        desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}),
         title="Secret",
         origin="api",
     )
@@ -298,10 +298,10 @@ def test_a_tenant_finds_its_own_plans_and_no_others(
 
 
 def test_the_list_keeps_what_is_asked_for(chassis: Chassis, administrator: User) -> None:
-    draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
+    draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     other = plan_create(
         person=administrator,
-        wanted=DesiredState(attachments={device_in(2, 1).pk: None}),
+        desired=DesiredState(attachments={device_in(2, 1).pk: None}),
         title="Free one",
         origin="api",
     )
@@ -323,7 +323,7 @@ def test_the_list_keeps_what_is_asked_for(chassis: Chassis, administrator: User)
 @pytest.mark.usefixtures("simulator")
 def test_operations_and_the_overview_tell_steps_with_their_plan(chassis: Chassis, administrator: User) -> None:
     wanted = DesiredState(attachments={device_in(1, 1).pk: None, device_in(1, 2).pk: None})
-    plan = plan_create(person=administrator, wanted=wanted, title="Empty two", origin="api")
+    plan = plan_create(person=administrator, desired=wanted, title="Empty two", origin="api")
     client = browser(administrator)
     carry_out(operation_request(person=administrator, device=device_in(2, 1), target=None)[0])
     plan_apply(person=administrator, plan=plan)
@@ -344,7 +344,7 @@ def test_lines_of_many_plans_take_two_queries(
     for _ in range(3):
         plan = plan_create(
             person=administrator,
-            wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}),
+            desired=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}),
             title="x",
             origin="api",
         )

@@ -33,7 +33,7 @@ def to(chassis: Chassis, label: str, *slots: int) -> DesiredState:
 
 
 def applied(person: User, wanted: DesiredState) -> Plan:
-    plan = plan_create(person=person, wanted=wanted, title="", origin="api")
+    plan = plan_create(person=person, desired=wanted, title="", origin="api")
     return plan_apply(person=person, plan=plan)
 
 

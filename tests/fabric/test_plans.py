@@ -42,7 +42,7 @@ def drawer(number: int) -> Drawer:
 
 
 def planned(person: User | None, wanted: DesiredState, **more: Any) -> Plan:
-    return plan_create(person=person, wanted=wanted, title="", origin="api", **more)
+    return plan_create(person=person, desired=wanted, title="", origin="api", **more)
 
 
 def applied(person: User | None, wanted: DesiredState, **more: Any) -> Plan:
@@ -112,7 +112,7 @@ def test_a_plan_on_a_state_that_has_changed_is_refused_with_the_difference(
     [difference] = refused.value.details["differences"]
     assert difference.startswith("Tesla V100")
     assert difference.endswith("is at no host now.")
-    changed = plan_change(person=administrator, plan=plan, wanted=DesiredState.from_json(plan.wanted))
+    changed = plan_change(person=administrator, plan=plan, desired=DesiredState.from_json(plan.wanted))
     assert carry_out_plan(plan_apply(person=administrator, plan=changed)).state == "done"
 
 

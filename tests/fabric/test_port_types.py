@@ -38,11 +38,11 @@ def test_a_type_that_the_bmc_would_refuse_is_refused_before_anything_is_touched(
     for port, port_type, leads in ((of_host, "DownstreamPort", "host"), (of_slot, "UpstreamPort", "slot")):
         wanted = DesiredState(settings={port.pk: PortSetting(port_type=port_type)})
         with pytest.raises(Invalid, match=f"leads to a {leads}: it can be .*, not {port_type}"):
-            plan_create(person=administrator, wanted=wanted, title="", origin="api")
+            plan_create(person=administrator, desired=wanted, title="", origin="api")
     # One that was drafted before this was looked at is not applied.
     plan = plan_create(
         person=administrator,
-        wanted=DesiredState(settings={of_host.pk: PortSetting(configured_width=8)}),
+        desired=DesiredState(settings={of_host.pk: PortSetting(configured_width=8)}),
         title="",
         origin="api",
     )

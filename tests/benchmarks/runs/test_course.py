@@ -139,7 +139,7 @@ def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: RunningLab
     with pytest.raises(InUse, match="a run of a benchmark has it"):
         operation_request(person=lab.person, device=lab.device(1), target=None)
     taking = plan_create(
-        person=lab.person, wanted=DesiredState(attachments={lab.device(1).pk: None}), title="", origin="api"
+        person=lab.person, desired=DesiredState(attachments={lab.device(1).pk: None}), title="", origin="api"
     )
     with pytest.raises(InUse, match="a run of a benchmark has it"):
         plan_apply(person=lab.person, plan=taking)
