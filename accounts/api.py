@@ -19,7 +19,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.models import Role, Tenant, Token, User
 from accounts.permissions import ADMINISTRATORS
-from accounts.selectors import TenantRow, holdings_of, people_found, tenants_found
+from accounts.selectors import TenantRow, tenant_asset_labels, people_found, tenants_found
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
 from accounts.viewsets import BodySerializer, ResourceViewSet, command
 from accounts.visibility import row_or_404
@@ -293,7 +293,7 @@ class TenantSerializer(StrictSerializer, serializers.Serializer[Any]):
     name = serializers.CharField(source="tenant.name", max_length=100)
     created_at = serializers.DateTimeField(source="tenant.created_at", read_only=True)
     people = serializers.IntegerField(read_only=True)
-    holds = serializers.ListField(child=serializers.CharField(), read_only=True)
+    holds = serializers.ListField(source="assets", child=serializers.CharField(), read_only=True)
 
 
 class TenantList(generics.ListAPIView[Any]):
@@ -333,8 +333,8 @@ class TenantViewSet(ResourceViewSet):
 
     def presented(self, row: Tenant) -> Any:
         """Return a tenant with its people and what it holds."""
-        holds = holdings_of([row.pk]).get(row.pk, [])
-        return TenantRow(tenant=row, people=row.people.count(), holds=tuple(holds))
+        assets = tenant_asset_labels([row.pk]).get(row.pk, [])
+        return TenantRow(tenant=row, people=row.people.count(), assets=tuple(assets))
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show a tenant; administrators only."""

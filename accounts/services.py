@@ -25,7 +25,7 @@ from accounts.access import require_administrator
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Role, Tenant, Token, User
-from accounts.selectors import holdings_of
+from accounts.selectors import tenant_asset_labels
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 
 logger = logging.getLogger(__name__)
@@ -195,11 +195,11 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
         require_administrator(by)
         tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         people = tenant.people.count()
-        holdings = holdings_of([tenant.pk]).get(tenant.pk, [])
-        if people or holdings:
+        assets = tenant_asset_labels([tenant.pk]).get(tenant.pk, [])
+        if people or assets:
             first = ["move its people to another tenant"] if people else []
-            first += ["free what it holds"] if holdings else []
-            has = [f"{people} {'person' if people == 1 else 'people'}", *holdings] if people else holdings
+            first += ["free what it holds"] if assets else []
+            has = [f"{people} {'person' if people == 1 else 'people'}", *assets] if people else assets
             raise Conflict(f"{tenant.name} still has {_join_words(has)}: {_join_words(first)} first, then remove it.")
         name = tenant.name
         act.before = {"name": name}

@@ -36,13 +36,13 @@ class DeviceMatch:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOnHost:
-    """A device as its host shows it; `told` is False without a report: no agent, or an unreachable one.
+    """A device as its host shows it; `reported` is False without a report: no agent, or an unreachable one.
 
     `seen` and `unsure` are as in `DeviceMatch`; `holders` are those who use it, or where that is unsure one of the
     candidate cards; `among_others` is True where such a card may be another tenant's.
     """
 
-    told: bool
+    reported: bool
     no_report_reason: str = ""
     seen: PciDevice | None = None
     unsure: str = ""
@@ -89,15 +89,15 @@ def _device_on_host(
 ) -> DeviceOnHost:
     port = device.host_port
     if port is None:
-        return DeviceOnHost(told=False, no_report_reason="It is attached to no host.")
+        return DeviceOnHost(reported=False, no_report_reason="It is attached to no host.")
     report = reports.get(port.host_id or 0)
     if report is None:
-        return DeviceOnHost(told=False, no_report_reason=_no_report_reason(port, is_known=port.host_id in agents))
+        return DeviceOnHost(reported=False, no_report_reason=_no_report_reason(port, is_known=port.host_id in agents))
     others = neighbours[port.host_id or 0]
     found = match_device(report, device, others)
     cards = [found.seen] if found.seen is not None else found.possible
     return DeviceOnHost(
-        told=True,
+        reported=True,
         seen=found.seen,
         unsure=found.unsure,
         holders=_card_holders(report, {_card(one.address) for one in cards}),

@@ -224,11 +224,11 @@ def _host_port_entry(row: SitePort, drawer: SiteDrawer) -> HostPortEntry:
 
 def _slot_entry(row: SiteDevice, drawer: SiteDrawer, labels: dict[int, str]) -> SlotEntry:
     setting = _exported_setting(row.port, drawer)
-    elsewhere = row.held_elsewhere or (row.attached is not None and row.attached not in labels)
+    elsewhere = row.attached_elsewhere or (row.attached is not None and row.attached not in labels)
     device = DeviceEntry(**field_values(row, DEVICE_FIELDS))
     return SlotEntry(
         slot=row.slot,
-        device=device if row.is_told_by_serial else replace(device, serial_number=""),
+        device=device if row.has_unique_serial else replace(device, serial_number=""),
         attached_to=NOT_SPECIFIED if elsewhere else None if row.attached is None else labels[row.attached],
         port_type=setting.port_type,
         lanes=setting.configured_width,

@@ -81,7 +81,7 @@ class _Mapping:
         desired = DesiredState(
             attachments=self.attachments, modes=self.modes, cables=self.cables, settings=self.settings
         )
-        return AllocationReport(by=self.by, lines=tuple(lines), wanted=desired)
+        return AllocationReport(by=self.by, lines=tuple(lines), desired=desired)
 
     def _report_chassis(self, one: ChassisPair) -> None:
         what = one.entry.name
@@ -195,7 +195,7 @@ class _Mapping:
         if label is not None and port is None:
             where = f"{found.chassis.name} {found.drawer.title}".strip()
             return f"{where} has no host port that matches {quoted(label)}, or you may not see it."
-        if device.held_elsewhere:
+        if device.attached_elsewhere:
             return f"{device.name} is attached to a host port that is not yours: only its owner can move it."
         target = None if port is None else port.id
         if target == device.attached:

@@ -149,7 +149,7 @@ class DeviceMatcher:
             return IMPOSSIBLE
         if isinstance(entry.attached_to, str):
             port = paired_port(requested.drawer, entry.attached_to, one.drawer)
-            if port is None or one.device.fixed or one.device.held_elsewhere or self._rules_out(one, port):
+            if port is None or one.device.fixed or one.device.attached_elsewhere or self._rules_out(one, port):
                 return IMPOSSIBLE
         same_drawer = requested.drawer.row is one.drawer
         distance = abs((one.device.slot or 0) - (entry.slot or 0))

@@ -46,8 +46,8 @@ class SitePort:
 class SiteDevice:
     """A device: `slot` None where it has no slot with a unique number, `attached` the id of a host port.
 
-    `held_elsewhere`: it is attached to a host port that the user does not see. `fixed` says why it cannot be attached,
-    '' if it can. `serial_number` is the hardware's; `is_told_by_serial` if it is unique here.
+    `attached_elsewhere`: it is attached to a host port that the user does not see. `fixed` says why it cannot be attached,
+    '' if it can. `serial_number` is the hardware's; `has_unique_serial` if it is unique here.
     """
 
     id: int
@@ -56,11 +56,11 @@ class SiteDevice:
     manufacturer: str
     model: str
     serial_number: str
-    is_told_by_serial: bool
+    has_unique_serial: bool
     slot: int | None
     port: int | None
     attached: int | None
-    held_elsewhere: bool = False
+    attached_elsewhere: bool = False
     fixed: str = ""
     tenant: str = ""
 
@@ -140,7 +140,7 @@ class AllocationReport:
 
     by: MappingMode
     lines: tuple[ReportLine, ...] = ()
-    wanted: DesiredState = field(default_factory=DesiredState)
+    desired: DesiredState = field(default_factory=DesiredState)
 
     @property
     def exact(self) -> tuple[ReportLine, ...]:
@@ -166,7 +166,7 @@ class AllocationReport:
 
     @property
     def is_empty(self) -> bool:
-        return self.wanted == DesiredState()
+        return self.desired == DesiredState()
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -168,7 +168,7 @@ class _HardwareReader:
             mode=snapshot.mode.value,
             ports=tuple(replace(port, host=host_of(port)) for port in drawer.ports),
             devices=tuple(
-                replace(one, attached=attached[one.id], held_elsewhere=attached[one.id] not in {None, *known})
+                replace(one, attached=attached[one.id], attached_elsewhere=attached[one.id] not in {None, *known})
                 for one in drawer.devices
             ),
             settings={port: snapshot.settings.get(port, setting) for port, setting in drawer.settings.items()},
@@ -194,11 +194,11 @@ class _HardwareReader:
         return SiteDevice(
             id=row.pk,
             **field_values(row, DEVICE_FIELDS) | {"name": name},
-            is_told_by_serial=bool(row.serial_number) and _serial_key(row) not in self.shared,
+            has_unique_serial=bool(row.serial_number) and _serial_key(row) not in self.shared,
             slot=slot.number if slot is not None and numbers[slot.number] == 1 else None,
             port=slot.port_id if slot is not None else None,
             attached=row.host_port_id,
-            held_elsewhere=row.host_port_id is not None and row.host_port_id not in self.seen_ports,
+            attached_elsewhere=row.host_port_id is not None and row.host_port_id not in self.seen_ports,
             fixed=fixed,
             tenant=self._tenant(row.tenant),
         )

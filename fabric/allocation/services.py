@@ -111,7 +111,7 @@ def allocation_plan(
     without = f", without {_entries_label(misfits)} that {'does' if misfits == 1 else 'do'} not fit" if misfits else ""
     title = f"Import of {name[:100] or 'an allocation file'}{without}"
     return plan_create(
-        person=person, desired=report.wanted, title=title, origin=ORIGIN, idempotency_key=idempotency_key
+        person=person, desired=report.desired, title=title, origin=ORIGIN, idempotency_key=idempotency_key
     )
 
 

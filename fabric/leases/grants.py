@@ -257,7 +257,7 @@ def _open_tenures() -> QuerySet[Tenure]:
 
 
 def _open_items() -> QuerySet[LeaseItem]:
-    return LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING)
+    return LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.IN_EFFECT)
 
 
 def _parts_without_tenure() -> list[LeasablePart]:

@@ -35,7 +35,7 @@ class Lease(models.Model):
 
     OPEN = ("requested", "approved", "active", "ending")
     BOOKED = ("approved", "active")  # those whose time is reserved
-    HOLDING = ("active", "ending")
+    IN_EFFECT = ("active", "ending")  # those whose parts are the tenant's
 
     class LeaseQuerySet(TenantQuerySet):
         def open(self) -> Self:

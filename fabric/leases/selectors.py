@@ -14,7 +14,7 @@ from django.dispatch import receiver
 from django.utils import timezone
 
 from accounts.models import User
-from accounts.selectors import tenant_holdings
+from accounts.selectors import tenant_assets
 from fabric.inventory.labels import part_name
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.models import HOST_PORT, KINDS, Lease, LeaseItem, kind_of
@@ -296,7 +296,7 @@ def ownership_revision() -> str:
     return hashlib.sha256(repr(state).encode()).hexdigest()[:32]
 
 
-@receiver(tenant_holdings)
+@receiver(tenant_assets)
 def report_owned_counts(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[str]]:
     """Return labels of what tenants own of the fabric, and of how many leases they have to come."""
     found: dict[int, list[str]] = {}

@@ -17,7 +17,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, declare
 from accounts.forms import TenantForm
 from accounts.models import Tenant
-from accounts.selectors import holdings_of
+from accounts.selectors import tenant_asset_labels
 from accounts.services import tenant_edit, tenant_remove
 from accounts.visibility import row_or_404
 from core.downloads import Download, csv_download, csv_table
@@ -54,7 +54,7 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
         "form": form,
         "groups": ownership_table(),
         "seen": ownership_revision(),
-        "holds": holdings_of([row.pk]).get(row.pk, []),
+        "assets": tenant_asset_labels([row.pk]).get(row.pk, []),
     }
     return render(request, "fabric/tenant.html", context, status=400 if form.errors else 200)
 
@@ -78,8 +78,8 @@ def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
     else:
-        holds = " and ".join(holdings_of([row.pk]).get(row.pk, ["nothing"]))
-        messages.success(request, f"{row.name} now owns or leases {holds}.")
+        assets = " and ".join(tenant_asset_labels([row.pk]).get(row.pk, ["nothing"]))
+        messages.success(request, f"{row.name} now owns or leases {assets}.")
     return redirect("fabric:tenant", pk=row.pk)
 
 

@@ -68,7 +68,7 @@ def device_readiness(device: Device, *, operation: Operation | None = None) -> R
         coming and operation is not None and device.host_port_id != operation.target_id
     )
     link = _link_stage(device) if switched else ReadinessStage(name="Link trained", standing="waiting")
-    side = device_on_host(device) if switched else DeviceOnHost(told=False, no_report_reason="")
+    side = device_on_host(device) if switched else DeviceOnHost(reported=False, no_report_reason="")
     return Readiness(
         rungs=(
             ReadinessStage(name="Requested", standing="done"),
@@ -78,7 +78,7 @@ def device_readiness(device: Device, *, operation: Operation | None = None) -> R
             _use_stage(side),
         ),
         requested_at=operation.requested_at if operation is not None else None,
-        told=side.told,
+        told=side.reported,
         used_by="" if side.unsure else holders_label(side.holders),
         doubt=uncertainty_label(side),
     )
@@ -102,7 +102,7 @@ def _link_stage(device: Device) -> ReadinessStage:
 
 def _seen_stage(side: DeviceOnHost, *, reached: bool) -> ReadinessStage:
     name = "Seen by the host"
-    if not side.told:
+    if not side.reported:
         return ReadinessStage(name=name, standing="unknown", sentence=side.no_report_reason)
     if side.unsure:
         return ReadinessStage(name=name, standing="unknown", sentence=f"{_capitalized(side.unsure)}.")
@@ -116,7 +116,7 @@ def _seen_stage(side: DeviceOnHost, *, reached: bool) -> ReadinessStage:
 
 
 def _use_stage(side: DeviceOnHost) -> ReadinessStage:
-    if not side.told:
+    if not side.reported:
         return ReadinessStage(name="In use", standing="unknown")
     if side.unsure:
         return ReadinessStage(name="In use", standing="unknown", sentence=f"{_capitalized(uncertainty_label(side))}.")

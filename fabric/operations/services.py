@@ -364,7 +364,7 @@ def forced_use_record(person: User | None, devices: Collection[Device]) -> None:
     sides = devices_on_hosts(devices)
     for device in devices:
         side = sides[device.pk]
-        who = holders_label(side.holders) or ("nobody" if side.told else "not known")
+        who = holders_label(side.holders) or ("nobody" if side.reported else "not known")
         if side.unsure:
             who = f"not known: {uncertainty_label(side)}"
         audit_record(action=Action.OPERATION_FORCE, actor=person, target=target_of(device), before={"in_use_by": who})

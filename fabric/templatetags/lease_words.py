@@ -16,7 +16,7 @@ WATCHED = timedelta(minutes=10)
 
 
 @register.filter
-def holds(lease: Lease) -> str:
+def leased_label(lease: Lease) -> str:
     """Return the label of a lease's items: present, requested or past ones."""
     items = list(lease.items.all())
     if not items:

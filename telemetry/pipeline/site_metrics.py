@@ -101,7 +101,7 @@ def _row_metrics(person: User) -> Iterator[Metric]:
         Lease.objects.visible_to(person).open().values_list("pk", "tenant_name", "state", "ends_at").order_by("pk")
     ):
         states[state] += 1
-        if end is not None and state in Lease.HOLDING:
+        if end is not None and state in Lease.IN_EFFECT:
             ends.add_metric([str(pk), tenant], end.timestamp())
     for state, n in sorted(states.items()):
         leases.add_metric([state], n)

@@ -24,7 +24,7 @@ def device(pk: int, slot: int | None, *, attached: int | None = None, **values: 
     """Return a GPU with a serial number of its own."""
     known: dict[str, Any] = {
         "name": f"GPU {pk}", "kind": "gpu", "manufacturer": "NVIDIA", "model": "A100", "serial_number": f"S{pk}",
-        "is_told_by_serial": True, "port": 1000 + pk,
+        "has_unique_serial": True, "port": 1000 + pk,
     }  # fmt: skip
     return SiteDevice(id=pk, slot=slot, attached=attached, **{**known, **values})
 

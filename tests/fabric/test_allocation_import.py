@@ -213,7 +213,7 @@ def test_a_file_is_compared_with_what_will_be_once_open_operations_are_done(
     operation_request(person=administrator, device=gpu, target=None)
     report = checked(administrator, before).report
     assert report is not None
-    assert report.wanted.attachments == {gpu.pk: gpu.host_port_id}
+    assert report.desired.attachments == {gpu.pk: gpu.host_port_id}
     # The file says how it is, not how it will be.
     assert written(administrator) == before
 
@@ -296,7 +296,7 @@ def test_the_example_of_the_documentation_is_a_file(chassis: Chassis, administra
     found = checked(administrator, example)
     assert misfits(found) == []
     assert found.report is not None
-    assert found.report.wanted == DesiredState(attachments={device_in(chassis, drawer=1, slot=5).pk: None})
+    assert found.report.desired == DesiredState(attachments={device_in(chassis, drawer=1, slot=5).pk: None})
 
 
 class TestPage:

@@ -57,7 +57,7 @@ def test_an_export_leads_back_from_any_other_state(by: MappingMode) -> None:
     )
     report = map_document(written, replace(LAB, chassis=(replace(LAB.chassis[0], drawers=(moved, second)),)), by=by)
     assert not report.misfits
-    assert report.wanted == DesiredState(
+    assert report.desired == DesiredState(
         attachments={1: 10, 2: 11, 3: None, 4: None},
         modes={1: DrawerMode.ADVANCED},
         cables={10: 900},
@@ -67,7 +67,7 @@ def test_an_export_leads_back_from_any_other_state(by: MappingMode) -> None:
 
 def test_what_a_file_does_not_say_stays_as_it_is() -> None:
     report = map_document(document(file("slot: 1", "slot: 3, attached_to: H2", drawer="number: 1, mode: Unknown")), LAB)
-    assert report.wanted == DesiredState(attachments={3: 11})
+    assert report.desired == DesiredState(attachments={3: 11})
     assert fits(report) == [(5, "exact"), (6, "exact")]
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_the_same_does_not_fit_and_says_why(slot: str, words: str) -
     assert report.misfits[0].place.line == 6
     assert report.misfits[0].place.path == "chassis[0].drawers[0].slots[1]"
     # What fits is wanted all the same, for those who leave the rest out.
-    assert report.wanted == DesiredState(attachments={2: None})
+    assert report.desired == DesiredState(attachments={2: None})
 
 
 def test_unknown_chassis_drawers_and_host_ports_do_not_fit() -> None:
@@ -114,7 +114,7 @@ def test_by_serial_a_device_is_found_where_it_is_now_and_its_host_port_by_the_ho
     assert len(map_document(document(raw), LAB).misfits) == 4
     report = map_document(document(raw), LAB, by="serial")
     assert fits(report) == [(5, "mapped"), (6, "mapped"), (7, "does_not_fit"), (8, "does_not_fit")]
-    assert report.wanted.attachments == {6: 20, 3: 12}
+    assert report.desired.attachments == {6: 20, 3: 12}
     assert [line.sentence for line in report.misfits] == [
         "No device here has its serial number, or you may not see it.",
         "falcon-1 Drawer 2 has no host port that matches 'H2', or you may not see it.",
@@ -126,7 +126,7 @@ def test_by_serial_two_devices_that_changed_places_are_each_found() -> None:
         "slot: 1, device: {serial_number: S2}, attached_to: H3",
         "slot: 2, device: {serial_number: S1}, attached_to: null",
     )
-    assert map_document(document(raw), LAB, by="serial").wanted.attachments == {2: 12, 1: None}
+    assert map_document(document(raw), LAB, by="serial").desired.attachments == {2: 12, 1: None}
 
 
 def test_by_serial_devices_of_a_chassis_that_is_gone_are_found_in_others() -> None:
@@ -136,8 +136,8 @@ def test_by_serial_devices_of_a_chassis_that_is_gone_are_found_in_others() -> No
 
 
 def test_by_serial_one_that_several_have_is_nobodys() -> None:
-    twins = site(drawer(1, 1, device(1, 1, serial_number="0", is_told_by_serial=False),
-                        device(2, 2, serial_number="0", is_told_by_serial=False)))  # fmt: skip
+    twins = site(drawer(1, 1, device(1, 1, serial_number="0", has_unique_serial=False),
+                        device(2, 2, serial_number="0", has_unique_serial=False)))  # fmt: skip
     raw = file("slot: 7, device: {serial_number: '0'}")
     assert (
         only_misfit(map_document(document(raw), twins, by="serial")) == "Several devices here have its serial number."
@@ -158,7 +158,7 @@ def test_by_slot_another_device_in_the_same_slot_stands_for_it() -> None:
     raw = file("slot: 3, device: {serial_number: S9, kind: nvme}, attached_to: H2", "slot: 9, device: {kind: gpu}")
     report = map_document(document(raw), LAB, by="slot")
     assert fits(report) == [(5, "mapped"), (6, "does_not_fit")]
-    assert report.wanted.attachments == {3: 11}
+    assert report.desired.attachments == {3: 11}
     assert "another kind" in report.notes[0].note
 
 
@@ -169,7 +169,7 @@ def test_a_file_of_another_lab_is_put_onto_chassis_in_their_place() -> None:
     report = map_document(away, LAB, by="slot")
     assert not report.misfits
     assert {line.fit for line in report.lines} == {"mapped"}
-    assert report.wanted == DesiredState(attachments={2: None})
+    assert report.desired == DesiredState(attachments={2: None})
 
 
 def test_of_two_chassis_in_its_place_the_one_of_the_same_model_is_taken_or_the_chosen_one() -> None:
@@ -181,9 +181,9 @@ def test_of_two_chassis_in_its_place_the_one_of_the_same_model_is_taken_or_the_c
         ),
     )  # fmt: skip
     raw = document(file("slot: 1, attached_to: H1", chassis="name: x, uuid: u-9, model: '4016'"))
-    assert map_document(raw, lab, by="slot").wanted.attachments == {41: 40}
-    assert map_document(raw, lab, by="slot", onto=4).wanted.attachments == {51: 50}
-    assert map_document(raw, lab, by="slot", onto=2).wanted.attachments == {31: 30}
+    assert map_document(raw, lab, by="slot").desired.attachments == {41: 40}
+    assert map_document(raw, lab, by="slot", onto=4).desired.attachments == {51: 50}
+    assert map_document(raw, lab, by="slot", onto=2).desired.attachments == {31: 30}
 
 
 def test_another_chassis_of_the_same_name_is_not_taken_for_the_same() -> None:
@@ -208,13 +208,13 @@ def test_by_kind_every_entry_that_can_be_served_is_served() -> None:
     )
     report = map_document(document(raw), lab, by="kind")
     assert fits(report) == [(5, "mapped"), (6, "mapped"), (7, "does_not_fit")]
-    assert report.wanted.attachments == {1: 10}
+    assert report.desired.attachments == {1: 10}
     assert "No device of kind nvme here fits" in only_misfit(report)
 
 
 def test_by_kind_the_same_model_comes_before_the_nearest_slot_and_attached_ones_before_free_ones() -> None:
     raw = file("slot: 1, device: {kind: gpu, model: V100, serial_number: X}, attached_to: H1")
-    assert map_document(document(raw), LAB, by="kind").wanted.attachments == {4: 10}
+    assert map_document(document(raw), LAB, by="kind").desired.attachments == {4: 10}
     few = site(drawer(1, 1, device(1, 1)))
     raw = file(
         "slot: 1, device: {kind: gpu, serial_number: X}, attached_to: null",
@@ -232,13 +232,13 @@ def test_by_kind_a_device_of_another_drawer_stands_in_where_its_drawer_has_none_
     )
     report = map_document(document(raw), LAB, by="kind")
     assert not report.misfits
-    assert report.wanted.attachments == {2: 10, 3: 10, 4: 10, 6: 20}
+    assert report.desired.attachments == {2: 10, 3: 10, 4: 10, 6: 20}
 
 
 def test_a_mode_is_wanted_from_those_who_may_change_it_and_else_told() -> None:
     raw = document(file("slot: 1", drawer="number: 1, mode: StandardOneHost"))
     report = map_document(raw, LAB)
-    assert report.wanted == DesiredState(modes={1: DrawerMode.STANDARD_ONE_HOST})
+    assert report.desired == DesiredState(modes={1: DrawerMode.STANDARD_ONE_HOST})
     assert [line.change for line in report.changes] == ["Change its mode from Advanced to StandardOneHost."]
     first = replace(LAB.chassis[0].drawers[0], may_change_mode=False)
     report = map_document(raw, replace(LAB, chassis=(replace(LAB.chassis[0], drawers=(first,)),)))
@@ -260,7 +260,7 @@ def test_a_mode_is_wanted_from_those_who_may_change_it_and_else_told() -> None:
 )
 def test_cables(ports: str, may: bool, cables: dict[int, int | None], note: str) -> None:
     report = map_document(document(file("slot: 1", ports=ports)), replace(LAB, may_move_cables=may))
-    assert report.wanted == DesiredState(cables=cables)
+    assert report.desired == DesiredState(cables=cables)
     assert note in "".join(line.note for line in report.notes)
     assert bool(report.notes) == bool(note)
 
@@ -268,7 +268,7 @@ def test_cables(ports: str, may: bool, cables: dict[int, int | None], note: str)
 def test_cables_of_other_hardware_are_left_alone() -> None:
     raw = file("slot: 1", chassis="name: x, uuid: u-9", ports="{label: H1, host: {name: b}}")
     report = map_document(document(raw), LAB, by="slot")
-    assert report.wanted.cables == {}
+    assert report.desired.cables == {}
 
 
 AWAY = "name: x, uuid: u-9"  # another chassis than falcon-1, which is put in its place
@@ -280,7 +280,7 @@ def stand_ins(
     """Return where devices go that ask for a file's host ports, and what does not fit. Here H1 to H3 lead to a to c."""
     bare = site(drawer(1, 1, *(device(pk, pk) for pk in range(1, 5))))
     report = map_document(document(file(*slots, chassis=chassis, ports=ports)), bare, by=by)
-    return dict(report.wanted.attachments), [f"{line.what}: {line.sentence}" for line in report.misfits]
+    return dict(report.desired.attachments), [f"{line.what}: {line.sentence}" for line in report.misfits]
 
 
 @pytest.mark.parametrize("by", ["slot", "kind"])
@@ -295,7 +295,7 @@ def test_devices_of_two_hosts_of_a_file_stay_with_two_hosts(by: MappingMode) -> 
         chassis=AWAY, ports=ports,
     )  # fmt: skip
     report = map_document(document(raw), lab, by=by)
-    assert report.wanted.attachments == {1: b.id, 2: c.id}
+    assert report.desired.attachments == {1: b.id, 2: c.id}
     told = {line.what: (line.fit, line.sentence) for line in report.lines if "host port" in line.what}
     assert told == {
         "x drawer 1 host port H2": ("mapped", "Mapped to falcon-1 H1."),
@@ -338,7 +338,7 @@ def test_in_the_very_drawer_a_label_is_the_port_and_its_cable_is_wanted() -> Non
     ports = "{label: H1, host: {name: b}}, {label: H2, host: {name: a}}"
     raw = file("slot: 1, attached_to: H1", "slot: 2, attached_to: H2", ports=ports)
     report = map_document(document(raw), site(drawer(1, 1, device(1, 1), device(2, 2))))
-    assert report.wanted == DesiredState(attachments={1: 10, 2: 11}, cables={10: 901, 11: 900})
+    assert report.desired == DesiredState(attachments={1: 10, 2: 11}, cables={10: 901, 11: 900})
     assert not report.misfits
 
 
@@ -364,7 +364,7 @@ def test_of_any_file_no_host_port_stands_for_two_and_none_for_another_host_that_
 def test_ports_are_configured_as_the_file_says_where_the_site_can_tell_how_they_are() -> None:
     raw = file("slot: 1, lanes: 8, port_type: UnconfiguredPort", ports="{label: H2, lanes: 4}")
     report = map_document(document(raw), LAB)
-    assert report.wanted.settings == {
+    assert report.desired.settings == {
         1001: PortSetting(port_type="UnconfiguredPort", configured_width=8), 101: PortSetting(configured_width=4)
     }  # fmt: skip
     first = LAB.chassis[0].drawers[0]
@@ -375,7 +375,9 @@ def test_ports_are_configured_as_the_file_says_where_the_site_can_tell_how_they_
 
 
 def test_what_can_be_attached_nowhere_does_not_fit_where_that_would_be_needed() -> None:
-    lab = site(drawer(1, 1, device(1, 1, fixed="It has no endpoint."), device(2, 2, attached=77, held_elsewhere=True)))
+    lab = site(
+        drawer(1, 1, device(1, 1, fixed="It has no endpoint."), device(2, 2, attached=77, attached_elsewhere=True))
+    )
     assert map_document(document(file("slot: 1, attached_to: null", "slot: 2")), lab).is_empty
     report = map_document(document(file("slot: 1, attached_to: H1", "slot: 2, attached_to: null")), lab)
     assert [line.sentence for line in report.misfits] == [
@@ -393,7 +395,7 @@ def test_devices_outside_slots_are_told_by_serial_number_or_name() -> None:
         "slot: null, device: {name: 'NIC #2'}, attached_to: H1",
         "slot: null, device: {name: x, serial_number: S1}, attached_to: H2",
     )
-    assert map_document(document(raw), lab).wanted.attachments == {2: 10, 1: 11}
+    assert map_document(document(raw), lab).desired.attachments == {2: 10, 1: 11}
 
 
 def test_whose_a_thing_is_changes_by_no_import() -> None:
@@ -447,9 +449,9 @@ def test_whatever_the_file_nothing_is_wanted_that_the_person_does_not_see(data: 
     )
     lab: SiteHardware = LAB
     report = map_document(document(raw), lab, by=data.draw(st.sampled_from(["exact", "serial", "slot", "kind"])))
-    assert set(report.wanted.attachments) <= {1, 2, 3, 4, 5, 6}
-    assert set(report.wanted.attachments.values()) <= {None, 10, 11, 12, 20, 21, 22}
-    for one, to in report.wanted.attachments.items():
+    assert set(report.desired.attachments) <= {1, 2, 3, 4, 5, 6}
+    assert set(report.desired.attachments.values()) <= {None, 10, 11, 12, 20, 21, 22}
+    for one, to in report.desired.attachments.items():
         # A device and its host port are in one drawer.
         assert to is None or (to < 20) == (one < 5)
     assert sum(line.fit in {"exact", "mapped", "does_not_fit"} for line in report.lines) == len(report.lines)

@@ -267,7 +267,7 @@ def test_every_post_is_refused_to_members(lab: Lab) -> None:
 
 def test_the_list_of_tenants_says_what_each_holds(lab: Lab) -> None:
     rows = lab.client(lab.ada).get(reverse("accounts:tenants")).context["rows"]
-    assert [(row.tenant.name, row.people, row.holds) for row in rows] == [
+    assert [(row.tenant.name, row.people, row.assets) for row in rows] == [
         ("One", 1, ("1 device", "1 host port")),
         ("Two", 0, ()),
     ]
