@@ -19,7 +19,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.models import Role, Tenant, Token, User
 from accounts.permissions import ADMINISTRATORS
-from accounts.selectors import TenantRow, tenant_asset_labels, people_found, tenants_found
+from accounts.selectors import TenantRow, people_found, tenant_asset_labels, tenants_found
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
 from accounts.viewsets import BodySerializer, ResourceViewSet, command
 from accounts.visibility import row_or_404

@@ -46,8 +46,8 @@ class SitePort:
 class SiteDevice:
     """A device: `slot` None where it has no slot with a unique number, `attached` the id of a host port.
 
-    `attached_elsewhere`: it is attached to a host port that the user does not see. `fixed` says why it cannot be attached,
-    '' if it can. `serial_number` is the hardware's; `has_unique_serial` if it is unique here.
+    `attached_elsewhere`: it is attached to a host port that the user does not see. `fixed` says why it cannot be
+    attached, '' if it can. `serial_number` is the hardware's; `has_unique_serial` if no other one here has it.
     """
 
     id: int

@@ -343,9 +343,8 @@ def _with_parts(values: dict[str, Any]) -> dict[str, Any]:
 
 def rows_by_id(model: Any, ids: list[int], what: str) -> list[Any]:
     """Return the rows of these ids; raises NotFound when one of them is missing, so that nothing is left out unsaid."""
-    wanted = set(ids)
-    rows = list(model.objects.filter(pk__in=wanted))
-    if missing := wanted - {row.pk for row in rows}:
+    rows = list(model.objects.filter(pk__in=ids))
+    if missing := set(ids) - {row.pk for row in rows}:
         raise NotFound(f"There is no {what} {min(missing)}.")
     return rows
 

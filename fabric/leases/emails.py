@@ -155,9 +155,9 @@ def notify_stuck(lease: Lease) -> None:
     )
 
 
-def notify_extension_requested(lease: Lease, wanted: datetime) -> None:
-    _notify(lease, f"extension {wanted}", administrators(), "waits for your decision", f"{lease.extension_by_name} of"
-           f" {lease.tenant_name} asks for the lease {format_period(lease)} to be {format_end(wanted)}.",
+def notify_extension_requested(lease: Lease, ends_at: datetime) -> None:
+    _notify(lease, f"extension {ends_at}", administrators(), "waits for your decision", f"{lease.extension_by_name} of"
+           f" {lease.tenant_name} asks for the lease {format_period(lease)} to be {format_end(ends_at)}.",
            lease.extension_note)  # fmt: skip
 
 

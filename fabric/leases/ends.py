@@ -352,8 +352,8 @@ def _return_plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
         return plan
     if plan is not None and plan.state == Plan.State.STOPPED:
         before = DesiredState.from_json(plan.base).attachments
-        wanted = DesiredState.from_json(plan.wanted).attachments
-        if all(pk in wanted and before.get(pk) == port for pk, port in where.items()):
+        desired = DesiredState.from_json(plan.wanted).attachments
+        if all(pk in desired and before.get(pk) == port for pk, port in where.items()):
             return plan_resume(person=None, plan=plan)
         # A device was attached elsewhere since: that needs another plan.
         plan_cancel(person=None, plan=plan)

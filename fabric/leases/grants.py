@@ -89,19 +89,19 @@ def grants_set(
         _require_administrator(person)
         lock_tenants(tenant)
         act.before = _owned_counts(tenant)
-        wanted: dict[int, Tenant | None] = {device.pk: tenant for device in devices}
-        wanted_ports: dict[int, Tenant | None] = {port.pk: tenant for port in host_ports}
-        wanted |= dict.fromkeys(
-            Device.objects.filter(tenant=tenant).exclude(pk__in=wanted).values_list("pk", flat=True), None
+        tenants: dict[int, Tenant | None] = {device.pk: tenant for device in devices}
+        port_tenants: dict[int, Tenant | None] = {port.pk: tenant for port in host_ports}
+        tenants |= dict.fromkeys(
+            Device.objects.filter(tenant=tenant).exclude(pk__in=tenants).values_list("pk", flat=True), None
         )
-        wanted_ports |= dict.fromkeys(
-            HostPort.objects.filter(tenant=tenant).exclude(pk__in=wanted_ports).values_list("pk", flat=True), None
+        port_tenants |= dict.fromkeys(
+            HostPort.objects.filter(tenant=tenant).exclude(pk__in=port_tenants).values_list("pk", flat=True), None
         )
         if seen is not None and seen != ownership_revision():
             raise Conflict("Somebody changed grants since you opened the page. Check them, then choose again.")
-        lock_parts(devices=wanted, host_ports=wanted_ports)
-        moved = _grant_devices(person, wanted, may_take={one.pk for one in take if isinstance(one, Device)})
-        moved += _grant_host_ports(person, wanted_ports, may_take={one.pk for one in take if isinstance(one, HostPort)})
+        lock_parts(devices=tenants, host_ports=port_tenants)
+        moved = _grant_devices(person, tenants, may_take={one.pk for one in take if isinstance(one, Device)})
+        moved += _grant_host_ports(person, port_tenants, may_take={one.pk for one in take if isinstance(one, HostPort)})
         _create_lease(person, tenant, [one.row for one in moved if one.after is not None])
         for one in moved:
             name = one.row.label if isinstance(one.row, HostPort) else one.row.name
@@ -127,12 +127,14 @@ def _require_administrator(person: User) -> None:
         raise Forbidden("Only an administrator may change the grants of a tenant.")
 
 
-def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
+def _grant_devices(person: User, tenants: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
     """Change the tenants of the devices; their rows are locked."""
-    rows = list(Device.objects.select_related("tenant", "slot__drawer", "chassis").filter(pk__in=wanted).order_by("pk"))
-    if len(rows) != len(wanted):
+    rows = list(
+        Device.objects.select_related("tenant", "slot__drawer", "chassis").filter(pk__in=tenants).order_by("pk")
+    )
+    if len(rows) != len(tenants):
         raise NotFound("There is no such device.")
-    changed = [row for row in rows if row.tenant != wanted[row.pk]]
+    changed = [row for row in rows if row.tenant != tenants[row.pk]]
     # A tenant's open operation on a device, its drawer's mode or its port would affect its next tenant.
     around = Q(drawer__slots__device__in=changed, kind=Operation.Kind.MODE) | Q(port__slot__device__in=changed)
     operations = Operation.objects.open().filter(Q(device__in=changed) | Q(around, tenant__isnull=False))
@@ -141,16 +143,16 @@ def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: 
         raise Conflict(_busy_sentence(operation, operation.device.name if operation.device else "The device"))
     for row in changed:
         name = f"{row.name} ({row.chassis.name}{f' {row.slot.drawer.name}' if row.slot and row.slot.drawer else ''})"
-        _check_may_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
-    return _change_ownership(person, changed, wanted)
+        _check_may_take(name, row.tenant, tenants[row.pk], allowed=row.pk in may_take)
+    return _change_ownership(person, changed, tenants)
 
 
-def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
+def _grant_host_ports(person: User, tenants: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
     """Change the tenants of the host ports; their rows are locked."""
-    rows = list(HostPort.objects.select_related("tenant", "chassis").filter(pk__in=wanted).order_by("pk"))
-    if len(rows) != len(wanted):
+    rows = list(HostPort.objects.select_related("tenant", "chassis").filter(pk__in=tenants).order_by("pk"))
+    if len(rows) != len(tenants):
         raise NotFound("There is no such host port.")
-    changed = [row for row in rows if row.tenant != wanted[row.pk]]
+    changed = [row for row in rows if row.tenant != tenants[row.pk]]
     # A device that is being moved to or from the port would arrive at another tenant's host.
     around = Q(drawer__host_ports__in=changed, kind=Operation.Kind.MODE) | Q(port__host_port__in=changed)
     operation = (
@@ -164,15 +166,15 @@ def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_tak
         raise Conflict(_busy_sentence(operation, f"Host port {port.label} ({port.chassis.name})"))
     for row in changed:
         name = f"Host port {row.label} ({row.chassis.name})"
-        _check_may_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
-    return _change_ownership(person, changed, wanted)
+        _check_may_take(name, row.tenant, tenants[row.pk], allowed=row.pk in may_take)
+    return _change_ownership(person, changed, tenants)
 
 
 def _change_ownership(
-    person: User, changed: Sequence[Device] | Sequence[HostPort], wanted: dict[int, Tenant | None]
+    person: User, changed: Sequence[Device] | Sequence[HostPort], tenants: dict[int, Tenant | None]
 ) -> list[GrantChange]:
-    moved = [GrantChange(row, row.tenant, wanted[row.pk]) for row in changed]
-    ownership_change(changed, wanted, by=person.get_username())
+    moved = [GrantChange(row, row.tenant, tenants[row.pk]) for row in changed]
+    ownership_change(changed, tenants, by=person.get_username())
     return moved
 
 

@@ -108,8 +108,8 @@ class TenantQuotaViewSet(TenantViewSet):
     @command(LimitsSerializer, audited_as=Action.QUOTA_SET)
     def update(self, tenant: Tenant, values: dict[str, Any]) -> Tenant:
         """Let these be all limits of a tenant; what it holds already is not touched. Administrators only."""
-        wanted = {one["kind"]: QuotaLimits(one["most_at_once"], one["most_hours_a_month"]) for one in values["limits"]}
-        quotas_set(person=self.person, tenant=tenant, limits=wanted)
+        limits = {one["kind"]: QuotaLimits(one["most_at_once"], one["most_hours_a_month"]) for one in values["limits"]}
+        quotas_set(person=self.person, tenant=tenant, limits=limits)
         return tenant
 
 

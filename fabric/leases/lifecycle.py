@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 def leases_process() -> None:
     """Do everything that is due; a failure with one lease does not stop the others."""
-    _safely(ownership_reconcile, "holdings")
+    _safely(ownership_reconcile, "ownership")
     now = timezone.now()
     # Starts come first: parts that a tenant's next lease continues are not detached in between.
     _for_each(lease_start, Lease.objects.filter(state=Lease.State.APPROVED, starts_at__lte=now))
@@ -137,8 +137,8 @@ def lease_warn(lease: Lease) -> None:
 def lease_report_idle(lease: Lease) -> None:
     """Report idle parts once; after they were used, once more."""
     found = {one.item.pk for one in idle_items([lease])}
-    told = set(lease.items.filter(idle_told_at__isnull=False, released_at=None).values_list("pk", flat=True))
-    if found == told:
+    reported = set(lease.items.filter(idle_told_at__isnull=False, released_at=None).values_list("pk", flat=True))
+    if found == reported:
         return
     with transaction.atomic():
         row, now = lock_lease(None, lease), timezone.now()

@@ -36,7 +36,7 @@ RELATED_ROWS = {"device": ("tenant", "chassis", "slot__drawer"), "host_port": ("
 
 
 def ownership_change(
-    rows: Sequence[LeasablePart], wanted: Mapping[int, Tenant | None], *, by: str, lease: Lease | None = None
+    rows: Sequence[LeasablePart], tenants: Mapping[int, Tenant | None], *, by: str, lease: Lease | None = None
 ) -> None:
     """Set the tenants of rows of one model by their ids; `lease` is the lease that includes them then.
 
@@ -44,7 +44,7 @@ def ownership_change(
     """
     losing: set[int] = set()
     for row in rows:
-        tenant = wanted[row.pk]
+        tenant = tenants[row.pk]
         before, after = (one.name if one else "the free pool" for one in (row.tenant, tenant))
         logger.info("%s granted %s %s from %r to %r", by, type(row).__name__, row.pk, before, after)
         now = tenure_end(row)
@@ -223,8 +223,8 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
     if tenant is None:
         raise Conflict(f"The tenant of lease {lease.pk} was removed.")
     items = lease.items.filter(released_at=None, taken_at=None)
-    wanted = list(items)
-    lock_parts(devices=[one.device_id for one in wanted], host_ports=[one.host_port_id for one in wanted])
+    pending = list(items)
+    lock_parts(devices=[one.device_id for one in pending], host_ports=[one.host_port_id for one in pending])
     awaited = 0
     for model in (Device, HostPort):
         # Again, under the lock: parts that were replaced meanwhile have left the lease.

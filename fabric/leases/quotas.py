@@ -67,14 +67,14 @@ def quotas_set(*, person: User, tenant: Tenant, limits: Mapping[str, QuotaLimits
         act.after = _audit_values(tenant)
 
 
-def quota_objections(tenant: Tenant, wanted: Counter[str], span: TimeSpan, *, but: Lease | None = None) -> list[str]:
+def quota_objections(tenant: Tenant, counts: Counter[str], span: TimeSpan, *, but: Lease | None = None) -> list[str]:
     """Return a sentence for each limit of a tenant that these additional parts of each kind would exceed within a span.
 
     `but` is the lease that they replace. Hours are those used this month so far, and those booked from now on.
     """
     sentences = []
-    for quota in Quota.objects.filter(tenant=tenant, kind__in=[kind for kind, number in wanted.items() if number > 0]):
-        number = wanted[quota.kind]
+    for quota in Quota.objects.filter(tenant=tenant, kind__in=[kind for kind, number in counts.items() if number > 0]):
+        number = counts[quota.kind]
         if quota.most_at_once is not None:
             others = [one.within(span) for one in _booked_spans(tenant, quota.kind, but)]
             most = max_concurrent([*others, *[span] * number])

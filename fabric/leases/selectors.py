@@ -193,12 +193,12 @@ def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
 def shortages(lease: Lease, found: Iterable[LeaseCandidate]) -> list[str]:
     """Return a sentence for each kind of which fewer are free than were requested."""
     proposed = Counter(one.kind for one in found if one.proposed)
-    wanted: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     for wish in requested_parts(lease):
-        wanted[wish.kind] += wish.count
+        requested[wish.kind] += wish.count
     return [
         f"{count_label(kind, number)} requested, {proposed[kind]} free then."
-        for kind, number in wanted.items()
+        for kind, number in requested.items()
         if proposed[kind] < number
     ]
 

@@ -179,14 +179,14 @@ def lease_withdraw(*, person: User, lease: Lease) -> Lease:
 
 def request_objections(
     tenant: Tenant,
-    wanted: Sequence[RequestedParts],
+    parts: Sequence[RequestedParts],
     starts_at: datetime | None,
     ends_at: datetime | None,
     but: Lease | None = None,
 ) -> list[str]:
     """Return a sentence for each quota that the tenant would exceed with these parts for this time."""
     counts: Counter[str] = Counter()
-    for wish in wanted:
+    for wish in parts:
         counts[wish.kind] += wish.count
     return quota_objections(tenant, counts, TimeSpan(_start_time(starts_at), ends_at), but=but)
 

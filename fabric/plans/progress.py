@@ -81,7 +81,7 @@ class PlanJob:
     may_undo: bool  # whether it has changed something that is still changed
     seconds: float | None  # from apply to end or stop
     usually: str
-    turns: tuple[PlanRound, ...]
+    rounds: tuple[PlanRound, ...]
     log: tuple[JobLogLine, ...]
     entries: tuple[PlanEntry, ...]
     running: tuple[str, ...]  # the steps that a worker has claimed
@@ -93,7 +93,7 @@ class PlanJob:
     chassis: tuple[int, ...]
 
     @property
-    def said(self) -> str:
+    def progress_label(self) -> str:
         """Return the progress in a few words, as the page announces it."""
         return f"{self.progress.done} of {self.progress.total} steps"
 
@@ -118,7 +118,7 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
         usually=duration_label(
             longest_drawer_duration([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)
         ),
-        turns=tuple(
+        rounds=tuple(
             PlanRound(
                 title="Rollback" if rollback else "Replanned steps" if number else "Steps",
                 lanes=_lanes(group, names, usual),
