@@ -20,7 +20,7 @@ from fabric.allocation.rules import (
     SitePort,
     field_values,
 )
-from fabric.allocation.schema import FORMAT, MOST_LANES, VERSION
+from fabric.allocation.schema import FORMAT, MAX_LANES, VERSION
 from fabric.operations.rules import PortSetting
 
 Format = Literal["json", "yaml"]
@@ -239,6 +239,4 @@ def _slot_entry(row: SiteDevice, drawer: SiteDrawer, labels: dict[int, str]) -> 
 def _exported_setting(port: int | None, drawer: SiteDrawer) -> PortSetting:
     known = drawer.settings.get(port, PortSetting()) if port is not None else PortSetting()
     lanes = known.configured_width
-    return PortSetting(
-        port_type=known.port_type, configured_width=lanes if lanes and 1 <= lanes <= MOST_LANES else None
-    )
+    return PortSetting(port_type=known.port_type, configured_width=lanes if lanes and 1 <= lanes <= MAX_LANES else None)

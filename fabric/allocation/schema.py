@@ -11,7 +11,7 @@ FORMAT: Final = "falconweb-allocation"
 VERSION: Final = 1
 SCOPES: Final = ("everything", "chassis", "tenant")
 KINDS: Final = tuple(kind.value for kind in DeviceKind)
-MOST_LANES: Final = 64
+MAX_LANES: Final = 64
 
 
 def _text(longest: int, description: str, *, shortest: int = 0, nullable: bool = False) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _list(of: str, description: str) -> dict[str, Any]:
 PORT: Final = {
     "port_type": _text(50, "What the port is, in Redfish's words; null or left out: stays as it is", nullable=True),
     "lanes": _integer(
-        "How many lanes the port shall use at most; null or left out: stays as it is", least=1, most=MOST_LANES
+        "How many lanes the port shall use at most; null or left out: stays as it is", least=1, most=MAX_LANES
     ),
     "tenant": _text(100, "Who holds it; told to administrators, and changed by no import", nullable=True),
 }

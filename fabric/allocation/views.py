@@ -30,8 +30,8 @@ from fabric.allocation.services import (
 from fabric.inventory.models import Chassis
 
 CONTENT_TYPES: dict[Format, str] = {"json": "application/json", "yaml": "application/yaml"}
-LONGEST_LINE, LONGEST_NAME = 160, 100
-MOST_LINES = 500
+MAX_LINE_LENGTH, MAX_NAME_LENGTH = 160, 100
+MAX_LINES = 500
 
 
 @require_GET
@@ -101,7 +101,7 @@ def _uploaded(request: HttpRequest) -> tuple[bytes, str]:
 
 
 def _printable(name: str) -> str:
-    return "".join(one for one in name if one.isprintable())[:LONGEST_NAME]
+    return "".join(one for one in name if one.isprintable())[:MAX_NAME_LENGTH]
 
 
 def _report_context(checked: CheckedFile) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def _report_context(checked: CheckedFile) -> dict[str, Any]:
         "text": read.text,
         "report": report,
         "exact": report.exact if report else (),
-        "most": MOST_LINES,
+        "most": MAX_LINES,
         "more": read.more,
         "problems": [
-            (one, lines[one.place.line - 1][:LONGEST_LINE] if 0 < one.place.line <= len(lines) else "")
+            (one, lines[one.place.line - 1][:MAX_LINE_LENGTH] if 0 < one.place.line <= len(lines) else "")
             for one in read.problems
         ],
     }

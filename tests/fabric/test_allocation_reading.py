@@ -26,7 +26,7 @@ from fabric.allocation.document import (
     SlotEntry,
 )
 from fabric.allocation.reader import MAX_FILE_BYTES, parse_file
-from fabric.allocation.schema import KINDS, MOST_LANES, SCHEMA
+from fabric.allocation.schema import KINDS, MAX_LANES, SCHEMA
 
 HEAD = '{"format": "falconweb-allocation", "version": 1, "chassis": '
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -199,7 +199,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
      "=", "a: b", "- a", "#x", "é\u2028\u0085", "x ", " x", "'\"", "\ufeff", "a\r\nb", "\x1b[31m", "😀", "1_000", "*a"]
 )  # fmt: skip
 NAME = TEXT.filter(bool)
-LANES = st.none() | st.integers(1, MOST_LANES)
+LANES = st.none() | st.integers(1, MAX_LANES)
 
 
 @st.composite
