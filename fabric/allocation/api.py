@@ -177,7 +177,7 @@ class AllocationView(APIView):
             onto=onto,
         )
         if checked.report is None:
-            raise unreadable_file_error(checked.read)
+            raise unreadable_file_error(checked)
         plan = None
         if not dry_run:
             key = idempotency_key(request)

@@ -28,7 +28,7 @@ from fabric.allocation.document import (
     PortEntry,
     SlotEntry,
 )
-from fabric.allocation.rules import CHASSIS_FIELDS, DEVICE_FIELDS
+from fabric.allocation.rules import CHASSIS_FIELDS, DEVICE_FIELDS, AllocationReport
 from fabric.allocation.schema import FORMAT, KINDS, SCOPES, VERSION, check_schema
 
 MAX_FILE_BYTES = 5 * 2**20  # bytes
@@ -39,27 +39,31 @@ BODY_LIMIT = (MAX_FILE_BYTES + 2**20, FILE_TOO_LARGE)  # alone or in a form; a f
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParsedFile:
-    """A parsed file: its document, or None and the problems; `more` if there are more problems than listed."""
+class AllocationFile:
+    """A parsed file: its document, or None and the problems; `more` if there are more problems than listed.
+
+    `report` is the mapping to this site, once it was checked.
+    """
 
     document: AllocationDocument | None
     problems: tuple[DocumentProblem, ...] = ()
     more: bool = False
     format: str = ""
     text: str = ""
+    report: AllocationReport | None = None
 
 
-def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFile:  # noqa: A002 - the URL parameter
+def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> AllocationFile:  # noqa: A002 - the URL parameter
     """Parse a file; without `format` a file that begins with a brace or bracket is JSON, any other is YAML."""
     if len(raw) > MAX_FILE_BYTES:
-        return ParsedFile(document=None, problems=(DocumentProblem(sentence=FILE_TOO_LARGE),))
+        return AllocationFile(document=None, problems=(DocumentProblem(sentence=FILE_TOO_LARGE),))
     try:
         text = raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode()
         problems = DocumentProblems(before)
         problems.add("This is not UTF-8 text. Save the file as UTF-8.", "", len(before))
-        return ParsedFile(document=None, problems=problems.told())
+        return AllocationFile(document=None, problems=problems.told())
     chosen = format or ("json" if text.lstrip()[:1] in {"{", "["} else "yaml")
     problems = DocumentProblems(text)
     document, more = None, False
@@ -70,7 +74,7 @@ def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFi
     except TooManyProblemsError:
         more = True
     found = problems.told()
-    return ParsedFile(document=None if found else document, problems=found, more=more, format=chosen, text=text)
+    return AllocationFile(document=None if found else document, problems=found, more=more, format=chosen, text=text)
 
 
 def _parse_document(text: str, format: str, problems: DocumentProblems) -> AllocationDocument | None:  # noqa: A002 - as its caller

@@ -18,15 +18,9 @@ from accounts.models import User
 from core.errors import FalconWebError, Invalid
 from core.text import parse_id
 from fabric.allocation.document import FORMATS, Format
-from fabric.allocation.reader import BODY_LIMIT, FILE_TOO_LARGE, MAX_FILE_BYTES
+from fabric.allocation.reader import BODY_LIMIT, FILE_TOO_LARGE, MAX_FILE_BYTES, AllocationFile
 from fabric.allocation.rules import MAPPING_MODES
-from fabric.allocation.services import (
-    CheckedFile,
-    allocation_check,
-    allocation_export,
-    allocation_plan,
-    exportable_tenants,
-)
+from fabric.allocation.services import allocation_check, allocation_export, allocation_plan, exportable_tenants
 from fabric.inventory.models import Chassis
 
 CONTENT_TYPES: dict[Format, str] = {"json": "application/json", "yaml": "application/yaml"}
@@ -104,20 +98,18 @@ def _printable(name: str) -> str:
     return "".join(one for one in name if one.isprintable())[:MAX_NAME_LENGTH]
 
 
-def _report_context(checked: CheckedFile) -> dict[str, Any]:
-    """Return the context of a file."""
-    read, report = checked.read, checked.report
+def _report_context(file: AllocationFile) -> dict[str, Any]:
     # Lines as `Problems` counts them, not at every line break character of Unicode.
-    lines = read.text.replace("\r\n", "\n").replace("\r", "\n").split("\n") if read.problems else []
+    lines = file.text.replace("\r\n", "\n").replace("\r", "\n").split("\n") if file.problems else []
     return {
-        "text": read.text,
-        "report": report,
-        "exact": report.exact if report else (),
+        "text": file.text,
+        "report": file.report,
+        "exact": file.report.exact if file.report else (),
         "most": MAX_LINES,
-        "more": read.more,
+        "more": file.more,
         "problems": [
             (one, lines[one.place.line - 1][:MAX_LINE_LENGTH] if 0 < one.place.line <= len(lines) else "")
-            for one in read.problems
+            for one in file.problems
         ],
     }
 

@@ -31,8 +31,8 @@ from fabric.leases.models import Lease, LeaseItem
 from fabric.leases.ownership import (
     booked_parts,
     check_not_booked,
-    has_open_operation,
     leases_end_empty,
+    operations_on,
     ownership_change,
     timeline_add,
 )
@@ -303,11 +303,10 @@ def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, 
 def _pending_reason(thing: Device | HostPort, known: datetime) -> str:
     """Return why a detached part may be attached soon, or again by now, '' where it is certainly detached."""
     name = thing.name if isinstance(thing, Device) else f"Host port {thing.label}"
-    about = Q(device=thing) if isinstance(thing, Device) else Q(source=thing) | Q(target=thing)
-    if has_open_operation(thing):
+    if operations_on(thing).open().exists():
         return f"An operation on {name} has not ended."
     # An operation that ended after the read may have attached the part, unless it is a successful detach.
-    ended = Operation.objects.filter(about, finished_at__gte=known)
+    ended = operations_on(thing).filter(finished_at__gte=known)
     if ended.exclude(state=Operation.State.DONE, target=None).exists():
         return f"An operation on {name} has just ended: its result must be read first."
     return ""

@@ -154,7 +154,7 @@ def lease_create_granted(
     *, person: User | None, tenant: Tenant, things: Sequence[LeasablePart], starts_at: datetime, sentence: str
 ) -> None:
     """Create the lease without an end of parts that a tenant has already; the sentence tells its timeline why."""
-    by, now = actor_name(person), timezone.now()
+    by = actor_name(person)
     lease = Lease.objects.create(
         tenant=tenant,
         tenant_name=tenant.name,
@@ -164,18 +164,24 @@ def lease_create_granted(
         asked_by_name=by,
         decided_by=person,
         decided_by_name=by,
-        decided_at=now,
+        decided_at=timezone.now(),
     )
-    items_add(lease, things)
-    for thing in things:
-        LeaseItem.objects.filter(lease=lease, **part_filter(thing)).update(taken_at=thing.tenant_since or now)
+    items_add(lease, things, is_granted=True)
     timeline_add(lease, by, sentence)
 
 
-def items_add(lease: Lease, things: Iterable[LeasablePart]) -> None:
-    """Add parts to a lease, not yet acquired."""
+def items_add(lease: Lease, things: Iterable[LeasablePart], *, is_granted: bool = False) -> None:
+    """Add parts to a lease: granted already, or not yet acquired."""
+    now = timezone.now()
     LeaseItem.objects.bulk_create(
-        [LeaseItem(lease=lease, kind=kind_of(thing), name=part_name(thing), **part_filter(thing)) for thing in things]
+        LeaseItem(
+            lease=lease,
+            kind=kind_of(thing),
+            name=part_name(thing),
+            taken_at=(thing.tenant_since or now) if is_granted else None,
+            **part_filter(thing),
+        )
+        for thing in things
     )
 
 
@@ -230,7 +236,7 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
         # Again, under the lock: parts that were replaced meanwhile have left the lease.
         name = "device" if model is Device else "host_port"
         rows = list(model.objects.select_related(*RELATED_ROWS[name]).filter(pk__in=items.values(name)).order_by("pk"))
-        free = [row for row in rows if row.tenant_id is None and not has_open_operation(row)]
+        free = [row for row in rows if row.tenant_id is None and not operations_on(row).open().exists()]
         kept = [row for row in rows if row.tenant_id == tenant.pk]
         awaited += len(rows) - len(free) - len(kept)
         ownership_change(free, dict.fromkeys((row.pk for row in free), tenant), by=by, lease=lease)
@@ -243,11 +249,11 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
     return awaited
 
 
-def has_open_operation(row: LeasablePart) -> bool:
-    operations = Operation.objects.open()
-    if isinstance(row, Device):
-        return bool(operations.filter(device=row).exists())
-    return bool(operations.filter(source=row).exists() or operations.filter(target=row).exists())
+def operations_on(row: LeasablePart) -> Operation.OperationQuerySet:
+    """Return the operations that change a part."""
+    about = Q(device=row) if isinstance(row, Device) else Q(source=row) | Q(target=row)
+    rows: Operation.OperationQuerySet = Operation.objects.filter(about)
+    return rows
 
 
 def format_period(lease: Lease) -> str:

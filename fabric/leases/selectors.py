@@ -45,7 +45,6 @@ class LeaseCandidate:
 
     thing: LeasablePart
     kind: str
-    kind_label: str
     name: str
     attached: str
     why_not: str
@@ -179,7 +178,6 @@ def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
         LeaseCandidate(
             thing=one,
             kind=kind_of(one),
-            kind_label=dict(KINDS)[kind_of(one)],
             name=part_name(one),
             attached=_attachment_label(one),
             why_not=needed.get(one, ""),

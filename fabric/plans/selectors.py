@@ -64,14 +64,12 @@ class PlanProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSummary:
-    id: UUID
-    title: str
-    state: str
-    state_words: str
-    origin_words: str
+    """A plan in a list: who made or applied it last, and when."""
+
+    plan: Plan
     by: str
-    sentence: str
     at: datetime
+    origin: str
     progress: PlanProgress
 
 
@@ -103,14 +101,10 @@ def plan_summaries(plans: Iterable[Plan]) -> tuple[PlanSummary, ...]:
         counts[plan][rollback, round_, state] = count
     return tuple(
         PlanSummary(
-            id=row.pk,
-            title=row.title,
-            state=row.state,
-            state_words=row.get_state_display(),
-            origin_words=ORIGIN_LABELS.get(row.origin, ""),
+            plan=row,
             by=row.acting_name or row.requested_by_name,
-            sentence=row.sentence,
             at=row.applied_at or row.created_at,
+            origin=ORIGIN_LABELS.get(row.origin, ""),
             progress=plan_progress(row, counts[row.pk]),
         )
         for row in rows

@@ -17,9 +17,9 @@ from django.urls import reverse
 from accounts.models import Tenant, User
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound
 from fabric.allocation.document import Format
-from fabric.allocation.reader import MAX_FILE_BYTES
+from fabric.allocation.reader import MAX_FILE_BYTES, AllocationFile
 from fabric.allocation.selectors import distinct_names
-from fabric.allocation.services import CheckedFile, allocation_check, allocation_export, allocation_plan
+from fabric.allocation.services import allocation_check, allocation_export, allocation_plan
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort
 from fabric.leases.grants import device_grant, host_port_grant
@@ -47,7 +47,7 @@ def written(person: User, format: Format = "json", **scope: Any) -> str:  # noqa
     return allocation_export(person=person, **scope).text(format)
 
 
-def checked(person: User, text: str, **how: Any) -> CheckedFile:
+def checked(person: User, text: str, **how: Any) -> AllocationFile:
     return allocation_check(person=person, raw=text.encode(), **how)
 
 
@@ -56,8 +56,8 @@ def slot_of(plain: Any, number: int, drawer: int = 1) -> Any:
     return next(one for one in found["slots"] if one["slot"] == number)
 
 
-def misfits(found: CheckedFile) -> list[str]:
-    assert found.report is not None, found.read.problems
+def misfits(found: AllocationFile) -> list[str]:
+    assert found.report is not None, found.problems
     return [line.sentence for line in found.report.misfits]
 
 
@@ -276,7 +276,7 @@ def test_a_chassis_with_names_and_numbers_that_come_twice_goes_out_and_back(
     Device.objects.update(serial_number="0", name="GPU")
     before = written(administrator)
     found = checked(administrator, before)
-    assert found.read.problems == ()
+    assert found.problems == ()
     assert found.report is not None
     assert {line.fit for line in found.report.lines} == {"exact"}
     assert found.report.is_empty

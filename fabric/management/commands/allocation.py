@@ -14,9 +14,9 @@ from django.core.management.base import BaseCommand, CommandParser
 from accounts.models import Tenant, User
 from core.errors import FalconWebError, NotFound
 from fabric.allocation.document import FORMATS
-from fabric.allocation.reader import MAX_FILE_BYTES
+from fabric.allocation.reader import MAX_FILE_BYTES, AllocationFile
 from fabric.allocation.rules import MAPPING_MODES, AllocationReport, ReportLine
-from fabric.allocation.services import CheckedFile, allocation_check, allocation_export, allocation_plan
+from fabric.allocation.services import allocation_check, allocation_export, allocation_plan
 from fabric.inventory.models import Chassis
 from fabric.operations.models import Plan
 from fabric.plans.services import plan_apply
@@ -125,17 +125,16 @@ class Command(BaseCommand):
             return MISFITS
         return NOT_DONE if plan is not None and plan.state not in {Plan.State.DRAFT, Plan.State.DONE} else OK
 
-    def _print_problems(self, checked: CheckedFile, *, as_json: bool) -> int:
-        read = checked.read
+    def _print_problems(self, file: AllocationFile, *, as_json: bool) -> int:
         if as_json:
-            told = {"problems": [one.as_json() for one in read.problems], "more_problems": read.more}
+            told = {"problems": [one.as_json() for one in file.problems], "more_problems": file.more}
             self.stdout.write(json.dumps(told, indent=2))
             return PROBLEMS
-        for one in read.problems:
+        for one in file.problems:
             place = f"line {one.place.line}, column {one.place.column}: " if one.place.line else ""
             where = f" ({one.place.path})" if one.place.path else ""
             self.stderr.write(f"{place}{one.sentence}{where}")
-        if read.more:
+        if file.more:
             self.stderr.write("There are more problems than these.")
         return PROBLEMS
 
@@ -144,7 +143,7 @@ class Command(BaseCommand):
             made = {"plan_id": plan and str(plan.pk), "plan_state": plan and plan.state}
             self.stdout.write(json.dumps({**report.as_json(), **made}, indent=2))
             return
-        counts = f"{report.exact} the same, {len(report.mapped)} mapped, {len(report.misfits)} not fitting"
+        counts = f"{len(report.exact)} the same, {len(report.mapped)} mapped, {len(report.misfits)} not fitting"
         self.stdout.write(f"{counts}, {len(report.changes)} with changes")
         for title, lines, words in (
             ("does not fit", report.misfits, "sentence"),
