@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 from django.urls import path
@@ -30,7 +29,7 @@ from core.api.fields import IdField, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid, NotFound
 from fabric.inventory.models import Device, HostPort
-from fabric.leases.calendar import lease_calendar
+from fabric.leases.calendar import lease_calendar, parse_first_day
 from fabric.leases.ends import lease_extend, lease_extension_decline, lease_extension_request, lease_return
 from fabric.leases.models import KINDS, Lease, LeaseItem
 from fabric.leases.rules import RequestedParts
@@ -327,9 +326,13 @@ class LeaseCalendar(APIView):
     )
     def get(self, request: Request) -> Response:
         """Show when devices and host ports are leased; those of other tenants are 'in use'."""
+        text = request.query_params.get("from", "")
+        first = parse_first_day(text) if text else timezone.now().date()
+        if first is None:
+            raise Invalid("'from' is no day that can be shown.", errors={"from": "Give one such as 2026-03-02."})
         shown = lease_calendar(
             person_of(request),
-            first=_query_day(request.query_params.get("from", "")),
+            first=first,
             step="weeks" if request.query_params.get("step") == "weeks" else "days",
             chassis=query_integer(request, "chassis_id"),
         )
@@ -354,18 +357,6 @@ def rows_by_id(model: Any, ids: list[int], what: str) -> list[Any]:
     if missing := set(ids) - {row.pk for row in rows}:
         raise NotFound(f"There is no {what} {min(missing)}.")
     return rows
-
-
-def _query_day(text: str) -> date:
-    if not text:
-        return timezone.now().date()
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        day = date.min
-    if not date(2000, 1, 1) <= day <= date(2200, 1, 1):
-        raise Invalid("'from' is no day that can be shown.", errors={"from": "Give one such as 2026-03-02."})
-    return day
 
 
 urlpatterns = [

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.dateparse import parse_date
 
 from accounts.models import User
 from fabric.inventory.models import Chassis, Device, HostPort
@@ -22,6 +23,7 @@ from fabric.leases.rules import TimeSpan
 
 CalendarStep = Literal["days", "weeks"]
 COLUMNS: Final[dict[CalendarStep, int]] = {"days": 14, "weeks": 12}
+EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
 DAYS: Final[dict[CalendarStep, int]] = {"days": 1, "weeks": 7}
 
 
@@ -81,6 +83,15 @@ class CalendarGrid:
     def later(self) -> date:
         """The first day of the next calendar."""
         return self.last + timedelta(days=1)
+
+
+def parse_first_day(text: str) -> date | None:
+    """Return a day of a query, None for anything else and for one that no calendar shows."""
+    try:
+        day = parse_date(text)
+    except ValueError:
+        return None
+    return day if day is not None and EARLIEST <= day <= LATEST else None
 
 
 def lease_calendar(person: User, *, first: date, step: CalendarStep, chassis: int | None = None) -> CalendarGrid:

@@ -105,15 +105,11 @@ class LeaseItem(models.Model):
         ordering = ["pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=["device"],
-                condition=Q(released_at=None) & Q(taken_at__isnull=False) & Q(device__isnull=False),
-                name="one_lease_holds_a_device",
-            ),
-            models.UniqueConstraint(
-                fields=["host_port"],
-                condition=Q(released_at=None) & Q(taken_at__isnull=False) & Q(host_port__isnull=False),
-                name="one_lease_holds_a_host_port",
-            ),
+                fields=[part],
+                condition=Q(released_at=None) & Q(taken_at__isnull=False) & Q(**{f"{part}__isnull": False}),
+                name=f"one_lease_holds_a_{part}",
+            )
+            for part in ("device", "host_port")
         ]
 
     def __str__(self) -> str:
@@ -203,13 +199,11 @@ class Tenure(models.Model):
         indexes = [models.Index(fields=["tenant", "began_at"]), models.Index(fields=["ended_at"])]
         constraints = [
             models.UniqueConstraint(
-                fields=["device"], condition=Q(ended_at=None) & Q(device__isnull=False), name="one_tenure_a_device"
-            ),
-            models.UniqueConstraint(
-                fields=["host_port"],
-                condition=Q(ended_at=None) & Q(host_port__isnull=False),
-                name="one_tenure_a_host_port",
-            ),
+                fields=[part],
+                condition=Q(ended_at=None) & Q(**{f"{part}__isnull": False}),
+                name=f"one_tenure_a_{part}",
+            )
+            for part in ("device", "host_port")
         ]
 
     def __str__(self) -> str:

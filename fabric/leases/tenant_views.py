@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
@@ -25,7 +23,7 @@ from core.errors import Conflict
 from core.forms import service_errors_in
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort
-from fabric.leases.calendar import CalendarStep, lease_calendar
+from fabric.leases.calendar import CalendarStep, lease_calendar, parse_first_day
 from fabric.leases.forms import QuotaForm
 from fabric.leases.grants import grants_set
 from fabric.leases.models import Quota
@@ -98,20 +96,12 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("accounts:tenants")
 
 
-EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
-
-
 @require_GET
 @declare(Audience.EVERYBODY)
 def calendar(request: HttpRequest) -> HttpResponse:
     """Show the calendar of leases; `from` (a day) and `step` (days or weeks) are in the URL."""
-    try:
-        first = parse_date(request.GET.get("from", ""))
-    except ValueError:
-        first = None
     today = timezone.now().date()
-    if first is None or not EARLIEST <= first <= LATEST:
-        first = today
+    first = parse_first_day(request.GET.get("from", "")) or today
     step: CalendarStep = "weeks" if request.GET.get("step") == "weeks" else "days"
     shown = lease_calendar(person_of(request), first=first, step=step)
     return render(request, "fabric/lease_calendar.html", {"calendar": shown, "today": today})

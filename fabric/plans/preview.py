@@ -45,7 +45,6 @@ class PreviewStep:
     after: str  # 'after 1 to 3', '' for one that waits for none
     usually: str  # '' where there is no history yet
     interrupts: bool
-    drawer: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +201,6 @@ def _step(
         after=predecessors_label([position + 1 for position in step["after"]]),
         usually=usually.words if usually is not None else "",
         interrupts=step["interrupts"],
-        drawer=step["drawer"],
     )
 
 
@@ -236,9 +234,9 @@ def drawer_names(places: Iterable[DrawerKey]) -> dict[DrawerKey, str]:
 
 def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None = None) -> dict[DrawerKey, DrawerQueue]:
     """Return the open work of drawers ahead of `plan` (None: ahead of a change that would be requested now)."""
-    desired = set(places)
+    keys = set(places)
     found: dict[DrawerKey, list[Operation]] = {}
-    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in desired})
+    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in keys})
     seen = set(rows.filter(pk__in=Operation.objects.visible_to(person)).values_list("pk", flat=True))
     plans = set(Plan.objects.visible_to(person).filter(operations__in=rows).values_list("pk", flat=True))
     passed: set[DrawerKey] = set()
@@ -246,7 +244,7 @@ def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None =
         place = (row.chassis_id, row.drawer_id)
         if plan is not None and row.plan_id == plan.pk:
             passed.add(place)
-        if place in desired and place not in passed:
+        if place in keys and place not in passed:
             found.setdefault(place, []).append(row)
     return {
         place: _drawer_queue(rows_of_place, seen, plans)
