@@ -1,4 +1,4 @@
-"""Pages of leases: thin layers over services and selectors."""
+"""Pages of leases, their calendar and usage, and of a tenant with what it owns or leases."""
 
 from __future__ import annotations
 
@@ -17,18 +17,31 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
-from accounts.models import User
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
+from accounts.forms import TenantForm
+from accounts.models import Tenant, User
+from accounts.selectors import tenant_asset_labels
+from accounts.services import tenant_edit, tenant_remove
 from accounts.visibility import row_or_404
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.forms import service_errors_in
 from core.text import parse_id
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
+from fabric.leases.calendar import CalendarStep, lease_calendar, parse_first_day
 from fabric.leases.ends import lease_extend, lease_extension_decline, lease_extension_request, lease_return
-from fabric.leases.forms import LeaseDecisionForm, LeaseEndForm, LeaseExtensionForm, LeaseGrantForm, LeaseRequestForm
-from fabric.leases.models import Lease, LeaseItem, Letter
-from fabric.leases.quotas import count_label
-from fabric.leases.rules import TimeSpan
+from fabric.leases.forms import (
+    LeaseDecisionForm,
+    LeaseEndForm,
+    LeaseExtensionForm,
+    LeaseGrantForm,
+    LeaseRequestForm,
+    QuotaForm,
+)
+from fabric.leases.grants import grants_set
+from fabric.leases.models import Lease, LeaseItem, Letter, Quota
+from fabric.leases.quotas import count_label, quotas_set
+from fabric.leases.rules import Month, TimeSpan, month_label, months_between
 from fabric.leases.selectors import (
     free_counts,
     lease_candidates,
@@ -36,6 +49,8 @@ from fabric.leases.selectors import (
     leases_current,
     leases_past,
     leases_pending,
+    ownership_revision,
+    ownership_table,
     requested_label,
     requested_parts,
     shortages,
@@ -49,7 +64,15 @@ from fabric.leases.services import (
     lease_withdraw,
     request_objections,
 )
-from fabric.leases.usage import idle_items
+from fabric.leases.usage import (
+    COLUMNS,
+    UsageRecord,
+    idle_items,
+    usage_of,
+    usage_period,
+    usage_table,
+    usage_table_rows,
+)
 
 ROWS_A_PAGE = 25
 REQUESTED = "Requested. An administrator will approve or decline it."
@@ -191,7 +214,7 @@ def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
 @declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_RETURN)
 def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Return a lease before its end: `items` of it, or all."""
-    items = None if "all" in request.POST else posted_rows(request, LeaseItem.objects.filter(lease=pk), "items")
+    items = None if "all" in request.POST else _posted_rows(request, LeaseItem.objects.filter(lease=pk), "items")
     said = "The lease is being returned: attached devices are detached first."
     return _act_on_lease(request, pk, lease_return, said, items=items)
 
@@ -270,12 +293,139 @@ def _ticked(request: HttpRequest) -> set[str] | None:
 
 def _selected_parts(request: HttpRequest) -> Sequence[LeasablePart]:
     return [
-        *posted_rows(request, Device.objects.all(), "devices"),
-        *posted_rows(request, HostPort.objects.all(), "host_ports"),
+        *_posted_rows(request, Device.objects.all(), "devices"),
+        *_posted_rows(request, HostPort.objects.all(), "host_ports"),
     ]
 
 
-def posted_rows(request: HttpRequest, rows: QuerySet[Any], *names: str) -> list[Any]:
+def _posted_rows(request: HttpRequest, rows: QuerySet[Any], *names: str) -> list[Any]:
     """Return those of the rows whose ids are submitted under these names; others are ignored."""
     pks = {parse_id(one) for name in names for one in request.POST.getlist(name)}
     return list(rows.filter(pk__in=pks))
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_EDIT)
+def tenant(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show a tenant: people, name, and what it owns or leases; a POST renames it."""
+    by = person_of(request)
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
+    form = TenantForm(_form_data(request), initial={"name": row.name})
+    if form.is_valid():
+        with service_errors_in(form):
+            row = tenant_edit(by=by, tenant=row, name=form.cleaned_data["name"])
+            messages.success(request, f"The tenant was renamed to {row.name}.")
+            return redirect("fabric:tenant", pk=row.pk)
+    context = {
+        "tenant": row,
+        "people": row.people.all(),
+        "form": form,
+        "groups": ownership_table(),
+        "seen": ownership_revision(),
+        "assets": tenant_asset_labels([row.pk]).get(row.pk, []),
+    }
+    return render(request, "fabric/tenant.html", context, status=400 if form.errors else 200)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.GRANTS_SET, target_kind="tenant")
+def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
+    """Assign what is ticked to the tenant: `devices`, `host_ports`, and with them `take_devices`, `take_host_ports`."""
+    by = person_of(request)
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
+    devices, host_ports = Device.objects.all(), HostPort.objects.all()
+    try:
+        grants_set(
+            person=by,
+            tenant=row,
+            devices=_posted_rows(request, devices, "devices", "take_devices"),
+            host_ports=_posted_rows(request, host_ports, "host_ports", "take_host_ports"),
+            take=[
+                *_posted_rows(request, devices, "take_devices"),
+                *_posted_rows(request, host_ports, "take_host_ports"),
+            ],
+            seen=request.POST.get("seen", ""),
+        )
+    except Conflict as error:
+        messages.error(request, error.sentence)
+    else:
+        assets = " and ".join(tenant_asset_labels([row.pk]).get(row.pk, ["nothing"]))
+        messages.success(request, f"{row.name} now owns or leases {assets}.")
+    return redirect("fabric:tenant", pk=row.pk)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_REMOVE)
+def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
+    """Remove a tenant that has no people, owns nothing and leases nothing."""
+    by = person_of(request)
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
+    try:
+        tenant_remove(by=by, tenant=row)
+    except Conflict as error:
+        messages.error(request, error.sentence)
+        return redirect("fabric:tenant", pk=row.pk)
+    messages.success(request, f"{row.name} was removed.")
+    return redirect("accounts:tenants")
+
+
+@require_GET
+@declare(Audience.EVERYBODY)
+def calendar(request: HttpRequest) -> HttpResponse:
+    """Show the calendar of leases; `from` (a day) and `step` (days or weeks) are in the URL."""
+    today = timezone.now().date()
+    first = parse_first_day(request.GET.get("from", "")) or today
+    step: CalendarStep = "weeks" if request.GET.get("step") == "weeks" else "days"
+    shown = lease_calendar(person_of(request), first=first, step=step)
+    return render(request, "fabric/lease_calendar.html", {"calendar": shown, "today": today})
+
+
+@require_GET
+@declare(Audience.EVERYBODY)
+def usage(request: HttpRequest) -> HttpResponse:
+    """Show hours by tenant, kind and month; `since`, `until` (months) and `tenant` are in the URL."""
+    person = person_of(request)
+    held, first, last, tenant = _requested_usage(request)
+    context: dict[str, Any] = {
+        "rows": usage_table(held, first, last),
+        "months": [month_label(month) for month in months_between(first, last)],
+        "since": month_label(first),
+        "until": month_label(last),
+        "tenant": tenant,
+        "tenants": Tenant.objects.all() if person.is_administrator else [],
+        "quotas": Quota.objects.visible_to(person).select_related("tenant"),
+    }
+    return render(request, "fabric/lease_usage.html", context)
+
+
+@require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+def usage_csv(request: HttpRequest) -> Download:
+    """Stream the same as CSV."""
+    held, _, _, _ = _requested_usage(request)
+    return csv_download(csv_table(COLUMNS, usage_table_rows(held)), "usage.csv")
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.QUOTA_SET)
+def quotas(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show and set the quota of a tenant."""
+    by = person_of(request)
+    tenant = row_or_404(Tenant.objects.all(), pk, "tenant")
+    initial: dict[str, int | None] = {}
+    for one in Quota.objects.filter(tenant=tenant):
+        initial |= {f"once_{one.kind}": one.most_at_once, f"hours_{one.kind}": one.most_hours_a_month}
+    form = QuotaForm(_form_data(request), initial=initial)
+    if form.is_valid():
+        with service_errors_in(form):
+            quotas_set(person=by, tenant=tenant, limits=form.limits())
+            messages.success(request, f"The quota of {tenant.name} was saved.")
+            return redirect("fabric:tenant", pk=tenant.pk)
+    context = {"tenant": tenant, "form": form}
+    return render(request, "fabric/lease_quotas.html", context, status=400 if form.errors else 200)
+
+
+def _requested_usage(request: HttpRequest) -> tuple[list[UsageRecord], Month, Month, int | None]:
+    first, last = usage_period(request.GET.get("since", ""), request.GET.get("until", ""))
+    tenant = parse_id(request.GET.get("tenant", "")) or None
+    return usage_of(person_of(request), first, last, tenant=tenant), first, last, tenant
