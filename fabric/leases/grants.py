@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
@@ -34,7 +34,14 @@ from fabric.leases.rules import TimeSpan
 from fabric.leases.selectors import ownership_revision
 from fabric.operations.models import Operation
 
+logger = logging.getLogger(__name__)
 Row = TypeVar("Row", Tenure, LeaseItem)
+# The open tenures and lease items, with the path to their tenants.
+TENURES: Final = (Tenure.objects.filter(ended_at=None), "tenant")
+ITEMS: Final = (
+    LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.IN_EFFECT),
+    "lease__tenant",
+)
 
 
 @dataclass(frozen=True)
@@ -205,26 +212,23 @@ def _busy_sentence(operation: Operation, what: str) -> str:
     )
 
 
-logger = logging.getLogger(__name__)
-
-
 def ownership_reconcile() -> None:
     """Correct tenures and leases that contradict the rows of devices and host ports; leave consistent ones."""
-    if not (_parts_without_tenure() or _stale_tenures() or _parts_without_lease() or _stale_items()):
+    if not (_parts_without(*TENURES) or _stale(*TENURES) or _parts_without(*ITEMS) or _stale(*ITEMS)):
         return
     with transaction.atomic():
         lock_tenants()
         _lock_inconsistent()
-        for row in _parts_without_tenure():
+        for row in _parts_without(*TENURES):
             logger.warning("the tenure of %s %s did not match its row", type(row).__name__, row.pk)
             at = tenure_end(row)
             if row.tenant is not None:
                 tenure_begin(row, row.tenant, at=at)
-        for tenure in _stale_tenures():
+        for tenure in _stale(*TENURES):
             tenure.ended_at = max(timezone.now(), tenure.began_at)
             tenure.save(update_fields=["ended_at"])
         losing = set()
-        for item in _stale_items():
+        for item in _stale(*ITEMS):
             item.released_at = timezone.now()
             item.save(update_fields=["released_at"])
             losing.add(item.lease_id)
@@ -234,8 +238,8 @@ def ownership_reconcile() -> None:
 
 def _lock_inconsistent() -> None:
     """Wait for walks: one that finds a device replaced ends its tenure, and has locked all its rows by then."""
-    things = [*_parts_without_tenure(), *_parts_without_lease()]
-    kept: list[Tenure | LeaseItem] = [*_stale_tenures(), *_stale_items()]
+    things = [*_parts_without(*TENURES), *_parts_without(*ITEMS)]
+    kept: list[Tenure | LeaseItem] = [*_stale(*TENURES), *_stale(*ITEMS)]
     lock_parts(
         devices={row.pk for row in things if isinstance(row, Device)} | {one.device_id for one in kept},
         host_ports={row.pk for row in things if isinstance(row, HostPort)} | {one.host_port_id for one in kept},
@@ -245,7 +249,7 @@ def _lock_inconsistent() -> None:
 def _create_missing_leases() -> None:
     """Create leases without an end for granted parts without a lease."""
     owned: dict[Tenant, list[LeasablePart]] = defaultdict(list)
-    for row in _parts_without_lease():
+    for row in _parts_without(*ITEMS):
         if row.tenant is not None:
             owned[row.tenant].append(row)
     for tenant, things in owned.items():
@@ -254,25 +258,8 @@ def _create_missing_leases() -> None:
         lease_create_granted(person=None, tenant=tenant, things=things, starts_at=since, sentence=sentence)
 
 
-def _open_tenures() -> QuerySet[Tenure]:
-    return Tenure.objects.filter(ended_at=None)
-
-
-def _open_items() -> QuerySet[LeaseItem]:
-    return LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.IN_EFFECT)
-
-
-def _parts_without_tenure() -> list[LeasablePart]:
-    """Return granted parts without an open tenure of their tenant."""
-    return _parts_without(_open_tenures(), "tenant")
-
-
-def _parts_without_lease() -> list[LeasablePart]:
-    """Return granted parts that are in no lease of their tenant."""
-    return _parts_without(_open_items(), "lease__tenant")
-
-
 def _parts_without(rows: QuerySet[Any], owner: str) -> list[LeasablePart]:
+    """Return granted parts of which none of these rows is their tenant's."""
     found: list[LeasablePart] = []
     for model, name in ((Device, "device"), (HostPort, "host_port")):
         own = rows.filter(**{name: OuterRef("pk"), owner: OuterRef("tenant")})
@@ -281,17 +268,8 @@ def _parts_without(rows: QuerySet[Any], owner: str) -> list[LeasablePart]:
     return found
 
 
-def _stale_tenures() -> list[Tenure]:
-    """Return open tenures of parts that are no longer the tenant's, or removed from the site."""
-    return _stale(_open_tenures(), "tenant")
-
-
-def _stale_items() -> list[LeaseItem]:
-    """Return open items whose part is no longer granted to the lease's tenant."""
-    return _stale(_open_items(), "lease__tenant")
-
-
 def _stale(rows: QuerySet[Row], owner: str) -> list[Row]:
+    """Return those of these rows whose part is no longer granted to their tenant, or removed from the site."""
     right = rows.filter(Q(device__tenant=F(owner)) | Q(host_port__tenant=F(owner)))
     # The condition is negated as a whole: NULL on one side is neither equal nor unequal.
     return list(rows.exclude(pk__in=right.values("pk")))
