@@ -50,13 +50,11 @@ class DeviceOnHost:
     among_others: bool = False
 
 
-def device_on_host(device: Device) -> DeviceOnHost:
-    """Return the report of the host that a device is attached to; best read with `host_port__host`."""
-    return devices_on_hosts([device])[device.pk]
-
-
 def devices_on_hosts(devices: Collection[Device]) -> dict[int, DeviceOnHost]:
-    """Return the hosts' reports on devices, by the devices' ids, in two queries; each report is parsed once."""
+    """Return the hosts' reports on devices, by the devices' ids, in two queries; each report is parsed once.
+
+    Best read with `host_port__host`.
+    """
     hosts = {one.host_port.host_id for one in devices if one.host_port is not None}
     agents = {one.host_id: one for one in HostAgent.objects.filter(host__in=hosts - {None})}
     reports = {host: latest_report(agent) for host, agent in agents.items() if not is_agent_away(agent)}

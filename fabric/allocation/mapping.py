@@ -92,7 +92,8 @@ class _Mapping:
             else:
                 self._misfit(one.entry, what, "There is no such chassis here, or you may not see it.")
         elif one.is_same:
-            self._add(one.entry, what, "exact", _name_note(one))
+            renamed = f"It was matched {one.how}, and is named {one.row.name} here." if one.row.name != what else ""
+            self._add(one.entry, what, "exact", renamed)
         else:
             self._add(one.entry, what, "mapped", f"Mapped to another chassis, {one.row.name}: {one.how}.")
 
@@ -220,13 +221,6 @@ class _Mapping:
     ) -> None:
         line = ReportLine(place=entry.place, what=what, fit=fit, sentence=sentence, change=change, note=note)
         self.lines.append(line)
-
-
-def _name_note(one: ChassisPair) -> str:
-    """Return the note on an exact chassis: that it has another name here."""
-    if one.row is None or one.row.name == one.entry.name:
-        return ""
-    return f"It was matched {one.how}, and is named {one.row.name} here."
 
 
 def _host_port_name(port: SitePort | None) -> str:

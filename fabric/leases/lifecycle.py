@@ -136,7 +136,7 @@ def lease_warn(lease: Lease) -> None:
 
 def lease_report_idle(lease: Lease) -> None:
     """Report idle parts once; after they were used, once more."""
-    found = {one.item.pk for one in idle_items([lease])}
+    found = {item.pk for item in idle_items([lease])}
     reported = set(lease.items.filter(idle_told_at__isnull=False, released_at=None).values_list("pk", flat=True))
     if found == reported:
         return

@@ -21,7 +21,7 @@ from fabric.leases.models import HOST_PORT, KINDS, Lease, LeaseItem, kind_of
 from fabric.leases.ownership import booked_items
 from fabric.leases.quotas import count_label
 from fabric.leases.rules import RequestedParts, TimeSpan, format_end, format_instant
-from fabric.leases.usage import IdleItem, idle_items
+from fabric.leases.usage import idle_items
 from fabric.operations.models import Operation
 from fabric.operations.selectors import ATTACHMENT_CHECKS
 
@@ -85,7 +85,7 @@ def leases_past(person: User) -> QuerySet[Any]:
     return lease_rows(person).filter(state__in=final).order_by(F("ended_at").desc(nulls_last=True), "-pk")
 
 
-def visible_idle_items(person: User) -> list[IdleItem]:
+def visible_idle_items(person: User) -> list[Any]:
     """Return idle items of the leases that a user may see."""
     return idle_items(Lease.objects.visible_to(person).filter(state=Lease.State.ACTIVE))
 
@@ -94,7 +94,7 @@ def lease_notices(person: User) -> list[LeaseNotice]:
     """Return the notices about leases for a user, worst first."""
     now = timezone.now()
     rows = list(Lease.objects.visible_to(person).open())
-    idle: dict[int, int] = Counter(one.item.lease_id for one in idle_items(rows))
+    idle: dict[int, int] = Counter(item.lease_id for item in idle_items(rows))
     bad, rest = [], []
     for lease in sorted(rows, key=lambda one: (one.ends_at is None, one.ends_at or now, one.pk)):
         whose = f"Lease {lease.pk} of {lease.tenant_name}" if person.is_administrator else f"Lease {lease.pk}"

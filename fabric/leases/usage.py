@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
@@ -132,18 +132,11 @@ def usage_table_rows(held: Sequence[UsageRecord]) -> Iterator[tuple[object, ...]
 MAX_MEASUREMENT_AGE = timedelta(minutes=10)  # older measurements do not show that a device is idle now
 
 
-@dataclass(frozen=True)
-class IdleItem:
-    """An item of a lease with an idle device, and since when (or since the grant, where that is later)."""
-
-    item: LeaseItem
-    since: datetime
-
-
-def idle_items(leases: Iterable[Lease]) -> list[IdleItem]:
+def idle_items(leases: Iterable[Lease]) -> list[Any]:
     """Return the items of these leases that have been idle for the configured time, longest first.
 
-    Only gapless measurements show that a device is idle; 0 hours in the settings disables the report.
+    `idle_since` of an item is when its device became idle, or was granted, where that is later. Only gapless
+    measurements show that a device is idle; 0 hours in the settings disables the report.
     """
     hours = settings.CONFIG.idle_hours
     if not hours:
@@ -157,8 +150,7 @@ def idle_items(leases: Iterable[Lease]) -> list[IdleItem]:
         device__activity__measured_at__gte=now - MAX_MEASUREMENT_AGE,
     )
     items = items.annotate(idle_since=Greatest("device__activity__quiet_since", "taken_at"))
-    items = items.filter(idle_since__lte=now - timedelta(hours=hours)).order_by("idle_since", "pk")
-    return [IdleItem(item, item.idle_since) for item in items]
+    return list(items.filter(idle_since__lte=now - timedelta(hours=hours)).order_by("idle_since", "pk"))
 
 
 # Between two measurements further apart, a device may have been used unnoticed.

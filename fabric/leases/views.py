@@ -102,7 +102,7 @@ def leases(request: HttpRequest) -> HttpResponse:
 def lease(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one lease with its timeline and actions."""
     person = person_of(request)
-    return render(request, "fabric/lease.html", _lease_context(person, _lease(person, pk)))
+    return render(request, "fabric/lease.html", _lease_context(person, row_or_404(lease_rows(person), pk, "lease")))
 
 
 @require_http_methods(["GET", "POST"])
@@ -154,7 +154,7 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
 def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
     """Decide a request: GET proposes what is free then, POST approves (`approve`) or declines (`decline`)."""
     by = person_of(request)
-    row = _lease(by, pk)
+    row = row_or_404(lease_rows(by), pk, "lease")
     if row.state != Lease.State.REQUESTED:
         if request.method == "POST":
             messages.error(request, f"Lease {row.pk} is already '{row.get_state_display()}'.")
@@ -192,7 +192,7 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
     """Request another end, or, as an administrator, set it."""
     person = person_of(request)
     form: forms.Form = LeaseEndForm(request.POST) if person.is_administrator else LeaseExtensionForm(request.POST)
-    row = _lease(person, pk)
+    row = row_or_404(lease_rows(person), pk, "lease")
     require_composer(person, "change leases")
     if not form.is_valid():
         messages.error(request, "The end is not a valid date and time. Enter both.")
@@ -224,7 +224,7 @@ def _act_on_lease(
 ) -> HttpResponse:
     """Call a service with a lease and redirect to its page, which shows the result."""
     person = person_of(request)
-    row = _lease(person, pk)
+    row = row_or_404(lease_rows(person), pk, "lease")
     try:
         after = service(person=person, lease=row, **values)
     except (Conflict, Invalid) as error:
@@ -252,7 +252,7 @@ def _lease_context(person: User, row: Lease) -> dict[str, Any]:
         "wished": requested_label(row) if row.wishes else "",
         "objections": _objections(row) if row.state == Lease.State.REQUESTED else [],
         "events": row.events.all(),
-        "idle": {one.item.pk: one.since for one in idle_items([row])},
+        "idle": {item.pk: item.idle_since for item in idle_items([row])},
         "idle_hours": settings.CONFIG.idle_hours,
         "may_withdraw": person.may_compose and row.state in {Lease.State.REQUESTED, Lease.State.APPROVED},
         "may_return": person.may_compose and row.state == Lease.State.ACTIVE,
@@ -272,11 +272,6 @@ def _objections(row: Lease) -> list[str]:
     if row.tenant is None:
         return []
     return request_objections(row.tenant, requested_parts(row), row.starts_at, row.ends_at, but=row)
-
-
-def _lease(person: User, pk: int) -> Lease:
-    row: Lease = row_or_404(lease_rows(person), pk, "lease")
-    return row
 
 
 def _form_data(request: HttpRequest) -> Any:

@@ -13,7 +13,7 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.agents.selectors import DeviceOnHost, device_on_host, holders_label, uncertainty_label
+from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
 from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort
 from fabric.inventory.selectors import Rows, downgraded, visible_prefetch
@@ -68,7 +68,7 @@ def device_readiness(device: Device, *, operation: Operation | None = None) -> R
         coming and operation is not None and device.host_port_id != operation.target_id
     )
     link = _link_stage(device) if switched else ReadinessStage(name="Link trained", standing="waiting")
-    side = device_on_host(device) if switched else DeviceOnHost(reported=False, no_report_reason="")
+    side = devices_on_hosts([device])[device.pk] if switched else DeviceOnHost(reported=False, no_report_reason="")
     return Readiness(
         rungs=(
             ReadinessStage(name="Requested", standing="done"),

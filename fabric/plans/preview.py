@@ -21,6 +21,7 @@ from fabric.plans.selectors import PlanEntry, device_location, plan_entries
 from fabric.plans.serialization import base_differences, base_state_json, host_port_names, visible_rows
 from fabric.plans.services import involved_drawers
 
+StoredStep = Mapping[str, Any]
 FOREIGN_DEVICE = "It would detach a device that is not yours. Ask an administrator to do it."
 
 
@@ -36,34 +37,16 @@ class DrawerQueue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreviewStep:
-    """A planned step; numbers count from 1."""
-
-    number: int
-    sentence: str
-    kind: str
-    after: str  # 'after 1 to 3', '' for one that waits for none
-    usually: str  # '' where there is no history yet
-    interrupts: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class PreviewLane:
-    """The steps in one drawer; drawers are processed in parallel."""
+    """The steps in one drawer; drawers are processed in parallel.
+
+    A step is as the plan stores it, with `usually` ('' where there is no history yet) and `after` in words.
+    """
 
     name: str
-    steps: tuple[PreviewStep, ...]
+    steps: tuple[StoredStep, ...]
     usually: str
     ahead: DrawerQueue | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreviewObjection:
-    """An objection to a plan: a sentence, and its drawer ('' and None for none)."""
-
-    sentence: str
-    drawer: str = ""
-    drawer_id: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +65,7 @@ class PlanPreview:
     interrupted: tuple[str, ...]  # devices that are detached and reattached
     hosts: tuple[str, ...]
     links: tuple[str, ...]
-    objections: tuple[PreviewObjection, ...]
+    objections: tuple[tuple[str, Drawer | None], ...]  # sentences, each with its drawer where the user may see it
     lanes: tuple[PreviewLane, ...]
     steps: int
     usually: str
@@ -168,12 +151,9 @@ def current_differences(person: User, plan: Plan) -> list[str]:
 
 
 def _lanes(
-    person: User,
-    steps: Sequence[Mapping[str, Any]],
-    devices: Mapping[int, Any],
-    usual: dict[DurationKey, DurationRange],
+    person: User, steps: Sequence[StoredStep], devices: Mapping[int, Any], usual: dict[DurationKey, DurationRange]
 ) -> tuple[PreviewLane, ...]:
-    lanes: dict[DrawerKey, list[Mapping[str, Any]]] = defaultdict(list)
+    lanes: dict[DrawerKey, list[StoredStep]] = defaultdict(list)
     for step in steps:
         lanes[step["chassis"], step["drawer"]].append(step)
     names = drawer_names(lanes)
@@ -189,19 +169,15 @@ def _lanes(
     )
 
 
-def _step(
-    step: Mapping[str, Any], devices: Mapping[int, Any], usual: Mapping[DurationKey, DurationRange]
-) -> PreviewStep:
+def _step(step: StoredStep, devices: Mapping[int, Any], usual: Mapping[DurationKey, DurationRange]) -> StoredStep:
     usually = usual.get((step["kind"], step["chassis"]))
     hidden = step["device"] is not None and step["device"] not in devices
-    return PreviewStep(
-        number=step["position"] + 1,
-        sentence="Changes a device of others" if hidden else step["sentence"],
-        kind=step["kind"],
-        after=predecessors_label([position + 1 for position in step["after"]]),
-        usually=usually.words if usually is not None else "",
-        interrupts=step["interrupts"],
-    )
+    return {
+        **step,
+        "sentence": "Changes a device of others" if hidden else step["sentence"],
+        "after": predecessors_label([position + 1 for position in step["after"]]),
+        "usually": usually.words if usually is not None else "",
+    }
 
 
 def predecessors_label(numbers: Iterable[int]) -> str:
@@ -264,17 +240,17 @@ def _drawer_queue(rows: list[Operation], seen: set[Any], plans: set[Any]) -> Dra
     return DrawerQueue(words="another operation", more=more)
 
 
-def _step_key(step: Mapping[str, Any]) -> tuple[DrawerKey, str]:
+def _step_key(step: StoredStep) -> tuple[DrawerKey, str]:
     return (step["chassis"], step["drawer"]), step["kind"]
 
 
-def _hosts(person: User, steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _hosts(person: User, steps: Sequence[StoredStep]) -> tuple[str, ...]:
     """Return the hosts that gain or lose a device."""
     ports = {step[end] for step in steps for end in ("source", "target") if step[end] is not None}
     return tuple(sorted({name for pk, name in host_port_names(ports, person).items() if pk is not None}))
 
 
-def _links(person: User, steps: Sequence[Mapping[str, Any]], devices: Mapping[int, Any]) -> tuple[str, ...]:
+def _links(person: User, steps: Sequence[StoredStep], devices: Mapping[int, Any]) -> tuple[str, ...]:
     """Return the links that go down or are retrained."""
     links = [device_location(row) for row in devices.values()]
     cables = {step["source"] for step in steps if step["kind"] == "cable"}
@@ -285,18 +261,11 @@ def _links(person: User, steps: Sequence[Mapping[str, Any]], devices: Mapping[in
     return tuple(dict.fromkeys(links))
 
 
-def _objections(person: User, plan: Plan, *, others: bool) -> tuple[PreviewObjection, ...]:
+def _objections(person: User, plan: Plan, *, others: bool) -> tuple[tuple[str, Drawer | None], ...]:
     found: list[tuple[str, int | None]] = [(FOREIGN_DEVICE, None)] if others else []
     found += [(step["objection"], step.get("drawer")) for step in plan.preview if "objection" in step]
     drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _, one in found if one})
-    return tuple(
-        PreviewObjection(
-            sentence=sentence,
-            drawer=f"{drawers[drawer].chassis.name} {drawers[drawer].name}" if drawer in drawers else "",
-            drawer_id=drawer if drawer in drawers else None,
-        )
-        for sentence, drawer in found
-    )
+    return tuple((sentence, drawers.get(drawer or 0)) for sentence, drawer in found)
 
 
 def _affected_chassis(person: User, plan: Plan) -> set[int]:

@@ -50,18 +50,9 @@ class JobStep:
     parts: tuple[StepPart, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobLane:
-    name: str
-    steps: tuple[JobStep, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanRound:
-    """Steps that were planned together: the first ones, those of a resume, or those of the rollback."""
-
-    title: str
-    lanes: tuple[JobLane, ...]
+JobLane = tuple[str, tuple[JobStep, ...]]  # the name of a drawer, and the steps there
+# Steps that were planned together, the first ones, those of a resume or those of the rollback: a title, and by drawer.
+PlanRound = tuple[str, tuple[JobLane, ...]]
 
 
 @dataclass(frozen=True)
@@ -119,10 +110,7 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
             longest_drawer_duration([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)
         ),
         rounds=tuple(
-            PlanRound(
-                title="Rollback" if rollback else "Replanned steps" if number else "Steps",
-                lanes=_lanes(group, names, usual),
-            )
+            ("Rollback" if rollback else "Replanned steps" if number else "Steps", _lanes(group, names, usual))
             for number, ((_, rollback), group) in enumerate(groupby(rows, key=lambda row: (row.round, row.is_rollback)))
         ),
         log=_log(rows),
@@ -145,7 +133,7 @@ def _lanes(
     lanes: dict[DrawerKey, list[JobStep]] = defaultdict(list)
     for row in rows:
         lanes[row.chassis_id, row.drawer_id].append(_step(row, usual.get((row.kind, row.chassis_id))))
-    return tuple(JobLane(name=names[place], steps=tuple(steps)) for place, steps in lanes.items())
+    return tuple((names[place], tuple(steps)) for place, steps in lanes.items())
 
 
 def _step(row: Operation, usually: DurationRange | None) -> JobStep:

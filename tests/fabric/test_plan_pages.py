@@ -95,7 +95,7 @@ def test_a_plan_that_would_take_out_a_device_of_others_is_objected_to_and_names_
     Device.objects.filter(slot__number__lte=4).update(tenant=Tenant.objects.create(name="Others"))
     preview = plan_preview(member, plan)
     assert preview.why_not
-    assert any("a device that is not yours" in one.sentence for one in preview.objections)
+    assert any("a device that is not yours" in sentence for sentence, _ in preview.objections)
     text = page_of(member, Plan.objects.get())
     assert "Changes a device of others" in text
     assert "Tesla" not in text
@@ -214,7 +214,7 @@ def test_a_plan_that_stopped_goes_on(
     assert ended.state == "done"
     job = plan_job(administrator, ended)
     assert job.progress.done == job.progress.total
-    assert [turn.title for turn in job.turns] == ["Steps", "Replanned steps"]
+    assert [title for title, _ in job.rounds] == ["Steps", "Replanned steps"]
 
 
 @pytest.mark.usefixtures("simulator")
