@@ -31,13 +31,7 @@ BEGIN_LABELS = {
     Origin.GRANT: "changed hands",
     Origin.SWAP: "put in for another device",
 }
-END_LABELS = {
-    Origin.OPERATION: "by an operation",
-    Origin.OUTSIDE: "outside FalconWeb",
-    Origin.GRANT: "changed hands",
-    Origin.SWAP: "swapped for another device",
-    Origin.MISSING: "it went missing",
-}
+END_LABELS = {**BEGIN_LABELS, Origin.SWAP: "swapped for another device", Origin.MISSING: "it went missing"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,8 +76,8 @@ def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, no
         _check_end(ends_at, after=row.ends_at)
         check_not_booked(booked_parts(row), TimeSpan(row.ends_at, ends_at), but=row, person=person)
         # Administrators get an e-mail of each.
-        asked = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=EXTENSION_PREFIX)
-        if asked.count() >= MAX_EXTENSION_REQUESTS_PER_DAY:
+        requests = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=EXTENSION_PREFIX)
+        if requests.count() >= MAX_EXTENSION_REQUESTS_PER_DAY:
             raise Conflict(
                 f"Another end was requested {MAX_EXTENSION_REQUESTS_PER_DAY} times within a day. Wait for a decision."
             )
@@ -282,17 +282,11 @@ def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> tuple[list
 def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, Sequence[Device]]:
     """Return the row behind an item, None where it is no longer the tenant's; and the devices to be detached."""
     if item.device_id is not None:
-        device: Device | None = (
-            Device.objects.select_related("tenant", "chassis", "slot__drawer")
-            .filter(pk=item.device_id, tenant=lease.tenant_id)
-            .first()
-        )
+        devices = Device.objects.select_related("tenant", "chassis", "slot__drawer")
+        device: Device | None = devices.filter(pk=item.device_id, tenant=lease.tenant_id).first()
         return device, (device,) if device is not None and device.host_port_id is not None else ()
-    port: HostPort | None = (
-        HostPort.objects.select_related("tenant", "chassis")
-        .filter(pk=item.host_port_id, tenant=lease.tenant_id)
-        .first()
-    )
+    ports = HostPort.objects.select_related("tenant", "chassis")
+    port: HostPort | None = ports.filter(pk=item.host_port_id, tenant=lease.tenant_id).first()
     if port is None:
         return None, ()
     # Devices of others stay attached: whoever attached them decides.

@@ -97,10 +97,8 @@ class LeaseExtensionForm(forms.Form):
     note = _note("Why")
 
 
-class LeaseEndForm(forms.Form):
-    ends_at = UtcMinuteField(label="End (UTC)", required=False, help_text="Empty: until further notice.")
-    reason = _note("Word to the tenant")
-    override = forms.BooleanField(label="Allow over quota", required=False)
+class LeaseEndForm(LeaseDecisionForm):
+    starts_at = None  # type: ignore[assignment]  # as Django takes a field out of a form
 
 
 class QuotaForm(forms.Form):

@@ -96,14 +96,8 @@ def grants_set(
         _require_administrator(person)
         lock_tenants(tenant)
         act.before = _owned_counts(tenant)
-        tenants: dict[int, Tenant | None] = {device.pk: tenant for device in devices}
-        port_tenants: dict[int, Tenant | None] = {port.pk: tenant for port in host_ports}
-        tenants |= dict.fromkeys(
-            Device.objects.filter(tenant=tenant).exclude(pk__in=tenants).values_list("pk", flat=True), None
-        )
-        port_tenants |= dict.fromkeys(
-            HostPort.objects.filter(tenant=tenant).exclude(pk__in=port_tenants).values_list("pk", flat=True), None
-        )
+        tenants = _tenants_after(tenant, Device, devices)
+        port_tenants = _tenants_after(tenant, HostPort, host_ports)
         if seen is not None and seen != ownership_revision():
             raise Conflict("Somebody changed grants since you opened the page. Check them, then choose again.")
         lock_parts(devices=tenants, host_ports=port_tenants)
@@ -134,6 +128,13 @@ def _require_administrator(person: User) -> None:
         raise Forbidden("Only an administrator may change the grants of a tenant.")
 
 
+def _tenants_after(
+    tenant: Tenant, model: type[Device | HostPort], parts: Collection[LeasablePart]
+) -> dict[int, Tenant | None]:
+    others = model.objects.filter(tenant=tenant).values_list("pk", flat=True)
+    return {**dict.fromkeys(others), **{part.pk: tenant for part in parts}}
+
+
 def _grant_devices(person: User, tenants: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
     """Change the tenants of the devices; their rows are locked."""
     rows = list(
@@ -162,11 +163,8 @@ def _grant_host_ports(person: User, tenants: dict[int, Tenant | None], *, may_ta
     changed = [row for row in rows if row.tenant != tenants[row.pk]]
     # A device that is being moved to or from the port would arrive at another tenant's host.
     around = Q(drawer__host_ports__in=changed, kind=Operation.Kind.MODE) | Q(port__host_port__in=changed)
-    operation = (
-        Operation.objects.open()
-        .filter(Q(source__in=changed) | Q(target__in=changed) | Q(around, tenant__isnull=False))
-        .first()
-    )
+    own = Q(source__in=changed) | Q(target__in=changed)
+    operation = Operation.objects.open().filter(own | Q(around, tenant__isnull=False)).first()
     if operation is not None:
         ends = {operation.source_id, operation.target_id}
         port = next((row for row in changed if row.pk in ends), changed[0])

@@ -106,12 +106,8 @@ def lease_notices(person: User) -> list[LeaseNotice]:
             rest.append(LeaseNotice(f"{whose} ends at {format_instant(lease.ends_at)}.", lease.pk))
         if person.is_administrator and lease.state == Lease.State.REQUESTED:
             who = f"{lease.asked_by_name} of {lease.tenant_name}"
-            rest.insert(
-                0,
-                LeaseNotice(
-                    f"Lease {lease.pk}: {who} asks for {requested_label(lease)}{_shortened(lease.note)}.", lease.pk
-                ),
-            )
+            sentence = f"Lease {lease.pk}: {who} asks for {requested_label(lease)}{_shortened(lease.note)}."
+            rest.insert(0, LeaseNotice(sentence, lease.pk))
         elif person.is_administrator and lease.extension_to is not None:
             rest.insert(0, LeaseNotice(f"{whose}: extension requested {format_end(lease.extension_to)}.", lease.pk))
         if number := idle.get(lease.pk, 0):

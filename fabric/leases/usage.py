@@ -63,7 +63,6 @@ class UsageRow:
     """A tenant and kind with its hours in each month."""
 
     tenant: str
-    kind: str
     kind_label: str
     hours: tuple[float, ...]
     total: float
@@ -114,7 +113,6 @@ def usage_table(held: Iterable[UsageRecord], first: Month, last: Month) -> list[
     return [
         UsageRow(
             tenant=tenant,
-            kind=kind,
             kind_label=KIND_LABELS[kind],
             hours=tuple(of.get(month, 0.0) for month in months),
             total=sum(of.values()),

@@ -67,15 +67,13 @@ def _open_entries(person: User) -> tuple[Plan | None, DesiredState]:
 
 def _write(person: User, row: Plan | None, desired: DesiredState) -> Plan:
     if row is None:
-        made = plan_create(person=person, desired=desired, title=EMPTY_TITLE, origin=DRAFT_ORIGIN)
-        return _set_title(made, draft_title(plan_entries(person, made)))
-    is_own = row.title != draft_title(plan_entries(person, row))
-    changed = plan_change(person=person, plan=row, desired=desired)
-    return changed if is_own else _set_title(changed, draft_title(plan_entries(person, changed)))
-
-
-def _set_title(plan: Plan, title: str) -> Plan:
-    plan.title = title
+        plan = plan_create(person=person, desired=desired, title=EMPTY_TITLE, origin=DRAFT_ORIGIN)
+    else:
+        is_own = row.title != draft_title(plan_entries(person, row))
+        plan = plan_change(person=person, plan=row, desired=desired)
+        if is_own:
+            return plan
+    plan.title = draft_title(plan_entries(person, plan))
     plan.save(update_fields=["title"])
     return plan
 

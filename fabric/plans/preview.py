@@ -63,7 +63,7 @@ class DeviceInUse:
 class PlanPreview:
     entries: tuple[PlanEntry, ...]
     interrupted: tuple[str, ...]  # devices that are detached and reattached
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # that gain or lose a device
     links: tuple[str, ...]
     objections: tuple[tuple[str, Drawer | None], ...]  # sentences, each with its drawer where the user may see it
     lanes: tuple[PreviewLane, ...]
@@ -89,6 +89,7 @@ def plan_preview(person: User, plan: Plan) -> PlanPreview:
     steps = [step for step in plan.preview if "objection" not in step]
     usual = usual_durations({(step["kind"], step["chassis"]) for step in steps})
     moves = [step for step in steps if step["device"] is not None]
+    ends = {step[end] for step in steps for end in ("source", "target") if step[end] is not None}
     rows = Device.objects.select_related("chassis", "slot__drawer")
     devices = visible_rows(rows, person, {step["device"] for step in moves})
     chassis = {step["chassis"] for step in steps}
@@ -104,7 +105,7 @@ def plan_preview(person: User, plan: Plan) -> PlanPreview:
                 if step["interrupts"]
             )
         ),
-        hosts=_hosts(person, steps),
+        hosts=tuple(sorted({name for pk, name in host_port_names(ends, person).items() if pk is not None})),
         links=_links(person, steps, devices),
         objections=_objections(person, plan, others=any(step["device"] not in devices for step in moves)),
         lanes=_lanes(person, steps, devices, usual),
@@ -242,12 +243,6 @@ def _drawer_queue(rows: list[Operation], seen: set[Any], plans: set[Any]) -> Dra
 
 def _step_key(step: StoredStep) -> tuple[DrawerKey, str]:
     return (step["chassis"], step["drawer"]), step["kind"]
-
-
-def _hosts(person: User, steps: Sequence[StoredStep]) -> tuple[str, ...]:
-    """Return the hosts that gain or lose a device."""
-    ports = {step[end] for step in steps for end in ("source", "target") if step[end] is not None}
-    return tuple(sorted({name for pk, name in host_port_names(ports, person).items() if pk is not None}))
 
 
 def _links(person: User, steps: Sequence[StoredStep], devices: Mapping[int, Any]) -> tuple[str, ...]:

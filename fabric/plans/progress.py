@@ -28,16 +28,6 @@ from fabric.plans.selectors import PlanEntry, PlanProgress, plan_entries, plan_p
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepPart:
-    """A part of a step; parts run one after the other."""
-
-    name: str
-    state: str  # waiting, running, done, failed, skipped
-    seconds: float | None
-    sentence: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class JobStep:
     """A step of an applied plan; its parts, its error and its state in words say nothing of one that never began."""
 
@@ -47,7 +37,7 @@ class JobStep:
     usually: str
     after: str
     error: str
-    parts: tuple[StepPart, ...]
+    parts: tuple[Mapping[str, Any], ...]  # as the operation stores them, with their duration so far in `seconds`
 
 
 JobLane = tuple[str, tuple[JobStep, ...]]  # the name of a drawer, and the steps there
@@ -150,13 +140,9 @@ def _step(row: Operation, usually: DurationRange | None) -> JobStep:
     )
 
 
-def _step_part(step: dict[str, Any], row: Operation) -> StepPart:
-    return StepPart(
-        name=step["name"],
-        state=step["state"],
-        seconds=_seconds(parse_datetime(step["started_at"] or ""), parse_datetime(step["finished_at"] or "")),
-        sentence=step["sentence"] if step["sentence"] != row.error else "",
-    )
+def _step_part(part: Mapping[str, Any], row: Operation) -> Mapping[str, Any]:
+    seconds = _seconds(parse_datetime(part["started_at"] or ""), parse_datetime(part["finished_at"] or ""))
+    return {**part, "seconds": seconds, "sentence": part["sentence"] if part["sentence"] != row.error else ""}
 
 
 def _log(rows: Sequence[Operation]) -> tuple[JobLogLine, ...]:

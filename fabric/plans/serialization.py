@@ -67,8 +67,8 @@ def base_differences(base: Mapping[str, Any], now: Mapping[str, Any], person: Us
     sentences += [f"There is another device in {slot_label(row) or row.uri} now: {row.name}." for row in swapped]
     drawers = Drawer.objects.select_related("chassis")
     for pk, drawer in visible_rows(drawers, person, _changed(then.modes, current.modes)).items():
-        modes = f"was in mode {_mode_label(then.modes, pk)} and is in {_mode_label(current.modes, pk)} now"
-        sentences.append(f"{drawer.chassis.name} {drawer.name} {modes}.")
+        before, after = (one.modes[pk].value if pk in one.modes else "none" for one in (then, current))
+        sentences.append(f"{drawer.chassis.name} {drawer.name} was in mode {before} and is in {after} now.")
     host_ports = HostPort.objects.select_related("chassis")
     cables = visible_rows(host_ports, person, _changed(then.cables, current.cables)).values()
     sentences += [f"The cable of {port.chassis.name} {port.label} leads to another host now." for port in cables]
@@ -149,7 +149,3 @@ def visible_rows(rows: Any, person: User | None, pks: Collection[int]) -> dict[i
 
 def _changed(then: Mapping[int, Any], now: Mapping[int, Any]) -> set[int]:
     return {pk for pk in {*then, *now} if then.get(pk, then) != now.get(pk, now)}
-
-
-def _mode_label(modes: Mapping[int, Any], pk: int) -> str:
-    return str(modes[pk].value) if pk in modes else "none"

@@ -172,9 +172,8 @@ def plan_apply(
             planned = steps_plan(drawers, desired)
             check_no_foreign_parts(locked.tenant, planned)
             if planned.objections:
-                raise RuleViolation(
-                    planned.objections[0].sentence, objections=[one.sentence for one in planned.objections]
-                )
+                sentences = [one.sentence for one in planned.objections]
+                raise RuleViolation(sentences[0], objections=sentences)
             _check_not_busy(person, planned.steps, desired)
             taken = [step.device for step in planned.steps if step.source is not None and step.device is not None]
             leaving = list(Device.objects.filter(pk__in=taken).select_related("host_port__host").order_by("pk"))
