@@ -92,15 +92,16 @@ def allocation_plan(
     if checked.report is None:
         raise unreadable_file_error(checked)
     report, misfits = checked.report, len(checked.report.misfits)
+    entries, do = ("1 entry", "does") if misfits == 1 else (f"{misfits} entries", "do")
     if misfits and not partial:
         raise Invalid(
-            f"{_entries_label(misfits)} of the file {'does' if misfits == 1 else 'do'} not fit here, so that "
+            f"{entries} of the file {do} not fit here, so that "
             "nothing is planned. Map it otherwise, or leave out what does not fit.",
             problems=[DocumentProblem(sentence=one.sentence, place=one.place).as_json() for one in report.misfits],
         )
     if report.is_empty:
         return None
-    without = f", without {_entries_label(misfits)} that {'does' if misfits == 1 else 'do'} not fit" if misfits else ""
+    without = f", without {entries} that {do} not fit" if misfits else ""
     title = f"Import of {name[:100] or 'an allocation file'}{without}"
     return plan_create(
         person=person, desired=report.desired, title=title, origin=ORIGIN, idempotency_key=idempotency_key
@@ -115,7 +116,3 @@ def unreadable_file_error(file: AllocationFile) -> Invalid:
         problems=[one.as_json() for one in file.problems],
         more_problems=file.more,
     )
-
-
-def _entries_label(number: int) -> str:
-    return "1 entry" if number == 1 else f"{number} entries"

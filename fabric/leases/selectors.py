@@ -85,11 +85,6 @@ def leases_past(person: User) -> QuerySet[Any]:
     return lease_rows(person).filter(state__in=final).order_by(F("ended_at").desc(nulls_last=True), "-pk")
 
 
-def visible_idle_items(person: User) -> list[Any]:
-    """Return idle items of the leases that a user may see."""
-    return idle_items(Lease.objects.visible_to(person).filter(state=Lease.State.ACTIVE))
-
-
 def lease_notices(person: User) -> list[LeaseNotice]:
     """Return the notices about leases for a user, worst first."""
     now = timezone.now()

@@ -188,7 +188,8 @@ def request_objections(
     counts: Counter[str] = Counter()
     for wish in parts:
         counts[wish.kind] += wish.count
-    return quota_objections(tenant, counts, TimeSpan(_start_time(starts_at), ends_at), but=but)
+    now = timezone.now()
+    return quota_objections(tenant, counts, TimeSpan(max(starts_at or now, now), ends_at), but=but)
 
 
 def lock_lease(person: User | None, lease: Lease) -> Lease:
@@ -281,18 +282,13 @@ def _check_undecided(lease: Lease) -> None:
         raise Conflict(f"Lease {lease.pk} is '{lease.get_state_display()}' already{by}.")
 
 
-def _start_time(starts_at: datetime | None) -> datetime:
-    now = timezone.now()
-    return now if starts_at is None else max(starts_at, now)
-
-
 def _check_times(starts_at: datetime | None, ends_at: datetime | None) -> datetime:
     """Return the start; raises Invalid for impossible times."""
     now = timezone.now()
     errors = {}
     if starts_at is not None and starts_at < now - START_TOLERANCE:
         errors["starts_at"] = "The start is in the past. Leave it empty to start immediately."
-    begin = _start_time(starts_at)
+    begin = max(starts_at or now, now)
     if begin > now + MAX_DURATION:
         errors["starts_at"] = "The start is more than ten years from now."
     elif ends_at is not None and ends_at <= begin:

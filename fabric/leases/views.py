@@ -54,7 +54,6 @@ from fabric.leases.selectors import (
     requested_label,
     requested_parts,
     shortages,
-    visible_idle_items,
 )
 from fabric.leases.services import (
     lease_approve,
@@ -87,7 +86,7 @@ def leases(request: HttpRequest) -> HttpResponse:
     context = {
         "waiting": leases_pending(person),
         "going_on": leases_current(person).exclude(state=Lease.State.REQUESTED),
-        "idle": visible_idle_items(person),
+        "idle": idle_items(Lease.objects.visible_to(person).open()),
         "page": Paginator(leases_past(person), ROWS_A_PAGE).get_page(request.GET.get("page")),
         "may_request": person.may_compose and not person.is_administrator,
         "email": settings.EMAIL_IS_SENT,
