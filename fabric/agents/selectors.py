@@ -130,7 +130,8 @@ def match_device(report: HostReport, device: Device, neighbours: Collection[Devi
         return _match_among(named, [one for one in others if _same_serial(one.serial_number, device.serial_number)])
     accounted = {_card(one.address) for other in others for one in _with_serial(living, other)}
     accounted |= {_card(one.address) for one in living if one.serial and device.serial_number}
-    alike = [one for one in living if _same_ids(one, device) and _card(one.address) not in accounted]
+    same_ids = [one for one in living if one.vendor_id and _ids(one) == _ids(device)]
+    alike = [one for one in same_ids if _card(one.address) not in accounted]
     if alike:
         same_kind = [one for one in others if _ids(one) == _ids(device)]
         return _match_among(alike, [one for one in same_kind if not _with_serial(living, one)])
@@ -221,11 +222,7 @@ def _card(address: str) -> str:
     return address.rpartition(".")[0]
 
 
-def _same_ids(one: PciDevice, device: Device) -> bool:
-    return bool(one.vendor_id) and (one.vendor_id.casefold(), one.device_id.casefold()) == _ids(device)
-
-
-def _ids(device: Device) -> tuple[str, str]:
+def _ids(device: Device | PciDevice) -> tuple[str, str]:
     return _pci_id(device.vendor_id), _pci_id(device.device_id)
 
 

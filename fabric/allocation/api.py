@@ -26,8 +26,6 @@ from fabric.allocation.rules import MAPPING_MODES
 from fabric.allocation.schema import SCHEMA
 from fabric.allocation.services import allocation_check, allocation_export, allocation_plan, unreadable_file_error
 
-PARAMETERS = ("by", "chassis_id", "partial", "dry_run")
-
 
 class _DocumentRenderer(BaseRenderer):
     """A document, which is text already."""
@@ -163,7 +161,7 @@ class AllocationView(APIView):
     def post(self, request: Request) -> Response:
         """Import a file: 201 with a draft plan and the report, and nothing is changed before the plan is applied."""
         person = person_of(request)
-        refuse_parameters(request, PARAMETERS)
+        refuse_parameters(request, ("by", "chassis_id", "partial", "dry_run"))
         dry_run, partial = query_flag(request, "dry_run"), query_flag(request, "partial")
         onto = query_integer(request, "chassis_id")
         body: Any = request.data

@@ -81,7 +81,11 @@ class _HardwareReader:
         serials = Counter(_serial_key(row) for row in self.devices if row.serial_number)
         self.shared = {serial for serial, count in serials.items() if count > 1}
         self.labels = distinct_names({row.pk: (row.chassis_id, row.label or "?") for row in self.host_ports})
-        self.settings = self._settings()
+        behind = {row.port_id for row in self.host_ports} | {row.slot.port_id for row in self.devices if row.slot}
+        ports = Port.objects.filter(pk__in=behind - {None}, missing_since=None)
+        self.settings = {
+            row.pk: PortSetting(port_type=row.port_type, configured_width=row.configured_width) for row in ports
+        }
         hosts = Host.objects.visible_to(person) if may_move_cable(person) else Host.objects.none()
         self.hosts = {row.pk: _host(row) for row in hosts}
 
@@ -98,11 +102,6 @@ class _HardwareReader:
             may_move_cables=may_move_cable(self.person),
             is_administrator=self.person.is_administrator,
         )
-
-    def _settings(self) -> dict[int, PortSetting]:
-        behind = {row.port_id for row in self.host_ports} | {row.slot.port_id for row in self.devices if row.slot}
-        rows = Port.objects.filter(pk__in={pk for pk in behind if pk is not None}, missing_since=None)
-        return {row.pk: PortSetting(port_type=row.port_type, configured_width=row.configured_width) for row in rows}
 
     def _chassis(self, row: Chassis, *, owned_only: bool) -> SiteChassis:
         drawers = sorted(self.drawers[row.pk], key=lambda one: (one.number, one.name, one.uri))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from django.core.paginator import Paginator
@@ -45,8 +44,5 @@ def history_csv(request: HttpRequest, pk: int, kind: PartKind) -> Download:
     visible_or_404(PARTS[kind], person, pk, kind)
     pages = Paginator(attachment_rows(person, **{kind: pk}), CSV_ROWS_PER_QUERY)
 
-    def lines() -> Iterator[tuple[object, ...]]:
-        for number in pages.page_range:
-            yield from attachment_table_rows(attachment_views(person, pages.page(number).object_list))
-
-    return csv_download(csv_table(COLUMNS, lines()), f"{kind}-{pk}-history.csv")
+    views = (view for page in pages for view in attachment_views(person, page.object_list))
+    return csv_download(csv_table(COLUMNS, attachment_table_rows(views)), f"{kind}-{pk}-history.csv")

@@ -89,13 +89,14 @@ def quota_objections(tenant: Tenant, counts: Counter[str], span: TimeSpan, *, bu
 def _hours_objection(tenant: Tenant, quota: Quota, number: int, span: TimeSpan, but: Lease | None) -> str:
     now = timezone.now()
     horizon = _horizon(span)
-    month_now = month_of(now)
-    held = _tenures(tenant, quota.kind, TimeSpan(month_begin(month_now), now))
+    begin = month_begin(month_of(now))
+    tenures = Tenure.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), tenant=tenant, kind=quota.kind)
+    used = [TimeSpan(*times).within(TimeSpan(begin, now)) for times in tenures.values_list("began_at", "ended_at")]
     ahead = [one.within(TimeSpan(now, horizon)) for one in _booked_spans(tenant, quota.kind, but)]
     new = span.within(TimeSpan(now, horizon))
-    within = TimeSpan(month_begin(month_now), horizon)
+    within = TimeSpan(begin, horizon)
     own = seconds_by_month([new] * number, within=within)
-    others = seconds_by_month([*held, *ahead], within=within)
+    others = seconds_by_month([*used, *ahead], within=within)
     most = quota.most_hours_a_month or 0
     for month, seconds in sorted(own.items()):
         hours = (seconds + others.get(month, 0.0)) / 3600
@@ -119,12 +120,6 @@ def _booked_spans(tenant: Tenant, kind: str, but: Lease | None) -> list[TimeSpan
     if but is not None:
         items = items.exclude(lease=but)
     return [TimeSpan(begin, end) for begin, end in items.values_list("lease__starts_at", "lease__ends_at")]
-
-
-def _tenures(tenant: Tenant, kind: str, within: TimeSpan) -> list[TimeSpan]:
-    rows = Tenure.objects.filter(tenant=tenant, kind=kind, began_at__lt=within.end)
-    rows = rows.filter(Q(ended_at=None) | Q(ended_at__gt=within.begin))
-    return [TimeSpan(began, ended).within(within) for began, ended in rows.values_list("began_at", "ended_at")]
 
 
 def _audit_values(tenant: Tenant) -> dict[str, object]:
