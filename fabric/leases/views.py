@@ -214,12 +214,12 @@ def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
 def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Return a lease before its end: `items` of it, or all."""
     items = None if "all" in request.POST else _posted_rows(request, LeaseItem.objects.filter(lease=pk), "items")
-    said = "The lease is being returned: attached devices are detached first."
-    return _act_on_lease(request, pk, lease_return, said, items=items)
+    success = "The lease is being returned: attached devices are detached first."
+    return _act_on_lease(request, pk, lease_return, success, items=items)
 
 
 def _act_on_lease(
-    request: HttpRequest, pk: int, service: Callable[..., Lease], said: str, **values: Any
+    request: HttpRequest, pk: int, service: Callable[..., Lease], success: str, **values: Any
 ) -> HttpResponse:
     """Call a service with a lease and redirect to its page, which shows the result."""
     person = person_of(request)
@@ -229,7 +229,7 @@ def _act_on_lease(
     except (Conflict, Invalid) as error:
         messages.error(request, error.sentence)
         return redirect("fabric:lease", pk=row.pk)
-    messages.success(request, said)
+    messages.success(request, success)
     return redirect("fabric:lease", pk=after.pk)
 
 

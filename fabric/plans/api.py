@@ -100,13 +100,13 @@ class DesiredStateSerializer(StrictSerializer, serializers.Serializer[Any]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a part that is named twice, no change, and too many changes."""
         keys = {"attachments": "device_id", "modes": "drawer_id", "cables": "host_port_id", "port_settings": "port_id"}
-        desired = sum(len(attrs[name]) for name in keys)
-        if not desired:
+        count = sum(len(attrs[name]) for name in keys)
+        if not count:
             raise serializers.ValidationError({"attachments": "Nothing is wanted. Name what shall change."})
-        if desired > MAX_CHANGES:
+        if count > MAX_CHANGES:
             raise serializers.ValidationError({"attachments": f"A plan can change at most {MAX_CHANGES} things."})
         for name, key in keys.items():
-            twice = [pk for pk, count in Counter(one[key] for one in attrs[name]).items() if count > 1]
+            twice = [pk for pk, times in Counter(one[key] for one in attrs[name]).items() if times > 1]
             if twice:
                 raise serializers.ValidationError({name: f"{key} {twice[0]} is named more than once."})
         return attrs

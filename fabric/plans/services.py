@@ -291,14 +291,14 @@ def steps_plan(drawers: Iterable[DrawerSnapshot], desired: DesiredState) -> Plan
 
 def involved_drawers(drawers: Mapping[DrawerKey, DrawerSnapshot], desired: DesiredState) -> list[DrawerSnapshot]:
     """Return the drawers that the desired state changes."""
-    asked = set(desired.settings)
+    ports = set(desired.settings)
     return [
         drawer
         for drawer in drawers.values()
         if drawer.id in desired.modes
         or any(device.id in desired.attachments for device in drawer.devices)
         or any(port.id in desired.cables for port in drawer.ports)
-        or asked & set(drawer.settings)
+        or ports & set(drawer.settings)
     ]
 
 
