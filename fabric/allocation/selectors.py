@@ -154,12 +154,13 @@ class _HardwareReader:
         return drawer if snapshot is None else self._projected(drawer, snapshot)
 
     def _projected(self, drawer: SiteDrawer, snapshot: DrawerSnapshot) -> SiteDrawer:
-        attached = {one.id: one.attached for one in (*drawer.devices, *snapshot.devices)}
+        attached = {one.id: one.attached for one in drawer.devices}
+        attached |= {one.id: one.attached for one in snapshot.devices}
         cables = {port.id: port.host for port in snapshot.ports}
         known = {port.id for port in drawer.ports}
 
         def host_of(port: SitePort) -> SiteHost | None:
-            host = cables.get(port.id, port.host and port.host.id)
+            host = cables.get(port.id, port.host.id if port.host is not None else None)
             return port.host if port.host is not None and port.host.id == host else self.hosts.get(host or 0)
 
         return replace(

@@ -48,7 +48,7 @@ class PresentedList(generics.ListAPIView[Any]):
 
     present: Callable[[User, Sequence[Any]], list[Any]]
 
-    def paginate_queryset(self, queryset: QuerySet[Any]) -> list[Any]:
+    def paginate_queryset(self, queryset: Any) -> list[Any]:
         """Return the rows of a page in words."""
         return type(self).present(person_of(self.request), super().paginate_queryset(queryset) or [])
 

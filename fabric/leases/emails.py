@@ -6,7 +6,7 @@ import logging
 import smtplib
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
@@ -194,6 +194,6 @@ def _notify(lease: Lease, key: str, people: Iterable[User], word: str, *paragrap
     body = "\n\n".join(part for part in (*paragraphs, *where) if part) + "\n"
     # A line break in a name would be a header of its own.
     subject = " ".join(f"Lease {lease.pk} of {lease.tenant_name} {word}".split())[:MAX_SUBJECT_LENGTH]
-    values = {"key": f"lease {lease.pk} {key}"[:200], "subject": subject, "body": body, "lease": lease}
+    values: dict[str, Any] = {"key": f"lease {lease.pk} {key}"[:200], "subject": subject, "body": body, "lease": lease}
     addresses = sorted({person.email for person in people if person.email and person.is_active})
     Letter.objects.bulk_create([Letter(address=one, **values) for one in addresses], ignore_conflicts=True)

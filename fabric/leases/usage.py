@@ -140,15 +140,15 @@ def idle_items(leases: Iterable[Lease]) -> list[Any]:
     if not hours:
         return []
     now = timezone.now()
-    items = LeaseItem.objects.filter(
+    items = LeaseItem.objects.annotate(idle_since=Greatest("device__activity__quiet_since", "taken_at")).filter(
         lease__in=[lease.pk for lease in leases if lease.state == Lease.State.ACTIVE],
         released_at=None,
         taken_at__isnull=False,
         device__activity__quiet_since__isnull=False,
         device__activity__measured_at__gte=now - MAX_MEASUREMENT_AGE,
+        idle_since__lte=now - timedelta(hours=hours),
     )
-    items = items.annotate(idle_since=Greatest("device__activity__quiet_since", "taken_at"))
-    return list(items.filter(idle_since__lte=now - timedelta(hours=hours)).order_by("idle_since", "pk"))
+    return list(items.order_by("idle_since", "pk"))
 
 
 # Between two measurements further apart, a device may have been used unnoticed.
