@@ -55,8 +55,6 @@ class CalendarRow:
 
 @dataclass(frozen=True)
 class CalendarGroup:
-    """The parts in one drawer of one chassis."""
-
     label: str
     rows: tuple[CalendarRow, ...]
 

@@ -223,7 +223,6 @@ def _settings(person: User, desired: DesiredState, before: DesiredState) -> list
 
 
 def port_setting_label(setting: PortSetting) -> str:
-    """Return how a port is configured, in words."""
     port_type = port_type_label(setting.port_type) if setting.port_type else ""
     lanes = f"x{setting.configured_width}" if setting.configured_width else ""
     return ", ".join(one for one in (port_type, lanes) if one) or "not given"
