@@ -61,7 +61,7 @@ class AlertSerializer(serializers.Serializer[Any]):
     object = serializers.ChoiceField(choices=["chassis", "drawer", "device", "port"])
     subject_name = serializers.CharField()
     chassis_id = serializers.IntegerField()
-    chassis_name = serializers.CharField()
+    chassis_name = serializers.CharField(source="chassis.name")
     drawer_id = serializers.IntegerField(allow_null=True)
     device_id = serializers.IntegerField(allow_null=True)
     port_id = serializers.IntegerField(allow_null=True)

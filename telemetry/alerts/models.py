@@ -15,7 +15,7 @@ from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.errors import Unavailable
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
-from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms, duration_label
 
 MAX_TEXT_LENGTH = 2000
 
@@ -224,6 +224,11 @@ class Alert(models.Model):
     def is_ringing(self) -> bool:
         """Whether it is firing, acknowledged or not."""
         return self.state in self.RINGING
+
+    @property
+    def lasted(self) -> str:
+        """How long it lasted, in words; '' where it is not resolved."""
+        return duration_label(max(0.0, (self.resolved_at - self.since).total_seconds())) if self.resolved_at else ""
 
 
 class SilenceQuerySet(AdministratorQuerySet):

@@ -29,7 +29,6 @@ from telemetry.alerts.rules import (
     PENDING,
     AlertSubject,
     CheckState,
-    duration_label,
     value_label,
 )
 
@@ -38,57 +37,6 @@ ALERT_COLUMNS = (
     "threshold", "since", "fired_at", "acknowledged_at", "acknowledged_by", "note", "resolved_at", "silenced",
     "inhibited",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlertView:
-    """An alert as a person may see it: without details from before their tenant leased its subject."""
-
-    id: int
-    severity: str
-    state: str
-    state_label: str
-    title: str
-    rule_id: int | None
-    cause: str
-    object: str
-    subject_name: str
-    chassis_id: int
-    chassis_name: str
-    drawer_id: int | None
-    device_id: int | None
-    port_id: int | None
-    series_key: str
-    quantity: str
-    unit: str
-    threshold: str
-    value: float | None
-    value_words: str
-    worst_value: float | None
-    worst_words: str
-    note: str
-    since: datetime
-    fired_at: datetime | None
-    acknowledged_at: datetime | None
-    acknowledged_by_name: str
-    acknowledged_note: str
-    resolved_at: datetime | None
-    resolved_because: str
-    is_silenced: bool
-    is_inhibited: bool
-    may_acknowledge: bool
-    thing_url: str
-    chart_url: str
-
-    @property
-    def lasted(self) -> str:
-        """How long it lasted, in words."""
-        return duration_label(max(0.0, (self.resolved_at - self.since).total_seconds())) if self.resolved_at else ""
-
-    @property
-    def mark(self) -> str:
-        """The symbol of its severity."""
-        return "▲" if self.severity == "Critical" else "▼"
 
 
 def silenced_alerts(now: datetime | None = None) -> Q:
@@ -139,19 +87,25 @@ def alert_get(person: User, pk: int) -> Alert:
     return row
 
 
-def alert_views(person: User, rows: Iterable[Alert]) -> list[AlertView]:
-    """Return rows of `alert_rows` as the person may see them; two queries for any number of rows."""
-    rows = list(rows)
-    devices = _visible(Device.objects.visible_to(person), {row.device_id for row in rows})
-    ports = _visible(Port.objects.visible_to(person), {row.port_id for row in rows})
-    return [_alert_view(row, person, devices, ports) for row in rows]
+def alert_views(person: User, rows: Iterable[Alert]) -> list[Any]:
+    """Return rows of `alert_rows` as the person may see them, not to be saved; two queries for any number of rows.
+
+    What is from before their tenant leased the subject is cleared. Added are `may_acknowledge`, `value_words` and
+    `worst_words` (the values with their unit), `thing_url` (the page of the subject) and `chart_url` ('' for none).
+    """
+    found = list(rows)
+    devices = _visible(Device.objects.visible_to(person), {row.device_id for row in found})
+    ports = _visible(Port.objects.visible_to(person), {row.port_id for row in found})
+    for row in found:
+        _prepare_for(person, row, devices, ports)
+    return found
 
 
-def alert_lines(views: Iterable[AlertView]) -> Iterator[tuple[object, ...]]:
+def alert_lines(views: Iterable[Any]) -> Iterator[tuple[object, ...]]:
     """Yield a row of a table for each alert; its columns are ALERT_COLUMNS, times ISO 8601 in UTC."""
     for one in views:
         yield (
-            one.id, one.severity, one.state, one.title, one.subject_name, one.chassis_name, one.quantity, one.value,
+            one.id, one.severity, one.state, one.title, one.subject_name, one.chassis.name, one.quantity, one.value,
             one.worst_value, one.unit, one.threshold, _iso(one.since), _iso(one.fired_at), _iso(one.acknowledged_at),
             one.acknowledged_by_name, one.acknowledged_note, _iso(one.resolved_at),
             "yes" if one.is_silenced else "", "yes" if one.is_inhibited else "",
@@ -165,7 +119,7 @@ class ActiveAlerts:
     critical: int
     warning: int
     loudest: str  # worst severity of unacknowledged alerts: 'Critical', 'Warning' or ''
-    views: list[AlertView]
+    views: list[Any]
 
     @property
     def worst(self) -> str:
@@ -193,50 +147,26 @@ def active_alerts_for(person: User, *, most: int = 5) -> ActiveAlerts:
     )
 
 
-def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertView:
+def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> None:
+    """Clear what the person may not see of a row, and add what pages show of it."""
     leased_since = None if person.is_administrator else _tenant_since(row)
-    is_older = leased_since is not None and row.since < leased_since
-    seen = may_see_acknowledgement(person, row)
-    device = row.device_id if row.device_id in devices else None
-    port = row.port_id if row.port_id in ports else None
-    since = leased_since if is_older and leased_since is not None else row.since
-    return AlertView(
-        id=row.pk,
-        severity=row.severity,
-        state=row.state,
-        state_label=row.get_state_display(),
-        title=row.title,
-        rule_id=row.rule_id if person.is_administrator else None,
-        cause=row.cause,
-        object=row.object,
-        subject_name=row.subject_name,
-        chassis_id=row.chassis_id,
-        chassis_name=row.chassis.name,
-        drawer_id=row.drawer_id if person.is_administrator else None,
-        device_id=device,
-        port_id=port,
-        series_key=row.series_key,
-        quantity=row.quantity,
-        unit=row.unit,
-        threshold=row.threshold,
-        value=None if is_older else row.value,
-        value_words="" if is_older or row.value is None else _value_label(row.value, row),
-        worst_value=None if is_older else row.worst_value,
-        worst_words="" if is_older or row.worst_value is None else _value_label(row.worst_value, row),
-        note=row.note if person.is_administrator or row.rule_id is not None else "",
-        since=since,
-        fired_at=max(row.fired_at, since) if row.fired_at else None,
-        acknowledged_at=row.acknowledged_at if seen else None,
-        acknowledged_by_name=row.acknowledged_by_name if seen else "",
-        acknowledged_note=row.acknowledged_note if seen else "",
-        resolved_at=row.resolved_at,
-        resolved_because=row.resolved_because,
-        is_silenced=bool(row.is_silenced),
-        is_inhibited=bool(row.is_inhibited),
-        may_acknowledge=row.state == Alert.State.FIRING and person.may_compose,
-        thing_url=_subject_url(row, device, port, person),
-        chart_url=_chart_url(row, device, port, person, since),
-    )
+    if not may_see_acknowledgement(person, row):
+        row.acknowledged_at, row.acknowledged_by_name, row.acknowledged_note = None, "", ""
+    if leased_since is not None and row.since < leased_since:
+        row.since, row.value, row.worst_value = leased_since, None, None
+    row.fired_at = max(row.fired_at, row.since) if row.fired_at else None
+    row.device_id = row.device_id if row.device_id in devices else None
+    row.port_id = row.port_id if row.port_id in ports else None
+    if not person.is_administrator:
+        row.drawer_id = None
+        # Without a rule, it is the error of the chassis' client.
+        row.note = row.note if row.rule_id is not None else ""
+        row.rule_id = None
+    # A database may return NULL for a condition on a column without a value.
+    row.is_silenced, row.is_inhibited = bool(row.is_silenced), bool(row.is_inhibited)
+    row.may_acknowledge = row.state == Alert.State.FIRING and person.may_compose
+    row.value_words, row.worst_words = _value_label(row.value, row), _value_label(row.worst_value, row)
+    row.thing_url, row.chart_url = _subject_url(row), _chart_url(row, person)
 
 
 def may_see_acknowledgement(person: User, row: Alert) -> bool:
@@ -245,8 +175,8 @@ def may_see_acknowledgement(person: User, row: Alert) -> bool:
     return leased_since is None or row.acknowledged_at is None or row.acknowledged_at >= leased_since
 
 
-def _value_label(value: float, row: Any) -> str:
-    return "" if row.unit == "health" or not row.series_key else value_label(value, row.unit)
+def _value_label(value: float | None, row: Any) -> str:
+    return "" if value is None or row.unit == "health" or not row.series_key else value_label(value, row.unit)
 
 
 def _tenant_since(row: Any) -> datetime | None:
@@ -255,29 +185,23 @@ def _tenant_since(row: Any) -> datetime | None:
     return part.tenant_since if part is not None else None
 
 
-def _subject_url(row: Any, device: int | None, port: int | None, person: User) -> str:
-    if row.object == "device" and device is not None:
-        return reverse("fabric:device", args=[device])
-    if row.object == "port" and port is not None:
-        return reverse("fabric:port", args=[port])
-    if row.object == "drawer" and row.drawer_id is not None and person.is_administrator:
-        return reverse("fabric:drawer", args=[row.drawer_id])
-    return reverse("fabric:chassis", args=[row.chassis_id])
+def _subject_url(row: Any) -> str:
+    pk = getattr(row, f"{row.object}_id")
+    return reverse(f"fabric:{row.object}", args=[pk]) if pk else reverse("fabric:chassis", args=[row.chassis_id])
 
 
-def _chart_url(row: Any, device: int | None, port: int | None, person: User, since: datetime) -> str:
-    """Return the address of the alert's charts, '' where it has no series."""
+def _chart_url(row: Any, person: User) -> str:
     steps = row.series_key.split("/")
     if len(steps) < 3 or row.unit == "health":
         return ""
     until = row.resolved_at or timezone.now()
-    own = {"device": device, "port": port}.get(row.object)
+    own = {"device": row.device_id, "port": row.port_id}.get(row.object)
     # A series that belongs to no metric has a chart of its own.
     if own is not None and len(steps) == 3 and steps[2] != Quantity.OTHER:
-        return telemetry_url(f"{row.object}/{own}", steps[2], since, until)
+        return telemetry_url(f"{row.object}/{own}", steps[2], row.since, until)
     if own is None and not person.is_administrator:
         return ""
-    return telemetry_url(f"series/{row.chassis_id}/{row.series_key}", "", since, until)
+    return telemetry_url(f"series/{row.chassis_id}/{row.series_key}", "", row.since, until)
 
 
 def _visible(rows: QuerySet[Any], pks: set[int | None]) -> set[int]:

@@ -88,7 +88,6 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
     ]
     context = {
         "one": alert_views(person, [row])[0],
-        "row": row,
         "told": told if person.is_administrator else [],
         "silences": silences,
         "silence_query": urlencode({"scope": row.object, "of": row.pk}) if person.is_administrator else "",
@@ -138,7 +137,7 @@ def badge(request: HttpRequest) -> JsonResponse:
                     "severity": one.severity,
                     "title": one.title,
                     "subject": one.subject_name,
-                    "chassis": one.chassis_name,
+                    "chassis": one.chassis.name,
                     "value": one.value_words,
                     "acknowledged": one.state == "acknowledged",
                 }
