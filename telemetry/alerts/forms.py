@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.models import Tenant
@@ -30,8 +31,10 @@ CONDITIONS = (
 class NamedChoiceField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
     """A choice of parts, labelled with their chassis."""
 
+    def __init__(self, label: str, rows: QuerySet[Any]) -> None:
+        super().__init__(rows, label=label, required=False, empty_label="choose one")
+
     def label_from_instance(self, obj: Any) -> str:
-        """Return the label of a part."""
         chassis = getattr(obj, "chassis", None)
         return f"{obj} of {chassis}" if chassis is not None else str(obj)
 
@@ -40,29 +43,14 @@ class ScopedForm(forms.Form):
     """A form with a scope: the field that `scope` names counts."""
 
     scope = forms.ChoiceField(label="Scope", choices=SCOPES, initial="all")
-    chassis = NamedChoiceField(
-        label="Chassis", queryset=Chassis.objects.none(), required=False, empty_label="choose one"
-    )
-    drawer = NamedChoiceField(label="Drawer", queryset=Drawer.objects.none(), required=False, empty_label="choose one")
+    chassis = NamedChoiceField("Chassis", Chassis.objects.order_by("name"))
+    drawer = NamedChoiceField("Drawer", Drawer.objects.filter(missing_since=None).select_related("chassis"))
     device_kind = forms.ChoiceField(
         label="Kind of device", required=False, choices=[("", "choose one"), *Device.Kind.choices]
     )
-    device = NamedChoiceField(label="Device", queryset=Device.objects.none(), required=False, empty_label="choose one")
-    port = NamedChoiceField(label="Port", queryset=Port.objects.none(), required=False, empty_label="choose one")
-    tenant = NamedChoiceField(label="Tenant", queryset=Tenant.objects.none(), required=False, empty_label="choose one")
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for name, rows in (
-            ("chassis", Chassis.objects.order_by("name")),
-            ("drawer", Drawer.objects.filter(missing_since=None).select_related("chassis")),
-            ("device", Device.objects.filter(missing_since=None).select_related("chassis")),
-            ("port", Port.objects.filter(missing_since=None).select_related("chassis")),
-            ("tenant", Tenant.objects.order_by("name")),
-        ):
-            field = self.fields[name]
-            if isinstance(field, forms.ModelChoiceField):
-                field.queryset = rows
+    device = NamedChoiceField("Device", Device.objects.filter(missing_since=None).select_related("chassis"))
+    port = NamedChoiceField("Port", Port.objects.filter(missing_since=None).select_related("chassis"))
+    tenant = NamedChoiceField("Tenant", Tenant.objects.order_by("name"))
 
     def about(self) -> dict[str, Any]:
         """Return the scope of a valid form, as keyword arguments of services."""
@@ -79,10 +67,6 @@ class ScopedForm(forms.Form):
         """Return the fields that a scope may need."""
         return [self[name] for name in ("chassis", "drawer", "device_kind", "device", "port", "tenant")]
 
-    def fields_of(self, *names: str) -> list[forms.BoundField]:
-        """Return some of its fields."""
-        return [self[name] for name in names]
-
 
 def _initial(row: Scoped, names: Sequence[str]) -> dict[str, Any]:
     """Return what a form of a row begins with: columns of it, and what it is about."""
@@ -90,8 +74,6 @@ def _initial(row: Scoped, names: Sequence[str]) -> dict[str, Any]:
 
 
 class RuleForm(ScopedForm):
-    """A rule."""
-
     name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     metric = forms.CharField(
         label="Measured value",
@@ -140,27 +122,21 @@ class RuleForm(ScopedForm):
         return RuleValues(**{name: self.cleaned_data[name] for name in RULE_FIELDS}, **self.about())
 
 
-class SilenceForm(ScopedForm):
-    """A silence."""
+def _rule_choices() -> list[tuple[str, Any]]:
+    rules = [(f"rule-{pk}", name) for pk, name in Rule.objects.values_list("pk", "name")]
+    built_ins = [(name, known.words) for name, known in BUILT_IN_RULES.items()]
+    return [("", "any rule"), ("Built-in rules", built_ins), ("Own rules", rules)]
 
-    what = forms.ChoiceField(label="Rule", required=False)
+
+class SilenceForm(ScopedForm):
+    what = forms.ChoiceField(label="Rule", required=False, choices=_rule_choices)
     severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *AlertSeverity.choices])
     starts_at = UtcMinuteField(label="From (UTC)", required=False, help_text="Empty: now.")
-    ends_at = UtcMinuteField(label="Until (UTC)")
+    ends_at = UtcMinuteField(label="Until (UTC)", initial=lambda: timezone.now() + timedelta(hours=2))
     why = forms.CharField(
         label="Why", max_length=500, help_text="Shown with each silenced alert.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        rules = [(f"rule-{pk}", name) for pk, name in Rule.objects.values_list("pk", "name")]
-        built_ins = [(name, known.words) for name, known in BUILT_IN_RULES.items()]
-        field = self.fields["what"]
-        if isinstance(field, forms.ChoiceField):
-            field.choices = [("", "any rule"), ("Built-in rules", built_ins), ("Own rules", rules)]
-        if not self.is_bound:
-            self.initial.setdefault("ends_at", timezone.now() + timedelta(hours=2))
 
     def values(self) -> SilenceValues:
         """Return the values of a valid form."""
@@ -174,8 +150,6 @@ class SilenceForm(ScopedForm):
 
 
 class RouteForm(ScopedForm):
-    """A route."""
-
     name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     kind = forms.ChoiceField(label="Channel", choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
     address = forms.CharField(

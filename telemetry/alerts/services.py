@@ -70,11 +70,11 @@ def alerts_end(*, chassis_id: int, identities: Collection[CheckIdentity] | None,
     return rang
 
 
-def rule_alerts_end(*, cause: str, because: str = RULE_ENDED) -> int:
+def rule_alerts_end(*, cause: str) -> int:
     """End all open alerts of a rule, within the caller's transaction; returns how many had fired."""
     rows = list(Alert.objects.select_for_update().filter(state__in=Alert.OPEN, cause__startswith=cause))
     found = [row for row in rows if row.cause == cause or row.cause.startswith(f"{cause}:")]
-    rang = _resolve(found, timezone.now(), because)
+    rang = _resolve(found, timezone.now(), RULE_ENDED)
     for chassis in {row.chassis_id for row in found}:
         _send_changed(chassis)
     return rang
@@ -172,13 +172,6 @@ def _resolve(rows: Iterable[Alert], at: datetime, because: str) -> int:
         text = f"{row.title}: {row.subject_name}. {because or 'It is over.'}"
         _record_event(row, "AlertResolved", "OK", text, row.resolved_at)
     return rang
-
-
-def acknowledgement_record(row: Alert, at: datetime) -> None:
-    """Record the event of an acknowledgement, within the caller's transaction."""
-    text = f"{row.acknowledged_by_name} acknowledged '{row.title}: {row.subject_name}'."
-    _record_event(row, "AlertAcknowledged", "OK", text, at)
-    _send_changed(row.chassis_id)
 
 
 def _record_event(row: Alert, message: str, severity: str, text: str, at: datetime) -> None:
@@ -331,9 +324,8 @@ def alerts_acknowledge(*, person: User, alerts: Collection[int], note: str = "")
             raise NotFound("There is no such alert.")
         rows = list(Alert.objects.select_for_update().filter(pk__in=visible).order_by("pk"))
         results = [_acknowledge(row, person, note) for row in rows]
-        act.target = Target(
-            kind="alert", id=",".join(str(one.alert) for one in results)[:64], name=_results_name(results)
-        )
+        name = results[0].name if len(results) == 1 else f"{len(results)} alerts"
+        act.target = Target(kind="alert", id=",".join(str(one.alert) for one in results)[:64], name=name)
         act.after = {"acknowledged": [one.alert for one in results if not one.sentence], "note": note}
         if all(one.sentence for one in results):
             sentences = [f"{one.name}: {one.sentence}" for one in results]
@@ -358,10 +350,7 @@ def _acknowledge(row: Alert, person: User, note: str) -> AcknowledgeResult:
     row.state, row.acknowledged_at, row.acknowledged_note = Alert.State.ACKNOWLEDGED, now, note
     row.acknowledged_by, row.acknowledged_by_name = person, person.get_username()
     row.save(update_fields=["state", "acknowledged_at", "acknowledged_note", "acknowledged_by", "acknowledged_by_name"])
-    with transaction.atomic():
-        acknowledgement_record(row, now)
+    text = f"{row.acknowledged_by_name} acknowledged '{name}'."
+    _record_event(row, "AlertAcknowledged", "OK", text, now)
+    _send_changed(row.chassis_id)
     return AcknowledgeResult(row.pk, name)
-
-
-def _results_name(results: Collection[AcknowledgeResult]) -> str:
-    return next(iter(results)).name if len(results) == 1 else f"{len(results)} alerts"
