@@ -153,6 +153,7 @@ def telemetry_url(reference: str, quantity: str, since: datetime, until: datetim
 
 SMTP_SECONDS: Final = 10
 APP_NAME: Final = "falconweb"
+SD_ID: Final = "falconweb@32473"  # the enterprise number for documentation (RFC 5612): FalconWeb has none of its own
 NO_MAIL_SERVER: Final = "E-mail is not set up: FALCONWEB_EMAIL_URL names a mail server."
 
 
@@ -191,30 +192,22 @@ def send_to_syslog(address: str, message: Notification, *, message_id: str) -> N
     """Send a message to a syslog server, a line an alert; raises DeliveryFailed."""
     made_at = datetime.fromisoformat(message["made_at"])
     host = settings.CONFIG.address.partition("://")[2].partition(":")[0] or socket.gethostname()
-    lines = [
-        rfc5424_message(
-            at=made_at,
-            severity=one["severity"] if one["state"] == "firing" else "OK",
-            hostname=host,
-            app=APP_NAME,
-            message_id="ALERT",
-            data={"falconweb@32473": _structured_data(one, message_id)},
-            text=line_text(one),
-        )
-        for one in message["alerts"]
-    ]
+    lines: list[tuple[str, str, dict[str, str], str]] = []
+    for one in message["alerts"]:
+        severity = one["severity"] if one["state"] == "firing" else "OK"
+        lines.append((severity, "ALERT", _structured_data(one, message_id), line_text(one)))
     if message["more"] or not lines:
         # The alerts that are not listed are one line.
         text = f"{message['summary']}; {message['more']} of them are not listed" if lines else message["summary"]
         severity = "Critical" if message["critical"] else "Warning" if message["warning"] else "OK"
-        data = {"falconweb@32473": {"delivery": message_id}}
-        kind = "ALERTS" if lines else "TEST"
-        lines.append(
-            rfc5424_message(
-                at=made_at, severity=severity, hostname=host, app=APP_NAME, message_id=kind, data=data, text=text
-            )
+        lines.append((severity, "ALERTS" if lines else "TEST", {"delivery": message_id}, text))
+    messages = [
+        rfc5424_message(
+            at=made_at, severity=severity, hostname=host, app=APP_NAME, message_id=kind, data={SD_ID: data}, text=text
         )
-    send_syslog(address=address, messages=lines)
+        for severity, kind, data, text in lines
+    ]
+    send_syslog(address=address, messages=messages)
 
 
 def _structured_data(one: NotificationLine, message_id: str) -> dict[str, str]:

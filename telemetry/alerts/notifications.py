@@ -13,7 +13,6 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from django.conf import settings
@@ -203,17 +202,8 @@ def _tenure_of(row: Alert, tenant: int) -> tuple[datetime | None, datetime | Non
     return ended.values_list("began_at", "ended_at").first() or (None, None)
 
 
-RETRY_DELAYS: Final = (
-    5.0,
-    10.0,
-    20.0,
-    40.0,
-    60.0,
-    120.0,
-    240.0,
-    300.0,
-    600.0,
-)  # s between attempts; the last one repeats
+# s between attempts; the last one repeats
+RETRY_DELAYS: Final = (5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 240.0, 300.0, 600.0)
 MAX_RETRY_AFTER: Final = 3600.0  # s; longest wait that a receiver may request
 GIVE_UP: Final = timedelta(days=7)
 # Permanent refusals are retried for a shorter time: a receiver that restarts may send wrong statuses for minutes.
@@ -355,7 +345,7 @@ def _record_failure(claim: DeliveryClaim, sentence: str, *, permanent: bool, ret
 
 def enqueue_delivery() -> None:
     """Start a delivery run once the transaction is committed; without a broker, the schedule starts it later."""
-    transaction.on_commit(partial(_enqueue), robust=True)
+    transaction.on_commit(_enqueue, robust=True)
 
 
 def _enqueue() -> None:

@@ -117,11 +117,6 @@ class RulePreview:
         return self.value is None
 
     @property
-    def long(self) -> str:
-        """Total duration of all episodes, in words."""
-        return duration_label(self.seconds)
-
-    @property
     def sentence(self) -> str:
         """The result in a sentence."""
         if not self.series:
@@ -134,7 +129,7 @@ class RulePreview:
             return f"It would not have fired. {which} without a value for that long."
         times = "once" if self.fired == 1 else f"{self.fired} times"
         why = ", as there was no value," if self.is_of_missing else ""
-        return f"It would have fired {times}{why} on {of}, for {self.long} altogether."
+        return f"It would have fired {times}{why} on {of}, for {duration_label(self.seconds)} altogether."
 
 
 def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) -> RulePreview:

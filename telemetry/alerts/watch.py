@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -164,7 +165,8 @@ class AlertWriter:
         self._rules: RuleSet | None = None
         self._rules_read_at = 0.0
         self._planned_at: dict[AlertWatch, float] = {}
-        self._missing_since: dict[tuple[int, tuple[str, str]], float] = {}
+        # By chassis: the open alerts of series that are missing, with the time since when.
+        self._missing_since: dict[int, dict[CheckIdentity, float]] = {}
 
     def follow(self, watch: AlertWatch) -> None:
         """Plan the checks of a chassis, now and whenever rules change."""
@@ -188,8 +190,7 @@ class AlertWriter:
             self._watches.discard(watch)
             self._to_plan.pop(watch, None)
             self._planned_at.pop(watch, None)
-            for place in [place for place in self._missing_since if place[0] == watch.chassis_id]:
-                del self._missing_since[place]
+            self._missing_since.pop(watch.chassis_id, None)
             self._wake.notify_all()
 
     def keep(self, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
@@ -222,13 +223,11 @@ class AlertWriter:
                 self._write()
                 self._refresh_rules()
                 self._plan_all()
-            except DatabaseError as error:
-                if failures == 0:
+            except Exception as error:
+                if not isinstance(error, DatabaseError):
+                    logger.exception("alerts")
+                elif failures == 0:
                     logger.warning("alerts wait for the database: %s", error)
-                time.sleep(RETRY_DELAYS[min(failures, len(RETRY_DELAYS) - 1)])
-                failures += 1
-            except Exception:
-                logger.exception("alerts")
                 time.sleep(RETRY_DELAYS[min(failures, len(RETRY_DELAYS) - 1)])
                 failures += 1
             else:
@@ -282,10 +281,11 @@ class AlertWriter:
                 moved = rules.moves and now - self._planned_at.get(watch, now) > REPLAN_SECONDS
                 if changed or moved:
                     self._to_plan[watch] = None
-        gone = [place for place, since in self._missing_since.items() if now - since > GONE_SECONDS]
-        for chassis, identity in gone:
-            alerts_end(chassis_id=chassis, identities={identity}, because=NOT_MEASURED)
-            self._missing_since.pop((chassis, identity), None)
+        for chassis, missing in list(self._missing_since.items()):
+            gone = {identity for identity, since in missing.items() if now - since > GONE_SECONDS}
+            if gone:
+                alerts_end(chassis_id=chassis, identities=gone, because=NOT_MEASURED)
+                self._missing_since[chassis] = {one: missing[one] for one in missing.keys() - gone}
 
     def _plan_all(self) -> None:
         while True:
@@ -331,27 +331,18 @@ class AlertWriter:
             measured = {entry["key"] for entry in context.catalogue.entries}
             self._end_unchecked(facts, rules, measured, set(states) - known)
 
-    def _end_unchecked(
-        self, facts: ChassisFacts, rules: RuleSet, measured: set[str], left: set[tuple[str, str]]
-    ) -> None:
+    def _end_unchecked(self, facts: ChassisFacts, rules: RuleSet, measured: set[str], left: set[CheckIdentity]) -> None:
         """End open alerts without a check, each with its reason; those of missing series only after GONE_SECONDS."""
         left = {one for one in left if one[0] != NOT_ANSWERING}
         ends = {one: because for one in left if (because := _end_reason(one, rules, measured, facts))}
         for because in sorted(set(ends.values())):
             identities = {one for one, reason in ends.items() if reason == because}
             alerts_end(chassis_id=facts.chassis, identities=identities, because=because)
-        self._track_missing(facts.chassis, left - set(ends))
-
-    def _track_missing(self, chassis: int, left: set[tuple[str, str]]) -> None:
-        """Track the open alerts of missing series, to end them once GONE_SECONDS have passed."""
-        places = {(chassis, one) for one in left}
-        for place in [one for one in self._missing_since if one[0] == chassis and one not in places]:
-            del self._missing_since[place]
-        for place in places:
-            self._missing_since.setdefault(place, time.monotonic())
+        known, now = self._missing_since.get(facts.chassis, {}), time.monotonic()
+        self._missing_since[facts.chassis] = {one: known.get(one, now) for one in left - set(ends)}
 
 
-def _end_reason(identity: tuple[str, str], rules: RuleSet, measured: set[str], facts: ChassisFacts) -> str:
+def _end_reason(identity: CheckIdentity, rules: RuleSet, measured: set[str], facts: ChassisFacts) -> str:
     """Return why an alert without a check ends, '' where it may be checked again.
 
     That is possible where its series is missing for now, or where a walk did not report a link's number of lanes.
@@ -366,13 +357,7 @@ def _end_reason(identity: tuple[str, str], rules: RuleSet, measured: set[str], f
     return NOT_ABOUT_IT if cause.startswith("rule-") else ""
 
 
-_lock = threading.Lock()
-_writers: list[AlertWriter] = []
-
-
+@cache
 def alert_writer() -> AlertWriter:
     """Return this process' alert writer."""
-    with _lock:
-        if not _writers:
-            _writers.append(AlertWriter())
-        return _writers[0]
+    return AlertWriter()
