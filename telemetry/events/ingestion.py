@@ -250,14 +250,14 @@ def _with_subjects(
         return []
     subjects = ChassisSubjects(chassis_id, owners, since=min(event.at for _, event in new))
     about = [subjects.of(record.origin_uri, event.at) for record, event in new]
-    holders = tenants_at((one, event.at) for one, (_, event) in zip(about, new, strict=True))
+    tenures = tenants_at((one, event.at) for one, (_, event) in zip(about, new, strict=True))
     events = [event for _, event in new]
-    for event, subject, holder in zip(events, about, holders, strict=True):
+    for event, subject, tenure in zip(events, about, tenures, strict=True):
         event.chassis_name = subjects.chassis_name
         event.device_id, event.port_id = subject.device_id, subject.port_id
         event.drawer_id, event.host_id = subject.drawer_id, subject.host_id
         event.subject_name, event.link = subject.name[:300], subject.link
-        event.tenant_id, event.tenant_name = holder.id, holder.name
+        event.tenant_id, event.tenant_name = tenure.tenant_id, tenure.tenant_name
     return events
 
 

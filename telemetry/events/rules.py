@@ -12,14 +12,13 @@ entries yields three events.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fabric.bmc.events import parse_timestamp
 from fabric.bmc.types import RedfishEvent as Record
-from telemetry.events import message_registries
-from telemetry.events.message_registries import OK, MessageText, SeverityName
+from telemetry.events.message_registries import OK, REGISTRIES, SeverityName
 
 # Spellings of severities: of older schemas and of syslog, case-insensitive.
 SEVERITY_SPELLINGS = {
@@ -46,18 +45,11 @@ class EventMessage:
         return self.name.removeprefix(f"{self.registry}.")
 
 
-def _build_catalogue(registries: Sequence[Mapping[str, Mapping[str, MessageText]]]) -> dict[str, EventMessage]:
-    return {
-        f"{registry}.{key}": EventMessage(f"{registry}.{key}", registry, *words)
-        for registries_of in registries
-        for registry, messages in registries_of.items()
-        for key, words in messages.items()
-    }
-
-
-MESSAGE_CATALOGUE: dict[str, EventMessage] = _build_catalogue(
-    [message_registries.SITE_REGISTRIES, message_registries.FABRIC_REGISTRIES, message_registries.SERVICE_REGISTRIES]
-)
+MESSAGE_CATALOGUE = {
+    f"{registry}.{key}": EventMessage(f"{registry}.{key}", registry, *words)
+    for registry, messages in REGISTRIES.items()
+    for key, words in messages.items()
+}
 _BY_FOLDED_NAME = {name.casefold(): message for name, message in MESSAGE_CATALOGUE.items()}
 
 

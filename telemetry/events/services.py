@@ -24,7 +24,7 @@ from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView, event_key
 from telemetry.events.rules import message_name
 from telemetry.events.selectors import announce_writer
-from telemetry.events.subjects import TenantRef, subject_at, tenants_at
+from telemetry.events.subjects import subject_at, tenants_at
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +61,11 @@ def event_record(
     if whole_key and Event.objects.filter(key=whole_key).exists():
         return None
     about = subject_at(at=at, device_id=device_id, port_id=port_id, drawer_id=drawer_id, host_id=host_id)
-    holder = (
-        TenantRef(tenant_id, _row_name(Tenant, tenant_id)) if tenant_id is not None else tenants_at([(about, at)])[0]
-    )
+    if tenant_id is not None:
+        tenant_name = _row_name(Tenant, tenant_id)
+    else:
+        (tenure,) = tenants_at([(about, at)])
+        tenant_id, tenant_name = tenure.tenant_id, tenure.tenant_name
     event = Event(
         at=at,
         received_at=timezone.now(),
@@ -80,8 +82,8 @@ def event_record(
         port_id=about.port_id,
         drawer_id=about.drawer_id,
         host_id=about.host_id,
-        tenant_id=holder.id,
-        tenant_name=holder.name,
+        tenant_id=tenant_id,
+        tenant_name=tenant_name,
         subject_name=(subject_name or about.name)[:300],
         link=(link or about.link)[:400],
         person_id=person_id,
