@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, Final
@@ -206,7 +206,6 @@ MESSAGE_SORTS: Final[dict[str, tuple[str, Callable[[EventMessage], Any] | None]]
     "worst": ("Worst first", lambda one: (-SEVERITY_RANKS[one.severity], one.name.casefold())),
     "name": ("Name", lambda one: one.name.casefold()),
 }
-MESSAGE_COLUMNS: Final = ("message", "registry", "severity", "what_it_means", "what_to_do")
 
 
 @dataclass(frozen=True)
@@ -251,9 +250,3 @@ class MessageFilter:
         text = f"{one.name} {one.explanation} {one.advice}".casefold()
         fits = self.registry in {"", one.registry} and self.severity in {"", one.severity}
         return fits and all(word in text for word in self.words)
-
-
-def message_rows(found: Sequence[EventMessage]) -> Iterator[tuple[str, ...]]:
-    """Yield a row of a table for each message; its columns are MESSAGE_COLUMNS."""
-    for one in found:
-        yield one.name, one.registry, one.severity, one.explanation, one.advice

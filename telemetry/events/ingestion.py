@@ -96,7 +96,17 @@ def log_position_move(*, chassis_id: int, entries_uri: str, newest: LogCursor | 
     moved = {"entry_uri": mark.entry_uri, "told": mark.told, "count": mark.count, "moved_at": timezone.now()}
     with transaction.atomic():
         if gap is not None:
-            log_gap_record(chassis_id=chassis_id, entries_uri=entries_uri, gap=gap)
+            event_record(
+                source=EventSource.BMC,
+                message_id=gap.message_id,
+                severity="Warning",
+                text=gap.sentence,
+                at=timezone.now(),
+                chassis_id=chassis_id,
+                key=f"gap {gap.key}",
+                arguments=[entries_uri],
+                link=reverse("fabric:chassis", args=[chassis_id]),
+            )
         Position.objects.update_or_create(chassis_id=chassis_id, uri=entries_uri, defaults=moved)
 
 
@@ -316,21 +326,6 @@ def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, heard: 
         sentence = f"The numbering of the BMC's log restarted: events between {since} and {until} may be lost."
         return LogGap(EVENTS_MAY_BE_LOST, sentence, key)
     return LogGap(EVENTS_LOST, f"Events between {since} and {until} are lost: the log of the BMC was overwritten.", key)
-
-
-def log_gap_record(*, chassis_id: int, entries_uri: str, gap: LogGap) -> None:
-    """Store a gap as an event of its chassis."""
-    event_record(
-        source=EventSource.BMC,
-        message_id=gap.message_id,
-        severity="Warning",
-        text=gap.sentence,
-        at=timezone.now(),
-        chassis_id=chassis_id,
-        key=f"gap {gap.key}",
-        arguments=[entries_uri],
-        link=reverse("fabric:chassis", args=[chassis_id]),
-    )
 
 
 def _entry_number(entry_uri: str) -> str:
