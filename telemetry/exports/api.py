@@ -25,6 +25,7 @@ from core.api.fields import SEARCH, query_integer, query_search
 from core.api.requests import StrictSerializer, strict_schema, validated_body
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.filters import FILTERS
+from telemetry.exports import selectors, services
 from telemetry.exports.files import run_download
 from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun, ExportSchedule, ExportSpan, ExportTarget
@@ -39,23 +40,6 @@ from telemetry.exports.options import (
     ExportOptions,
     ExportSpec,
     spec_of,
-)
-from telemetry.exports.selectors import (
-    EXPORT_SORTS,
-    RUN_SORTS,
-    build_preview,
-    find_definitions,
-    find_runs,
-)
-from telemetry.exports.services import (
-    export_add,
-    export_edit,
-    export_remove,
-    export_switch,
-    run_cancel,
-    run_request,
-    run_resume,
-    target_check,
 )
 
 EXPORT_EXAMPLE = OpenApiExample(
@@ -197,7 +181,7 @@ class ExportList(generics.ListAPIView[ExportDefinition]):
     def get_queryset(self) -> Any:
         """Return what fits."""
         given = self.request.query_params
-        return find_definitions(
+        return selectors.find_definitions(
             person_of(self.request),
             search=query_search(self.request),
             sort=given.get("sort", "") or "name",
@@ -209,7 +193,7 @@ class ExportList(generics.ListAPIView[ExportDefinition]):
         operation_id="exports_list",
         parameters=[
             SEARCH,
-            _sort_parameter(EXPORT_SORTS),
+            _sort_parameter(selectors.EXPORT_SORTS),
             OpenApiParameter("format_is", str, enum=ExportFormat.values, description="Keeps those of this format"),
             OpenApiParameter("target", str, enum=ExportTarget.values, description="Keeps those to this kind of target"),
         ],
@@ -224,7 +208,7 @@ class ExportList(generics.ListAPIView[ExportDefinition]):
         """Add an export; administrators only."""
         values = validated_body(ExportSerializer, request)
         from_now = values.pop("from_now", False)
-        row = export_add(by=person_of(request), wanted=_requested_export(values), from_now=from_now)
+        row = services.export_add(by=person_of(request), wanted=_requested_export(values), from_now=from_now)
         return ExportViewSet(request=request).answer(row, 201)
 
 
@@ -249,13 +233,14 @@ class ExportViewSet(ResourceViewSet):
         """
         values.pop("from_now", None)
         if set(values) == {"enabled"}:
-            return export_switch(by=self.person, definition=export, enabled=values["enabled"])
-        return export_edit(by=self.person, definition=export, wanted=_requested_export(values, spec_of(export)))
+            return services.export_switch(by=self.person, definition=export, enabled=values["enabled"])
+        wanted = _requested_export(values, spec_of(export))
+        return services.export_edit(by=self.person, definition=export, wanted=wanted)
 
     @command(audited_as=Action.EXPORT_REMOVE, status=204, conflict="A run of it goes on")
     def destroy(self, export: ExportDefinition, values: dict[str, Any]) -> None:
         """Remove an export and its files; the record of its runs stays. Administrators only."""
-        export_remove(by=self.person, definition=export)
+        services.export_remove(by=self.person, definition=export)
 
     @command(
         audited_as=Action.EXPORT_TEST,
@@ -265,7 +250,7 @@ class ExportViewSet(ResourceViewSet):
     )
     def test(self, export: ExportDefinition, values: dict[str, Any]) -> Response:
         """Test a target: send an event, or see that its folder is there. Administrators only."""
-        return Response({"sentence": target_check(by=self.person, wanted=spec_of(export), definition=export)})
+        return Response({"sentence": services.target_check(by=self.person, wanted=spec_of(export), definition=export)})
 
     @command(
         audited_as=Action.EXPORT_RUN,
@@ -276,7 +261,8 @@ class ExportViewSet(ResourceViewSet):
     )
     def run(self, export: ExportDefinition, values: dict[str, Any]) -> Response:
         """Begin a run; `Location` tells how far it is. Administrators only."""
-        return ExportRunViewSet(request=self.request).answer(run_request(by=self.person, definition=export), 202)
+        run = services.run_request(by=self.person, definition=export)
+        return ExportRunViewSet(request=self.request).answer(run, 202)
 
 
 class ExportPreview(APIView):
@@ -291,7 +277,7 @@ class ExportPreview(APIView):
         person = person_of(request)
         values = validated_body(ExportSerializer, request)
         values.pop("from_now", None)
-        preview = build_preview(person, _requested_export(values).checked())
+        preview = selectors.build_preview(person, _requested_export(values).checked())
         audit_record(action=Action.EXPORT_PREVIEW, actor=person, after={"name": values["name"]})
         return Response(ExportPreviewSerializer(asdict(preview)).data)
 
@@ -305,7 +291,7 @@ class ExportRunList(generics.ListAPIView[ExportRun]):
     def get_queryset(self) -> Any:
         """Return what fits."""
         given = self.request.query_params
-        return find_runs(
+        return selectors.find_runs(
             person_of(self.request),
             search=query_search(self.request),
             state=given.get("state", ""),
@@ -317,7 +303,7 @@ class ExportRunList(generics.ListAPIView[ExportRun]):
         operation_id="exports_runs_list",
         parameters=[
             SEARCH,
-            _sort_parameter(RUN_SORTS),
+            _sort_parameter(selectors.RUN_SORTS),
             OpenApiParameter("state", str, enum=ExportRun.State.values, description="Keeps those in this state"),
             OpenApiParameter("export_id", OpenApiTypes.INT64, description="Keeps those of the export of this id"),
         ],
@@ -353,7 +339,7 @@ class ExportRunViewSet(ResourceViewSet):
     )
     def cancel(self, run: ExportRun, values: dict[str, Any]) -> ExportRun:
         """Cancel a run: it ends within seconds, and can be resumed. Administrators only."""
-        return run_cancel(by=self.person, run=run)
+        return services.run_cancel(by=self.person, run=run)
 
     @command(
         audited_as=Action.EXPORT_RESUME,
@@ -364,7 +350,7 @@ class ExportRunViewSet(ResourceViewSet):
     )
     def resume(self, run: ExportRun, values: dict[str, Any]) -> ExportRun:
         """Resume a run that failed or was cancelled. Administrators only."""
-        return run_resume(by=self.person, run=run)
+        return services.run_resume(by=self.person, run=run)
 
     @extend_schema(
         operation_id="exports_runs_file",
@@ -379,8 +365,8 @@ class ExportRunViewSet(ResourceViewSet):
 
 
 def _requested_export(values: dict[str, Any], before: ExportSpec | None = None) -> ExportSpec:
-    options = {**(asdict(before.options) if before else {}), **values.pop("options", {})}
-    made = {**values, "options": ExportOptions.of(options)}
+    given = {**(asdict(before.options) if before else {}), **values.pop("options", {})}
+    made = {**values, "options": ExportOptions(**given)}
     return replace(before, **made) if before else ExportSpec(**{"columns": DEFAULT_COLUMNS, **made})
 
 

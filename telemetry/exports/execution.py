@@ -27,10 +27,9 @@ from telemetry.events.models import Event, EventQuerySet
 from telemetry.events.selectors import events_after, horizon
 from telemetry.events.services import event_record
 from telemetry.exports import files
-from telemetry.exports.files import files_delete_expired, parts_delete_abandoned
 from telemetry.exports.formats import EventFormatter
 from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule, ExportTarget
-from telemetry.exports.options import ExportOptions, formatter_for, next_cron_time
+from telemetry.exports.options import next_cron_time, spec_of
 from telemetry.exports.services import ExportRunClaim, ExportRunEnded, State, cursor_move, run_request
 
 logger = logging.getLogger(__name__)
@@ -88,11 +87,6 @@ def run_events(run: ExportRun, shape: EventFormatter) -> EventQuerySet:
     return EventFilter.of(run.snapshot["filter"], is_kept=True).apply(rows, now=run.created_at)
 
 
-def run_formatter(run: ExportRun) -> EventFormatter:
-    """Return the formatter of a run's events."""
-    return formatter_for(run.snapshot["format"], run.snapshot["columns"], ExportOptions.of(run.snapshot["options"]))
-
-
 def _begin_run(claim: ExportRunClaim, rows: EventQuerySet) -> int:
     """Fix the range of events at the first start of a run; returns the number of the last."""
     run = claim.run
@@ -107,7 +101,7 @@ def _begin_run(claim: ExportRunClaim, rows: EventQuerySet) -> int:
 
 def _write_file(claim: ExportRunClaim) -> bool:
     """Write the file of a run."""
-    run, shape = claim.run, run_formatter(claim.run)
+    run, shape = claim.run, spec_of(claim.run).shape()
     rows = run_events(run, shape)
     until = _begin_run(claim, rows)
     try:
@@ -158,7 +152,7 @@ def _compress(data: bytes, *, packed: bool) -> bytes:
 
 def _deliver(claim: ExportRunClaim) -> bool:
     """Send batches until no events are left, or the time slice ends; returns True for the latter."""
-    run, shape = claim.run, run_formatter(claim.run)
+    run, shape = claim.run, spec_of(claim.run).shape()
     rows = run_events(run, shape)
     until = None if run.is_stream else _begin_run(claim, rows)
     end = time.monotonic() + SLICE_SECONDS
@@ -195,7 +189,7 @@ def _next_batch(claim: ExportRunClaim, rows: EventQuerySet, shape: EventFormatte
         if again:
             claim.keep()
             return EventBatch(again, shape.lines(again))
-    options = ExportOptions.of(run.snapshot["options"])
+    options = spec_of(run).options
     most = min(options.batch, DATAGRAMS_PER_BATCH) if options.address.startswith("udp:") else options.batch
     events = list(remaining.filter(pk__lte=known)[:most])
     lines = shape.lines(events)
@@ -207,8 +201,9 @@ def _next_batch(claim: ExportRunClaim, rows: EventQuerySet, shape: EventFormatte
 
 
 def _send(run: ExportRun, shape: EventFormatter, batch: EventBatch) -> None:
-    options, events = ExportOptions.of(run.snapshot["options"]), batch.events
-    if run.snapshot["target"] == ExportTarget.SYSLOG:
+    spec, events = spec_of(run), batch.events
+    options = spec.options
+    if spec.target == ExportTarget.SYSLOG:
         send_syslog(address=options.address, messages=shape.messages(events, batch.lines), ca=options.ca)
         return
     send_webhook(
@@ -294,7 +289,8 @@ def exports_begin_due() -> list[int]:
 def exports_delete_expired() -> int:
     """Delete files past their retention; returns their number."""
     now = timezone.now()
-    return sum(files_delete_expired(row) for row in ExportDefinition.objects.all()) + parts_delete_abandoned(now)
+    expired = sum(files.files_delete_expired(row) for row in ExportDefinition.objects.all())
+    return expired + files.parts_delete_abandoned(now)
 
 
 def _begin_scheduled(now: datetime) -> None:

@@ -31,7 +31,7 @@ from core.downloads import Download
 from core.errors import FalconWebError, Invalid, NotFound
 from telemetry.exports.formats import CONTENT_TYPES, SUFFIXES
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun
-from telemetry.exports.options import FOLDER_PATTERN, ExportOptions
+from telemetry.exports.options import FOLDER_PATTERN, spec_of
 
 DOWNLOADS = "downloads"
 PART_SUFFIX = ".part"
@@ -92,10 +92,16 @@ def folder_check(name: str) -> str:
 
 def file_name(run: ExportRun) -> str:
     """Return the name of a run's file below the folder of exports."""
-    options = ExportOptions.of(run.snapshot["options"])
+    spec = spec_of(run)
+    options = spec.options
     plain = re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")[:60] or "export"
-    suffix = SUFFIXES[ExportFormat(run.snapshot["format"])] + (".gz" if options.gzip else "")
+    suffix = SUFFIXES[ExportFormat(spec.format)] + (".gz" if options.gzip else "")
     return f"{options.folder or DOWNLOADS}/{plain}-{run.created_at:%Y%m%dT%H%M%SZ}-{run.pk}.{suffix}"
+
+
+def _file_path(name: str) -> Path:
+    folder, _, plain = name.rpartition("/")
+    return export_folder(folder) / plain
 
 
 class PartFile:
@@ -106,8 +112,7 @@ class PartFile:
     """
 
     def __init__(self, name: str, position: int, *, heed: Callable[[], None]) -> None:
-        folder = export_folder(name.rpartition("/")[0])
-        self._final = folder / name.rpartition("/")[2]
+        self._final = _file_path(name)
         self._path = self._final.with_name(self._final.name + PART_SUFFIX)
         self.position, self._heed = position, heed
         self.digest = hashlib.sha256()
@@ -197,14 +202,13 @@ def run_file(run: ExportRun) -> Path:
     """Return the path of a run's complete file; raises NotFound where it no longer exists."""
     if not run.has_file:
         raise NotFound("This run has no file.")
-    path = export_folder(run.file.rpartition("/")[0]) / run.file.rpartition("/")[2]
+    path = _file_path(run.file)
     if not path.is_file() or path.is_symlink():
         raise NotFound("The file no longer exists: it was moved or deleted.")
     return path
 
 
-def read_parts(path: Path) -> Iterator[bytes]:
-    """Yield a file in parts of CHUNK_BYTES."""
+def _read_parts(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while part := file.read(CHUNK_BYTES):
             yield part
@@ -212,7 +216,7 @@ def read_parts(path: Path) -> Iterator[bytes]:
 
 def files_delete_expired(definition: ExportDefinition) -> int:
     """Delete the files of a definition beyond its number or age to keep; returns their number."""
-    options = ExportOptions.of(definition.options)
+    options = spec_of(definition).options
     whole = definition.runs.filter(state=ExportRun.State.DONE, file_removed_at=None).exclude(file="").order_by("-pk")
     expired = set(whole.values_list("pk", flat=True)[options.keep_files :]) if options.keep_files else set()
     if options.keep_days:
@@ -228,7 +232,7 @@ def files_delete(runs: Collection[int]) -> int:
         if run.is_open:
             continue
         with suppress(Invalid, InsufficientStorage):
-            path = export_folder(run.file.rpartition("/")[0]) / run.file.rpartition("/")[2]
+            path = _file_path(run.file)
             path.unlink(missing_ok=True)
             path.with_name(path.name + PART_SUFFIX).unlink(missing_ok=True)
         ExportRun.objects.filter(pk=run.pk).update(file_removed_at=timezone.now())
@@ -251,7 +255,7 @@ def run_download(*, by: User, run: ExportRun) -> Download:
     audit_record(action=Action.EXPORT_DOWNLOAD, actor=by, target=Target("export run", str(run.pk), run.name))
     packed = path.suffix == ".gz"
     kind = "application/gzip" if packed else CONTENT_TYPES[ExportFormat(run.snapshot["format"])]
-    response = Download(read_parts(path), content_type=kind)
+    response = Download(_read_parts(path), content_type=kind)
     # The name is generated: letters, digits, dashes and dots.
     response["Content-Disposition"] = f'attachment; filename="{path.name}"'
     response["Content-Length"] = str(path.stat().st_size)

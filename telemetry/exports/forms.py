@@ -11,6 +11,7 @@ from django.http import QueryDict
 
 from accounts.models import Tenant, User
 from core.errors import FalconWebError
+from core.forms import add_service_errors
 from fabric.inventory.models import Chassis
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.filters import EventFilter
@@ -141,17 +142,12 @@ class ExportForm(forms.Form):
             existing = {key for key, _ in choices}
             # Removed rows stay selected until they are deselected.
             choices += [(key, f"{name} {key}, removed") for key in known.get(name, []) if key not in existing]
-            self._of(name).choices = choices
+            field: Any = self.fields[name]
+            field.choices = choices
         if definition is not None:
             del self.fields["from_now"]
         if definition is None or not definition.secret_encrypted:
             del self.fields["unsigned"]
-
-    def _of(self, name: str) -> forms.MultipleChoiceField:
-        field = self.fields[name]
-        if not isinstance(field, forms.MultipleChoiceField):
-            raise TypeError(name)
-        return field
 
     def wanted(self) -> ExportSpec:
         """Return the spec of a valid form."""
@@ -206,14 +202,10 @@ class ExportForm(forms.Form):
             if not isinstance(field.field.widget, forms.RadioSelect | forms.CheckboxSelectMultiple):
                 field.field.widget.attrs["autofocus"] = True
 
-    def tell(self, error: FalconWebError) -> None:
+    def add_errors_of(self, error: FalconWebError) -> None:
         """Add the errors of a service to their fields, others to the form."""
-        sentences: dict[str, str] = error.details.get("errors", {})
-        for name, sentence in sentences.items():
-            field = RENAMED.get(name, name)
-            self.add_error(field if field in self.fields else None, sentence)
-        if not sentences:
-            self.add_error(None, error.sentence)
+        errors = {RENAMED.get(name, name): sentence for name, sentence in error.details.get("errors", {}).items()}
+        add_service_errors(self, FalconWebError(error.sentence, errors=errors))
 
 
 def initial_from_query(given: QueryDict) -> dict[str, Any]:

@@ -24,9 +24,7 @@ from telemetry.events.models import Event, EventSeverity, EventSource
 from telemetry.events.selectors import horizon
 from telemetry.exports import files
 from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule, ExportSpan, ExportTarget
-from telemetry.exports.options import ExportOptions, ExportSpec, delivers_same, next_cron_time, spec_of
-
-FIELDS = ("name", "filter", "columns", "format", "target", "options", "schedule", "cron", "span", "enabled")
+from telemetry.exports.options import SPEC_FIELDS, ExportSpec, delivers_same, next_cron_time, spec_of
 
 
 def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> ExportDefinition:
@@ -129,7 +127,7 @@ def target_check(*, by: User, wanted: ExportSpec, definition: ExportDefinition |
         kept = wanted.checked()
         secret = kept.secret
         if secret is None:
-            same = definition is not None and ExportOptions.of(definition.options).address == kept.options.address
+            same = definition is not None and spec_of(definition).options.address == kept.options.address
             secret = definition.secret if definition is not None and same else ""
         sentence = _check_target(kept, secret)
         with act.change():
@@ -169,11 +167,11 @@ def sample_event() -> Event:
 
 def definition_snapshot(row: ExportDefinition) -> dict[str, Any]:
     """Return a definition for the audit log and for runs: with whether it has a secret, never the secret itself."""
-    return {name: getattr(row, name) for name in FIELDS} | {"signed": bool(row.secret_encrypted)}
+    return {name: getattr(row, name) for name in SPEC_FIELDS} | {"signed": bool(row.secret_encrypted)}
 
 
 def _apply_spec(row: ExportDefinition, kept: ExportSpec) -> None:
-    for name in FIELDS:
+    for name in SPEC_FIELDS:
         if name != "options":
             setattr(row, name, getattr(kept, name))
     row.filter, row.columns, row.options = dict(kept.filter), list(kept.columns), asdict(kept.options)
@@ -365,10 +363,7 @@ class ExportRunClaim(RowClaim[ExportRun]):
 
     def look(self) -> None:
         """Raise ExportRunEnded where the run was cancelled, or has exceeded its time."""
-        cancel_requested_at = (
-            ExportRun.objects.filter(pk=self.run.pk).values_list("cancel_requested_at", flat=True).first()
-        )
-        if cancel_requested_at is not None:
+        if ExportRun.objects.filter(pk=self.run.pk, cancel_requested_at__isnull=False).exists():
             raise ExportRunEnded(State.CANCELLED, "It was cancelled.")
         begun = self.run.resumed_at or self.run.started_at or timezone.now()
         minutes = int(self.run.snapshot["options"].get("minutes", 0))
