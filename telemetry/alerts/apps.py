@@ -8,7 +8,3 @@ class AlertsConfig(AppConfig):
 
     name = "telemetry.alerts"
     label = "alerts"
-
-    def ready(self) -> None:
-        """Connect the signal receivers."""
-        import telemetry.alerts.signals  # noqa: F401 - imported for its receivers

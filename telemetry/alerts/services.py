@@ -26,9 +26,9 @@ from telemetry.alerts.checks import ChassisFacts, unreachable_check
 from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity
 from telemetry.alerts.rules import NOT_ANSWERING, Check, CheckTransition, Transition, value_label
 from telemetry.alerts.selectors import enabled_built_ins, may_see_acknowledgement, rule_notes
-from telemetry.alerts.signals import alerts_changed
 from telemetry.events.services import event_record
 from telemetry.live.frames import HEADER
+from telemetry.live.receivers import publish_chassis_changed
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ def _record_event(row: Alert, message: str, severity: str, text: str, at: dateti
 
 
 def _send_changed(chassis_id: int) -> None:
-    transaction.on_commit(partial(alerts_changed.send, Alert, chassis_id=chassis_id), robust=True)
+    transaction.on_commit(partial(publish_chassis_changed, chassis_id), robust=True)
 
 
 def _to_datetime(at: float) -> datetime:
