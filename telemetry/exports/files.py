@@ -111,10 +111,10 @@ class PartFile:
     is shorter than the position.
     """
 
-    def __init__(self, name: str, position: int, *, heed: Callable[[], None]) -> None:
+    def __init__(self, name: str, position: int, *, on_progress: Callable[[], None]) -> None:
         self._final = _file_path(name)
         self._path = self._final.with_name(self._final.name + PART_SUFFIX)
-        self.position, self._heed = position, heed
+        self.position, self._on_progress = position, on_progress
         self.digest = hashlib.sha256()
 
     def __enter__(self) -> Self:
@@ -150,7 +150,7 @@ class PartFile:
         while left and (part := self._file.read(min(CHUNK_BYTES, left))):
             self.digest.update(part)
             left -= len(part)
-            self._heed()
+            self._on_progress()
         self._file.truncate(self.position)
         self._file.seek(self.position)
 

@@ -327,7 +327,7 @@ class ExportRunClaim(RowClaim[ExportRun]):
 
     def __init__(self, row: ExportRun, worker: str) -> None:
         super().__init__(row, worker)
-        self._kept_at = time.monotonic()
+        self._written_at = time.monotonic()
 
     @classmethod
     def claim(cls, run_id: int, worker: str) -> ExportRunClaim | None:
@@ -336,38 +336,33 @@ class ExportRunClaim(RowClaim[ExportRun]):
         started = {"started_at": Coalesce("started_at", Value(now))}
         return cls.take(ExportRun.objects.due(now), run_id, worker, state=State.RUNNING, retry_at=None, **started)
 
-    @property
-    def run(self) -> ExportRun:
-        """The run, as last read or written by this worker."""
-        return self.row
-
     def held(self) -> QuerySet[ExportRun]:
         """Return the run while it is claimed by this worker and running."""
         return super().held().filter(state=State.RUNNING)
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether the progress is due to be stored."""
-        return time.monotonic() - self._kept_at >= CHECK_SECONDS
+        return time.monotonic() - self._written_at >= CHECK_SECONDS
 
-    def keep(self, **values: Any) -> None:
+    def write(self, **values: Any) -> None:
         """Store the progress, and extend the claim; raises ClaimLost."""
-        self.write(**values)
-        self._kept_at = time.monotonic()
+        super().write(**values)
+        self._written_at = time.monotonic()
 
-    def heed(self) -> None:
-        """Extend the claim during long work, at most once a second; raises as `look` does."""
-        if self.due:
-            self.keep()
-            self.look()
+    def extend_if_due(self) -> None:
+        """Extend the claim during long work, at most once a second; raises as `check_may_continue` does."""
+        if self.is_due:
+            self.write()
+            self.check_may_continue()
 
-    def look(self) -> None:
+    def check_may_continue(self) -> None:
         """Raise ExportRunEnded where the run was cancelled, or has exceeded its time."""
-        if ExportRun.objects.filter(pk=self.run.pk, cancel_requested_at__isnull=False).exists():
+        if ExportRun.objects.filter(pk=self.row.pk, cancel_requested_at__isnull=False).exists():
             raise ExportRunEnded(State.CANCELLED, "It was cancelled.")
-        begun = self.run.resumed_at or self.run.started_at or timezone.now()
-        minutes = int(self.run.snapshot["options"].get("minutes", 0))
-        if minutes and not self.run.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
+        begun = self.row.resumed_at or self.row.started_at or timezone.now()
+        minutes = int(self.row.snapshot["options"].get("minutes", 0))
+        if minutes and not self.row.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
             raise ExportRunEnded(State.FAILED, f"It took longer than its {minutes} minutes. Resume it to continue.")
 
     def release(self, **values: Any) -> bool:

@@ -185,11 +185,11 @@ def test_a_worker_whose_claim_ran_out_writes_nothing_more(define: Define, falcon
     run = run_request(by=falconweb_administrator, definition=define())
     first = ExportRunClaim.claim(run.pk, "first")
     assert first is not None
-    first.keep(counted=1)
+    first.write(counted=1)
     ExportRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
     assert turn(run, worker="second").state == "done"
     with pytest.raises(ClaimLost):
-        first.keep(counted=7)
+        first.write(counted=7)
     with pytest.raises(ClaimLost):
         first.end(ExportRun.State.FAILED, "too late")
     run.refresh_from_db()
