@@ -62,7 +62,6 @@ def rules(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_ADD)
 def add_rule(request: HttpRequest) -> HttpResponse:
-    """Add a rule."""
     return _rule_page(request, None)
 
 
@@ -83,7 +82,6 @@ def preview_rule(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_EDIT)
 def switch_rule(request: HttpRequest, pk: int) -> HttpResponse:
-    """Switch a rule on or off."""
     person = person_of(request)
     row = visible_or_404(Rule.objects, person, pk, "rule")
     enabled = request.POST.get("enabled") == "1"
@@ -95,7 +93,6 @@ def switch_rule(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_REMOVE)
 def remove_rule(request: HttpRequest, pk: int) -> HttpResponse:
-    """Delete a rule."""
     person = person_of(request)
     row = visible_or_404(Rule.objects, person, pk, "rule")
     rule_services.rule_remove(person=person, rule=row)
@@ -106,7 +103,6 @@ def remove_rule(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_BUILT_IN)
 def switch_built_in(request: HttpRequest, name: str) -> HttpResponse:
-    """Switch a built-in rule on or off."""
     enabled = request.POST.get("enabled") == "1"
     known = rule_services.built_in_switch(person=person_of(request), name=name, enabled=enabled)
     messages.success(request, f"'{known.words}' was switched {'on' if enabled else 'off'}.")
@@ -138,7 +134,6 @@ def add_silence(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.SILENCE_END)
 def end_silence(request: HttpRequest, pk: int) -> HttpResponse:
-    """End a silence now."""
     person = person_of(request)
     row = visible_or_404(Silence.objects, person, pk, "silence")
     try:
@@ -229,7 +224,6 @@ def routes(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_ADD)
 def add_route(request: HttpRequest) -> HttpResponse:
-    """Add a route."""
     form = RouteForm(request.POST if request.method == "POST" else None)
     save = partial(route_services.route_add, person=person_of(request))
     if form.is_bound and (row := _saved(form, save)) is not None:
@@ -276,7 +270,6 @@ def remove_route(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_TEST)
 def send_route_test(request: HttpRequest, pk: int) -> HttpResponse:
-    """Send a test."""
     person = person_of(request)
     row = visible_or_404(Route.objects, person, pk, "route")
     route_services.route_test(person=person, route=row)
@@ -308,7 +301,6 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.DELIVERY_RETRY)
 def retry_delivery(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Retry a delivery now."""
     person = person_of(request)
     row = visible_or_404(Delivery.objects, person, pk, "delivery")
     try:

@@ -147,12 +147,9 @@ FILTER_PARAMETERS = [
 
 
 class AlertList(generics.GenericAPIView[Any]):
-    """What rings, and what rang."""
-
     serializer_class = AlertSerializer
 
     def get_queryset(self) -> QuerySet[Any]:
-        """Return what the person may see and the request keeps."""
         for name in ("chassis_id", "device_id", "port_id", "rule_id"):
             query_integer(self.request, name)
         given = {**self.request.query_params.dict(), "q": query_search(self.request)}
@@ -167,8 +164,6 @@ class AlertList(generics.GenericAPIView[Any]):
 
 
 class AlertDetail(APIView):
-    """One alert."""
-
     @extend_schema(operation_id="alerts_retrieve", responses=AlertSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show an alert, and how it ended."""
@@ -177,8 +172,6 @@ class AlertDetail(APIView):
 
 
 class AlertAcknowledgement(APIView):
-    """Notice taken."""
-
     @declare(audited_as=Action.ALERT_ACKNOWLEDGE)
     @extend_schema(
         operation_id="alerts_acknowledge",
@@ -196,13 +189,10 @@ class AlertAcknowledgement(APIView):
 
 
 class SilenceList(generics.ListAPIView[Silence]):
-    """Silences, for administrators."""
-
     permission_classes = ADMINISTRATORS
     serializer_class = SilenceSerializer
 
     def get_queryset(self) -> Any:
-        """Return all of them."""
         return Silence.objects.visible_to(person_of(self.request))
 
     @strict_schema()
@@ -219,8 +209,6 @@ class SilenceList(generics.ListAPIView[Silence]):
 
 
 class SilenceViewSet(ResourceViewSet):
-    """One silence."""
-
     permission_classes = ADMINISTRATORS
     model = Silence
     kind = "silence"
@@ -272,13 +260,10 @@ class DeliverySerializer(serializers.Serializer[Any]):
 
 
 class AlertRouteList(generics.ListAPIView[Route]):
-    """Routes of alerts."""
-
     permission_classes = ADMINISTRATORS
     serializer_class = AlertRouteSerializer
 
     def get_queryset(self) -> Any:
-        """Return all of them."""
         return Route.objects.visible_to(person_of(self.request))
 
     @strict_schema()
@@ -295,8 +280,6 @@ class AlertRouteList(generics.ListAPIView[Route]):
 
 
 class AlertRouteViewSet(ResourceViewSet):
-    """One route."""
-
     permission_classes = ADMINISTRATORS
     model = Route
     kind = "route"
@@ -329,13 +312,10 @@ class AlertRouteViewSet(ResourceViewSet):
 
 
 class DeliveryList(generics.ListAPIView[Delivery]):
-    """What was delivered."""
-
     permission_classes = ADMINISTRATORS
     serializer_class = DeliverySerializer
 
     def get_queryset(self) -> Any:
-        """Return what the request keeps."""
         rows = Delivery.objects.visible_to(person_of(self.request)).select_related("route")
         if (route := query_integer(self.request, "route_id")) is not None:
             rows = rows.filter(route=route)
@@ -356,8 +336,6 @@ class DeliveryList(generics.ListAPIView[Delivery]):
 
 
 class DeliveryViewSet(ResourceViewSet):
-    """One notification."""
-
     permission_classes = ADMINISTRATORS
     model = Delivery
     kind = "delivery"

@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class AlertsConfig(AppConfig):
-    """Alerts: rules, alerts, silences, routes and deliveries."""
-
     name = "telemetry.alerts"
     label = "alerts"

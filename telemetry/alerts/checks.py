@@ -62,7 +62,6 @@ class RuleSet:
         return bool(self.built_ins & LINK_RULES) or any(rule.scope.kind == "tenant" for rule in self.rules)
 
     def holds(self, cause: str) -> bool:
-        """Return whether a cause is one of its rules."""
         name = cause.partition(":")[0]
         return name in self.built_ins or any(rule_cause(rule.pk) == cause for rule in self.rules)
 
@@ -174,7 +173,6 @@ def plan_checks(
 
 
 def unreachable_check(facts: ChassisFacts) -> Check:
-    """Return the built-in check of a chassis that does not answer."""
     known = BUILT_IN_RULES[NOT_ANSWERING]
     return Check(
         cause=known.name,

@@ -111,7 +111,6 @@ class RuleForm(ScopedForm):
 
     @classmethod
     def of(cls, row: Rule) -> RuleForm:
-        """Return the form of a rule."""
         initial = _initial(row, RULE_FIELDS)
         for name in ("value", "clear_value", "hold_seconds"):
             initial[name] = "" if initial[name] is None else f"{initial[name]:.12g}"

@@ -62,7 +62,6 @@ class Notification(TypedDict):
 
 
 def summary_text(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return a message in one line."""
     firing = [one for one in lines if one["state"] == "firing"]
     resolved = [one for one in lines if one["state"] == "resolved"]
     if len(lines) == 1:
@@ -103,7 +102,6 @@ def build_test_notification(*, site: str, at: datetime, route: str, person: str)
 
 
 def email_body(message: Notification) -> str:
-    """Return a message as the body of an e-mail."""
     if message["kind"] == "test":
         return f"{message['summary']}.\n\nNothing is wrong: this is a test of the delivery of alerts.\n"
     parts = [_alert_text(one) for one in message["alerts"]]
@@ -114,7 +112,6 @@ def email_body(message: Notification) -> str:
 
 
 def line_text(one: Mapping[str, Any]) -> str:
-    """Return one alert in a line."""
     word = one["severity"] if one["state"] == "firing" else "Resolved"
     measured = "" if one["value"] is None or not one["series_key"] else f" {value_label(one['value'], one['unit'])},"
     # Names come from a BMC: a line break in one could forge another alert.

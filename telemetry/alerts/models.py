@@ -21,8 +21,6 @@ MAX_TEXT_LENGTH = 2000
 
 
 class AlertSeverity(models.TextChoices):
-    """Severity of an alert."""
-
     WARNING = "Warning", "Warning"
     CRITICAL = "Critical", "Critical"
 
@@ -76,7 +74,6 @@ class Scoped(models.Model):
 
     @property
     def scope_words(self) -> str:
-        """The scope in words."""
         match self.scope:
             case "all":
                 return "everything"
@@ -117,7 +114,6 @@ class Rule(Scoped):
 
     @property
     def terms(self) -> Terms:
-        """When it fires."""
         return Terms(
             condition=Condition(self.condition), value=self.value, clear=self.clear_value, hold=self.hold_seconds
         )
@@ -158,8 +154,6 @@ class Alert(models.Model):
     """An alert: at most one open row for each rule and series of a chassis."""
 
     class State(models.TextChoices):
-        """State of an alert."""
-
         PENDING = "pending", "Pending"
         FIRING = "firing", "Firing"
         ACKNOWLEDGED = "acknowledged", "Acknowledged"
@@ -232,10 +226,7 @@ class Alert(models.Model):
 
 
 class SilenceQuerySet(AdministratorQuerySet):
-    """Silences, which administrators alone may see."""
-
     def in_force(self, at: datetime | None = None) -> SilenceQuerySet:
-        """Return those that are in force now."""
         now = at or timezone.now()
         return self.filter(starts_at__lte=now, ends_at__gt=now)
 
@@ -284,12 +275,10 @@ class Silence(Scoped):
 
     @property
     def is_in_force(self) -> bool:
-        """Whether it is in force now."""
         return self.starts_at <= timezone.now() < self.ends_at
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         return self.ends_at <= timezone.now()
 
 
@@ -297,8 +286,6 @@ class Route(Scoped):
     """A recipient of notifications, and the alerts that it is notified of."""
 
     class Kind(models.TextChoices):
-        """Channel of notifications."""
-
         PAGE = "page", "Page (the mark in the header)"
         EMAIL = "email", "E-mail"
         WEBHOOK = "webhook", "Webhook"
@@ -329,11 +316,9 @@ class Route(Scoped):
 
     @property
     def has_secret(self) -> bool:
-        """Whether a secret is stored."""
         return bool(self.secret_encrypted)
 
     def set_secret(self, secret: str) -> None:
-        """Set the secret, encrypted."""
         self.secret_encrypted = credentials.encrypt(secret) if secret else ""
 
     def secret(self) -> str:
@@ -350,8 +335,6 @@ class Route(Scoped):
 
 
 class DeliveryQuerySet(AdministratorQuerySet):
-    """Deliveries, which administrators alone may see."""
-
     def waiting(self) -> DeliveryQuerySet:
         """Return those that are neither delivered nor failed."""
         return self.filter(state=Delivery.State.WAITING)
@@ -361,8 +344,6 @@ class Delivery(models.Model):
     """One notification by one route; its content is fixed when it is created, so that each attempt sends the same."""
 
     class State(models.TextChoices):
-        """State of a delivery."""
-
         WAITING = "waiting", "Waiting"
         DELIVERED = "delivered", "Delivered"
         FAILED = "failed", "Failed"

@@ -64,17 +64,14 @@ class PreviewEpisode:
 
     @property
     def long(self) -> str:
-        """The duration in words."""
         return duration_label(max(0.0, self.seconds))
 
     @property
     def at(self) -> datetime:
-        """When it would have fired."""
         return datetime.fromtimestamp(self.fired_at, UTC)
 
     @property
     def worst_words(self) -> str:
-        """The worst value, in words."""
         return "" if self.worst is None else value_label(self.worst, self.unit)
 
 
@@ -113,12 +110,10 @@ class RulePreview:
 
     @property
     def is_of_missing(self) -> bool:
-        """Whether the rule is on missing values."""
         return self.value is None
 
     @property
     def sentence(self) -> str:
-        """The result in a sentence."""
         if not self.series:
             return NEVER_SENT if self.is_of_missing else NOTHING_FITS
         of = f"{self.series} series" if self.series > 1 else "one series"
@@ -307,7 +302,6 @@ class PreviewDrawing:
 
 
 def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing:
-    """Return the drawing of a line of a preview."""
     known = [one for one in (*line.low, *line.high) if one is not None]
     least, most = (min(known), max(known)) if known else (0.0, 1.0)
     bottom, top = least, most

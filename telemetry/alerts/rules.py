@@ -58,7 +58,6 @@ class AlertScope:
     word: str = ""
 
     def includes(self, subject: AlertSubject) -> bool:
-        """Return whether a subject is in the scope."""
         if self.kind == "all":
             return True
         if self.kind == "device_kind":
@@ -219,8 +218,6 @@ NO_COLUMN: Final = -1  # index of a check whose series is missing: it has no val
 
 @dataclass(frozen=True)
 class CheckState:
-    """State of one check: since when (Unix s), and its worst value."""
-
     state: int = QUIET
     since: float = 0.0
     worst: float = float("nan")

@@ -116,8 +116,6 @@ class BuiltInSerializer(serializers.Serializer[Any]):
 
 
 class SwitchSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Whether it is on."""
-
     enabled = serializers.BooleanField()
 
 
@@ -133,13 +131,10 @@ RULE_EXAMPLE = OpenApiExample(
 
 
 class AlertRuleList(generics.ListAPIView[Rule]):
-    """Administrators' rules."""
-
     permission_classes = ADMINISTRATORS
     serializer_class = AlertRuleSerializer
 
     def get_queryset(self) -> Any:
-        """Return those that the search keeps."""
         rows = Rule.objects.visible_to(person_of(self.request))
         text = query_search(self.request)
         return rows.filter(name__icontains=text) if text else rows
@@ -162,8 +157,6 @@ class AlertRuleList(generics.ListAPIView[Rule]):
 
 
 class AlertRuleViewSet(ResourceViewSet):
-    """One of the administrators' rules."""
-
     permission_classes = ADMINISTRATORS
     model = Rule
     kind = "rule"
@@ -187,8 +180,6 @@ class AlertRuleViewSet(ResourceViewSet):
 
 
 class AlertRulePreview(APIView):
-    """What a rule would have done."""
-
     permission_classes = ADMINISTRATORS
 
     @extend_schema(
@@ -224,8 +215,6 @@ class AlertRulePreview(APIView):
 
 
 class AlertBuiltInList(APIView):
-    """Rules that come with the site."""
-
     permission_classes = ADMINISTRATORS
 
     @strict_schema(operation_id="alert_built_ins_list", responses=BuiltInSerializer(many=True))
@@ -236,8 +225,6 @@ class AlertBuiltInList(APIView):
 
 
 class AlertBuiltInDetail(APIView):
-    """A rule that comes with the site."""
-
     permission_classes = ADMINISTRATORS
 
     @declare(audited_as=Action.ALERT_BUILT_IN)

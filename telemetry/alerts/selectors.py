@@ -233,7 +233,6 @@ def enabled_built_ins() -> frozenset[str]:
 
 
 def active_rules() -> RuleSet:
-    """Return the active rules."""
     rules = tuple(active_rule(rule) for rule in Rule.objects.filter(enabled=True).order_by("pk"))
     switched = BuiltInSwitch.objects.order_by("-changed_at").values_list("changed_at", flat=True).first()
     return RuleSet(rules=rules, built_ins=enabled_built_ins(), version=str(switched or ""))

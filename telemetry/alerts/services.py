@@ -139,7 +139,6 @@ def _create_alert(change: CheckTransition, note: str) -> Alert:
 
 
 def threshold_label(check: Check) -> str:
-    """Return the limit of a check for display."""
     if check.key == "":
         return f"no answer for {check.terms.hold:g} s"
     if check.unit == "health":

@@ -85,7 +85,6 @@ class AlertWatch:
         self._evaluate(self._silent, time.time(), ANSWERS)
 
     def take(self, sample: Sample) -> None:
-        """Evaluate a reading."""
         self._apply_next_plan()
         self._evaluate(self._silent, sample.at, ANSWERS)
         before = self._before

@@ -244,7 +244,6 @@ class _DeadlineReader(io.RawIOBase):
         return True
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Limit the remaining time to `seconds`."""
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def readinto(self, buffer: Any) -> int:

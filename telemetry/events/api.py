@@ -87,8 +87,6 @@ class PulledSerializer(serializers.Serializer[Any]):
 
 
 class EventList(APIView):
-    """Events, newest first."""
-
     @strict_schema(
         operation_id="events_list",
         parameters=[
@@ -110,8 +108,6 @@ class EventList(APIView):
 
 
 class EventPull(APIView):
-    """Events in the order in which they came."""
-
     @strict_schema(
         operation_id="events_pull_retrieve",
         parameters=[
@@ -136,8 +132,6 @@ class EventPull(APIView):
 
 
 class EventDetail(APIView):
-    """One event."""
-
     @extend_schema(operation_id="events_retrieve", responses=EventSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show an event."""
@@ -155,8 +149,6 @@ class MessageSerializer(serializers.Serializer[Any]):
 
 
 class EventCatalogue(APIView):
-    """The catalogue of messages."""
-
     @strict_schema(
         operation_id="events_catalogue_list",
         parameters=[
@@ -187,12 +179,9 @@ class EventViewSerializer(StrictSerializer, serializers.ModelSerializer[SavedVie
 
 
 class OwnEventViewList(generics.ListAPIView[SavedView]):
-    """One's own views of events; POST keeps one."""
-
     serializer_class = EventViewSerializer
 
     def get_queryset(self) -> Any:
-        """Return one's own."""
         return saved_views(person_of(self.request))
 
     @strict_schema(operation_id="me_event_views_list")
@@ -209,13 +198,10 @@ class OwnEventViewList(generics.ListAPIView[SavedView]):
 
 
 class OwnEventViewSet(ResourceViewSet):
-    """One of one's own views of events."""
-
     serializer_class = EventViewSerializer
     address = "api:my_event_view"
 
     def find_row(self, pk: Any) -> SavedView:
-        """Return one's own view."""
         return saved_view_get(self.person, pk)
 
     def retrieve(self, request: Request, pk: int) -> Response:

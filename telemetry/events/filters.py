@@ -50,7 +50,6 @@ class EventFilter:
     person: str = ""
 
     def __bool__(self) -> bool:
-        """Return whether any member is given."""
         return any(getattr(self, field.name) for field in fields(self))
 
     @classmethod
@@ -218,7 +217,6 @@ class MessageFilter:
     sort: str = "registry"
 
     def __bool__(self) -> bool:
-        """Return whether any member is given."""
         return bool(self.words or self.registry or self.severity)
 
     @classmethod

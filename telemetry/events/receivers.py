@@ -79,13 +79,11 @@ def _record_after_commit(work: Callable[[], object]) -> None:
 
 @receiver(operation_changed)
 def record_operation(operation: Operation, **kwargs: Any) -> None:
-    """Record that an operation started, or ended."""
     _record_after_commit(lambda: _record_operation(operation))
 
 
 @receiver(plan_changed)
 def record_plan(plan: Plan, **kwargs: Any) -> None:
-    """Record that a plan started, stopped or ended."""
     _record_after_commit(lambda: _record_plan(plan))
 
 
@@ -106,7 +104,6 @@ def record_lease(instance: LeaseEvent, **kwargs: Any) -> None:
 
 @receiver(post_save, sender=Chassis)
 def record_chassis_added(instance: Chassis, created: bool, **kwargs: Any) -> None:
-    """Record that a chassis was added."""
     if created:
         pk, now, text = instance.pk, timezone.now(), f"The chassis {instance.name} was added."
         about: dict[str, Any] = {"chassis_id": pk, "link": reverse("fabric:chassis", args=[pk])}
@@ -132,7 +129,6 @@ def record_sign_in(request: Any, user: User, **kwargs: Any) -> None:
 
 @receiver(user_logged_out)
 def record_sign_out(request: Any, user: User | None, **kwargs: Any) -> None:
-    """Record that a person signed out."""
     if user is not None and _view_name(request) == SIGN_OUT:
         _record_person("SignedOut", user, f"{user.username} signed out.")
 

@@ -31,8 +31,6 @@ SEVERITY_SPELLINGS = {
 
 @dataclass(frozen=True)
 class EventMessage:
-    """One message of the catalogue."""
-
     name: str  # 'Fabric.LinkDropped'
     registry: str
     severity: SeverityName
@@ -101,7 +99,6 @@ def timeless_signature(record: Record) -> int:
 
 
 def is_timeless(record: Record) -> bool:
-    """Return whether an event has no valid time."""
     return not _time_of(record)
 
 

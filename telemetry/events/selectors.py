@@ -151,7 +151,6 @@ def event_rows(rows: EventQuerySet, *, at_once: int = 1000) -> Iterator[list[obj
 
 
 def saved_views(person: User) -> QuerySet[SavedView]:
-    """Return the saved searches of a person."""
     return SavedView.objects.filter(person=person)
 
 

@@ -138,7 +138,6 @@ def catalogue(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def catalogue_csv(request: HttpRequest) -> Download:
-    """Download the matching messages."""
     found = MessageFilter.of(request.GET).found()
     rows = ((one.name, one.registry, one.severity, one.explanation, one.advice) for one in found)
     return csv_download(csv_table(MESSAGE_COLUMNS, rows), "messages.csv")
@@ -205,7 +204,6 @@ def change_view(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_REMOVE)
 def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a view."""
     services.saved_view_remove(person=person_of(request), pk=pk)
     messages.success(request, "The view was removed. No events were deleted.")
     return redirect(f"{reverse('events:events')}?view=0")

@@ -131,7 +131,6 @@ class ExportSerializer(StrictSerializer, serializers.Serializer[Any]):
     changed_at = serializers.DateTimeField(read_only=True)
 
     def get_signed(self, row: ExportDefinition) -> bool:
-        """Tell whether requests are signed."""
         return bool(row.secret_encrypted)
 
 
@@ -173,13 +172,10 @@ def _sort_parameter(known: Mapping[str, str]) -> OpenApiParameter:
 
 
 class ExportList(generics.ListAPIView[ExportDefinition]):
-    """Exports; POST adds one."""
-
     permission_classes = ADMINISTRATORS
     serializer_class = ExportSerializer
 
     def get_queryset(self) -> Any:
-        """Return what fits."""
         given = self.request.query_params
         return selectors.find_definitions(
             person_of(self.request),
@@ -213,8 +209,6 @@ class ExportList(generics.ListAPIView[ExportDefinition]):
 
 
 class ExportViewSet(ResourceViewSet):
-    """One export."""
-
     permission_classes = ADMINISTRATORS
     model = ExportDefinition
     kind = "export"
@@ -266,8 +260,6 @@ class ExportViewSet(ResourceViewSet):
 
 
 class ExportPreview(APIView):
-    """What an export would give."""
-
     permission_classes = ADMINISTRATORS
 
     @declare(audited_as=Action.EXPORT_PREVIEW)
@@ -283,13 +275,10 @@ class ExportPreview(APIView):
 
 
 class ExportRunList(generics.ListAPIView[ExportRun]):
-    """Runs of exports."""
-
     permission_classes = ADMINISTRATORS
     serializer_class = ExportRunSerializer
 
     def get_queryset(self) -> Any:
-        """Return what fits."""
         given = self.request.query_params
         return selectors.find_runs(
             person_of(self.request),
@@ -314,8 +303,6 @@ class ExportRunList(generics.ListAPIView[ExportRun]):
 
 
 class ExportRunViewSet(ResourceViewSet):
-    """One run."""
-
     permission_classes = ADMINISTRATORS
     model = ExportRun
     kind = "run"
@@ -323,7 +310,6 @@ class ExportRunViewSet(ResourceViewSet):
     address = "api:export_run"
 
     def rows(self) -> Any:
-        """Return runs with what they carry out."""
         return ExportRun.objects.select_related("definition")
 
     def retrieve(self, request: Request, pk: int) -> Response:

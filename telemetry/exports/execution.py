@@ -100,7 +100,6 @@ def _begin_run(claim: ExportRunClaim, rows: EventQuerySet) -> int:
 
 
 def _write_file(claim: ExportRunClaim) -> bool:
-    """Write the file of a run."""
     run, shape = claim.row, spec_of(claim.row).shape()
     rows = run_events(run, shape)
     until = _begin_run(claim, rows)
@@ -218,7 +217,6 @@ def _send(run: ExportRun, shape: EventFormatter, batch: EventBatch) -> None:
 
 
 def _record_delivered(claim: ExportRunClaim, batch: EventBatch) -> None:
-    """Store that a batch was delivered."""
     run, last = claim.row, batch.events[-1].pk
     size = sum(len(line) for line in batch.lines)
     done = {"cursor": last, "counted": run.counted + len(batch.events), "bytes": run.bytes + size}

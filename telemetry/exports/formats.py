@@ -55,7 +55,6 @@ class EventFormatter:
 
     @property
     def content_type(self) -> str:
-        """The content type of lines in this format."""
         return CONTENT_TYPES[ExportFormat(self.format)]
 
     def fields(self) -> list[str]:
@@ -93,7 +92,6 @@ class EventFormatter:
         return self._message(event, line, mark=False, longest=65_000)
 
     def _message(self, event: Event, text: str, **more: Any) -> bytes:
-        """Return an RFC 5424 message about an event."""
         return rfc5424_message(
             at=event.at,
             severity=event.severity,

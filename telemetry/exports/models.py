@@ -15,8 +15,6 @@ from core.claims import unclaimed
 
 
 class ExportFormat(models.TextChoices):
-    """Format of exported events."""
-
     CSV = "csv", "CSV"
     JSONL = "jsonl", "JSON Lines"
     SYSLOG = "syslog", "Syslog (RFC 5424)"
@@ -24,8 +22,6 @@ class ExportFormat(models.TextChoices):
 
 
 class ExportTarget(models.TextChoices):
-    """Kind of receiver."""
-
     DOWNLOAD = "download", "Download"
     DIRECTORY = "directory", "Directory"
     WEBHOOK = "webhook", "Webhook"
@@ -111,8 +107,6 @@ class ExportDefinition(models.Model):
 
 
 class ExportRunQuerySet(AdministratorOnlyQuerySet["ExportRun"]):
-    """Queries of runs."""
-
     def open(self) -> Self:
         """Return those that have not ended."""
         return self.filter(state__in=ExportRun.OPEN)
@@ -130,8 +124,6 @@ class ExportRun(models.Model):
     """One execution of a definition; kept when the definition is removed."""
 
     class State(models.TextChoices):
-        """State of a run."""
-
         QUEUED = "queued", "Queued"
         RUNNING = "running", "Running"
         DONE = "done", "Done"
@@ -192,7 +184,6 @@ class ExportRun(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
         return self.state in self.OPEN
 
     @property

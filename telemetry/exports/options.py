@@ -147,7 +147,6 @@ class ExportSpec:
             errors["ca"] = "That is too long for a chain of certificates."
 
     def shape(self) -> EventFormatter:
-        """Return the formatter of its events."""
         options = self.options
         return EventFormatter(self.format, tuple(self.columns), options.facility, options.cef_version)
 

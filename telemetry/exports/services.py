@@ -181,7 +181,6 @@ def _apply_spec(row: ExportDefinition, kept: ExportSpec) -> None:
 
 
 def _signature_changes(row: ExportDefinition, kept: ExportSpec) -> bool:
-    """Return whether the secret changes."""
     if kept.secret is None:
         return False
     try:

@@ -110,7 +110,6 @@ def add_export(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_EDIT, not_judged=NONE_YET)
 def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
-    """Change a definition."""
     person = person_of(request)
     row = selectors.definition_get(person, pk)
     if request.method != "POST":
@@ -287,7 +286,6 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_CANCEL, target_kind="export run")
 def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Cancel a run."""
     person = person_of(request)
     try:
         row = services.run_cancel(by=person, run=selectors.run_get(person, pk))
@@ -301,7 +299,6 @@ def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RESUME, target_kind="export run")
 def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Resume a run."""
     person = person_of(request)
     try:
         services.run_resume(by=person, run=selectors.run_get(person, pk))
@@ -315,7 +312,6 @@ def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def download_file(request: HttpRequest, pk: int) -> HttpResponseBase:
-    """Download the file of a run."""
     person = person_of(request)
     return run_download(by=person, run=selectors.run_get(person, pk))
 
