@@ -24,22 +24,11 @@ from core.api.requests import StrictSerializer, problem, strict_schema, validate
 from core.errors import Invalid
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Device
+from telemetry.alerts import route_services
 from telemetry.alerts.filters import SHOW_CHOICES, SORTS, AlertFilter
 from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity, Delivery, Route, Silence
 from telemetry.alerts.notifications import enqueue_delivery
-from telemetry.alerts.route_services import (
-    MAX_SECRET_LENGTH,
-    RouteValues,
-    SilenceValues,
-    delivery_retry,
-    route_add,
-    route_edit,
-    route_remove,
-    route_test,
-    route_values,
-    silence_add,
-    silence_end,
-)
+from telemetry.alerts.route_services import MAX_SECRET_LENGTH, RouteValues, SilenceValues
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES
 from telemetry.alerts.selectors import alert_get, alert_rows, alert_views
 from telemetry.alerts.services import MAX_ACKNOWLEDGED, alerts_acknowledge
@@ -205,7 +194,8 @@ class SilenceList(generics.ListAPIView[Silence]):
     def post(self, request: Request) -> Response:
         """Silence alerts until an end; they are shown and notify nobody. Administrators only."""
         values = SilenceValues(**validated_body(SilenceSerializer, request))
-        return Response(SilenceSerializer(silence_add(person=person_of(request), values=values)).data, status=201)
+        row = route_services.silence_add(person=person_of(request), values=values)
+        return Response(SilenceSerializer(row).data, status=201)
 
 
 class SilenceViewSet(ResourceViewSet):
@@ -217,7 +207,7 @@ class SilenceViewSet(ResourceViewSet):
     @command(audited_as=Action.SILENCE_END, conflict="It is over already", operation_id="alert_silences_end")
     def end(self, silence: Silence, values: dict[str, Any]) -> Silence:
         """End a silence now; administrators only."""
-        return silence_end(person=self.person, silence=silence)
+        return route_services.silence_end(person=self.person, silence=silence)
 
 
 ROUTE_TAKEN = "There is a route of that name already"
@@ -275,7 +265,8 @@ class AlertRouteList(generics.ListAPIView[Route]):
     @extend_schema(request=AlertRouteSerializer, responses={201: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)})
     def post(self, request: Request) -> Response:
         """Add a route of alerts; what fires from now on is told by it. Administrators only."""
-        row = route_add(person=person_of(request), values=RouteValues(**validated_body(AlertRouteSerializer, request)))
+        values = RouteValues(**validated_body(AlertRouteSerializer, request))
+        row = route_services.route_add(person=person_of(request), values=values)
         return AlertRouteViewSet(request=request).answer(row, 201)
 
 
@@ -293,20 +284,20 @@ class AlertRouteViewSet(ResourceViewSet):
     @command(AlertRouteSerializer, audited_as=Action.ALERT_ROUTE_EDIT, partial=True, conflict=ROUTE_TAKEN)
     def partial_update(self, route: Route, values: dict[str, Any]) -> Route:
         """Change the given fields of a route of alerts; what waits goes to the new address. Administrators only."""
-        wanted = replace(route_values(route), **whole_scope(values))
-        return route_edit(person=self.person, route=route, values=wanted)
+        wanted = replace(route_services.route_values(route), **whole_scope(values))
+        return route_services.route_edit(person=self.person, route=route, values=wanted)
 
     @command(audited_as=Action.ALERT_ROUTE_REMOVE, status=204)
     def destroy(self, route: Route, values: dict[str, Any]) -> None:
         """Delete a route of alerts with its log; what waits is not delivered. Administrators only."""
-        route_remove(person=self.person, route=route)
+        route_services.route_remove(person=self.person, route=route)
 
     @command(
         audited_as=Action.ALERT_ROUTE_TEST, status=202, answers=DeliverySerializer, operation_id="alert_routes_test"
     )
     def test(self, route: Route, values: dict[str, Any]) -> Response:
         """Send a test by a route of alerts: 202 with the delivery, which says how it went. Administrators only."""
-        delivery = route_test(person=self.person, route=route)
+        delivery = route_services.route_test(person=self.person, route=route)
         enqueue_delivery()
         return DeliveryViewSet(request=self.request).answer(delivery, 202)
 
@@ -349,7 +340,7 @@ class DeliveryViewSet(ResourceViewSet):
     )
     def retry(self, delivery: Delivery, values: dict[str, Any]) -> Delivery:
         """Try a notification of alerts now, also one that was given up. Administrators only."""
-        tried = delivery_retry(person=self.person, delivery=delivery)
+        tried = route_services.delivery_retry(person=self.person, delivery=delivery)
         enqueue_delivery()
         return tried
 

@@ -43,12 +43,12 @@ class AlertFilter:
     sort: str = "worst"
 
     @classmethod
-    def of(cls, given: Mapping[str, str], *, show: str = "open") -> AlertFilter:
+    def of(cls, given: Mapping[str, str]) -> AlertFilter:
         """Parse query parameters; raises Invalid with the parameters that are wrong."""
         errors: dict[str, str] = {}
         texts = {name: given.get(name, "").replace("\0", " ").strip() for name in (
             "show", "q", "severity", "state", "sort", "since", "until")}  # fmt: skip
-        shown = texts["show"] or show
+        shown = texts["show"] or "open"
         _one_of(errors, "show", shown, SHOW_CHOICES)
         _one_of(errors, "severity", texts["severity"], AlertSeverity.values)
         _one_of(errors, "state", texts["state"], Alert.State.values)

@@ -25,11 +25,6 @@ class AlertSeverity(models.TextChoices):
     CRITICAL = "Critical", "Critical"
 
 
-def severities_at_least(least: str) -> list[str]:
-    """Return the severities that are at least `least`."""
-    return [AlertSeverity.CRITICAL.value] if least == AlertSeverity.CRITICAL else [one.value for one in AlertSeverity]
-
-
 class AdministratorQuerySet(RestrictedQuerySet):
     """Rows that administrators alone may see."""
 
@@ -129,9 +124,6 @@ class BuiltInSwitch(models.Model):
 
     class Meta:
         verbose_name = "built-in rule"
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class AlertQuerySet(RestrictedQuerySet):
@@ -248,9 +240,6 @@ class Silence(Scoped):
     class Meta:
         ordering = ["-ends_at", "-pk"]
 
-    def __str__(self) -> str:
-        return f"Silence of {self.scope_words}"
-
     def alerts(self) -> Q:
         """Return the condition under which it silences an alert."""
         found = super().alerts()
@@ -312,7 +301,8 @@ class Route(Scoped):
 
     def alerts(self) -> Q:
         """Return the condition under which it is notified of an alert."""
-        return super().alerts() & Q(severity__in=severities_at_least(self.severity))
+        severities = ["Critical"] if self.severity == AlertSeverity.CRITICAL else AlertSeverity.values
+        return super().alerts() & Q(severity__in=severities)
 
     @property
     def has_secret(self) -> bool:
@@ -384,6 +374,3 @@ class Told(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["route", "alert"], name="told_once_a_route_and_alert")]
-
-    def __str__(self) -> str:
-        return f"{self.route}: {self.alert}"

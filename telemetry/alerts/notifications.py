@@ -25,14 +25,8 @@ from core.claims import RowClaim, unclaimed
 from core.enqueue import enqueue
 from core.errors import FalconWebError
 from fabric.leases.models import Tenure
-from telemetry.alerts.messages import (
-    NotificationLine,
-    build_notification,
-    iso_utc,
-    send_by_email,
-    send_to_syslog,
-    send_to_webhook,
-)
+from telemetry.alerts import messages
+from telemetry.alerts.messages import NotificationLine
 from telemetry.alerts.models import Alert, AlertSeverity, Delivery, Route, Told
 from telemetry.alerts.route_services import delivery_add, email_addresses
 from telemetry.alerts.selectors import suppressed_alerts
@@ -106,7 +100,7 @@ def _gather(route: Route, now: datetime) -> int:
     with transaction.atomic():
         # The constraint of Told detects alerts that another worker notified meanwhile.
         lines = [notification_line(row, tenant=route.tenant_id) for row in (*firing, *resolved)]
-        message = build_notification(lines, site=settings.CONFIG.address, at=now)
+        message = messages.build_notification(lines, site=settings.CONFIG.address, at=now)
         delivery = delivery_add(route, message["summary"], dict(message))
         over = {row.pk for row in firing if row.state == Alert.State.RESOLVED}
         Told.objects.bulk_create(
@@ -184,9 +178,9 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
         worst_value=None if is_older or is_lost else row.worst_value,
         unit=row.unit,
         threshold=row.threshold,
-        since=iso_utc(since),
-        fired_at=iso_utc(max(row.fired_at, since)) if row.fired_at else None,
-        resolved_at=iso_utc(resolved) if resolved else None,
+        since=messages.iso_utc(since),
+        fired_at=messages.iso_utc(max(row.fired_at, since)) if row.fired_at else None,
+        resolved_at=messages.iso_utc(resolved) if resolved else None,
         resolved_because=row.resolved_because,
         note=row.note,
         url=f"{site}/alerts/{row.pk}/" if site else "",
@@ -316,11 +310,11 @@ def _transmit(row: Delivery) -> None:
     route, identity = row.route, str(row.pk)
     match route.kind:
         case Route.Kind.EMAIL:
-            send_by_email(email_addresses(route.address), row.content, message_id=identity)
+            messages.send_by_email(email_addresses(route.address), row.content, message_id=identity)
         case Route.Kind.WEBHOOK:
-            send_to_webhook(route.address, row.content, message_id=identity, secret=route.secret())
+            messages.send_to_webhook(route.address, row.content, message_id=identity, secret=route.secret())
         case Route.Kind.SYSLOG:
-            send_to_syslog(route.address, row.content, message_id=identity)
+            messages.send_to_syslog(route.address, row.content, message_id=identity)
 
 
 def retry_delay(attempts: int) -> float:

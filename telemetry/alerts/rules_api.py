@@ -23,19 +23,11 @@ from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import SEARCH, query_search
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from telemetry.alerts import rule_services
 from telemetry.alerts.api import ScopeSerializer, whole_scope
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Rule
 from telemetry.alerts.preview import RulePreview, rule_preview
-from telemetry.alerts.rule_services import (
-    MAX_HOLD_SECONDS,
-    RuleValues,
-    built_in_switch,
-    rule_add,
-    rule_edit,
-    rule_fill,
-    rule_remove,
-    rule_values,
-)
+from telemetry.alerts.rule_services import MAX_HOLD_SECONDS, RuleValues
 from telemetry.alerts.rules import BUILT_IN_RULES, BuiltInRule, Condition
 from telemetry.alerts.selectors import active_rule, enabled_built_ins
 
@@ -152,7 +144,8 @@ class AlertRuleList(generics.ListAPIView[Rule]):
     )
     def post(self, request: Request) -> Response:
         """Add an alert rule; it counts within a few seconds. Administrators only."""
-        row = rule_add(person=person_of(request), values=RuleValues(**validated_body(AlertRuleSerializer, request)))
+        values = RuleValues(**validated_body(AlertRuleSerializer, request))
+        row = rule_services.rule_add(person=person_of(request), values=values)
         return AlertRuleViewSet(request=request).answer(row, 201)
 
 
@@ -170,13 +163,13 @@ class AlertRuleViewSet(ResourceViewSet):
     @command(AlertRuleSerializer, audited_as=Action.ALERT_RULE_EDIT, partial=True, conflict=RULE_TAKEN)
     def partial_update(self, rule: Rule, values: dict[str, Any]) -> Rule:
         """Change an alert rule: the given fields, such as whether it is on. Administrators only."""
-        wanted = replace(rule_values(rule), **whole_scope(values))
-        return rule_edit(person=self.person, rule=rule, values=wanted)
+        wanted = replace(rule_services.rule_values(rule), **whole_scope(values))
+        return rule_services.rule_edit(person=self.person, rule=rule, values=wanted)
 
     @command(audited_as=Action.ALERT_RULE_REMOVE, status=204)
     def destroy(self, rule: Rule, values: dict[str, Any]) -> None:
         """Delete an alert rule; what it raised stays. Administrators only."""
-        rule_remove(person=self.person, rule=rule)
+        rule_services.rule_remove(person=self.person, rule=rule)
 
 
 class AlertRulePreview(APIView):
@@ -206,7 +199,7 @@ class AlertRulePreview(APIView):
         until = given.pop("until") or timezone.now()
         since = given.pop("since") or until - timedelta(days=1)
         row = Rule(pk=0)
-        rule_fill(row, RuleValues(**given))
+        rule_services.rule_fill(row, RuleValues(**given))
         end = min(until.timestamp(), time.time())
         preview: RulePreview = rule_preview(
             person=person_of(request), rule=active_rule(row), since=since.timestamp(), until=end
@@ -232,7 +225,7 @@ class AlertBuiltInDetail(APIView):
     def patch(self, request: Request, name: str) -> Response:
         """Switch a built-in alert rule on or off; administrators only."""
         enabled = validated_body(SwitchSerializer, request)["enabled"]
-        known = built_in_switch(person=person_of(request), name=name, enabled=enabled)
+        known = rule_services.built_in_switch(person=person_of(request), name=name, enabled=enabled)
         return Response(_built_in_data(known, enabled=enabled))
 
 

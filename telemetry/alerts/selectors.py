@@ -32,6 +32,7 @@ from telemetry.alerts.rules import (
     value_label,
 )
 
+MAX_ACTIVE_SHOWN = 5
 ALERT_COLUMNS = (
     "id", "severity", "state", "alert", "about", "chassis", "measured", "value_at_fire", "worst_value", "unit",
     "threshold", "since", "fired_at", "acknowledged_at", "acknowledged_by", "note", "resolved_at", "silenced",
@@ -127,7 +128,7 @@ class ActiveAlerts:
         return "Critical" if self.critical else "Warning" if self.warning else ""
 
 
-def active_alerts_for(person: User, *, most: int = 5) -> ActiveAlerts:
+def active_alerts_for(person: User) -> ActiveAlerts:
     """Return a person's firing alerts, without silenced and inhibited ones.
 
     Where there are routes to the page, only the alerts of these.
@@ -138,7 +139,7 @@ def active_alerts_for(person: User, *, most: int = 5) -> ActiveAlerts:
         rows = rows.filter(reduce(or_, conditions)) if conditions else rows.none()
     found = list(rows.values_list("pk", "severity", "state").order_by("pk"))
     combinations = {(severity, state) for _, severity, state in found}
-    shown = AlertFilter(sort="worst").apply(rows)[:most]
+    shown = AlertFilter(sort="worst").apply(rows)[:MAX_ACTIVE_SHOWN]
     return ActiveAlerts(
         critical=sum(severity == AlertSeverity.CRITICAL for _, severity, _ in found),
         warning=sum(severity == AlertSeverity.WARNING for _, severity, _ in found),
@@ -301,8 +302,3 @@ def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:
         )
         for cause, key, state, since, worst in found
     }
-
-
-def rule_notes(rules: Iterable[int]) -> dict[int, str]:
-    """Return the notes of those rules (ids) that are enabled."""
-    return dict(Rule.objects.filter(pk__in=list(rules), enabled=True).values_list("pk", "note"))

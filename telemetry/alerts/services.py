@@ -23,9 +23,9 @@ from accounts.models import User
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import ChassisFacts, unreachable_check
-from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity
+from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity, Rule
 from telemetry.alerts.rules import NOT_ANSWERING, Check, CheckTransition, Transition, value_label
-from telemetry.alerts.selectors import enabled_built_ins, may_see_acknowledgement, rule_notes
+from telemetry.alerts.selectors import enabled_built_ins, may_see_acknowledgement
 from telemetry.events.services import event_record
 from telemetry.live.frames import HEADER
 from telemetry.live.receivers import publish_chassis_changed
@@ -70,14 +70,13 @@ def alerts_end(*, chassis_id: int, identities: Collection[CheckIdentity] | None,
     return rang
 
 
-def rule_alerts_end(*, cause: str) -> int:
-    """End all open alerts of a rule, within the caller's transaction; returns how many had fired."""
+def rule_alerts_end(*, cause: str) -> None:
+    """End all open alerts of a rule, within the caller's transaction."""
     rows = list(Alert.objects.select_for_update().filter(state__in=Alert.OPEN, cause__startswith=cause))
     found = [row for row in rows if row.cause == cause or row.cause.startswith(f"{cause}:")]
-    rang = _resolve(found, timezone.now(), RULE_ENDED)
+    _resolve(found, timezone.now(), RULE_ENDED)
     for chassis in {row.chassis_id for row in found}:
         _send_changed(chassis)
-    return rang
 
 
 def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
@@ -87,7 +86,9 @@ def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
     rows = Alert.objects.select_for_update().filter(chassis=chassis_id, state__in=Alert.OPEN)
     causes = {change.check.cause for change in changes}
     known: dict[CheckIdentity, Alert] = {(row.cause, row.series_key): row for row in rows.filter(cause__in=causes)}
-    notes = rule_notes(change.check.rule for change in changes if change.check.rule is not None)
+    # Notes of the rules that are still enabled.
+    rules = Rule.objects.filter(pk__in={change.check.rule for change in changes}, enabled=True)
+    notes = dict(rules.values_list("pk", "note"))
     changed = 0
     for change in changes:
         check = change.check

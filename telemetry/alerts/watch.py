@@ -20,17 +20,11 @@ import numpy as np
 from django.db import DatabaseError, close_old_connections
 
 from fabric.inventory.models import Chassis
+from telemetry.alerts import services
 from telemetry.alerts.checks import RATE, ChassisFacts, PlannedChecks, RuleSet, plan_checks, unreachable_check
 from telemetry.alerts.rules import LINK_RULES, NOT_ANSWERING, AlertEngine, CheckState, CheckTransition, Values
 from telemetry.alerts.selectors import active_rules, chassis_facts, open_alert_states
-from telemetry.alerts.services import (
-    NOT_ABOUT_IT,
-    NOT_ATTACHED,
-    NOT_MEASURED,
-    RULE_ENDED,
-    alerts_end,
-    transitions_record,
-)
+from telemetry.alerts.services import transitions_record
 from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import ReadingContext, Sample, is_repeat
 
@@ -283,7 +277,7 @@ class AlertWriter:
         for chassis, missing in list(self._missing_since.items()):
             gone = {identity for identity, since in missing.items() if now - since > GONE_SECONDS}
             if gone:
-                alerts_end(chassis_id=chassis, identities=gone, because=NOT_MEASURED)
+                services.alerts_end(chassis_id=chassis, identities=gone, because=services.NOT_MEASURED)
                 self._missing_since[chassis] = {one: missing[one] for one in missing.keys() - gone}
 
     def _plan_all(self) -> None:
@@ -336,7 +330,7 @@ class AlertWriter:
         ends = {one: because for one in left if (because := _end_reason(one, rules, measured, facts))}
         for because in sorted(set(ends.values())):
             identities = {one for one, reason in ends.items() if reason == because}
-            alerts_end(chassis_id=facts.chassis, identities=identities, because=because)
+            services.alerts_end(chassis_id=facts.chassis, identities=identities, because=because)
         known, now = self._missing_since.get(facts.chassis, {}), time.monotonic()
         self._missing_since[facts.chassis] = {one: known.get(one, now) for one in left - set(ends)}
 
@@ -348,12 +342,12 @@ def _end_reason(identity: CheckIdentity, rules: RuleSet, measured: set[str], fac
     """
     cause, key = identity
     if not rules.holds(cause):
-        return RULE_ENDED
+        return services.RULE_ENDED
     if key.removesuffix(RATE) not in measured:
         return ""
     if cause in LINK_RULES:
-        return "" if int(key.split("/")[1]) in facts.links else NOT_ATTACHED
-    return NOT_ABOUT_IT if cause.startswith("rule-") else ""
+        return "" if int(key.split("/")[1]) in facts.links else services.NOT_ATTACHED
+    return services.NOT_ABOUT_IT if cause.startswith("rule-") else ""
 
 
 @cache

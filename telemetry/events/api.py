@@ -17,22 +17,13 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
-from core.api.fields import SEARCH, query_integer
+from core.api.fields import SEARCH, BoundedPagination, query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
-from core.errors import Invalid
+from telemetry.events import services
 from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView
-from telemetry.events.selectors import event_get, events_after, events_page, horizon, saved_views
-from telemetry.events.services import (
-    MAX_NAME_LENGTH,
-    MAX_QUERY_LENGTH,
-    saved_view_add,
-    saved_view_change,
-    saved_view_get,
-    saved_view_remove,
-)
+from telemetry.events.selectors import event_get, events_after, events_page, horizon
 
-MAX_EVENTS = 1000
 VIEW_TAKEN = "You have one of this name already, or as many as anybody may have"
 SEVERAL = "; several are separated by commas"
 FILTER_PARAMETERS = [
@@ -98,8 +89,8 @@ class EventList(APIView):
     )
     def get(self, request: Request) -> Response:
         """List the events that you may see, newest first. Follow `next` to the end: all of them are there."""
-        rows = _filter(request).apply(Event.objects.visible_to(person_of(request)))
-        limit = _limit(request)
+        rows = EventFilter.of(request.query_params).apply(Event.objects.visible_to(person_of(request)))
+        limit = BoundedPagination().get_limit(request)
         page = events_page(rows, before=request.query_params.get("before", ""), limit=limit)
         given = [pair for pair in request.query_params.lists() if pair[0] != "before"]
         following = urlencode([*given, ("before", [page.older])], doseq=True)
@@ -123,8 +114,9 @@ class EventPull(APIView):
         They come in the order in which they came to be known, late ones included, and none is left out. For copies in
         other systems: keep `cursor` with what you keep of the answer, and ask again from there.
         """
-        rows = _filter(request).apply(Event.objects.visible_to(person_of(request)))
-        after, limit, end = query_integer(request, "after") or 0, _limit(request), horizon()
+        rows = EventFilter.of(request.query_params).apply(Event.objects.visible_to(person_of(request)))
+        limit = BoundedPagination().get_limit(request)
+        after, end = query_integer(request, "after") or 0, horizon()
         found = next(events_after(rows, after, until=end, at_once=limit), [])
         complete = len(found) < limit
         cursor = max(after, end) if complete else found[-1].pk
@@ -169,8 +161,8 @@ class EventViewSerializer(StrictSerializer, serializers.ModelSerializer[SavedVie
     """A search under a name; `query` is what stands behind the '?' of the page and of the list of events."""
 
     id = serializers.IntegerField(read_only=True)
-    name = serializers.CharField(max_length=MAX_NAME_LENGTH)
-    query = serializers.CharField(max_length=MAX_QUERY_LENGTH, allow_blank=True)
+    name = serializers.CharField(max_length=services.MAX_NAME_LENGTH)
+    query = serializers.CharField(max_length=services.MAX_QUERY_LENGTH, allow_blank=True)
     is_default = serializers.BooleanField(required=False)
 
     class Meta:
@@ -182,7 +174,7 @@ class OwnEventViewList(generics.ListAPIView[SavedView]):
     serializer_class = EventViewSerializer
 
     def get_queryset(self) -> Any:
-        return saved_views(person_of(self.request))
+        return person_of(self.request).event_views.all()
 
     @strict_schema(operation_id="me_event_views_list")
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -193,7 +185,7 @@ class OwnEventViewList(generics.ListAPIView[SavedView]):
     @extend_schema(request=EventViewSerializer, responses={201: EventViewSerializer, 409: problem(VIEW_TAKEN)})
     def post(self, request: Request) -> Response:
         """Keep a search under a name."""
-        made = saved_view_add(person=person_of(request), **validated_body(EventViewSerializer, request))
+        made = services.saved_view_add(person=person_of(request), **validated_body(EventViewSerializer, request))
         return OwnEventViewSet(request=request).answer(made, 201)
 
 
@@ -202,7 +194,7 @@ class OwnEventViewSet(ResourceViewSet):
     address = "api:my_event_view"
 
     def find_row(self, pk: Any) -> SavedView:
-        return saved_view_get(self.person, pk)
+        return services.saved_view_get(self.person, pk)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show one of your views of events."""
@@ -214,23 +206,12 @@ class OwnEventViewSet(ResourceViewSet):
 
         Its name, its search, or whether the page opens with it.
         """
-        return saved_view_change(person=self.person, pk=view.pk, **values)
+        return services.saved_view_change(person=self.person, pk=view.pk, **values)
 
     @command(audited_as=Action.EVENT_VIEW_REMOVE, status=204)
     def destroy(self, view: SavedView, values: dict[str, Any]) -> None:
         """Remove one of your views."""
-        saved_view_remove(person=self.person, pk=view.pk)
-
-
-def _filter(request: Request) -> EventFilter:
-    return EventFilter.of(request.query_params)
-
-
-def _limit(request: Request) -> int:
-    limit = query_integer(request, "limit")
-    if limit == 0:
-        raise Invalid("'limit' is 0.", errors={"limit": "Give a number from 1 to 1000."})
-    return 100 if limit is None else min(limit, MAX_EVENTS)
+        services.saved_view_remove(person=self.person, pk=view.pk)
 
 
 urlpatterns = [

@@ -17,20 +17,9 @@ from django.utils import timezone
 from fabric.bmc.events import LogCursor, LogReadResult, parse_timestamp
 from fabric.bmc.types import RedfishEvent as Record
 from fabric.inventory.selectors import ReadingOwner
+from telemetry.events import rules
 from telemetry.events.models import Event, EventSource, Position, event_key
-from telemetry.events.rules import (
-    TIMELESS_WINDOW,
-    KnownEvent,
-    event_severity,
-    event_signature,
-    find_message,
-    is_timeless,
-    match_in_log,
-    match_in_stream,
-    message_name,
-    timeless_signature,
-    unique_key_suffix,
-)
+from telemetry.events.rules import KnownEvent
 from telemetry.events.selectors import announce_writer
 from telemetry.events.services import MAX_TEXT_LENGTH, event_record
 from telemetry.events.subjects import ChassisSubjects, tenants_at
@@ -64,7 +53,7 @@ def stream_records_ingest(
     its records cannot be repeated older ones.
     """
     now = timezone.now()
-    context = _IngestContext(now, match_in_stream, lambda one, _: stream_time(one, ahead, now, live=live))
+    context = _IngestContext(now, rules.match_in_stream, lambda one, _: stream_time(one, ahead, now, live=live))
     last = next((record.stream_id for record in reversed(records) if record.stream_id), "")
     with transaction.atomic():
         _lock_chassis(chassis_id)
@@ -84,7 +73,7 @@ def log_records_ingest(
     """
     now = timezone.now()
     oldest = now - timedelta(seconds=settings.KEEP_EVENTS_SECONDS)
-    context = _IngestContext(now, match_in_log, lambda one, before: log_time(one, ahead, now, before), oldest)
+    context = _IngestContext(now, rules.match_in_log, lambda one, before: log_time(one, ahead, now, before), oldest)
     with transaction.atomic():
         _lock_chassis(chassis_id)
         return _ingest(chassis_id, records, owners, context)
@@ -164,7 +153,7 @@ class _IngestContext:
 
     @property
     def from_log(self) -> bool:
-        return self.find is match_in_log
+        return self.find is rules.match_in_log
 
 
 def _ingest(
@@ -182,15 +171,15 @@ def _ingest(
         at = before = context.time_of(record, before)
         if context.oldest is not None and at < context.oldest:
             continue
-        signature = event_signature(record)
+        signature = rules.event_signature(record)
         group = near = groups[signature]
         row = find(record, group)
-        if row is None and not is_timeless(record):
-            near = groups[timeless_signature(record)]
-            row = find(record, [one for one in near if abs(one.received_at - at) < TIMELESS_WINDOW])
+        if row is None and not rules.is_timeless(record):
+            near = groups[rules.timeless_signature(record)]
+            row = find(record, [one for one in near if abs(one.received_at - at) < rules.TIMELESS_WINDOW])
         if row is None:
             event = _new_event(chassis_id, record, at, now, signature)
-            event.key = event_key(EventSource.BMC, chassis_id, unique_key_suffix(record, signature, group, now))
+            event.key = event_key(EventSource.BMC, chassis_id, rules.unique_key_suffix(record, signature, group, now))
             event.streamed = not from_log
             new.append((record, event))
             group.append(_as_known(event, -len(new)))
@@ -214,7 +203,7 @@ def _as_known(event: Event, pk: int) -> KnownEvent:
 
 def _known_events(chassis_id: int, records: Sequence[Record]) -> defaultdict[int, list[KnownEvent]]:
     """Return known events by the signatures of records, with and without their times."""
-    signatures = sorted({*map(event_signature, records), *map(timeless_signature, records)})
+    signatures = sorted({*map(rules.event_signature, records), *map(rules.timeless_signature, records)})
     groups: defaultdict[int, list[KnownEvent]] = defaultdict(list)
     for start in range(0, len(signatures), 500):  # SQLite limits the number of parameters
         rows = Event.objects.filter(chassis_id=chassis_id, signature__in=signatures[start : start + 500]).order_by("pk")
@@ -225,7 +214,7 @@ def _known_events(chassis_id: int, records: Sequence[Record]) -> defaultdict[int
 
 
 def _new_event(chassis_id: int, record: Record, at: datetime, now: datetime, signature: int) -> Event:
-    known = find_message(record.message_id)
+    known = rules.find_message(record.message_id)
     text = (
         record.message
         or (known.explanation if known else "")
@@ -237,9 +226,9 @@ def _new_event(chassis_id: int, record: Record, at: datetime, now: datetime, sig
         told_at=parse_timestamp(record.timestamp),
         received_at=now,
         source=EventSource.BMC,
-        severity=event_severity(record.severity, record.message_id),
+        severity=rules.event_severity(record.severity, record.message_id),
         message_id=record.message_id[:200],
-        message=message_name(record.message_id)[:200],
+        message=rules.message_name(record.message_id)[:200],
         text=text.replace("\0", " ")[:MAX_TEXT_LENGTH],
         arguments=[argument[:1000] for argument in record.arguments[:50]],
         chassis_id=chassis_id,

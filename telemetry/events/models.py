@@ -156,6 +156,3 @@ class Position(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["chassis_id", "uri"], name="one_position_a_log")]
-
-    def __str__(self) -> str:
-        return f"{self.uri} of chassis {self.chassis_id}"

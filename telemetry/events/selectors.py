@@ -15,13 +15,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db import connection
-from django.db.models import Max, QuerySet
+from django.db.models import Max
 from django.urls import reverse
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Invalid
-from telemetry.events.models import Event, EventQuerySet, SavedView
+from telemetry.events.models import Event, EventQuerySet
 
 ROWS_PER_PAGE: Final = 50
 # Counting more rows exactly costs too much.
@@ -148,10 +148,6 @@ def event_rows(rows: EventQuerySet, *, at_once: int = 1000) -> Iterator[list[obj
         place = page.older
         if not place:
             return
-
-
-def saved_views(person: User) -> QuerySet[SavedView]:
-    return SavedView.objects.filter(person=person)
 
 
 def recent_messages(rows: EventQuerySet, *, most: int = 200) -> list[str]:

@@ -119,7 +119,7 @@ def saved_view_add(*, person: User, name: str, query: str, is_default: bool = Fa
     with audited(Action.EVENT_VIEW_ADD, actor=person) as act:
         _lock_person(person)
         name, query = _clean_view_name(name), _normalized_query(query)
-        own = SavedView.objects.filter(person=person)
+        own = person.event_views.all()
         if own.count() >= MAX_SAVED_VIEWS:
             raise Conflict(f"You keep {MAX_SAVED_VIEWS} views already. Remove one first.")
         _refuse_same_name(person, name)
@@ -144,7 +144,7 @@ def saved_view_change(
         if query is not None:
             row.query = _normalized_query(query)
         if is_default is not None:
-            SavedView.objects.filter(person=person, is_default=True).update(is_default=False)
+            person.event_views.filter(is_default=True).update(is_default=False)
             row.is_default = is_default
         row.save(update_fields=["name", "query", "is_default"])
         act.after = {"name": row.name, "query": row.query, "default": row.is_default}
@@ -161,7 +161,7 @@ def saved_view_remove(*, person: User, pk: int) -> None:
 
 def saved_view_get(person: User, pk: int) -> SavedView:
     """Return one of a person's own views; raises NotFound."""
-    row: SavedView = row_or_404(SavedView.objects.filter(person=person), pk, "view")
+    row: SavedView = row_or_404(person.event_views.all(), pk, "view")
     return row
 
 
@@ -187,7 +187,7 @@ def _normalized_query(query: str) -> str:
 
 
 def _refuse_same_name(person: User, name: str, *, but: int = 0) -> None:
-    if SavedView.objects.filter(person=person, name=name).exclude(pk=but).exists():
+    if person.event_views.filter(name=name).exclude(pk=but).exists():
         raise Conflict(f"You have a view ‘{name}’ already. Choose another name, or remove that one.")
 
 

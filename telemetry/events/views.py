@@ -39,7 +39,7 @@ SUBJECT_MODELS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Po
 def events(request: HttpRequest) -> HttpResponse:
     """List events, newest first; filter and position are in the URL. Without any, the default view is shown."""
     person = person_of(request)
-    views = list(selectors.saved_views(person))
+    views = list(person.event_views.all())
     if not request.GET and (default := next((one for one in views if one.is_default), None)) is not None:
         return redirect(f"{reverse('events:events')}?{default.query}&view={default.pk}")
     errors: dict[str, str] = {}
@@ -106,7 +106,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
 def events_csv(request: HttpRequest) -> Download:
     """Download all matching events, newest first."""
     person = person_of(request)
-    view = _selected_view(request.GET, selectors.saved_views(person))
+    view = _selected_view(request.GET, person.event_views.all())
     rows = EventFilter.of(request.GET, is_kept=view is not None).apply(Event.objects.visible_to(person))
     return csv_download(csv_table(selectors.EVENT_COLUMNS, selectors.event_rows(rows)), "events.csv")
 

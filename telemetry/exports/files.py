@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from accounts.access import require_administrator
 from accounts.audit.actions import Action
-from accounts.audit.services import Target, audit_record
+from accounts.audit.services import audit_record, target_of
 from accounts.models import User
 from core.downloads import Download
 from core.errors import FalconWebError, Invalid, NotFound
@@ -55,20 +55,15 @@ class FileBusy(FalconWebError):
     code = "conflict"
 
 
-def exports_root() -> Path:
-    """Return the folder of all exports, created where missing."""
-    folder = Path(settings.EXPORTS_FOLDER)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-    return folder.resolve()
-
-
 def export_folder(name: str) -> Path:
     """Return a folder below that of exports, created where missing; '' is that of downloads.
 
     Raises Invalid for a name outside of it, by its characters or by a symbolic link.
     """
     name = name or DOWNLOADS
-    base = exports_root()
+    root = Path(settings.EXPORTS_FOLDER)
+    root.mkdir(parents=True, exist_ok=True, mode=0o750)
+    base = root.resolve()
     folder = base / name
     if not FOLDER_PATTERN.fullmatch(name) or not folder.resolve().is_relative_to(base):
         raise Invalid("The folder is not below that of exports.", errors={"folder": "Choose another folder."})
@@ -252,7 +247,7 @@ def run_download(*, by: User, run: ExportRun) -> Download:
     """Return the file of a run as a download, and audit it. Raises Forbidden, and NotFound without a file."""
     require_administrator(by)
     path = run_file(run)
-    audit_record(action=Action.EXPORT_DOWNLOAD, actor=by, target=Target("export run", str(run.pk), run.name))
+    audit_record(action=Action.EXPORT_DOWNLOAD, actor=by, target=target_of(run))
     packed = path.suffix == ".gz"
     kind = "application/gzip" if packed else CONTENT_TYPES[ExportFormat(run.snapshot["format"])]
     response = Download(_read_parts(path), content_type=kind)

@@ -59,9 +59,10 @@ class EventFormatter:
 
     def fields(self) -> list[str]:
         """Return the model fields of an event that the format needs."""
+        needed = {"id", *(field for name in self.columns for field in COLUMNS[name].fields)}
         if self.format in {ExportFormat.SYSLOG, ExportFormat.CEF}:
-            return fields_needed(self.columns, "at", "severity", "message", "message_id", "text")
-        return fields_needed(self.columns)
+            needed |= {"at", "severity", "message", "message_id", "text"}
+        return sorted(needed)
 
     def lines(self, events: Sequence[Event]) -> list[bytes]:
         """Return a line for each event, with its line end."""
@@ -192,8 +193,3 @@ COLUMNS: dict[str, ExportColumn] = {
 DEFAULT_COLUMNS = (
     "id", "at", "source", "severity", "message_id", "text", "chassis", "subject", "tenant", "person", "link",
 )  # fmt: skip
-
-
-def fields_needed(columns: Sequence[str], *more: str) -> list[str]:
-    """Return the model fields of an event that these columns need."""
-    return sorted({"id", *more, *(field for name in columns for field in COLUMNS[name].fields)})

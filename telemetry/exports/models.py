@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Self, TypeVar
+from typing import Self
 
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.claims import unclaimed
 
@@ -43,19 +44,11 @@ class ExportSpan(models.TextChoices):
     NEW = "new", "New since the last run"
 
 
-Row = TypeVar("Row", bound=models.Model)
-
-
-class AdministratorOnlyQuerySet(models.QuerySet[Row]):
+class AdministratorOnlyQuerySet(RestrictedQuerySet):
     """Rows that administrators alone may see."""
 
-    def visible_to(self, person: User) -> Self:
-        """Return everything to administrators, nothing to others."""
-        return self.all() if person.is_active and person.is_administrator else self.none()
-
-
-class ExportDefinitionQuerySet(AdministratorOnlyQuerySet["ExportDefinition"]):
-    """Queries of definitions."""
+    def granted_to(self, tenant_id: int) -> Q:
+        return Q(pk__in=[])
 
 
 class ExportDefinition(models.Model):
@@ -82,7 +75,7 @@ class ExportDefinition(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
     changed_at = models.DateTimeField(default=timezone.now)
 
-    objects = ExportDefinitionQuerySet.as_manager()
+    objects = AdministratorOnlyQuerySet.as_manager()
 
     class Meta:
         verbose_name = "export"
@@ -106,7 +99,7 @@ class ExportDefinition(models.Model):
         return self.schedule == ExportSchedule.STREAM
 
 
-class ExportRunQuerySet(AdministratorOnlyQuerySet["ExportRun"]):
+class ExportRunQuerySet(AdministratorOnlyQuerySet):
     def open(self) -> Self:
         """Return those that have not ended."""
         return self.filter(state__in=ExportRun.OPEN)

@@ -15,8 +15,8 @@ from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event
 from telemetry.exports.formats import rfc3339
 from telemetry.exports.models import (
+    AdministratorOnlyQuerySet,
     ExportDefinition,
-    ExportDefinitionQuerySet,
     ExportFormat,
     ExportRun,
     ExportRunQuerySet,
@@ -52,7 +52,7 @@ class ExportSample:
 
 def find_definitions(
     person: User, *, search: str = "", sort: str = "name", format_: str = "", target: str = ""
-) -> ExportDefinitionQuerySet:
+) -> AdministratorOnlyQuerySet:
     """Return definitions with their runs as `newest_first`; a sort with '-' in front is descending.
 
     Raises Invalid for an unknown format, target or sort.
@@ -129,7 +129,7 @@ def run_lines(rows: ExportRunQuerySet) -> Iterator[tuple[object, ...]]:
             )
 
 
-def definition_lines(rows: ExportDefinitionQuerySet) -> Iterator[tuple[object, ...]]:
+def definition_lines(rows: AdministratorOnlyQuerySet) -> Iterator[tuple[object, ...]]:
     """Yield definitions as rows of EXPORT_COLUMNS."""
     for row in rows:
         yield (

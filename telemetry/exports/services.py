@@ -269,7 +269,7 @@ def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
 
     Raises Forbidden, and Conflict where it has ended.
     """
-    with audited(Action.EXPORT_CANCEL, actor=by, target=_run_target(run)):
+    with audited(Action.EXPORT_CANCEL, actor=by, target=target_of(run)):
         require_administrator(by)
         now = timezone.now()
         open_ = ExportRun.objects.open().filter(pk=run.pk)
@@ -288,7 +288,7 @@ def run_resume(*, by: User, run: ExportRun) -> ExportRun:
     Raises Forbidden, and Conflict where it is in another state, its definition was removed, or another run is open or
     has continued from there.
     """
-    with attempt(Action.EXPORT_RESUME, actor=by, target=_run_target(run)) as act:
+    with attempt(Action.EXPORT_RESUME, actor=by, target=target_of(run)) as act:
         require_administrator(by)
         with act.change():
             definition = ExportDefinition.objects.select_for_update().filter(runs=run.pk).first()
@@ -311,10 +311,6 @@ def run_resume(*, by: User, run: ExportRun) -> ExportRun:
                 raise Conflict("Only a failed or cancelled run whose file still exists can be resumed.")
     run.refresh_from_db()
     return run
-
-
-def _run_target(run: ExportRun) -> Target:
-    return Target("export run", str(run.pk), run.name)
 
 
 class ExportRunClaim(RowClaim[ExportRun]):

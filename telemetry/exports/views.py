@@ -24,8 +24,8 @@ from telemetry.exports import selectors, services
 from telemetry.exports.files import run_download
 from telemetry.exports.forms import ExportForm, initial_from_query
 from telemetry.exports.models import (
+    AdministratorOnlyQuerySet,
     ExportDefinition,
-    ExportDefinitionQuerySet,
     ExportFormat,
     ExportRun,
     ExportRunQuerySet,
@@ -196,7 +196,7 @@ def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("exports:exports")
 
 
-def _found_definitions(request: HttpRequest) -> ExportDefinitionQuerySet:
+def _found_definitions(request: HttpRequest) -> AdministratorOnlyQuerySet:
     given = request.GET
     return selectors.find_definitions(
         person_of(request),
