@@ -24,7 +24,7 @@ from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from core.forms import add_service_errors
 from core.text import parse_id
 from telemetry.alerts import route_services, rule_services
-from telemetry.alerts.forms import RouteForm, RuleForm, ScopedForm, SilenceForm
+from telemetry.alerts.forms import RouteForm, RuleForm, SilenceForm
 from telemetry.alerts.models import Alert, Delivery, Route, Rule, Silence
 from telemetry.alerts.notifications import enqueue_delivery
 from telemetry.alerts.preview import DAY, draw_preview_line, rule_preview
@@ -145,7 +145,7 @@ def end_silence(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("alerts:silences")
 
 
-def _saved(form: ScopedForm, save: Callable[..., Any]) -> Any:
+def _saved(form: RuleForm | SilenceForm | RouteForm, save: Callable[..., Any]) -> Any:
     """Return the row that a service saved from a form; None, with the errors in the form, where it is wrong."""
     if form.is_valid():
         try:
@@ -184,7 +184,7 @@ def _rule_page(request: HttpRequest, row: Rule | None) -> HttpResponse:
 def _preview_context(request: HttpRequest, form: RuleForm) -> dict[str, Any]:
     """Return the preview of a form, or the reason why there is none."""
     if not form.is_valid():
-        wrong = [f"{form[name].label}: {' '.join(errors)}" for name, errors in form.errors.items()]
+        wrong = [f"{form[name].label}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
         return {"why_not": f"Fill in the rule first. {' '.join(wrong)}"}
     seconds = request.GET.get("range", "86400")
     span = float(seconds) if seconds in dict(RANGES) else DAY

@@ -289,7 +289,7 @@ def _device(
 ) -> EventSubject:
     stay = DeviceStays(Attachment.objects.filter(device=device_id), since=at).of_device(device_id, at)
     # A stay may be in no slot that the chassis reports: the current slot says nothing about that time.
-    here = Slot.objects.filter(pk=stay.slot_id) if stay is not None else Slot.objects.filter(device=device_id)
+    here = Slot.objects.filter(pk=stay.slot_id or 0) if stay is not None else Slot.objects.filter(device=device_id)
     slot: dict[str, Any] = here.values("port", "drawer").first() or {}
     name = Device.objects.filter(pk=device_id).values_list("name", flat=True).first() or ""
     return EventSubject(

@@ -58,7 +58,7 @@ def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -
         require_administrator(by)
         kept = wanted.checked()
         with act.change():
-            row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
+            row: ExportDefinition = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
             act.before, before = definition_snapshot(row), spec_of(row)
             delivery_changes = not delivers_same(before, kept) or _signature_changes(row, kept)
             if kept.secret is None and before.options.address != kept.options.address:
@@ -87,7 +87,7 @@ def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> E
     """Switch a definition on or off; off, neither its schedule nor its stream runs. Raises Forbidden."""
     with audited(Action.EXPORT_SWITCH, actor=by, target=target_of(definition)) as act:
         require_administrator(by)
-        row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
+        row: ExportDefinition = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
         act.before = {"enabled": row.enabled}
         if row.enabled != enabled:
             row.enabled = enabled
