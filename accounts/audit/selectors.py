@@ -59,7 +59,7 @@ class AuditFilter:
             errors["outcome"] = f"One of {', '.join(Outcome.values)}."
         if texts["action"] and not texts["action"].replace(".", "").replace("_", "").isalnum():
             errors["action"] = "The code of an action, such as person.add, or its beginning, such as person."
-        since, until = (_parse_instant(texts[name], name, errors) for name in ("since", "until"))
+        since, until = (parse_instant(texts[name], name, errors) for name in ("since", "until"))
         if errors:
             raise Invalid("The filter cannot be used.", errors=errors)
         return cls(
@@ -118,7 +118,7 @@ def target_url(kind: str, pk: str) -> str:
         return ""
 
 
-def _parse_instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
+def parse_instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
     """Return an instant from a typed day, or day and time, in UTC unless it has an offset."""
     if not text:
         return None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from operator import or_
 from typing import Final
 
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
+from accounts.audit.selectors import parse_instant
 from core.errors import Invalid
 from core.text import parse_id
 from telemetry.alerts.models import Alert, AlertSeverity
@@ -57,7 +59,9 @@ class AlertFilter:
         if len(texts["q"]) > MAX_SEARCH_LENGTH:
             errors["q"] = f"At most {MAX_SEARCH_LENGTH} characters."
         ids = {name: _id(errors, name, given) for name in ("chassis", "device", "port", "rule")}
-        since, until = (_instant(errors, name, texts[name]) for name in ("since", "until"))
+        # An offset's '+' that is not encoded in a URL arrives as a space.
+        times = {name: re.sub(r"(?<=T)(.*) ", r"\1+", texts[name]) for name in ("since", "until")}
+        since, until = (parse_instant(text, name, errors) for name, text in times.items())
         if since is not None and until is not None and until < since:
             errors["until"] = "Give an end that is not before the begin."
         if errors:
@@ -104,15 +108,3 @@ def _id(errors: dict[str, str], name: str, given: Mapping[str, str]) -> int | No
     if not found:
         errors[name] = "Give a whole number."
     return found or None
-
-
-def _instant(errors: dict[str, str], name: str, text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
-        found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        return found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        errors[name] = "Give a time such as 2026-03-01T12:00 (UTC)."
-        return None

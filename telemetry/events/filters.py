@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db.models import Q
 from django.http import QueryDict
 from django.utils import timezone
-from django.utils.dateparse import parse_date, parse_datetime
 
+from accounts.audit.selectors import parse_instant
 from core.errors import Invalid
 from telemetry.events.models import EventQuerySet, EventSeverity, EventSource
 from telemetry.events.rules import MESSAGE_CATALOGUE, EventMessage, message_name
@@ -178,23 +179,10 @@ def _duration_label(span: timedelta) -> str:
 
 def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
     """Return the time of a day, a day and a time, or seconds since 1970; UTC unless given."""
-    if not text:
-        return None
-    found = None
-    try:
-        if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,6})?", text):
-            found = datetime.fromtimestamp(float(text), UTC)
-        else:
-            found = parse_datetime(text)
-            if found is None and (day := parse_date(text)) is not None:
-                found = datetime.combine(day, time())
-            if found is not None:
-                found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError, OSError):
-        found = None
-    if found is None:
-        errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
-    return found
+    if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,6})?", text):
+        with suppress(ValueError, OverflowError, OSError):
+            return datetime.fromtimestamp(float(text), UTC)
+    return parse_instant(text, name, errors)
 
 
 REGISTRY_NAMES: Final = tuple(dict.fromkeys(one.registry for one in MESSAGE_CATALOGUE.values()))
