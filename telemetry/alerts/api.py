@@ -19,6 +19,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
+from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, query_integer, query_search
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.errors import Invalid
@@ -30,7 +31,7 @@ from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity, Deliv
 from telemetry.alerts.notifications import enqueue_delivery
 from telemetry.alerts.route_services import MAX_SECRET_LENGTH, RouteValues, SilenceValues
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES
-from telemetry.alerts.selectors import alert_get, alert_rows, alert_views
+from telemetry.alerts.selectors import alert_rows, alert_views
 from telemetry.alerts.services import MAX_ACKNOWLEDGED, alerts_acknowledge
 
 
@@ -157,7 +158,7 @@ class AlertDetail(APIView):
     def get(self, request: Request, pk: int) -> Response:
         """Show an alert, and how it ended."""
         person = person_of(request)
-        return Response(AlertSerializer(alert_views(person, [alert_get(person, pk)])[0]).data)
+        return Response(AlertSerializer(alert_views(person, [row_or_404(alert_rows(person), pk, "alert")])[0]).data)
 
 
 class AlertAcknowledgement(APIView):

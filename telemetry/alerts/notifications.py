@@ -17,7 +17,7 @@ from typing import Final
 
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, close_old_connections, transaction
-from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
@@ -248,17 +248,10 @@ def _route_in_thread(route_id: int) -> int:
 
 
 def _due_routes() -> set[int]:
+    """Return the routes (ids) that may have a due delivery; `_claim_next` finds out which one it is."""
     now = timezone.now()
-    free = unclaimed(now, DeliveryClaim.until_column)
-    waiting = Delivery.objects.waiting().filter(route__enabled=True)
-    tests = Delivery.objects.waiting().filter(free, is_test=True, next_try_at__lte=now)
-    heads = waiting.filter(is_test=False).values("route").annotate(head=Min("number"))
-    found = set(tests.values_list("route", flat=True))
-    for one in heads:
-        head = waiting.filter(free, route=one["route"], number=one["head"], next_try_at__lte=now)
-        if head.exists():
-            found.add(one["route"])
-    return found
+    due = Delivery.objects.waiting().filter(unclaimed(now, DeliveryClaim.until_column), next_try_at__lte=now)
+    return set(due.filter(Q(is_test=True) | Q(route__enabled=True)).values_list("route", flat=True))
 
 
 class DeliveryClaim(RowClaim[Delivery]):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -77,15 +78,15 @@ class PreviewEpisode:
 
 @dataclass(frozen=True)
 class PreviewLine:
-    """One series over the range for a chart, in at most CHART_POINTS points; None where there is no value."""
+    """One series over the range for a chart, in at most CHART_POINTS points; NaN where there is no value."""
 
     series_key: str
     subject_name: str
     chassis_name: str
     unit: str
-    at: list[float]
-    low: list[float | None]
-    high: list[float | None]
+    at: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
     episodes: list[PreviewEpisode]
 
 
@@ -261,15 +262,11 @@ def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[
         subject_name=check.subject.name,
         chassis_name=name,
         unit=check.unit,
-        at=[float(extract.at[edge]) for edge in edges],
-        low=_nullable(np.fmin.reduceat(low, edges)),
-        high=_nullable(np.fmax.reduceat(high, edges)),
+        at=extract.at[edges],
+        low=np.fmin.reduceat(low, edges),
+        high=np.fmax.reduceat(high, edges),
         episodes=episodes,
     )
-
-
-def _nullable(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]
 
 
 WIDTH, HEIGHT, TOP = 1000.0, 120.0, 8.0
@@ -302,8 +299,8 @@ class PreviewDrawing:
 
 
 def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing:
-    known = [one for one in (*line.low, *line.high) if one is not None]
-    least, most = (min(known), max(known)) if known else (0.0, 1.0)
+    present = ~np.isnan(line.low)
+    least, most = (float(np.nanmin(line.low)), float(np.nanmax(line.high))) if present.any() else (0.0, 1.0)
     bottom, top = least, most
     if preview.value is not None:
         bottom, top = min(bottom, preview.value), max(top, preview.value)
@@ -311,37 +308,27 @@ def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing
     length = preview.until - preview.since
 
     def x(at: float) -> float:
-        return round(min(max((at - preview.since) / length, 0.0), 1.0) * WIDTH, 1)
+        return round(min(max(float(at - preview.since) / length, 0.0), 1.0) * WIDTH, 1)
 
     def y(value: float) -> float:
-        return round(TOP + (1 - (value - bottom) / height) * (HEIGHT - 2 * TOP), 1)
+        return round(TOP + (1 - float(value - bottom) / height) * (HEIGHT - 2 * TOP), 1)
 
     bands = []
-    for run in _value_runs(line):
-        upper = [f"{x(line.at[place])},{y(high)}" for place, _, high in run]
-        # At least a pixel high, so that a constant value is a line.
-        lower = [f"{x(line.at[place])},{max(y(low), y(high) + 1.5)}" for place, low, high in reversed(run)]
-        bands.append(" ".join(upper + lower))
+    for has_values, run in groupby(range(len(line.at)), key=lambda place: bool(present[place])):
+        if has_values:
+            points = [(x(line.at[place]), y(line.low[place]), y(line.high[place])) for place in run]
+            upper = [f"{at},{high}" for at, _, high in points]
+            # At least a pixel high, so that a constant value is a line.
+            lower = [f"{at},{max(low, high + 1.5)}" for at, low, high in reversed(points)]
+            bands.append(" ".join(upper + lower))
     bars = []
     for episode in line.episodes:
         begin, end = x(episode.fired_at), x(episode.until if episode.until is not None else preview.until)
         bars.append(PreviewBar(begin, max(2.0, round(end - begin, 1))))
     limit = y(preview.value) if preview.value is not None else None
     value_range = (
-        f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}" if known else "no value at all"
+        f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}"
+        if present.any()
+        else "no value at all"
     )
     return PreviewDrawing(line, bands, limit, bars, value_range)
-
-
-def _value_runs(line: PreviewLine) -> Iterator[list[tuple[int, float, float]]]:
-    """Yield runs of consecutive points with values."""
-    run: list[tuple[int, float, float]] = []
-    for place, (low, high) in enumerate(zip(line.low, line.high, strict=True)):
-        if low is None or high is None:
-            if run:
-                yield run
-            run = []
-        else:
-            run.append((place, low, high))
-    if run:
-        yield run

@@ -28,7 +28,7 @@ from telemetry.alerts.api import ScopeSerializer, whole_scope
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Rule
 from telemetry.alerts.preview import RulePreview, rule_preview
 from telemetry.alerts.rule_services import MAX_HOLD_SECONDS, RuleValues
-from telemetry.alerts.rules import BUILT_IN_RULES, BuiltInRule, Condition
+from telemetry.alerts.rules import BUILT_IN_RULES, Condition
 from telemetry.alerts.selectors import active_rule, enabled_built_ins
 
 RULE_TAKEN = "There is a rule of that name already"
@@ -103,8 +103,8 @@ class BuiltInSerializer(serializers.Serializer[Any]):
     words = serializers.CharField()
     explanation = serializers.CharField()
     severity = serializers.ChoiceField(choices=AlertSeverity.values)
-    hold_seconds = serializers.FloatField()
-    enabled = serializers.BooleanField()
+    hold_seconds = serializers.FloatField(source="hold")
+    enabled = serializers.BooleanField(source="is_on")
 
 
 class SwitchSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -214,7 +214,8 @@ class AlertBuiltInList(APIView):
     def get(self, request: Request) -> Response:
         """List the built-in alert rules; administrators only."""
         on = enabled_built_ins()
-        return Response([_built_in_data(known, enabled=name in on) for name, known in BUILT_IN_RULES.items()])
+        rules = [replace(known, is_on=name in on) for name, known in BUILT_IN_RULES.items()]
+        return Response(BuiltInSerializer(rules, many=True).data)
 
 
 class AlertBuiltInDetail(APIView):
@@ -226,15 +227,7 @@ class AlertBuiltInDetail(APIView):
         """Switch a built-in alert rule on or off; administrators only."""
         enabled = validated_body(SwitchSerializer, request)["enabled"]
         known = rule_services.built_in_switch(person=person_of(request), name=name, enabled=enabled)
-        return Response(_built_in_data(known, enabled=enabled))
-
-
-def _built_in_data(known: BuiltInRule, *, enabled: bool) -> Any:
-    shown = {
-        "name": known.name, "words": known.words, "explanation": known.explanation, "severity": known.severity,
-        "hold_seconds": known.hold, "enabled": enabled,
-    }  # fmt: skip
-    return BuiltInSerializer(shown).data
+        return Response(BuiltInSerializer(replace(known, is_on=enabled)).data)
 
 
 urlpatterns = [

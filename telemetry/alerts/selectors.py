@@ -9,13 +9,13 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from django.core.paginator import Paginator
 from django.db.models import BooleanField, Case, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet, When
 from django.db.models.functions import Coalesce, Greatest
 from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
-from accounts.visibility import row_or_404
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
@@ -33,6 +33,7 @@ from telemetry.alerts.rules import (
 )
 
 MAX_ACTIVE_SHOWN = 5
+CSV_ROWS_PER_QUERY = 500
 ALERT_COLUMNS = (
     "id", "severity", "state", "alert", "about", "chassis", "measured", "value_at_fire", "worst_value", "unit",
     "threshold", "since", "fired_at", "acknowledged_at", "acknowledged_by", "note", "resolved_at", "silenced",
@@ -82,12 +83,6 @@ def alert_rows(person: User) -> QuerySet[Alert]:
     )
 
 
-def alert_get(person: User, pk: int) -> Alert:
-    """Return one alert; raises NotFound where the person may not see it."""
-    row: Alert = row_or_404(alert_rows(person), pk, "alert")
-    return row
-
-
 def alert_views(person: User, rows: Iterable[Alert]) -> list[Any]:
     """Return rows of `alert_rows` as the person may see them, not to be saved; two queries for any number of rows.
 
@@ -102,9 +97,10 @@ def alert_views(person: User, rows: Iterable[Alert]) -> list[Any]:
     return found
 
 
-def alert_lines(views: Iterable[Any]) -> Iterator[tuple[object, ...]]:
-    """Yield a row of a table for each alert; its columns are ALERT_COLUMNS, times ISO 8601 in UTC."""
-    for one in views:
+def alert_lines(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
+    """Yield a row of a table for each of `alert_rows`; its columns are ALERT_COLUMNS, times ISO 8601 in UTC."""
+    pages = Paginator(rows, CSV_ROWS_PER_QUERY)
+    for one in (view for page in pages for view in alert_views(person, page.object_list)):
         yield (
             one.id, one.severity, one.state, one.title, one.subject_name, one.chassis.name, one.quantity, one.value,
             one.worst_value, one.unit, one.threshold, _iso(one.since), _iso(one.fired_at), _iso(one.acknowledged_at),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse
@@ -18,18 +16,17 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
-from accounts.models import User
+from accounts.visibility import row_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.text import parse_id
 from fabric.inventory.models import Chassis
 from telemetry.alerts.filters import AlertFilter
 from telemetry.alerts.models import Alert, AlertSeverity, Silence, Told
-from telemetry.alerts.selectors import ALERT_COLUMNS, active_alerts_for, alert_get, alert_lines, alert_rows, alert_views
+from telemetry.alerts.selectors import ALERT_COLUMNS, active_alerts_for, alert_lines, alert_rows, alert_views
 from telemetry.alerts.services import alerts_acknowledge
 
 ROWS_PER_PAGE = 50
-CSV_ROWS_PER_QUERY = 500
 PARAMETERS = ("show", "q", "severity", "state", "chassis", "device", "port", "rule", "since", "until", "sort")
 
 
@@ -73,7 +70,7 @@ def alerts_csv(request: HttpRequest) -> Download:
     """Stream the matching alerts as CSV."""
     person = person_of(request)
     rows = AlertFilter.of(request.GET).apply(alert_rows(person))
-    return csv_download(csv_table(ALERT_COLUMNS, _csv_rows(person, rows)), "alerts.csv")
+    return csv_download(csv_table(ALERT_COLUMNS, alert_lines(person, rows)), "alerts.csv")
 
 
 @require_GET
@@ -81,7 +78,7 @@ def alerts_csv(request: HttpRequest) -> Download:
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one alert: the value, the threshold, the start, and who was notified."""
     person = person_of(request)
-    row = alert_get(person, pk)
+    row = row_or_404(alert_rows(person), pk, "alert")
     told = Told.objects.filter(alert=row).select_related("route", "fired_in", "resolved_in").order_by("route__name")
     silences = [
         one for one in Silence.objects.visible_to(person).in_force() if Alert.objects.filter(one.alerts(), pk=row.pk)
@@ -151,11 +148,6 @@ def _query_parameters(request: HttpRequest) -> QueryDict:
     given = QueryDict(mutable=True)
     given.update({name: request.GET[name] for name in PARAMETERS if request.GET.get(name)})
     return given
-
-
-def _csv_rows(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
-    for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
-        yield from alert_lines(alert_views(person, pages.page(number).object_list))
 
 
 def _return_url(request: HttpRequest) -> str:

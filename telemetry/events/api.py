@@ -17,12 +17,13 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
+from accounts.visibility import visible_or_404
 from core.api.fields import SEARCH, BoundedPagination, query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from telemetry.events import services
 from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView
-from telemetry.events.selectors import event_get, events_after, events_page, horizon
+from telemetry.events.selectors import events_after, events_page, horizon
 
 VIEW_TAKEN = "You have one of this name already, or as many as anybody may have"
 SEVERAL = "; several are separated by commas"
@@ -127,7 +128,7 @@ class EventDetail(APIView):
     @extend_schema(operation_id="events_retrieve", responses=EventSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show an event."""
-        return Response(EventSerializer(event_get(person_of(request), pk)).data)
+        return Response(EventSerializer(visible_or_404(Event.objects, person_of(request), pk, "event")).data)
 
 
 class MessageSerializer(serializers.Serializer[Any]):

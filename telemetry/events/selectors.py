@@ -19,7 +19,6 @@ from django.db.models import Max
 from django.urls import reverse
 
 from accounts.models import User
-from accounts.visibility import visible_or_404
 from core.errors import Invalid
 from telemetry.events.models import Event, EventQuerySet
 
@@ -77,12 +76,6 @@ def events_count(rows: EventQuerySet) -> tuple[int, bool]:
     """Return the number of events, and whether it is exact: counting stops at MAX_COUNTED."""
     count = rows.order_by()[: MAX_COUNTED + 1].count()
     return min(count, MAX_COUNTED), count <= MAX_COUNTED
-
-
-def event_get(person: User, pk: int) -> Event:
-    """Return an event that a person may see; raises NotFound."""
-    event: Event = visible_or_404(Event.objects, person, pk, "event")
-    return event
 
 
 def nearby_events(person: User, event: Event) -> list[Event]:

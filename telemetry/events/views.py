@@ -17,6 +17,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import Tenant, User
+from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from fabric.inventory.models import Chassis, Device, Drawer, Host, Port
@@ -87,7 +88,7 @@ def events(request: HttpRequest) -> HttpResponse:
 def event(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one event: its meaning, the events around it, and links to charts at its time."""
     person = person_of(request)
-    row = selectors.event_get(person, pk)
+    row = visible_or_404(Event.objects, person, pk, "event")
     context = {
         "event": row,
         "known": find_message(row.message_id),

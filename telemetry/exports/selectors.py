@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from django.core.paginator import Paginator
@@ -31,10 +31,21 @@ RUN_SORTS = {
     "number": "pk", "name": "name", "state": "state", "events": "counted", "bytes": "bytes", "begun": "started_at",
     "ended": "ended_at",
 }  # fmt: skip
-RUN_COLUMNS = (
-    "number", "export", "state", "asked_by", "asked_at", "started_at", "ended_at", "events", "of", "bytes", "sha256",
-    "file", "sentence",
-)  # fmt: skip
+RUN_COLUMNS: dict[str, Callable[[ExportRun], object]] = {
+    "number": lambda run: run.pk,
+    "export": lambda run: run.name,
+    "state": lambda run: run.state,
+    "asked_by": lambda run: run.requested_by_name or run.get_trigger_display(),
+    "asked_at": lambda run: rfc3339(run.created_at),
+    "started_at": lambda run: rfc3339(run.started_at),
+    "ended_at": lambda run: rfc3339(run.ended_at),
+    "events": lambda run: run.counted,
+    "of": lambda run: run.total,
+    "bytes": lambda run: run.bytes,
+    "sha256": lambda run: run.checksum,
+    "file": lambda run: run.file,
+    "sentence": lambda run: run.error,
+}
 EXPORT_COLUMNS = ("number", "name", "format", "target", "to", "schedule", "cron", "enabled", "owner", "next_at")
 
 
@@ -107,26 +118,12 @@ def build_preview(person: User, wanted: ExportSpec) -> ExportSample:
     return ExportSample(texts, rows.order_by().count())
 
 
-def run_lines(rows: ExportRunQuerySet) -> Iterator[tuple[object, ...]]:
+def run_lines(rows: ExportRunQuerySet) -> Iterator[list[object]]:
     """Yield runs as rows of RUN_COLUMNS."""
     # Page by page: each part of a download may be produced in another thread, which cannot use the same cursor.
-    for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
-        for run in pages.page(number).object_list:
-            yield (
-                run.pk,
-                run.name,
-                run.state,
-                run.requested_by_name or run.get_trigger_display(),
-                rfc3339(run.created_at),
-                rfc3339(run.started_at),
-                rfc3339(run.ended_at),
-                run.counted,
-                run.total,
-                run.bytes,
-                run.checksum,
-                run.file,
-                run.error,
-            )
+    for page in Paginator(rows, CSV_ROWS_PER_QUERY):
+        for run in page.object_list:
+            yield [column(run) for column in RUN_COLUMNS.values()]
 
 
 def definition_lines(rows: AdministratorOnlyQuerySet) -> Iterator[tuple[object, ...]]:
