@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,8 +59,8 @@ class AlertFilter:
             errors["q"] = f"At most {MAX_SEARCH_LENGTH} characters."
         ids = {name: _id(errors, name, given) for name in ("chassis", "device", "port", "rule")}
         # An offset's '+' that is not encoded in a URL arrives as a space.
-        times = {name: re.sub(r"(?<=T)(.*) ", r"\1+", texts[name]) for name in ("since", "until")}
-        since, until = (parse_instant(text, name, errors) for name, text in times.items())
+        times = [texts[name].replace(" ", "+") if "T" in texts[name] else texts[name] for name in ("since", "until")]
+        since, until = parse_instant(times[0], "since", errors), parse_instant(times[1], "until", errors)
         if since is not None and until is not None and until < since:
             errors["until"] = "Give an end that is not before the begin."
         if errors:

@@ -326,9 +326,5 @@ def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing
         begin, end = x(episode.fired_at), x(episode.until if episode.until is not None else preview.until)
         bars.append(PreviewBar(begin, max(2.0, round(end - begin, 1))))
     limit = y(preview.value) if preview.value is not None else None
-    value_range = (
-        f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}"
-        if present.any()
-        else "no value at all"
-    )
-    return PreviewDrawing(line, bands, limit, bars, value_range)
+    words = f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}" if bands else "no value at all"
+    return PreviewDrawing(line, bands, limit, bars, words)
