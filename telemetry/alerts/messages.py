@@ -93,14 +93,6 @@ def build_notification(lines: Sequence[NotificationLine], *, site: str, at: date
     )
 
 
-def build_test_notification(*, site: str, at: datetime, route: str, person: str) -> Notification:
-    """Return the message of 'Send a test'."""
-    return Notification(
-        kind="test", site=site, made_at=iso_utc(at), summary=f"Test of the route '{route}', sent by {person}",
-        firing=0, resolved=0, critical=0, warning=0, alerts=[], more=0,
-    )  # fmt: skip
-
-
 def email_body(message: Notification) -> str:
     if message["kind"] == "test":
         return f"{message['summary']}.\n\nNothing is wrong: this is a test of the delivery of alerts.\n"

@@ -18,7 +18,7 @@ from accounts.audit.services import Target, audited, target_of
 from accounts.models import User
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid
-from telemetry.alerts.messages import build_test_notification
+from telemetry.alerts.messages import build_notification
 from telemetry.alerts.models import AlertSeverity, Delivery, Route, Rule, Silence
 from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_text, refuse_field, save_named, scope_set
 from telemetry.alerts.rules import BUILT_IN_RULES
@@ -93,11 +93,9 @@ def route_test(*, person: User, route: Route) -> Delivery:
     with audited(Action.ALERT_ROUTE_TEST, actor=person, target=target_of(route)) as act:
         require_administrator(person)
         row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, "route")
-        now = timezone.now()
-        message = build_test_notification(
-            site=settings.CONFIG.address, at=now, route=row.name, person=person.get_username()
-        )
-        delivery = delivery_add(row, message["summary"], dict(message), is_test=True)
+        summary = f"Test of the route '{row.name}', sent by {person.get_username()}"
+        message = build_notification([], site=settings.CONFIG.address, at=timezone.now())
+        delivery = delivery_add(row, summary, {**message, "kind": "test", "summary": summary}, is_test=True)
         act.after = {"delivery": str(delivery.pk)}
     return delivery
 

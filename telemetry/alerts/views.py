@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -27,7 +27,7 @@ from telemetry.alerts.selectors import ALERT_COLUMNS, active_alerts_for, alert_l
 from telemetry.alerts.services import alerts_acknowledge
 
 ROWS_PER_PAGE = 50
-PARAMETERS = ("show", "q", "severity", "state", "chassis", "device", "port", "rule", "since", "until", "sort")
+FILTERS = ("q", "severity", "state", "chassis", "device", "port", "rule", "since", "until")
 
 
 @require_GET
@@ -42,15 +42,13 @@ def alerts(request: HttpRequest) -> HttpResponse:
     except Invalid as error:
         errors, wanted, rows = error.details["errors"], AlertFilter(), Alert.objects.none()
     page = Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
-    given = _query_parameters(request)
     views = alert_views(person, page.object_list)
     context = {
         "page": page,
         "views": views,
         "wanted": wanted,
-        "given": given,
-        "query": given.urlencode(),
-        "is_narrowed": bool(set(given) - {"show", "sort"}),
+        "given": request.GET,
+        "is_narrowed": any(request.GET.get(name) for name in FILTERS),
         "errors": errors,
         "severities": AlertSeverity.values,
         "states": [one for one in Alert.State.choices if one[0] != Alert.State.RESOLVED],
@@ -142,12 +140,6 @@ def badge(request: HttpRequest) -> JsonResponse:
             ],
         }
     )
-
-
-def _query_parameters(request: HttpRequest) -> QueryDict:
-    given = QueryDict(mutable=True)
-    given.update({name: request.GET[name] for name in PARAMETERS if request.GET.get(name)})
-    return given
 
 
 def _return_url(request: HttpRequest) -> str:

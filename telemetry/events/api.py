@@ -161,7 +161,6 @@ class EventCatalogue(APIView):
 class EventViewSerializer(StrictSerializer, serializers.ModelSerializer[SavedView]):
     """A search under a name; `query` is what stands behind the '?' of the page and of the list of events."""
 
-    id = serializers.IntegerField(read_only=True)
     name = serializers.CharField(max_length=services.MAX_NAME_LENGTH)
     query = serializers.CharField(max_length=services.MAX_QUERY_LENGTH, allow_blank=True)
     is_default = serializers.BooleanField(required=False)

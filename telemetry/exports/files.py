@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -116,10 +116,8 @@ class PartFile:
         # It has its final name already where a worker died right after finishing it.
         path = self._path if self._path.exists() or not self._final.exists() else self._final
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
+        with _storage_errors():
             self._file = os.fdopen(os.open(path, flags, 0o640), "r+b", buffering=0)
-        except OSError as error:
-            raise _storage_error(error) from error
         try:
             self._lock(path)
             self._seek()
@@ -152,20 +150,16 @@ class PartFile:
     def write(self, data: bytes) -> None:
         """Append data; raises InsufficientStorage."""
         view = memoryview(data)
-        try:
+        with _storage_errors():
             while view:
                 view = view[self._file.write(view) :]
-        except OSError as error:
-            raise _storage_error(error) from error
         self.digest.update(data)
         self.position += len(data)
 
     def sync(self) -> None:
         """Flush all data to the disk; raises InsufficientStorage."""
-        try:
+        with _storage_errors():
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise _storage_error(error) from error
 
     def finish(self) -> None:
         """Rename the file to its final name."""
@@ -183,14 +177,17 @@ class PartFile:
         self._file.close()
 
 
-def _storage_error(error: OSError) -> InsufficientStorage:
-    if error.errno in NO_SPACE_ERRORS:
-        return InsufficientStorage(
-            "The disk of the exports is full. Free some space, then resume: the run continues where it stopped."
-        )
-    return InsufficientStorage(
-        f"The file cannot be written: {error.strerror or 'the disk failed'}. Resume when that is fixed."
-    )
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        sentence = f"The file cannot be written: {error.strerror or 'the disk failed'}. Resume when that is fixed."
+        if error.errno in NO_SPACE_ERRORS:
+            sentence = (
+                "The disk of the exports is full. Free some space, then resume: the run continues where it stopped."
+            )
+        raise InsufficientStorage(sentence) from error
 
 
 def run_file(run: ExportRun) -> Path:

@@ -235,33 +235,28 @@ def run_request(*, by: User | None, definition: ExportDefinition, trigger: str =
     with attempt(Action.EXPORT_RUN, actor=by, target=target_of(definition)) as act:
         if by is not None:
             require_administrator(by)
+        if definition.is_stream and not definition.enabled:
+            raise Conflict("This export is switched off. Switch it on: it continues by itself.")
         with act.change():
-            run = _create_run(by, definition, trigger)
+            row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
+            cursor = row.cursor if row.span == ExportSpan.NEW else 0
+            try:
+                with transaction.atomic():
+                    run = ExportRun.objects.create(
+                        definition=row,
+                        name=row.name,
+                        snapshot=definition_snapshot(row),
+                        version=row.version,
+                        trigger=trigger,
+                        requested_by=by,
+                        requested_by_name=by.username if by else "",
+                        begun_after=cursor,
+                        cursor=cursor,
+                    )
+            except IntegrityError as error:
+                raise Conflict("A run of this export is in progress. Wait for its end, or cancel it.") from error
             act.after = {"run": run.pk}
     return run
-
-
-def _create_run(by: User | None, definition: ExportDefinition, trigger: str) -> ExportRun:
-    if definition.is_stream and not definition.enabled:
-        raise Conflict("This export is switched off. Switch it on: it continues by itself.")
-    with transaction.atomic():
-        row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
-        cursor = row.cursor if row.span == ExportSpan.NEW else 0
-        try:
-            with transaction.atomic():
-                return ExportRun.objects.create(
-                    definition=row,
-                    name=row.name,
-                    snapshot=definition_snapshot(row),
-                    version=row.version,
-                    trigger=trigger,
-                    requested_by=by,
-                    requested_by_name=by.username if by else "",
-                    begun_after=cursor,
-                    cursor=cursor,
-                )
-        except IntegrityError as error:
-            raise Conflict("A run of this export is in progress. Wait for its end, or cancel it.") from error
 
 
 def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
