@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from django.db.models import QuerySet
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -18,7 +17,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from accounts.viewsets import ResourceViewSet, command
+from accounts.viewsets import command
 from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, query_integer, query_search
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
@@ -33,6 +32,7 @@ from telemetry.alerts.route_services import MAX_SECRET_LENGTH, RouteValues, Sile
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES
 from telemetry.alerts.selectors import alert_rows, alert_views
 from telemetry.alerts.services import MAX_ACKNOWLEDGED, alerts_acknowledge
+from telemetry.events.api import ListedResourceViewSet
 
 
 class AlertSerializer(serializers.Serializer[Any]):
@@ -136,29 +136,24 @@ FILTER_PARAMETERS = [
 ]
 
 
-class AlertList(generics.GenericAPIView[Any]):
+class AlertViewSet(ListedResourceViewSet):
     serializer_class = AlertSerializer
 
-    def get_queryset(self) -> QuerySet[Any]:
-        for name in ("chassis_id", "device_id", "port_id", "rule_id"):
-            query_integer(self.request, name)
-        given = {**self.request.query_params.dict(), "q": query_search(self.request)}
-        return AlertFilter.of(given).apply(alert_rows(person_of(self.request)))
-
-    @strict_schema(operation_id="alerts_list", parameters=FILTER_PARAMETERS, responses=AlertSerializer(many=True))
-    def get(self, request: Request) -> Response:
+    @strict_schema(operation_id="alerts_list", parameters=FILTER_PARAMETERS)
+    def list(self, request: Request) -> Response:
         """List alerts, worst first: of your tenant's devices and host ports, or all for administrators."""
-        page = self.paginate_queryset(self.get_queryset())
-        views = alert_views(person_of(request), page or [])
+        for name in ("chassis_id", "device_id", "port_id", "rule_id"):
+            query_integer(request, name)
+        wanted = AlertFilter.of({**request.query_params.dict(), "q": query_search(request)})
+        page = self.paginate_queryset(wanted.apply(alert_rows(self.person)))
+        views = alert_views(self.person, page or [])
         return self.get_paginated_response(self.get_serializer(views, many=True).data)
 
-
-class AlertDetail(APIView):
-    @extend_schema(operation_id="alerts_retrieve", responses=AlertSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    @extend_schema(operation_id="alerts_retrieve")
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show an alert, and how it ended."""
-        person = person_of(request)
-        return Response(AlertSerializer(alert_views(person, [row_or_404(alert_rows(person), pk, "alert")])[0]).data)
+        row = row_or_404(alert_rows(self.person), pk, "alert")
+        return self.answer(alert_views(self.person, [row])[0])
 
 
 class AlertAcknowledgement(APIView):
@@ -178,32 +173,23 @@ class AlertAcknowledgement(APIView):
         return Response(AcknowledgedSerializer(results, many=True).data)
 
 
-class SilenceList(generics.ListAPIView[Silence]):
-    permission_classes = ADMINISTRATORS
-    serializer_class = SilenceSerializer
-
-    def get_queryset(self) -> Any:
-        return Silence.objects.visible_to(person_of(self.request))
-
-    @strict_schema()
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List silences, those with the latest end first; administrators only."""
-        return super().get(request, *args, **kwargs)
-
-    @declare(audited_as=Action.SILENCE_ADD)
-    @extend_schema(request=SilenceSerializer, responses={201: SilenceSerializer})
-    def post(self, request: Request) -> Response:
-        """Silence alerts until an end; they are shown and notify nobody. Administrators only."""
-        values = SilenceValues(**validated_body(SilenceSerializer, request))
-        row = route_services.silence_add(person=person_of(request), values=values)
-        return Response(SilenceSerializer(row).data, status=201)
-
-
-class SilenceViewSet(ResourceViewSet):
+class SilenceViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
     model = Silence
     kind = "silence"
     serializer_class = SilenceSerializer
+
+    @strict_schema()
+    def list(self, request: Request) -> Response:
+        """List silences, those with the latest end first; administrators only."""
+        return self.answer_page(Silence.objects.visible_to(self.person))
+
+    @declare(audited_as=Action.SILENCE_ADD)
+    @extend_schema(request=SilenceSerializer, responses={201: SilenceSerializer})
+    def create(self, request: Request) -> Response:
+        """Silence alerts until an end; they are shown and notify nobody. Administrators only."""
+        values = SilenceValues(**validated_body(SilenceSerializer, request))
+        return self.answer(route_services.silence_add(person=self.person, values=values), 201)
 
     @command(audited_as=Action.SILENCE_END, conflict="It is over already", operation_id="alert_silences_end")
     def end(self, silence: Silence, values: dict[str, Any]) -> Silence:
@@ -250,33 +236,24 @@ class DeliverySerializer(serializers.Serializer[Any]):
     delivered_at = serializers.DateTimeField(allow_null=True)
 
 
-class AlertRouteList(generics.ListAPIView[Route]):
-    permission_classes = ADMINISTRATORS
-    serializer_class = AlertRouteSerializer
-
-    def get_queryset(self) -> Any:
-        return Route.objects.visible_to(person_of(self.request))
-
-    @strict_schema()
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List routes of alerts by name; administrators only."""
-        return super().get(request, *args, **kwargs)
-
-    @declare(audited_as=Action.ALERT_ROUTE_ADD)
-    @extend_schema(request=AlertRouteSerializer, responses={201: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)})
-    def post(self, request: Request) -> Response:
-        """Add a route of alerts; what fires from now on is told by it. Administrators only."""
-        values = RouteValues(**validated_body(AlertRouteSerializer, request))
-        row = route_services.route_add(person=person_of(request), values=values)
-        return AlertRouteViewSet(request=request).answer(row, 201)
-
-
-class AlertRouteViewSet(ResourceViewSet):
+class AlertRouteViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
     model = Route
     kind = "route"
     serializer_class = AlertRouteSerializer
     address = "api:alert_route"
+
+    @strict_schema()
+    def list(self, request: Request) -> Response:
+        """List routes of alerts by name; administrators only."""
+        return self.answer_page(Route.objects.visible_to(self.person))
+
+    @declare(audited_as=Action.ALERT_ROUTE_ADD)
+    @extend_schema(request=AlertRouteSerializer, responses={201: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)})
+    def create(self, request: Request) -> Response:
+        """Add a route of alerts; what fires from now on is told by it. Administrators only."""
+        values = RouteValues(**validated_body(AlertRouteSerializer, request))
+        return self.answer(route_services.route_add(person=self.person, values=values), 201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show a route of alerts; administrators only."""
@@ -303,18 +280,11 @@ class AlertRouteViewSet(ResourceViewSet):
         return DeliveryViewSet(request=self.request).answer(delivery, 202)
 
 
-class DeliveryList(generics.ListAPIView[Delivery]):
+class DeliveryViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
+    model = Delivery
+    kind = "delivery"
     serializer_class = DeliverySerializer
-
-    def get_queryset(self) -> Any:
-        rows = Delivery.objects.visible_to(person_of(self.request)).select_related("route")
-        if (route := query_integer(self.request, "route_id")) is not None:
-            rows = rows.filter(route=route)
-        state = self.request.query_params.get("state", "")
-        if state and state not in Delivery.State.values:
-            raise Invalid("That is no state.", errors={"state": f"One of {', '.join(Delivery.State.values)}."})
-        return rows.filter(state=state) if state else rows
 
     @strict_schema(
         parameters=[
@@ -322,16 +292,15 @@ class DeliveryList(generics.ListAPIView[Delivery]):
             OpenApiParameter("state", str, enum=Delivery.State.values, description="Keeps those in this state"),
         ],
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def list(self, request: Request) -> Response:
         """List notifications of alerts, newest first: what arrived, what waits and why. Administrators only."""
-        return super().get(request, *args, **kwargs)
-
-
-class DeliveryViewSet(ResourceViewSet):
-    permission_classes = ADMINISTRATORS
-    model = Delivery
-    kind = "delivery"
-    serializer_class = DeliverySerializer
+        rows = Delivery.objects.visible_to(self.person).select_related("route")
+        if (route := query_integer(request, "route_id")) is not None:
+            rows = rows.filter(route=route)
+        state = request.query_params.get("state", "")
+        if state and state not in Delivery.State.values:
+            raise Invalid("That is no state.", errors={"state": f"One of {', '.join(Delivery.State.values)}."})
+        return self.answer_page(rows.filter(state=state) if state else rows)
 
     @command(
         audited_as=Action.DELIVERY_RETRY,
@@ -347,18 +316,18 @@ class DeliveryViewSet(ResourceViewSet):
 
 
 urlpatterns = [
-    path("alerts/", AlertList.as_view(), name="alerts"),
-    path("alerts/<int:pk>/", AlertDetail.as_view(), name="alert"),
+    path("alerts/", AlertViewSet.as_view({"get": "list"}), name="alerts"),
+    path("alerts/<int:pk>/", AlertViewSet.as_view({"get": "retrieve"}), name="alert"),
     path("alerts/acknowledgement/", AlertAcknowledgement.as_view(), name="alert_acknowledge"),
-    path("alert-silences/", SilenceList.as_view(), name="alert_silences"),
+    path("alert-silences/", SilenceViewSet.as_view({"get": "list", "post": "create"}), name="alert_silences"),
     path("alert-silences/<int:pk>/end/", SilenceViewSet.as_view({"post": "end"}), name="alert_silence_end"),
-    path("alert-routes/", AlertRouteList.as_view(), name="alert_routes"),
+    path("alert-routes/", AlertRouteViewSet.as_view({"get": "list", "post": "create"}), name="alert_routes"),
     path(
         "alert-routes/<int:pk>/",
         AlertRouteViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
         name="alert_route",
     ),
     path("alert-routes/<int:pk>/test/", AlertRouteViewSet.as_view({"post": "test"}), name="alert_route_test"),
-    path("alert-deliveries/", DeliveryList.as_view(), name="alert_deliveries"),
+    path("alert-deliveries/", DeliveryViewSet.as_view({"get": "list"}), name="alert_deliveries"),
     path("alert-deliveries/<uuid:pk>/retry/", DeliveryViewSet.as_view({"post": "retry"}), name="alert_delivery_retry"),
 ]

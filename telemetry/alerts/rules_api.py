@@ -11,7 +11,7 @@ from django.urls import path
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,7 +20,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from accounts.viewsets import ResourceViewSet, command
+from accounts.viewsets import command
 from core.api.fields import SEARCH, query_search
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from telemetry.alerts import rule_services
@@ -30,6 +30,7 @@ from telemetry.alerts.preview import RulePreview, rule_preview
 from telemetry.alerts.rule_services import MAX_HOLD_SECONDS, RuleValues
 from telemetry.alerts.rules import BUILT_IN_RULES, Condition
 from telemetry.alerts.selectors import active_rule, enabled_built_ins
+from telemetry.events.api import ListedResourceViewSet
 
 RULE_TAKEN = "There is a rule of that name already"
 CONDITIONS = [one.value for one in Condition]
@@ -108,6 +109,8 @@ class BuiltInSerializer(serializers.Serializer[Any]):
 
 
 class SwitchSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """Whether it is on."""
+
     enabled = serializers.BooleanField()
 
 
@@ -122,19 +125,19 @@ RULE_EXAMPLE = OpenApiExample(
 )  # fmt: skip
 
 
-class AlertRuleList(generics.ListAPIView[Rule]):
+class AlertRuleViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
+    model = Rule
+    kind = "rule"
     serializer_class = AlertRuleSerializer
-
-    def get_queryset(self) -> Any:
-        rows = Rule.objects.visible_to(person_of(self.request))
-        text = query_search(self.request)
-        return rows.filter(name__icontains=text) if text else rows
+    address = "api:alert_rule"
 
     @strict_schema(parameters=[SEARCH])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def list(self, request: Request) -> Response:
         """List alert rules by name; administrators only."""
-        return super().get(request, *args, **kwargs)
+        rows = Rule.objects.visible_to(self.person)
+        text = query_search(request)
+        return self.answer_page(rows.filter(name__icontains=text) if text else rows)
 
     @declare(audited_as=Action.ALERT_RULE_ADD)
     @extend_schema(
@@ -142,19 +145,10 @@ class AlertRuleList(generics.ListAPIView[Rule]):
         examples=[RULE_EXAMPLE],
         responses={201: AlertRuleSerializer, 409: problem(RULE_TAKEN)},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Add an alert rule; it counts within a few seconds. Administrators only."""
         values = RuleValues(**validated_body(AlertRuleSerializer, request))
-        row = rule_services.rule_add(person=person_of(request), values=values)
-        return AlertRuleViewSet(request=request).answer(row, 201)
-
-
-class AlertRuleViewSet(ResourceViewSet):
-    permission_classes = ADMINISTRATORS
-    model = Rule
-    kind = "rule"
-    serializer_class = AlertRuleSerializer
-    address = "api:alert_rule"
+        return self.answer(rule_services.rule_add(person=self.person, values=values), 201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show an alert rule; administrators only."""
@@ -231,7 +225,7 @@ class AlertBuiltInDetail(APIView):
 
 
 urlpatterns = [
-    path("alert-rules/", AlertRuleList.as_view(), name="alert_rules"),
+    path("alert-rules/", AlertRuleViewSet.as_view({"get": "list", "post": "create"}), name="alert_rules"),
     path("alert-rules/preview/", AlertRulePreview.as_view(), name="alert_rule_preview"),
     path("alert-rules/built-in/", AlertBuiltInList.as_view(), name="alert_built_ins"),
     path("alert-rules/built-in/<slug:name>/", AlertBuiltInDetail.as_view(), name="alert_built_in"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+from django.db.models import QuerySet
 from django.urls import path, reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
+from rest_framework.viewsets import GenericViewSet
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
@@ -76,6 +78,15 @@ class PulledSerializer(serializers.Serializer[Any]):
     cursor = serializers.IntegerField()
     complete = serializers.BooleanField()
     results = EventSerializer(many=True)
+
+
+class ListedResourceViewSet(ResourceViewSet, GenericViewSet[Any]):  # type: ignore[misc]  # both declare a serializer
+    """A resource with a list of its rows at an address of its own: GET `list`, POST `create`."""
+
+    def answer_page(self, rows: QuerySet[Any]) -> Response:
+        """Return the requested page of rows."""
+        page = self.paginate_queryset(rows)
+        return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
 
 class EventList(APIView):
@@ -170,28 +181,21 @@ class EventViewSerializer(StrictSerializer, serializers.ModelSerializer[SavedVie
         fields: ClassVar[list[str]] = ["id", "name", "query", "is_default"]
 
 
-class OwnEventViewList(generics.ListAPIView[SavedView]):
+class OwnEventViewSet(ListedResourceViewSet):
     serializer_class = EventViewSerializer
-
-    def get_queryset(self) -> Any:
-        return person_of(self.request).event_views.all()
+    address = "api:my_event_view"
 
     @strict_schema(operation_id="me_event_views_list")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def list(self, request: Request) -> Response:
         """List your views of events."""
-        return super().get(request, *args, **kwargs)
+        return self.answer_page(self.person.event_views.all())
 
     @declare(audited_as=Action.EVENT_VIEW_ADD)
     @extend_schema(request=EventViewSerializer, responses={201: EventViewSerializer, 409: problem(VIEW_TAKEN)})
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Keep a search under a name."""
-        made = services.saved_view_add(person=person_of(request), **validated_body(EventViewSerializer, request))
-        return OwnEventViewSet(request=request).answer(made, 201)
-
-
-class OwnEventViewSet(ResourceViewSet):
-    serializer_class = EventViewSerializer
-    address = "api:my_event_view"
+        made = services.saved_view_add(person=self.person, **validated_body(EventViewSerializer, request))
+        return self.answer(made, 201)
 
     def find_row(self, pk: Any) -> SavedView:
         return services.saved_view_get(self.person, pk)
@@ -219,7 +223,7 @@ urlpatterns = [
     path("events/pull/", EventPull.as_view(), name="events_pull"),
     path("events/catalogue/", EventCatalogue.as_view(), name="events_catalogue"),
     path("events/<int:pk>/", EventDetail.as_view(), name="event"),
-    path("me/event-views/", OwnEventViewList.as_view(), name="my_event_views"),
+    path("me/event-views/", OwnEventViewSet.as_view({"get": "list", "post": "create"}), name="my_event_views"),
     path(
         "me/event-views/<int:pk>/",
         OwnEventViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),

@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,10 +20,11 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from accounts.viewsets import ResourceViewSet, command
+from accounts.viewsets import command
 from core.api.fields import SEARCH, query_integer, query_search
 from core.api.requests import StrictSerializer, strict_schema, validated_body
 from telemetry.delivery.formats import FACILITIES
+from telemetry.events.api import ListedResourceViewSet
 from telemetry.events.filters import FILTERS
 from telemetry.exports import selectors, services
 from telemetry.exports.files import run_download
@@ -131,6 +132,7 @@ class ExportSerializer(StrictSerializer, serializers.Serializer[Any]):
     changed_at = serializers.DateTimeField(read_only=True)
 
     def get_signed(self, row: ExportDefinition) -> bool:
+        """Return whether requests are signed."""
         return bool(row.secret_encrypted)
 
 
@@ -171,19 +173,12 @@ def _sort_parameter(known: Mapping[str, str]) -> OpenApiParameter:
     return OpenApiParameter("sort", str, enum=names, description="What they are ordered by; '-': the other way round")
 
 
-class ExportList(generics.ListAPIView[ExportDefinition]):
+class ExportViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
+    model = ExportDefinition
+    kind = "export"
     serializer_class = ExportSerializer
-
-    def get_queryset(self) -> Any:
-        given = self.request.query_params
-        return selectors.find_definitions(
-            person_of(self.request),
-            search=query_search(self.request),
-            sort=given.get("sort", "") or "name",
-            format_=given.get("format_is", ""),
-            target=given.get("target", ""),
-        )
+    address = "api:export"
 
     @strict_schema(
         operation_id="exports_list",
@@ -194,26 +189,26 @@ class ExportList(generics.ListAPIView[ExportDefinition]):
             OpenApiParameter("target", str, enum=ExportTarget.values, description="Keeps those to this kind of target"),
         ],
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def list(self, request: Request) -> Response:
         """List exports; administrators only."""
-        return super().get(request, *args, **kwargs)
+        given = request.query_params
+        rows = selectors.find_definitions(
+            self.person,
+            search=query_search(request),
+            sort=given.get("sort", "") or "name",
+            format_=given.get("format_is", ""),
+            target=given.get("target", ""),
+        )
+        return self.answer_page(rows)
 
     @declare(audited_as=Action.EXPORT_ADD)
     @extend_schema(request=ExportSerializer, responses={201: ExportSerializer}, examples=[EXPORT_EXAMPLE])
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Add an export; administrators only."""
         values = validated_body(ExportSerializer, request)
         from_now = values.pop("from_now", False)
-        row = services.export_add(by=person_of(request), wanted=_requested_export(values), from_now=from_now)
-        return ExportViewSet(request=request).answer(row, 201)
-
-
-class ExportViewSet(ResourceViewSet):
-    permission_classes = ADMINISTRATORS
-    model = ExportDefinition
-    kind = "export"
-    serializer_class = ExportSerializer
-    address = "api:export"
+        row = services.export_add(by=self.person, wanted=_requested_export(values), from_now=from_now)
+        return self.answer(row, 201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show an export; administrators only."""
@@ -274,19 +269,12 @@ class ExportPreview(APIView):
         return Response(ExportPreviewSerializer(asdict(preview)).data)
 
 
-class ExportRunList(generics.ListAPIView[ExportRun]):
+class ExportRunViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
+    model = ExportRun
+    kind = "run"
     serializer_class = ExportRunSerializer
-
-    def get_queryset(self) -> Any:
-        given = self.request.query_params
-        return selectors.find_runs(
-            person_of(self.request),
-            search=query_search(self.request),
-            state=given.get("state", ""),
-            sort=given.get("sort", "") or "-number",
-            definition=query_integer(self.request, "export_id"),
-        )
+    address = "api:export_run"
 
     @strict_schema(
         operation_id="exports_runs_list",
@@ -297,17 +285,17 @@ class ExportRunList(generics.ListAPIView[ExportRun]):
             OpenApiParameter("export_id", OpenApiTypes.INT64, description="Keeps those of the export of this id"),
         ],
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def list(self, request: Request) -> Response:
         """List runs, newest first unless sorted; administrators only."""
-        return super().get(request, *args, **kwargs)
-
-
-class ExportRunViewSet(ResourceViewSet):
-    permission_classes = ADMINISTRATORS
-    model = ExportRun
-    kind = "run"
-    serializer_class = ExportRunSerializer
-    address = "api:export_run"
+        given = request.query_params
+        rows = selectors.find_runs(
+            self.person,
+            search=query_search(request),
+            state=given.get("state", ""),
+            sort=given.get("sort", "") or "-number",
+            definition=query_integer(request, "export_id"),
+        )
+        return self.answer_page(rows)
 
     def rows(self) -> Any:
         return ExportRun.objects.select_related("definition")
@@ -357,9 +345,9 @@ def _requested_export(values: dict[str, Any], before: ExportSpec | None = None) 
 
 
 urlpatterns = [
-    path("exports/", ExportList.as_view(), name="exports"),
+    path("exports/", ExportViewSet.as_view({"get": "list", "post": "create"}), name="exports"),
     path("exports/preview/", ExportPreview.as_view(), name="export_preview"),
-    path("exports/runs/", ExportRunList.as_view(), name="export_runs"),
+    path("exports/runs/", ExportRunViewSet.as_view({"get": "list"}), name="export_runs"),
     path("exports/runs/<int:pk>/", ExportRunViewSet.as_view({"get": "retrieve"}), name="export_run"),
     path("exports/runs/<int:pk>/cancel/", ExportRunViewSet.as_view({"post": "cancel"}), name="export_run_cancel"),
     path("exports/runs/<int:pk>/resume/", ExportRunViewSet.as_view({"post": "resume"}), name="export_run_resume"),
