@@ -73,6 +73,11 @@ def _initial(row: Scoped, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in (*names, *SCOPE_COLUMNS)}
 
 
+def _number_field(label: str, help_text: str, **more: Any) -> forms.FloatField:
+    widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+    return forms.FloatField(label=label, help_text=help_text, widget=widget, **more)
+
+
 class RuleForm(ScopedForm):
     name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     metric = forms.CharField(
@@ -82,22 +87,12 @@ class RuleForm(ScopedForm):
         widget=forms.TextInput(attrs={**PLAIN_INPUT, "list": "metrics"}),
     )
     condition = forms.ChoiceField(label="Condition", choices=CONDITIONS)
-    value = forms.FloatField(
-        label="Value", required=False, help_text="In the unit of the measured value. A link that is up has 4.",
-        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
-    )  # fmt: skip
-    clear_value = forms.FloatField(
-        label="Resolves at",
-        required=False,
-        help_text="Empty: at the same value. A margin prevents flapping (hysteresis).",
-        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    value = _number_field("Value", "In the unit of the measured value. A link that is up has 4.", required=False)
+    clear_value = _number_field(
+        "Resolves at", "Empty: at the same value. A margin prevents flapping (hysteresis).", required=False
     )
-    hold_seconds = forms.FloatField(
-        label="For at least (s)",
-        min_value=0,
-        initial=30,
-        help_text="Until then the alert is pending and notifies nobody.",
-        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    hold_seconds = _number_field(
+        "For at least (s)", "Until then the alert is pending and notifies nobody.", min_value=0, initial=30
     )
     severity = forms.ChoiceField(label="Severity", choices=AlertSeverity.choices)
     note = forms.CharField(

@@ -102,16 +102,9 @@ def _gather(route: Route, now: datetime) -> int:
         lines = [notification_line(row, tenant=route.tenant_id) for row in (*firing, *resolved)]
         message = messages.build_notification(lines, site=settings.CONFIG.address, at=now)
         delivery = delivery_add(route, message["summary"], dict(message))
-        over = {row.pk for row in firing if row.state == Alert.State.RESOLVED}
-        Told.objects.bulk_create(
-            [
-                Told(route=route, alert=row, fired_in=delivery, resolved_in=delivery if row.pk in over else None)
-                for row in firing
-            ]
-        )
-        Told.objects.filter(route=route, alert__in=[row.pk for row in resolved], resolved_in=None).update(
-            resolved_in=delivery
-        )
+        Told.objects.bulk_create(Told(route=route, alert=row, fired_in=delivery) for row in firing)
+        over = [row for row in (*firing, *resolved) if row.state == Alert.State.RESOLVED]
+        Told.objects.filter(route=route, alert__in=over, resolved_in=None).update(resolved_in=delivery)
         if route.kind == Route.Kind.PAGE:
             # The header reads the alerts itself.
             Delivery.objects.filter(pk=delivery.pk).update(state=Delivery.State.DELIVERED, delivered_at=now)
@@ -161,8 +154,8 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
         leased_at, lost = _tenure_of(row, tenant)
     elif tenant is not None and part is not None:
         leased_at = part.tenant_since
-    is_older = leased_at is not None and row.since < leased_at
-    since = leased_at if is_older and leased_at is not None else row.since
+    since = max(row.since, leased_at or row.since)
+    is_older = since > row.since
     resolved = row.resolved_at if lost is None or row.resolved_at is None else min(row.resolved_at, lost)
     return NotificationLine(
         id=row.pk,

@@ -322,13 +322,9 @@ SENSOR_QUANTITIES: Final = frozenset({*EXPECTED_UNITS, Quantity.OTHER})
 def _known_entries() -> Iterator[SeriesEntry]:
     for quantity in Quantity:
         name = BYTE_RATES.get(quantity, quantity.value)
-        details = (
-            tuple(COUNTERS_BY_NAME)
-            if quantity is Quantity.ERRORS
-            else ("", "*")
-            if quantity in SENSOR_QUANTITIES
-            else ("",)
-        )
+        details = ("", "*") if quantity in SENSOR_QUANTITIES else ("",)
+        if quantity is Quantity.ERRORS:
+            details = tuple(COUNTERS_BY_NAME)
         for kind in OBJECTS:
             for detail in details:
                 key = f"{kind}/{ANY_ID}/{name}" + (f"/{detail}" if detail else "")

@@ -43,11 +43,9 @@ ALERT_COLUMNS = (
 
 def silenced_alerts(now: datetime | None = None) -> Q:
     """Return the condition under which an alert is silenced now."""
-    conditions = [silence.alerts() for silence in Silence.objects.in_force(now)]
-    if not conditions:
-        return Q(pk__in=[])
+    nothing = Q(pk__in=[])
     # An empty Q matches everything, but Django drops it from an 'or'.
-    return reduce(or_, ((one or ~Q(pk__in=[])) for one in conditions))
+    return reduce(or_, (silence.alerts() or ~nothing for silence in Silence.objects.in_force(now)), nothing)
 
 
 def inhibited_alerts() -> Q:
@@ -90,8 +88,9 @@ def alert_views(person: User, rows: Iterable[Alert]) -> list[Any]:
     `worst_words` (the values with their unit), `thing_url` (the page of the subject) and `chart_url` ('' for none).
     """
     found = list(rows)
-    devices = _visible(Device.objects.visible_to(person), {row.device_id for row in found})
-    ports = _visible(Port.objects.visible_to(person), {row.port_id for row in found})
+    device_rows = Device.objects.visible_to(person).filter(pk__in={row.device_id for row in found})
+    port_rows = Port.objects.visible_to(person).filter(pk__in={row.port_id for row in found})
+    devices, ports = (set(rows.values_list("pk", flat=True)) for rows in (device_rows, port_rows))
     for row in found:
         _prepare_for(person, row, devices, ports)
     return found
@@ -201,11 +200,6 @@ def _chart_url(row: Any, person: User) -> str:
     return telemetry_url(f"series/{row.chassis_id}/{row.series_key}", "", row.since, until)
 
 
-def _visible(rows: QuerySet[Any], pks: set[int | None]) -> set[int]:
-    given = pks - {None}
-    return set(rows.filter(pk__in=given).values_list("pk", flat=True)) if given else set()
-
-
 def _iso(at: datetime | None) -> str:
     return at.isoformat(timespec="seconds") if at else ""
 
@@ -262,12 +256,8 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
             links |= {one: None for one in (port, upstream) if one is not None}
             if port is not None:
                 device_lanes[port] = lanes
-    host_ports = {
-        port: (pk, tenant, drawer, label)
-        for port, pk, tenant, drawer, label in HostPort.objects.filter(
-            chassis=chassis_id, port__isnull=False
-        ).values_list("port", "pk", "tenant", "drawer", "label")
-    }
+    attached = HostPort.objects.filter(chassis=chassis_id, port__isnull=False)
+    host_ports = {row[0]: row[1:] for row in attached.values_list("port", "pk", "tenant", "drawer", "label")}
     ports = Port.objects.filter(chassis=chassis_id).values_list(
         "pk", "name", "switch__drawer", "width", "configured_width"
     )

@@ -228,6 +228,7 @@ def unread_chassis_check() -> None:
     silent = Alert.objects.ringing().filter(cause=NOT_ANSWERING)
     ringing: dict[int, datetime] = dict(silent.values_list("chassis", "fired_at"))
     is_on = NOT_ANSWERING in enabled_built_ins()
+    begun = timezone.now() - timedelta(seconds=NEW_SECONDS)
     for row in rows:
         pk = row["pk"]
         if not row["enabled"]:
@@ -237,7 +238,7 @@ def unread_chassis_check() -> None:
             # An old frame stays until it expires: only a newer one shows that the chassis answers again.
             if fresh.get(pk, 0.0) > ringing[pk].timestamp() or _answered_lately(row, since=ringing[pk]):
                 _record_transition(row, "resolved", "")
-        elif is_on and pk in lasting and not _answered_lately(row) and not _is_new(row):
+        elif is_on and pk in lasting and not _answered_lately(row) and row["created_at"] < begun:
             _record_transition(row, "firing", row["last_error"] or NO_WORKER)
 
 
@@ -274,10 +275,6 @@ def _answered_lately(row: dict[str, Any], since: datetime | None = None) -> bool
     within = timezone.now() - timedelta(seconds=STALE_SECONDS + 3 * settings.CONFIG.inventory_period)
     walked = row["inventory_at"]
     return not row["last_error"] and walked is not None and bool(walked > max(within, since or within))
-
-
-def _is_new(row: dict[str, Any]) -> bool:
-    return bool(row["created_at"] > timezone.now() - timedelta(seconds=NEW_SECONDS))
 
 
 def _record_transition(row: dict[str, Any], turn: Transition, note: str) -> None:

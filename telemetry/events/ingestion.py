@@ -151,10 +151,6 @@ class _IngestContext:
     time_of: Callable[[Record, datetime | None], datetime]
     oldest: datetime | None = None
 
-    @property
-    def from_log(self) -> bool:
-        return self.find is rules.match_in_log
-
 
 def _ingest(
     chassis_id: int, records: Sequence[Record], owners: Mapping[str, ReadingOwner], context: _IngestContext
@@ -162,7 +158,8 @@ def _ingest(
     if not records:
         return IngestResult(0, 0)
     announce_writer()
-    now, find, from_log = context.now, context.find, context.from_log
+    now, find = context.now, context.find
+    from_log = find is rules.match_in_log
     groups = _known_events(chassis_id, records)
     new: list[tuple[Record, Event]] = []
     seen: dict[int, Record] = {}  # id of known rows to their record in this batch

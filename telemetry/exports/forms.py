@@ -37,6 +37,15 @@ def _number_field(label: str, help_text: str, initial: int) -> forms.IntegerFiel
     return forms.IntegerField(label=label, required=False, help_text=help_text, initial=initial)
 
 
+def _choice_field(label: str, choices: Any, initial: str, **more: Any) -> forms.ChoiceField:
+    return forms.ChoiceField(label=label, choices=choices, initial=initial, widget=forms.RadioSelect, **more)
+
+
+def _filter_field(label: str, choices: Any = (), help_text: str = "") -> forms.MultipleChoiceField:
+    widget = forms.CheckboxSelectMultiple
+    return forms.MultipleChoiceField(label=label, choices=choices, required=False, widget=widget, help_text=help_text)
+
+
 class ExportForm(forms.Form):
     """The form of an export: selection, format, target and schedule."""
 
@@ -44,16 +53,10 @@ class ExportForm(forms.Form):
         label="Name", max_length=MAX_NAME_LENGTH, widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
     q = _text_field("Text", "Events that contain all of these words.")
-    severity = forms.MultipleChoiceField(
-        label="Severity", choices=EventSeverity.choices, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: all.",
-    )  # fmt: skip
-    source = forms.MultipleChoiceField(
-        label="Source", choices=EventSource.choices, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: all.",
-    )  # fmt: skip
-    chassis = forms.MultipleChoiceField(label="Chassis", required=False, widget=forms.CheckboxSelectMultiple)
-    tenant = forms.MultipleChoiceField(label="Tenant", required=False, widget=forms.CheckboxSelectMultiple)
+    severity = _filter_field("Severity", EventSeverity.choices, "None ticked: all.")
+    source = _filter_field("Source", EventSource.choices, "None ticked: all.")
+    chassis = _filter_field("Chassis")
+    tenant = _filter_field("Tenant")
     message = _text_field("Messages", "Names separated by commas, such as ResourceEvent.ResourceChanged.")
     person = _text_field("Person")
     since = _text_field("From (UTC)", "A day, or a day and a time: 2026-03-02 or 2026-03-02T10:00.")
@@ -63,9 +66,7 @@ class ExportForm(forms.Form):
     port = _text_field("Ports")
     drawer = _text_field("Drawers")
     host = _text_field("Hosts")
-    format = forms.ChoiceField(
-        label="Format", choices=ExportFormat.choices, widget=forms.RadioSelect, initial=ExportFormat.CSV
-    )
+    format = _choice_field("Format", ExportFormat.choices, ExportFormat.CSV)
     columns = forms.MultipleChoiceField(
         label="Columns",
         choices=[(name, one.words) for name, one in COLUMNS.items()],
@@ -79,9 +80,7 @@ class ExportForm(forms.Form):
     cef_version = forms.TypedChoiceField(
         label="Version of CEF", choices=[("0", "CEF:0"), ("1", "CEF:1")], coerce=int, required=False
     )
-    destination = forms.ChoiceField(
-        label="Target", choices=ExportTarget.choices, widget=forms.RadioSelect, initial=ExportTarget.DOWNLOAD
-    )
+    destination = _choice_field("Target", ExportTarget.choices, ExportTarget.DOWNLOAD)
     address = _text_field(
         "Address",
         "Of a webhook https://host/path; of a syslog server udp://, tcp:// or tls://host:port. No names or passwords.",
@@ -102,24 +101,14 @@ class ExportForm(forms.Form):
     keep_days = _number_field("Days kept", "0: without limit.", 90)
     minutes = _number_field("Longest run, in minutes", "One that takes longer stops, and can be resumed.", 1440)
     batch = _number_field("Events in a request", "1 to 1,000.", 500)
-    schedule = forms.ChoiceField(
-        label="When",
-        choices=ExportSchedule.choices,
-        widget=forms.RadioSelect,
-        initial=ExportSchedule.NONE,
-        required=False,
-    )
+    schedule = _choice_field("When", ExportSchedule.choices, ExportSchedule.NONE, required=False)
     cron = _text_field(
         "Schedule (cron, UTC)", "Minute, hour, day, month, day of the week: 15 3 * * * is 03:15 each day."
     )
-    span = forms.ChoiceField(
-        label="Events of a run",
-        choices=ExportSpan.choices,
-        widget=forms.RadioSelect,
-        initial=ExportSpan.ALL,
-        required=False,
+    span = _choice_field(
+        "Events of a run", ExportSpan.choices, ExportSpan.ALL, required=False,
         help_text="A stream always takes new events.",
-    )
+    )  # fmt: skip
     from_now = forms.BooleanField(
         label="Skip events until now", required=False,
         help_text="For new events only: otherwise it starts with the oldest event.",
