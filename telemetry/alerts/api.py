@@ -25,12 +25,11 @@ from core.errors import Invalid
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Device
 from telemetry.alerts import route_services
-from telemetry.alerts.filters import SHOW_CHOICES, SORTS, AlertFilter
 from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity, Delivery, Route, Silence
 from telemetry.alerts.notifications import enqueue_delivery
 from telemetry.alerts.route_services import MAX_SECRET_LENGTH, RouteValues, SilenceValues
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES
-from telemetry.alerts.selectors import alert_rows, alert_views
+from telemetry.alerts.selectors import SHOW_CHOICES, SORTS, AlertFilter, alert_rows, alert_views
 from telemetry.alerts.services import MAX_ACKNOWLEDGED, alerts_acknowledge
 from telemetry.events.api import ListedResourceViewSet
 

@@ -21,9 +21,15 @@ from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.text import parse_id
 from fabric.inventory.models import Chassis
-from telemetry.alerts.filters import AlertFilter
 from telemetry.alerts.models import Alert, AlertSeverity, Silence, Told
-from telemetry.alerts.selectors import ALERT_COLUMNS, active_alerts_for, alert_lines, alert_rows, alert_views
+from telemetry.alerts.selectors import (
+    ALERT_COLUMNS,
+    AlertFilter,
+    active_alerts_for,
+    alert_lines,
+    alert_rows,
+    alert_views,
+)
 from telemetry.alerts.services import alerts_acknowledge
 
 ROWS_PER_PAGE = 50
