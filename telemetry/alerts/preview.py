@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -47,12 +48,8 @@ NEVER_SENT: Final = (
 class PreviewEpisode:
     """A span in which the rule would have fired, Unix s; `until` is None where it would still fire."""
 
-    chassis_id: int
+    check: Check
     chassis_name: str
-    series_key: str
-    subject_name: str
-    quantity: str
-    unit: str
     since: float
     fired_at: float
     until: float | None
@@ -73,17 +70,15 @@ class PreviewEpisode:
 
     @property
     def worst_words(self) -> str:
-        return "" if self.worst is None else value_label(self.worst, self.unit)
+        return "" if self.worst is None else value_label(self.worst, self.check.unit)
 
 
 @dataclass(frozen=True)
 class PreviewLine:
     """One series over the range for a chart, in at most CHART_POINTS points; NaN where there is no value."""
 
-    series_key: str
-    subject_name: str
+    check: Check
     chassis_name: str
-    unit: str
     at: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -178,7 +173,7 @@ def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Chec
     if rule.terms.condition is Condition.MISSING:
         met[_before_first_value(extract, chassis, preview.since)] = 0.0
     unread = _unread_buckets(extract)
-    found: dict[str, list[PreviewEpisode]] = {}
+    found: defaultdict[str, list[PreviewEpisode]] = defaultdict(list)
     firing: dict[str, CheckTransition] = {}
     for row, at in enumerate(extract.at):
         if unread[row]:
@@ -188,12 +183,12 @@ def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Chec
                 firing[change.check.key] = change
             elif change.turn == "resolved":
                 fired = firing.pop(change.check.key)
-                found.setdefault(change.check.key, []).append(_episode(chassis, name, fired, float(at), change.worst))
+                found[change.check.key].append(_episode(name, fired, float(at), change.worst))
     last = {identity[1]: state.worst for identity, state in engine.states().items()}
     for key, fired in firing.items():
-        found.setdefault(key, []).append(_episode(chassis, name, fired, None, last.get(key, fired.worst)))
+        found[key].append(_episode(name, fired, None, last.get(key, fired.worst)))
     for check in checks:
-        episodes = found.get(check.key, [])
+        episodes = found[check.key]
         preview.fired += len(episodes)
         preview.seconds += sum(min(one.until or preview.until, preview.until) - one.fired_at for one in episodes)
         preview.episodes += episodes
@@ -243,13 +238,9 @@ def _before_first_value(extract: Extract, chassis: int, since: float) -> NDArray
     return np.logical_and((is_new & present.any(axis=1))[:, np.newaxis], np.logical_not(started))
 
 
-def _episode(chassis: int, name: str, fired: CheckTransition, until: float | None, worst: float) -> PreviewEpisode:
-    check = fired.check
-    return PreviewEpisode(
-        chassis_id=chassis, chassis_name=name, series_key=check.key, subject_name=check.subject.name,
-        quantity=check.quantity, unit=check.unit, since=fired.since, fired_at=fired.at, until=until,
-        worst=None if np.isnan(worst) else float(worst),
-    )  # fmt: skip
+def _episode(name: str, fired: CheckTransition, until: float | None, worst: float) -> PreviewEpisode:
+    known = None if np.isnan(worst) else float(worst)
+    return PreviewEpisode(fired.check, name, fired.since, fired.at, until, known)
 
 
 def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[PreviewEpisode]) -> PreviewLine:
@@ -257,16 +248,8 @@ def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[
     rows = len(extract.at)
     edges = np.unique(np.linspace(0, rows, min(rows, CHART_POINTS) + 1).astype(int))[:-1]
     low, high = extract.low[place].astype(np.float64), extract.high[place].astype(np.float64)
-    return PreviewLine(
-        series_key=check.key,
-        subject_name=check.subject.name,
-        chassis_name=name,
-        unit=check.unit,
-        at=extract.at[edges],
-        low=np.fmin.reduceat(low, edges),
-        high=np.fmax.reduceat(high, edges),
-        episodes=episodes,
-    )
+    lows, highs = np.fmin.reduceat(low, edges), np.fmax.reduceat(high, edges)
+    return PreviewLine(check, name, extract.at[edges], lows, highs, episodes)
 
 
 WIDTH, HEIGHT, TOP = 1000.0, 120.0, 8.0
@@ -295,7 +278,7 @@ class PreviewDrawing:
         """The text alternative."""
         count = len(self.line.episodes)
         times = "not at all" if not count else "once" if count == 1 else f"{count} times"
-        return f"{self.line.subject_name} of {self.line.chassis_name}: {self.range}, fired {times}"
+        return f"{self.line.check.subject.name} of {self.line.chassis_name}: {self.range}, fired {times}"
 
 
 def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing:
@@ -326,5 +309,6 @@ def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing
         begin, end = x(episode.fired_at), x(episode.until if episode.until is not None else preview.until)
         bars.append(PreviewBar(begin, max(2.0, round(end - begin, 1))))
     limit = y(preview.value) if preview.value is not None else None
-    words = f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}" if bands else "no value at all"
+    unit = line.check.unit
+    words = f"from {value_label(least, unit)} to {value_label(most, unit)}" if bands else "no value at all"
     return PreviewDrawing(line, bands, limit, bars, words)

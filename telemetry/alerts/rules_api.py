@@ -67,12 +67,12 @@ class TrialSerializer(AlertRuleSerializer):
 class EpisodeSerializer(serializers.Serializer[Any]):
     """A time during which it would have fired; `until` null: it would fire still. Unix s."""
 
-    chassis_id = serializers.IntegerField()
+    chassis_id = serializers.IntegerField(source="check.subject.chassis")
     chassis_name = serializers.CharField()
-    series_key = serializers.CharField()
-    subject_name = serializers.CharField()
-    quantity = serializers.CharField()
-    unit = serializers.CharField()
+    series_key = serializers.CharField(source="check.key")
+    subject_name = serializers.CharField(source="check.subject.name")
+    quantity = serializers.CharField(source="check.quantity")
+    unit = serializers.CharField(source="check.unit")
     since = serializers.FloatField()
     fired_at = serializers.FloatField()
     until = serializers.FloatField(allow_null=True)

@@ -41,7 +41,7 @@ def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> Expor
         _apply_spec(row, kept)
         row.next_at = _next_time(row)
         with act.change():
-            _save(row, insert=True)
+            _save(row)
             act.target = target_of(row)
             act.after = definition_snapshot(row)
     return row
@@ -199,10 +199,10 @@ def _last_exported(row: ExportDefinition) -> int:
     return last.cursor if last is not None else 0
 
 
-def _save(row: ExportDefinition, *, insert: bool = False) -> None:
+def _save(row: ExportDefinition) -> None:
     try:
         with transaction.atomic():
-            row.save(force_insert=insert)
+            row.save()
     except IntegrityError as error:
         sentence = "Another export has this name."
         raise Invalid(sentence, errors={"name": sentence}) from error

@@ -57,7 +57,7 @@ def test_it_says_how_often_when_for_how_long_and_on_what(lab: Lab, began: float)
     late, early = preview.episodes
     assert (early.fired_at, early.until, early.worst) == (began + 100, began + 160, 90.0)
     assert (late.fired_at, late.until, late.worst) == (began + 400, began + 401, 95.0)
-    assert {one.series_key for one in preview.episodes} == {f"device/{lab.device.pk}/temperature_celsius"}
+    assert {one.check.key for one in preview.episodes} == {f"device/{lab.device.pk}/temperature_celsius"}
     assert preview.sentence == "It would have fired 2 times on 2 series, for 61 s altogether."
 
 
