@@ -286,13 +286,13 @@ class LogGap:
     key: str
 
 
-def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, heard: bool) -> LogGap | None:
+def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, stream_was_open: bool) -> LogGap | None:
     """Return the gap between the mark and the current entries of a log, None where there is none.
 
     `known` is the number of entries that were known already: the log then overlaps with events that were received.
-    `heard` is whether the stream was open without a break since the mark, so that no event was missed.
+    `stream_was_open` is whether the stream was open without a break since the mark, so that no event was missed.
     """
-    if reading.continuous or heard or known:
+    if reading.continuous or stream_was_open or known:
         return None
     since = f"entry {_entry_number(mark.entry_uri)} of {mark.told or 'an unknown time'}"
     if not reading.events:

@@ -238,7 +238,7 @@ class _EventListener:
         gap = None
         if mark is not None:
             metrics.increment("events_backfilled", new, chassis=self._chassis)
-            gap = ingestion.find_log_gap(mark, reading, known=known, heard=self._uninterrupted)
+            gap = ingestion.find_log_gap(mark, reading, known=known, stream_was_open=self._uninterrupted)
         if gap is not None:
             logger.warning("chassis %s: %s", self._chassis, gap.sentence)
             metrics.increment("event_gaps", chassis=self._chassis)
