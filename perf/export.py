@@ -52,7 +52,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     person = User.objects.create_superuser("perf")
     definitions = [
         export_add(
-            by=person, wanted=ExportSpec(name, format=name, target="download", options=ExportOptions(keep_files=1))
+            by=person, spec=ExportSpec(name, format=name, target="download", options=ExportOptions(keep_files=1))
         )
         for name in FORMATS
     ]

@@ -207,7 +207,7 @@ class ExportViewSet(ListedResourceViewSet):
         """Add an export; administrators only."""
         values = validated_body(ExportSerializer, request)
         from_now = values.pop("from_now", False)
-        row = services.export_add(by=self.person, wanted=_requested_export(values), from_now=from_now)
+        row = services.export_add(by=self.person, spec=_requested_export(values), from_now=from_now)
         return self.answer(row, 201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
@@ -223,8 +223,8 @@ class ExportViewSet(ListedResourceViewSet):
         values.pop("from_now", None)
         if set(values) == {"enabled"}:
             return services.export_switch(by=self.person, definition=export, enabled=values["enabled"])
-        wanted = _requested_export(values, spec_of(export))
-        return services.export_edit(by=self.person, definition=export, wanted=wanted)
+        spec = _requested_export(values, spec_of(export))
+        return services.export_edit(by=self.person, definition=export, spec=spec)
 
     @command(audited_as=Action.EXPORT_REMOVE, status=204, conflict="A run of it goes on")
     def destroy(self, export: ExportDefinition, values: dict[str, Any]) -> None:
@@ -239,7 +239,7 @@ class ExportViewSet(ListedResourceViewSet):
     )
     def test(self, export: ExportDefinition, values: dict[str, Any]) -> Response:
         """Test a target: send an event, or see that its folder is there. Administrators only."""
-        return Response({"sentence": services.target_check(by=self.person, wanted=spec_of(export), definition=export)})
+        return Response({"sentence": services.target_check(by=self.person, spec=spec_of(export), definition=export)})
 
     @command(
         audited_as=Action.EXPORT_RUN,

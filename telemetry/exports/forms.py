@@ -138,7 +138,7 @@ class ExportForm(forms.Form):
         if definition is None or not definition.secret_encrypted:
             del self.fields["unsigned"]
 
-    def wanted(self) -> ExportSpec:
+    def spec(self) -> ExportSpec:
         """Return the spec of a valid form."""
         values = self.cleaned_data
         given: dict[str, Any] = {

@@ -174,10 +174,10 @@ def _delivery_parts(spec: ExportSpec) -> tuple[object, ...]:
     return spec.format, spec.target, kept, tuple(spec.columns), options, spec.schedule, spec.span
 
 
-def filter_to_json(wanted: EventFilter) -> dict[str, list[str]]:
+def filter_to_json(selection: EventFilter) -> dict[str, list[str]]:
     """Return a filter as plain JSON; `EventFilter.of` restores it."""
     kept: dict[str, list[str]] = {}
-    for name, value in wanted.parameters():
+    for name, value in selection.parameters():
         kept.setdefault(name, []).append(value)
     return kept
 

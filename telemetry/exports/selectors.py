@@ -108,10 +108,10 @@ def run_get(person: User, pk: int) -> ExportRun:
     return row
 
 
-def build_preview(person: User, wanted: ExportSpec) -> ExportSample:
+def build_preview(person: User, spec: ExportSpec) -> ExportSample:
     """Return a sample of a definition's output, from its first events; raises Invalid."""
-    shape = wanted.shape()
-    rows = EventFilter.of(wanted.filter).apply(Event.objects.visible_to(person))
+    shape = spec.shape()
+    rows = EventFilter.of(spec.filter).apply(Event.objects.visible_to(person))
     events = list(rows.only(*shape.fields()).order_by("pk")[:SAMPLE_ROWS])
     lines = [shape.heading, *shape.lines(events)] if shape.heading else shape.lines(events)
     texts = tuple(line.decode().removeprefix("\ufeff").rstrip("\r\n") for line in lines)

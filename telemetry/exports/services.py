@@ -27,15 +27,15 @@ from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule
 from telemetry.exports.options import SPEC_FIELDS, ExportSpec, delivers_same, next_cron_time, spec_of
 
 
-def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> ExportDefinition:
+def export_add(*, by: User, spec: ExportSpec, from_now: bool = False) -> ExportDefinition:
     """Define an export; administrators only.
 
     One of new events starts with the oldest event, or with the next one where `from_now` is set. Raises Forbidden, and
     Invalid with a sentence for each wrong field.
     """
-    with attempt(Action.EXPORT_ADD, actor=by, target=Target("export", name=wanted.name[:100])) as act:
+    with attempt(Action.EXPORT_ADD, actor=by, target=Target("export", name=spec.name[:100])) as act:
         require_administrator(by)
-        kept = wanted.checked()
+        kept = spec.checked()
         cursor = horizon() if from_now and kept.span == ExportSpan.NEW else 0
         row = ExportDefinition(owner=by, owner_name=by.username, cursor=cursor)
         _apply_spec(row, kept)
@@ -47,7 +47,7 @@ def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> Expor
     return row
 
 
-def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -> ExportDefinition:
+def export_edit(*, by: User, definition: ExportDefinition, spec: ExportSpec) -> ExportDefinition:
     """Change a definition; an open run ends unchanged, a stream continues with the new definition.
 
     A stream starts a new run only where its content or receiver changes. Without a new `secret` the stored one is kept,
@@ -56,7 +56,7 @@ def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -
     """
     with attempt(Action.EXPORT_EDIT, actor=by, target=target_of(definition)) as act:
         require_administrator(by)
-        kept = wanted.checked()
+        kept = spec.checked()
         with act.change():
             row: ExportDefinition = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
             act.before, before = definition_snapshot(row), spec_of(row)
@@ -115,16 +115,16 @@ def export_remove(*, by: User, definition: ExportDefinition) -> None:
             transaction.on_commit(lambda: files.files_delete(runs))
 
 
-def target_check(*, by: User, wanted: ExportSpec, definition: ExportDefinition | None = None) -> str:
+def target_check(*, by: User, spec: ExportSpec, definition: ExportDefinition | None = None) -> str:
     """Send a test event to a target, or check that its folder is writable; returns a sentence with the result.
 
-    Without a `secret` in `wanted` that of `definition` signs, where the address is the same. Administrators only.
+    Without a `secret` in `spec` that of `definition` signs, where the address is the same. Administrators only.
     Raises Forbidden, Invalid, and DeliveryFailed.
     """
-    target = target_of(definition) if definition else Target("export", name=wanted.name[:100])
+    target = target_of(definition) if definition else Target("export", name=spec.name[:100])
     with attempt(Action.EXPORT_TEST, actor=by, target=target) as act:
         require_administrator(by)
-        kept = wanted.checked()
+        kept = spec.checked()
         secret = kept.secret
         if secret is None:
             same = definition is not None and spec_of(definition).options.address == kept.options.address

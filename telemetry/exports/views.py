@@ -97,9 +97,7 @@ def add_export(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _render_form(request, ExportForm(person=person, initial=initial_from_query(request.GET)), None)
     form = ExportForm(request.POST, person=person)
-    row = _submit(
-        form, lambda spec: services.export_add(by=person, wanted=spec, from_now=form.cleaned_data["from_now"])
-    )
+    row = _submit(form, lambda spec: services.export_add(by=person, spec=spec, from_now=form.cleaned_data["from_now"]))
     if row is None:
         return _render_form(request, form, None)
     messages.success(request, _added_sentence(row))
@@ -115,7 +113,7 @@ def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return _render_form(request, ExportForm(person=person, definition=row), row)
     form = ExportForm(request.POST, person=person, definition=row)
-    saved = _submit(form, lambda spec: services.export_edit(by=person, definition=row, wanted=spec))
+    saved = _submit(form, lambda spec: services.export_edit(by=person, definition=row, spec=spec))
     if saved is None:
         return _render_form(request, form, row)
     messages.success(request, f"{saved.name} was saved.")
@@ -144,12 +142,12 @@ def check_export_target(request: HttpRequest) -> HttpResponse:
     row, form = _posted_form(request)
     if row is not None and "name" not in request.POST:
         try:
-            messages.success(request, services.target_check(by=person, wanted=spec_of(row), definition=row))
+            messages.success(request, services.target_check(by=person, spec=spec_of(row), definition=row))
         except FalconWebError as error:
             messages.error(request, error.sentence)
         return redirect("exports:export", pk=row.pk)
     tried = _submit(
-        form, lambda spec: services.target_check(by=person, wanted=spec, definition=row), refused=FalconWebError
+        form, lambda spec: services.target_check(by=person, spec=spec, definition=row), refused=FalconWebError
     )
     return _render_form(request, form, row, tried=tried)
 
@@ -211,7 +209,7 @@ def _submit(form: ExportForm, call: Callable[[ExportSpec], Any], *, refused: typ
     """Return what a service makes of a form; None, with the errors in the form, where either refuses it."""
     if form.is_valid():
         try:
-            return call(form.wanted())
+            return call(form.spec())
         except refused as error:
             form.add_errors_of(error)
     return None

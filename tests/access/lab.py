@@ -211,7 +211,7 @@ def ended(drafted: Plan, device: Device, state: str) -> Plan:
 def exported(by: User) -> dict[str, list[object]]:
     """Make exports and runs of them in each state that an address is for: with a file, to cancel, to resume, none."""
     done, going, failed, idle = (
-        export_add(by=by, wanted=WantedExport(name, format="csv", target="download")) for name in ("a", "b", "c", "d")
+        export_add(by=by, spec=WantedExport(name, format="csv", target="download")) for name in ("a", "b", "c", "d")
     )
     runs = [run_request(by=by, definition=one) for one in (done, going, failed)]
     assert not run_continue(runs[0].pk, worker="lab")
