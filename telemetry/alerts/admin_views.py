@@ -42,7 +42,7 @@ RANGES = (("3600", "the last hour"), ("21600", "the last 6 hours"), ("86400", "t
 def rules(request: HttpRequest) -> HttpResponse:
     """List the rules: the built-in ones with their switches, then the administrators' own."""
     search = request.GET.get("q", "").replace("\0", " ").strip()[:200]
-    rows = Rule.objects.annotate(ringing=Count("alerts", filter=Q(alerts__state__in=Alert.RINGING)))
+    rows = Rule.objects.annotate(active=Count("alerts", filter=Q(alerts__state__in=Alert.ACTIVE)))
     if search:
         rows = rows.filter(Q(name__icontains=search) | Q(metric__icontains=search) | Q(note__icontains=search))
     orders = {"name": "name", "severity": "-severity", "metric": "metric", "newest": "-pk"}

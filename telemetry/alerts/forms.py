@@ -52,7 +52,7 @@ class ScopedForm(forms.Form):
     port = NamedChoiceField("Port", Port.objects.filter(missing_since=None).select_related("chassis"))
     tenant = NamedChoiceField("Tenant", Tenant.objects.order_by("name"))
 
-    def about(self) -> dict[str, Any]:
+    def scope_values(self) -> dict[str, Any]:
         """Return the scope of a valid form, as keyword arguments of services."""
         values = self.cleaned_data
         scope = values["scope"]
@@ -113,7 +113,7 @@ class RuleForm(ScopedForm):
 
     def values(self) -> RuleValues:
         """Return the values of a valid form."""
-        return RuleValues(**{name: self.cleaned_data[name] for name in RULE_FIELDS}, **self.about())
+        return RuleValues(**{name: self.cleaned_data[name] for name in RULE_FIELDS}, **self.scope_values())
 
 
 def _rule_choices() -> list[tuple[str, Any]]:
@@ -139,7 +139,7 @@ class SilenceForm(ScopedForm):
         rule = int(what.removeprefix("rule-")) if what.startswith("rule-") else None
         return SilenceValues(
             starts_at=given["starts_at"], ends_at=given["ends_at"], why=given["why"], severity=given["severity"],
-            rule_id=rule, built_in="" if rule is not None else what, **self.about(),
+            rule_id=rule, built_in="" if rule is not None else what, **self.scope_values(),
         )  # fmt: skip
 
 
@@ -182,4 +182,4 @@ class RouteForm(ScopedForm):
         """Return the values of a valid form."""
         given = {name: self.cleaned_data[name] for name in ROUTE_FIELDS}
         secret = self.cleaned_data["secret"] or ("" if self.cleaned_data.get("forget_secret") else None)
-        return RouteValues(secret=secret, **given, **self.about())
+        return RouteValues(secret=secret, **given, **self.scope_values())

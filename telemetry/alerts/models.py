@@ -49,7 +49,7 @@ class Scoped(models.Model):
     def as_scope(self) -> AlertScope:
         """Return the scope in a form independent of the database."""
         found: int | None = None if self.scope in {"all", "device_kind"} else getattr(self, f"{self.scope}_id")
-        return AlertScope(kind=self.scope, id=found, word=self.device_kind)
+        return AlertScope(kind=self.scope, id=found, device_kind=self.device_kind)
 
     @property
     def scope_id(self) -> int | None:
@@ -133,13 +133,13 @@ class AlertQuerySet(RestrictedQuerySet):
         found = Q()
         for part in ("device", "host_port"):
             since = Q((f"{part}__tenant_since", None)) | Q(since__gte=F(f"{part}__tenant_since"))
-            found |= Q((f"{part}__tenant", tenant_id)) & (Q(state__in=Alert.RINGING) | since)
+            found |= Q((f"{part}__tenant", tenant_id)) & (Q(state__in=Alert.ACTIVE) | since)
         # Pending alerts may disappear without firing: only administrators see them.
         return found & ~Q(state=Alert.State.PENDING)
 
-    def ringing(self) -> AlertQuerySet:
+    def active(self) -> AlertQuerySet:
         """Return firing alerts, acknowledged or not."""
-        return self.filter(state__in=Alert.RINGING)
+        return self.filter(state__in=Alert.ACTIVE)
 
 
 class Alert(models.Model):
@@ -151,7 +151,7 @@ class Alert(models.Model):
         ACKNOWLEDGED = "acknowledged", "Acknowledged"
         RESOLVED = "resolved", "Resolved"
 
-    RINGING = (State.FIRING, State.ACKNOWLEDGED)
+    ACTIVE = (State.FIRING, State.ACKNOWLEDGED)
     OPEN = (State.PENDING, State.FIRING, State.ACKNOWLEDGED)
 
     chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="alerts")
@@ -207,9 +207,9 @@ class Alert(models.Model):
         return f"{self.title}: {self.subject_name}"
 
     @property
-    def is_ringing(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it is firing, acknowledged or not."""
-        return self.state in self.RINGING
+        return self.state in self.ACTIVE
 
     @property
     def lasted(self) -> str:
@@ -252,7 +252,7 @@ class Silence(Scoped):
         return found
 
     @property
-    def of_which(self) -> str:
+    def rule_words(self) -> str:
         """The rules whose alerts it silences, in words: 'every rule', 'GPU too hot, Critical'."""
         if self.rule is not None:
             name = self.rule.name

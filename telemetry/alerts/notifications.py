@@ -82,14 +82,14 @@ def gather_wait(messages_lately: int, *, urgent: bool = False) -> float:
 def _mark_suppressed(now: datetime) -> None:
     """Mark the firing alerts that are suppressed now: those that resolve meanwhile are never notified."""
     suppressed = suppressed_alerts(now)
-    ringing = Alert.objects.filter(state__in=Alert.RINGING)
-    ringing.filter(suppressed, hushed=False).update(hushed=True)
-    ringing.filter(hushed=True).exclude(pk__in=ringing.filter(suppressed).values("pk")).update(hushed=False)
+    active = Alert.objects.filter(state__in=Alert.ACTIVE)
+    active.filter(suppressed, hushed=False).update(hushed=True)
+    active.filter(hushed=True).exclude(pk__in=active.filter(suppressed).values("pk")).update(hushed=False)
 
 
 def _gather(route: Route, now: datetime) -> int:
     firing, resolved = _unreported_alerts(route, now)
-    critical = [row.fired_at for row in firing if row.severity == AlertSeverity.CRITICAL and row.is_ringing]
+    critical = [row.fired_at for row in firing if row.severity == AlertSeverity.CRITICAL and row.is_active]
     moments = [*(row.fired_at for row in firing), *(row.resolved_at for row in resolved)]
     lately = route.deliveries.filter(is_test=False)
     # One message has both the firing and the resolved alerts, whichever of them is due.

@@ -61,7 +61,7 @@ class PreviewEpisode:
         return (self.until if self.until is not None else time.time()) - self.fired_at
 
     @property
-    def long(self) -> str:
+    def duration_words(self) -> str:
         return duration_label(max(0.0, self.seconds))
 
     @property
@@ -154,7 +154,7 @@ def _preview_checks(chassis: int, rule: ActiveRule, since: float, until: float) 
     entries = known_series(chassis, since=since, until=until)
     # The store may list rates beside the counters; here they are derived from the counters, as for live readings.
     entries = [entry for entry in entries if not entry["key"].endswith(RATE)]
-    plan = plan_checks(book=RuleSet(rules=(rule,)), facts=chassis_facts(chassis), entries=entries)
+    plan = plan_checks(rule_set=RuleSet(rules=(rule,)), facts=chassis_facts(chassis), entries=entries)
     return [check for check, place in zip(plan.checks, plan.places, strict=True) if place != NO_COLUMN]
 
 
@@ -179,9 +179,9 @@ def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Chec
         if unread[row]:
             continue  # not evaluated live either
         for change in engine.step(float(at), met[:, row], clearing=clearing[:, row]):
-            if change.turn == "firing":
+            if change.kind == "firing":
                 firing[change.check.key] = change
-            elif change.turn == "resolved":
+            elif change.kind == "resolved":
                 fired = firing.pop(change.check.key)
                 found[change.check.key].append(_episode(name, fired, float(at), change.worst))
     last = {identity[1]: state.worst for identity, state in engine.states().items()}

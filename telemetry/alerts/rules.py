@@ -51,17 +51,17 @@ class AlertSubject:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertScope:
-    """A part of the lab; `id` is that of its row, `word` the kind of device."""
+    """A part of the lab; `id` is that of its row, `device_kind` the kind of device."""
 
     kind: str = "all"
     id: int | None = None
-    word: str = ""
+    device_kind: str = ""
 
     def includes(self, subject: AlertSubject) -> bool:
         if self.kind == "all":
             return True
         if self.kind == "device_kind":
-            return self.word != "" and subject.device_kind == self.word
+            return self.device_kind != "" and subject.device_kind == self.device_kind
         found: int | None = getattr(subject, self.kind)
         return self.id is not None and found == self.id
 
@@ -228,7 +228,7 @@ class CheckTransition:
     """A transition of a check at `at` (Unix s); `since` is when its condition was first met."""
 
     check: Check
-    turn: Transition
+    kind: Transition
     at: float
     since: float
     value: float
@@ -315,7 +315,7 @@ class AlertEngine:
         changes = [
             CheckTransition(
                 check=self.checks[index],
-                turn=cast("Transition", str(turns[index])),
+                kind=cast("Transition", str(turns[index])),
                 at=at,
                 since=float(self._since[index]),
                 value=float(seen[index]),

@@ -146,9 +146,9 @@ def inhibited_alerts() -> Q:
 
     The chassis does not answer, or the same sensor is beyond its critical limit too.
     """
-    ringing = Alert.objects.filter(state__in=Alert.RINGING, chassis=OuterRef("chassis"))
-    silent = Q(Exists(ringing.filter(cause=NOT_ANSWERING))) & ~Q(cause=NOT_ANSWERING)
-    critical = ringing.filter(series_key=OuterRef("series_key"), cause__startswith="sensor_critical")
+    active = Alert.objects.filter(state__in=Alert.ACTIVE, chassis=OuterRef("chassis"))
+    silent = Q(Exists(active.filter(cause=NOT_ANSWERING))) & ~Q(cause=NOT_ANSWERING)
+    critical = active.filter(series_key=OuterRef("series_key"), cause__startswith="sensor_critical")
     return silent | (Q(cause__startswith="sensor_caution") & Q(Exists(critical)))
 
 
@@ -178,7 +178,7 @@ def alert_views(person: User, rows: Iterable[Alert]) -> list[Any]:
     """Return rows of `alert_rows` as the person may see them, not to be saved; two queries for any number of rows.
 
     What is from before their tenant leased the subject is cleared. Added are `may_acknowledge`, `value_words` and
-    `worst_words` (the values with their unit), `thing_url` (the page of the subject) and `chart_url` ('' for none).
+    `worst_words` (the values with their unit), `subject_url` (the page of the subject) and `chart_url` ('' for none).
     """
     found = list(rows)
     device_rows = Device.objects.visible_to(person).filter(pk__in={row.device_id for row in found})
@@ -207,7 +207,7 @@ class ActiveAlerts:
 
     critical: int
     warning: int
-    loudest: str  # worst severity of unacknowledged alerts: 'Critical', 'Warning' or ''
+    worst_unacknowledged: str  # worst severity of unacknowledged alerts: 'Critical', 'Warning' or ''
     views: list[Any]
 
     @property
@@ -221,17 +221,17 @@ def active_alerts_for(person: User) -> ActiveAlerts:
 
     Where there are routes to the page, only the alerts of these.
     """
-    rows = alert_rows(person).filter(state__in=Alert.RINGING).exclude(suppressed_alerts())
+    rows = alert_rows(person).filter(state__in=Alert.ACTIVE).exclude(suppressed_alerts())
     if routes := list(Route.objects.filter(kind=Route.Kind.PAGE)):
         conditions = [route.alerts() for route in routes if route.enabled]
         rows = rows.filter(reduce(or_, conditions)) if conditions else rows.none()
     found = list(rows.values_list("pk", "severity", "state").order_by("pk"))
-    combinations = {(severity, state) for _, severity, state in found}
+    combinations, firing = {(severity, state) for _, severity, state in found}, Alert.State.FIRING.value
     shown = AlertFilter(sort="worst").apply(rows)[:MAX_ACTIVE_SHOWN]
     return ActiveAlerts(
         critical=sum(severity == AlertSeverity.CRITICAL for _, severity, _ in found),
         warning=sum(severity == AlertSeverity.WARNING for _, severity, _ in found),
-        loudest=next((one for one in ("Critical", "Warning") if (one, Alert.State.FIRING.value) in combinations), ""),
+        worst_unacknowledged=next((one for one in ("Critical", "Warning") if (one, firing) in combinations), ""),
         views=alert_views(person, shown) if found else [],
     )
 
@@ -255,7 +255,7 @@ def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> 
     row.is_silenced, row.is_inhibited = bool(row.is_silenced), bool(row.is_inhibited)
     row.may_acknowledge = row.state == Alert.State.FIRING and person.may_compose
     row.value_words, row.worst_words = _value_label(row.value, row), _value_label(row.worst_value, row)
-    row.thing_url, row.chart_url = _subject_url(row), _chart_url(row, person)
+    row.subject_url, row.chart_url = _subject_url(row), _chart_url(row, person)
 
 
 def may_see_acknowledgement(person: User, row: Alert) -> bool:

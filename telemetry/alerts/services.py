@@ -93,10 +93,10 @@ def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
     for change in changes:
         check = change.check
         row = known.get(check.identity)
-        if change.turn in {"pending", "firing"} and check.rule is not None and check.rule not in notes:
+        if change.kind in {"pending", "firing"} and check.rule is not None and check.rule not in notes:
             continue  # its rule was switched off or deleted meanwhile
         note = notes.get(check.rule, "") if check.rule is not None else change.note
-        match change.turn:
+        match change.kind:
             case "pending" if row is None:
                 known[check.identity] = _create_alert(change, note)
             case "firing" if row is None or row.state == Alert.State.PENDING:
@@ -104,7 +104,7 @@ def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
                 changed += 1
             case "gone" if row is not None and row.state == Alert.State.PENDING:
                 known.pop(check.identity).delete()
-            case "resolved" if row is not None and row.is_ringing:
+            case "resolved" if row is not None and row.is_active:
                 row.worst_value = _finite(change.worst)
                 _resolve([known.pop(check.identity)], _to_datetime(change.at), "")
                 changed += 1
@@ -225,8 +225,8 @@ def unread_chassis_check() -> None:
     except (redis.RedisError, OSError) as error:
         logger.warning("cannot check whether chassis are read: %s", error)
         return
-    silent = Alert.objects.ringing().filter(cause=NOT_ANSWERING)
-    ringing: dict[int, datetime] = dict(silent.values_list("chassis", "fired_at"))
+    silent = Alert.objects.active().filter(cause=NOT_ANSWERING)
+    active: dict[int, datetime] = dict(silent.values_list("chassis", "fired_at"))
     is_on = NOT_ANSWERING in enabled_built_ins()
     begun = timezone.now() - timedelta(seconds=NEW_SECONDS)
     for row in rows:
@@ -234,9 +234,9 @@ def unread_chassis_check() -> None:
         if not row["enabled"]:
             if Alert.objects.filter(chassis=pk, state__in=Alert.OPEN).exists():
                 alerts_end(chassis_id=pk, identities=None, because=NOT_POLLED)
-        elif pk in ringing:
+        elif pk in active:
             # An old frame stays until it expires: only a newer one shows that the chassis answers again.
-            if fresh.get(pk, 0.0) > ringing[pk].timestamp() or _answered_lately(row, since=ringing[pk]):
+            if fresh.get(pk, 0.0) > active[pk].timestamp() or _answered_lately(row, since=active[pk]):
                 _record_transition(row, "resolved", "")
         elif is_on and pk in lasting and not _answered_lately(row) and row["created_at"] < begun:
             _record_transition(row, "firing", row["last_error"] or NO_WORKER)
@@ -277,11 +277,11 @@ def _answered_lately(row: dict[str, Any], since: datetime | None = None) -> bool
     return not row["last_error"] and walked is not None and bool(walked > max(within, since or within))
 
 
-def _record_transition(row: dict[str, Any], turn: Transition, note: str) -> None:
+def _record_transition(row: dict[str, Any], kind: Transition, note: str) -> None:
     check = unreachable_check(ChassisFacts(chassis=row["pk"], name=row["name"]))
     now = time.time()
     change = CheckTransition(
-        check=check, turn=turn, at=now, since=now, value=float("nan"), worst=float("nan"), note=note
+        check=check, kind=kind, at=now, since=now, value=float("nan"), worst=float("nan"), note=note
     )
     transitions_record(chassis_id=row["pk"], changes=[change])
 

@@ -131,7 +131,7 @@ def badge(request: HttpRequest) -> JsonResponse:
             "worst": found.worst,
             "critical": found.critical,
             "warning": found.warning,
-            "loudest": found.loudest,
+            "loudest": found.worst_unacknowledged,
             "alerts": [
                 {
                     "url": reverse("alerts:alert", args=[one.id]),

@@ -39,18 +39,18 @@ class CheckPlan:
     """The planned checks of a chassis for one reading context, and their stored states.
 
     `silent` is the check of a chassis that does not answer, None where that rule is off. `plan` is None before the
-    first reading context. `kept` is the number of the watch's steps with transitions that `states` includes.
+    first reading context. `steps` is the number of the watch's steps with transitions that `states` includes.
     """
 
     context: ReadingContext | None
     plan: PlannedChecks | None
     silent: AlertEngine | None
     states: Mapping[CheckIdentity, CheckState]
-    kept: int
+    steps: int
 
 
 class AlertWatch:
-    """One chassis; everything but `order`, `context` and `steps` is used by the poller's event loop alone."""
+    """One chassis; everything but `set_plan`, `context` and `steps` is used by the poller's event loop alone."""
 
     def __init__(self, chassis_id: int) -> None:
         self.chassis_id = chassis_id
@@ -63,9 +63,9 @@ class AlertWatch:
         self._silent: AlertEngine | None = None
         self._last_steps: dict[CheckIdentity, int] = {}  # the step of each check's last transition
         self._before: Sample | None = None
-        self._writer.follow(self)
+        self._writer.add(self)
 
-    def order(self, plan: CheckPlan) -> None:
+    def set_plan(self, plan: CheckPlan) -> None:
         """Set the next plan; called in the writer's thread."""
         self._next_plan = plan
 
@@ -95,7 +95,7 @@ class AlertWatch:
 
     async def close(self) -> None:
         """Stop, after FLUSH_SECONDS at most in which transitions are stored."""
-        self._writer.leave(self)
+        self._writer.remove(self)
         await asyncio.get_running_loop().run_in_executor(None, self._writer.flush, FLUSH_SECONDS)
 
     def _evaluate(self, engine: AlertEngine | None, at: float, values: Values, *, note: str = "") -> None:
@@ -104,7 +104,7 @@ class AlertWatch:
             return
         step = self.steps + 1
         self._last_steps.update((change.check.identity, step) for change in changes)
-        self._writer.keep(self.chassis_id, [replace(change, note=note) for change in changes] if note else changes)
+        self._writer.queue(self.chassis_id, [replace(change, note=note) for change in changes] if note else changes)
         self.steps = step
 
     def _apply_next_plan(self) -> None:
@@ -126,7 +126,7 @@ class AlertWatch:
         Rows take precedence, so that an alert that a person ended by switching its rule off and on fires again.
         """
         own = {} if engine is None else engine.states()
-        fresh = {identity for identity, step in self._last_steps.items() if step > following.kept}
+        fresh = {identity for identity, step in self._last_steps.items() if step > following.steps}
         states = {one: state for one, state in following.states.items() if one not in fresh}
         # The rows have no worst value until the alert is resolved.
         same = {one: kept for one, kept in own.items() if one in states and states[one].state == kept.state}
@@ -161,7 +161,7 @@ class AlertWriter:
         # By chassis: the open alerts of series that are missing, with the time since when.
         self._missing_since: dict[int, dict[CheckIdentity, float]] = {}
 
-    def follow(self, watch: AlertWatch) -> None:
+    def add(self, watch: AlertWatch) -> None:
         """Plan the checks of a chassis, now and whenever rules change."""
         with self._wake:
             self._watches.add(watch)
@@ -177,7 +177,7 @@ class AlertWriter:
             self._to_plan[watch] = None
             self._wake.notify_all()
 
-    def leave(self, watch: AlertWatch) -> None:
+    def remove(self, watch: AlertWatch) -> None:
         """Stop planning for a chassis; its queued transitions are still stored."""
         with self._wake:
             self._watches.discard(watch)
@@ -186,7 +186,7 @@ class AlertWriter:
             self._missing_since.pop(watch.chassis_id, None)
             self._wake.notify_all()
 
-    def keep(self, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
+    def queue(self, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
         """Queue transitions until they are stored."""
         with self._wake:
             for change in changes:
@@ -271,7 +271,7 @@ class AlertWriter:
         self._rules, self._rules_read_at = rules, now
         with self._wake:
             for watch in self._watches:
-                moved = rules.moves and now - self._planned_at.get(watch, now) > REPLAN_SECONDS
+                moved = rules.has_moving_subjects and now - self._planned_at.get(watch, now) > REPLAN_SECONDS
                 if changed or moved:
                     self._to_plan[watch] = None
         for chassis, missing in list(self._missing_since.items()):
@@ -288,9 +288,9 @@ class AlertWriter:
                     return
                 watch = next(iter(self._to_plan))
                 del self._to_plan[watch]
-                kept = watch.steps
+                steps = watch.steps
             try:
-                self._plan(watch, kept)
+                self._plan(watch, steps)
             except DatabaseError:
                 with self._wake:
                     if watch in self._watches:
@@ -301,13 +301,13 @@ class AlertWriter:
             except Exception:
                 logger.exception("the rules of chassis %s", watch.chassis_id)
 
-    def _plan(self, watch: AlertWatch, kept: int) -> None:
+    def _plan(self, watch: AlertWatch, steps: int) -> None:
         rules, context = self._rules or RuleSet(), watch.context
         facts = chassis_facts(watch.chassis_id)
         plan = None
         if context is not None:
             plan = plan_checks(
-                book=rules,
+                rule_set=rules,
                 facts=facts,
                 entries=context.catalogue.entries,
                 series=context.catalogue.series,
@@ -317,7 +317,7 @@ class AlertWriter:
             )
         silent = AlertEngine([unreachable_check(facts)], [0]) if NOT_ANSWERING in rules.built_ins else None
         states = open_alert_states(watch.chassis_id)
-        watch.order(CheckPlan(context=context, plan=plan, silent=silent, states=states, kept=kept))
+        watch.set_plan(CheckPlan(context=context, plan=plan, silent=silent, states=states, steps=steps))
         self._planned_at[watch] = time.monotonic()
         if plan is not None and context is not None:
             known = {check.identity for check in plan.checks}
@@ -341,7 +341,7 @@ def _end_reason(identity: CheckIdentity, rules: RuleSet, measured: set[str], fac
     That is possible where its series is missing for now, or where a walk did not report a link's number of lanes.
     """
     cause, key = identity
-    if not rules.holds(cause):
+    if not rules.includes(cause):
         return services.RULE_ENDED
     if key.removesuffix(RATE) not in measured:
         return ""
