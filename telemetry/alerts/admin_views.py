@@ -68,7 +68,6 @@ def add_rule(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_EDIT, not_judged=NONE_YET)
 def rule(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show and change a rule."""
     return _rule_page(request, visible_or_404(Rule.objects, person_of(request), pk, "rule"))
 
 
@@ -259,7 +258,6 @@ def _render_route(request: HttpRequest, form: RouteForm, row: Route | None) -> H
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_REMOVE)
 def remove_route(request: HttpRequest, pk: int) -> HttpResponse:
-    """Delete a route with its log."""
     person = person_of(request)
     row = visible_or_404(Route.objects, person, pk, "route")
     route_services.route_remove(person=person, route=row)

@@ -112,7 +112,6 @@ def is_key_pattern(metric: str) -> bool:
 
 
 def is_rate_metric(metric: str) -> bool:
-    """Return whether a metric names rates of error counters."""
     return metric == ERROR_RATE or metric.endswith(RATE)
 
 
@@ -125,7 +124,6 @@ def metric_matches(metric: str, entry: SeriesEntry) -> bool:
 
 
 def rate_entry(entry: SeriesEntry) -> SeriesEntry:
-    """Return the series of a counter's rate."""
     rate = entry["key"] + RATE
     return {**entry, "key": rate, "quantity": ERROR_RATE, "label": f"{entry['label']}, rate", "unit": "1/s"}
 

@@ -64,7 +64,6 @@ class ScopedForm(forms.Form):
         }
 
     def scope_fields(self) -> list[forms.BoundField]:
-        """Return the fields that a scope may need."""
         return [self[name] for name in ("chassis", "drawer", "device_kind", "device", "port", "tenant")]
 
 
@@ -133,7 +132,6 @@ class SilenceForm(ScopedForm):
     )  # fmt: skip
 
     def values(self) -> SilenceValues:
-        """Return the values of a valid form."""
         given = self.cleaned_data
         what = given["what"]
         rule = int(what.removeprefix("rule-")) if what.startswith("rule-") else None
@@ -179,7 +177,6 @@ class RouteForm(ScopedForm):
         return cls(initial=_initial(row, ROUTE_FIELDS), has_secret=bool(row.secret_encrypted))
 
     def values(self) -> RouteValues:
-        """Return the values of a valid form."""
         given = {name: self.cleaned_data[name] for name in ROUTE_FIELDS}
         secret = self.cleaned_data["secret"] or ("" if self.cleaned_data.get("forget_secret") else None)
         return RouteValues(secret=secret, **given, **self.scope_values())

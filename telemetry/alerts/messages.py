@@ -143,13 +143,12 @@ def telemetry_url(reference: str, quantity: str, since: datetime, until: datetim
 SMTP_SECONDS: Final = 10
 APP_NAME: Final = "falconweb"
 SD_ID: Final = "falconweb@32473"  # the enterprise number for documentation (RFC 5612): FalconWeb has none of its own
-NO_MAIL_SERVER: Final = "E-mail is not set up: FALCONWEB_EMAIL_URL names a mail server."
 
 
 def send_by_email(addresses: Sequence[str], message: Notification, *, message_id: str) -> None:
     """Send one e-mail to all addresses; raises DeliveryFailed, permanent where every address is refused."""
     if not settings.EMAIL_IS_SENT:
-        raise DeliveryFailed(NO_MAIL_SERVER)
+        raise DeliveryFailed("E-mail is not set up: FALCONWEB_EMAIL_URL names a mail server.")
     host = settings.CONFIG.address.partition("://")[2].partition(":")[0] or "falconweb"
     email = EmailMessage(
         " ".join(f"[FalconWeb] {message['summary']}".split())[:180],
@@ -192,7 +191,13 @@ def send_to_syslog(address: str, message: Notification, *, message_id: str) -> N
         lines.append((severity, "ALERTS" if lines else "TEST", {"delivery": message_id}, text))
     messages = [
         rfc5424_message(
-            at=made_at, severity=severity, hostname=host, app=APP_NAME, message_id=kind, data={SD_ID: data}, text=text
+            at=made_at,
+            severity=severity,
+            hostname=host,
+            app=APP_NAME,
+            message_id=kind,
+            data={SD_ID: data},
+            text=text,
         )
         for severity, kind, data, text in lines
     ]

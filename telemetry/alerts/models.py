@@ -208,7 +208,6 @@ class Alert(models.Model):
 
     @property
     def is_active(self) -> bool:
-        """Whether it is firing, acknowledged or not."""
         return self.state in self.ACTIVE
 
     @property
@@ -241,7 +240,6 @@ class Silence(Scoped):
         ordering = ["-ends_at", "-pk"]
 
     def alerts(self) -> Q:
-        """Return the condition under which it silences an alert."""
         found = super().alerts()
         if self.rule_id is not None:
             found &= Q(rule=self.rule_id)
@@ -300,7 +298,6 @@ class Route(Scoped):
         return self.name
 
     def alerts(self) -> Q:
-        """Return the condition under which it is notified of an alert."""
         severities = ["Critical"] if self.severity == AlertSeverity.CRITICAL else AlertSeverity.values
         return super().alerts() & Q(severity__in=severities)
 

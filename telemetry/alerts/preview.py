@@ -37,7 +37,6 @@ MAX_PREVIEW_SECONDS: Final = 8.0  # a person waits for the form
 MAX_EPISODES: Final = 200
 CHART_POINTS: Final = 300
 MAX_LINES: Final = 12
-NOTHING_FITS: Final = "No stored series of this range matches the rule."
 NEVER_SENT: Final = (
     "No stored series of this range matches the rule, so that there is no preview. If the rule names a single value of "
     "an existing part that the chassis never sends, it fires all the time."
@@ -111,7 +110,7 @@ class RulePreview:
     @property
     def sentence(self) -> str:
         if not self.series:
-            return NEVER_SENT if self.is_of_missing else NOTHING_FITS
+            return NEVER_SENT if self.is_of_missing else "No stored series of this range matches the rule."
         of = f"{self.series} series" if self.series > 1 else "one series"
         if not self.fired:
             if not self.is_of_missing:
@@ -275,7 +274,6 @@ class PreviewDrawing:
 
     @property
     def label(self) -> str:
-        """The text alternative."""
         count = len(self.line.episodes)
         times = "not at all" if not count else "once" if count == 1 else f"{count} times"
         return f"{self.line.check.subject.name} of {self.line.chassis_name}: {self.range}, fired {times}"

@@ -67,7 +67,6 @@ def clean_text(text: str, field: str, *, longest: int, required: bool = False) -
 
 
 def refuse_field(field: str, sentence: str) -> None:
-    """Raise Invalid for one field."""
     raise Invalid(sentence, errors={field: sentence})
 
 
@@ -243,11 +242,9 @@ def rule_values(row: Rule) -> RuleValues:
 
 
 def audit_values(row: Rule) -> dict[str, object]:
-    """Return a rule for the audit log."""
     return asdict(rule_values(row))
 
 
-OBJECTS: Final = ("device", "port", "drawer", "chassis")
 ANY_ID: Final = "0"  # placeholder for any id
 ID_PATTERN: Final = re.compile(r"[\d*?\[\]!-]+")  # an id, or a pattern of ids
 MAX_SUGGESTIONS: Final = 3
@@ -325,7 +322,7 @@ def _known_entries() -> Iterator[SeriesEntry]:
         details = ("", "*") if quantity in SENSOR_QUANTITIES else ("",)
         if quantity is Quantity.ERRORS:
             details = tuple(COUNTERS_BY_NAME)
-        for kind in OBJECTS:
+        for kind in ("device", "port", "drawer", "chassis"):
             for detail in details:
                 key = f"{kind}/{ANY_ID}/{name}" + (f"/{detail}" if detail else "")
                 entry = SeriesEntry(key=key, object=kind, id=0, quantity=name, label="", unit="")

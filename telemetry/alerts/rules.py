@@ -67,8 +67,6 @@ class AlertScope:
 
 
 class Condition(StrEnum):
-    """How a value is compared with the limit."""
-
     ABOVE = "above"
     BELOW = "below"
     EQUALS = "equals"
@@ -96,7 +94,6 @@ class Terms:
 
     @property
     def ends_at(self) -> float:
-        """The value at which the condition ends."""
         return self.value if self.clear is None else self.clear
 
     def words(self, unit: str = "") -> str:

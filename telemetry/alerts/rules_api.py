@@ -57,8 +57,6 @@ class AlertRuleSerializer(StrictSerializer, ScopeSerializer):
 
 
 class TrialSerializer(AlertRuleSerializer):
-    """A rule that is tried: it needs no name."""
-
     name = serializers.CharField(required=False, default="Trial", max_length=100)
     since = serializers.DateTimeField(required=False, allow_null=True, default=None)
     until = serializers.DateTimeField(required=False, allow_null=True, default=None)

@@ -71,7 +71,6 @@ def alerts(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def alerts_csv(request: HttpRequest) -> Download:
-    """Stream the matching alerts as CSV."""
     person = person_of(request)
     rows = AlertFilter.of(request.GET).apply(alert_rows(person))
     return csv_download(csv_table(ALERT_COLUMNS, alert_lines(person, rows)), "alerts.csv")

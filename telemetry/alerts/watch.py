@@ -88,7 +88,6 @@ class AlertWatch:
             self._evaluate(self._engine, sample.at, self._plan.values(sample, before))
 
     def lost(self, sentence: str) -> None:
-        """Evaluate that the chassis does not answer."""
         self._apply_next_plan()
         self._before = None
         self._evaluate(self._silent, time.time(), SILENT, note=sentence)
@@ -172,7 +171,6 @@ class AlertWriter:
             self._wake.notify_all()
 
     def request_plan(self, watch: AlertWatch) -> None:
-        """Plan the checks of a chassis again."""
         with self._wake:
             self._to_plan[watch] = None
             self._wake.notify_all()
@@ -352,5 +350,4 @@ def _end_reason(identity: CheckIdentity, rules: RuleSet, measured: set[str], fac
 
 @cache
 def alert_writer() -> AlertWriter:
-    """Return this process' alert writer."""
     return AlertWriter()

@@ -39,7 +39,6 @@ MAX_DATAGRAM_BYTES = 65_507  # bytes (RFC 5426)
 # HTTP statuses of 4xx after which the same request may succeed: too slow, too early, too often.
 RETRYABLE_STATUSES = frozenset({408, 425, 429})
 SIOCOUTQ = 0x5411  # Linux: bytes that the peer's kernel has not acknowledged yet
-USER_AGENT = "FalconWeb"
 
 
 def send_webhook(
@@ -64,7 +63,7 @@ def send_webhook(
     identity, stamp = message_id or f"msg_{uuid.uuid4().hex}", int(time.time())
     headers = {
         "Host": endpoint.authority,
-        "User-Agent": USER_AGENT,
+        "User-Agent": "FalconWeb",
         "Content-Type": content_type,
         "Content-Length": str(len(body)),
         "Connection": "close",

@@ -84,7 +84,6 @@ class ListedResourceViewSet(ResourceViewSet, GenericViewSet[Any]):  # type: igno
     """A resource with a list of its rows at an address of its own: GET `list`, POST `create`."""
 
     def answer_page(self, rows: QuerySet[Any]) -> Response:
-        """Return the requested page of rows."""
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 

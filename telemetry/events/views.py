@@ -105,7 +105,6 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def events_csv(request: HttpRequest) -> Download:
-    """Download all matching events, newest first."""
     person = person_of(request)
     view = _selected_view(request.GET, person.event_views.all())
     rows = EventFilter.of(request.GET, is_kept=view is not None).apply(Event.objects.visible_to(person))
@@ -227,7 +226,6 @@ def _selected_view(given: QueryDict, views: Iterable[SavedView]) -> SavedView | 
 
 
 def _is_query(text: str) -> bool:
-    """Return whether a text is a valid query of this page."""
     return bool(text) and len(text) <= services.MAX_QUERY_LENGTH and text.isascii() and text.isprintable()
 
 

@@ -25,7 +25,6 @@ CONTENT_TYPES = {
 SUFFIXES = {ExportFormat.CSV: "csv", ExportFormat.JSONL: "jsonl", ExportFormat.SYSLOG: "log", ExportFormat.CEF: "cef"}
 # 32473 is the enterprise number for documentation (RFC 5612): FalconWeb has none of its own.
 SD_ID = "falconweb@32473"
-VENDOR, PRODUCT, VERSION = "FalconWeb", "FalconWeb", "1"
 # Columns without a field of their own in CEF, with the custom field that has value and label.
 CEF_LABELLED = {
     "chassis_id": ("cn1", "chassis_id"), "tenant_id": ("cn2", "tenant_id"), "port_id": ("cn3", "port_id"),
@@ -58,7 +57,6 @@ class EventFormatter:
         return CONTENT_TYPES[ExportFormat(self.format)]
 
     def fields(self) -> list[str]:
-        """Return the model fields of an event that the format needs."""
         needed = {"id", *(field for name in self.columns for field in COLUMNS[name].fields)}
         if self.format in {ExportFormat.SYSLOG, ExportFormat.CEF}:
             needed |= {"at", "severity", "message", "message_id", "text"}
@@ -118,9 +116,9 @@ class EventFormatter:
                 key, label = CEF_LABELLED[name]
                 extension |= {key: value, f"{key}Label": label}
         return cef_line(
-            vendor=VENDOR,
-            product=PRODUCT,
-            version=VERSION,
+            vendor="FalconWeb",
+            product="FalconWeb",
+            version="1",
             signature=event.message_id,
             name=event.message,
             severity=event.severity,

@@ -47,8 +47,6 @@ def _filter_field(label: str, choices: Any = (), help_text: str = "") -> forms.M
 
 
 class ExportForm(forms.Form):
-    """The form of an export: selection, format, target and schedule."""
-
     name = forms.CharField(
         label="Name", max_length=MAX_NAME_LENGTH, widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
@@ -139,7 +137,6 @@ class ExportForm(forms.Form):
             del self.fields["unsigned"]
 
     def spec(self) -> ExportSpec:
-        """Return the spec of a valid form."""
         values = self.cleaned_data
         given: dict[str, Any] = {
             name: values[name] for name in (*TEXT_FIELDS, *CHOICE_FIELDS, *LIST_FIELDS) if values[name]
@@ -192,7 +189,6 @@ class ExportForm(forms.Form):
                 field.field.widget.attrs["autofocus"] = True
 
     def add_errors_of(self, error: FalconWebError) -> None:
-        """Add the errors of a service to their fields, others to the form."""
         errors = {RENAMED.get(name, name): sentence for name, sentence in error.details.get("errors", {}).items()}
         add_service_errors(self, FalconWebError(error.sentence, errors=errors))
 

@@ -48,7 +48,6 @@ class ExportOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ExportOptions:
-        """Return stored options."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in known})
 

@@ -119,7 +119,6 @@ def build_preview(person: User, spec: ExportSpec) -> ExportSample:
 
 
 def run_lines(rows: ExportRunQuerySet) -> Iterator[list[object]]:
-    """Yield runs as rows of RUN_COLUMNS."""
     # Page by page: each part of a download may be produced in another thread, which cannot use the same cursor.
     for page in Paginator(rows, CSV_ROWS_PER_QUERY):
         for run in page.object_list:
@@ -127,7 +126,6 @@ def run_lines(rows: ExportRunQuerySet) -> Iterator[list[object]]:
 
 
 def definition_lines(rows: AdministratorOnlyQuerySet) -> Iterator[tuple[object, ...]]:
-    """Yield definitions as rows of EXPORT_COLUMNS."""
     for row in rows:
         yield (
             row.pk, row.name, row.format, row.target, row.options.get("address") or row.options.get("folder") or "",

@@ -309,8 +309,6 @@ def run_resume(*, by: User, run: ExportRun) -> ExportRun:
 
 
 class ExportRunClaim(RowClaim[ExportRun]):
-    """A worker's claim on a run of an export."""
-
     # Longer than one delivery may take, so that the claim does not expire while a response is awaited.
     duration = timedelta(seconds=30)
     related = ("definition",)

@@ -64,7 +64,6 @@ def exports(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def exports_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the matching definitions as CSV."""
     lines = selectors.definition_lines(_found_definitions(request))
     return csv_download(csv_table(selectors.EXPORT_COLUMNS, lines), "exports.csv")
 
@@ -166,7 +165,6 @@ def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RUN)
 def start_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Start a run now and redirect to it."""
     person = person_of(request)
     try:
         run = services.run_request(by=person, definition=selectors.definition_get(person, pk))
@@ -261,7 +259,6 @@ def runs(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the matching runs as CSV."""
     lines = selectors.run_lines(_found_runs(request))
     return csv_download(csv_table(selectors.RUN_COLUMNS, lines), "export-runs.csv")
 

@@ -19,8 +19,6 @@ LOOK_SECONDS = 1.0
 
 
 class Command(BaseCommand):
-    """Prints events in the order in which they were received."""
-
     help = "Print matching events, oldest first; the number before each is the cursor for --after."
 
     def add_arguments(self, parser: CommandParser) -> None:
