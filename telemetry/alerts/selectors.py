@@ -24,15 +24,7 @@ from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
 from telemetry.alerts.messages import telemetry_url
 from telemetry.alerts.models import Alert, AlertSeverity, BuiltInSwitch, Route, Rule, Silence
-from telemetry.alerts.rules import (
-    BUILT_IN_RULES,
-    FIRING,
-    NOT_ANSWERING,
-    PENDING,
-    AlertSubject,
-    CheckState,
-    value_label,
-)
+from telemetry.alerts.rules import BUILT_IN_RULES, FIRING, NOT_ANSWERING, PENDING, AlertSubject, CheckState, value_label
 
 SHOW_CHOICES: Final = ("open", "history", "all")
 SORTS: Final = {

@@ -26,22 +26,12 @@ from core.api.requests import StrictSerializer, strict_schema, validated_body
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.api import ListedResourceViewSet
 from telemetry.events.filters import FILTERS
+from telemetry.exports import options as limits
 from telemetry.exports import selectors, services
 from telemetry.exports.files import run_download
 from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun, ExportSchedule, ExportSpan, ExportTarget
-from telemetry.exports.options import (
-    MAX_BATCH,
-    MAX_CA_LENGTH,
-    MAX_DAYS,
-    MAX_FILES,
-    MAX_MINUTES,
-    MAX_NAME_LENGTH,
-    MAX_SECRET_LENGTH,
-    ExportOptions,
-    ExportSpec,
-    spec_of,
-)
+from telemetry.exports.options import ExportOptions, ExportSpec, spec_of
 
 EXPORT_EXAMPLE = OpenApiExample(
     "All warnings to a collector, all the time",
@@ -89,13 +79,13 @@ class OptionsSerializer(StrictSerializer, serializers.Serializer[Any]):
     """
 
     address = serializers.CharField(required=False, allow_blank=True, max_length=2000)
-    ca = serializers.CharField(required=False, allow_blank=True, max_length=MAX_CA_LENGTH)
+    ca = serializers.CharField(required=False, allow_blank=True, max_length=limits.MAX_CA_LENGTH)
     folder = serializers.CharField(required=False, allow_blank=True, max_length=250)
     gzip = serializers.BooleanField(required=False)
-    keep_files = serializers.IntegerField(required=False, min_value=0, max_value=MAX_FILES)
-    keep_days = serializers.IntegerField(required=False, min_value=0, max_value=MAX_DAYS)
-    minutes = serializers.IntegerField(required=False, min_value=1, max_value=MAX_MINUTES)
-    batch = serializers.IntegerField(required=False, min_value=1, max_value=MAX_BATCH)
+    keep_files = serializers.IntegerField(required=False, min_value=0, max_value=limits.MAX_FILES)
+    keep_days = serializers.IntegerField(required=False, min_value=0, max_value=limits.MAX_DAYS)
+    minutes = serializers.IntegerField(required=False, min_value=1, max_value=limits.MAX_MINUTES)
+    batch = serializers.IntegerField(required=False, min_value=1, max_value=limits.MAX_BATCH)
     facility = serializers.ChoiceField(required=False, choices=list(FACILITIES))
     cef_version = serializers.ChoiceField(required=False, choices=[0, 1])
 
@@ -109,7 +99,7 @@ class ExportSerializer(StrictSerializer, serializers.Serializer[Any]):
     """
 
     id = serializers.IntegerField(read_only=True)
-    name = serializers.CharField(max_length=MAX_NAME_LENGTH)
+    name = serializers.CharField(max_length=limits.MAX_NAME_LENGTH)
     filter = FilterField(required=False)
     columns = serializers.ListField(child=serializers.ChoiceField(choices=list(COLUMNS)), required=False)
     format = serializers.ChoiceField(choices=ExportFormat.choices)
@@ -120,7 +110,7 @@ class ExportSerializer(StrictSerializer, serializers.Serializer[Any]):
     span = serializers.ChoiceField(choices=ExportSpan.choices, required=False)
     enabled = serializers.BooleanField(required=False)
     secret = serializers.CharField(
-        required=False, allow_blank=True, write_only=True, trim_whitespace=False, max_length=MAX_SECRET_LENGTH
+        required=False, allow_blank=True, write_only=True, trim_whitespace=False, max_length=limits.MAX_SECRET_LENGTH
     )
     from_now = serializers.BooleanField(required=False, write_only=True)
     signed = serializers.SerializerMethodField()
