@@ -146,7 +146,8 @@ class AlertViewSet(ListedResourceViewSet):
         wanted = AlertFilter.of({**request.query_params.dict(), "q": query_search(request)})
         page = self.paginate_queryset(wanted.apply(alert_rows(self.person)))
         views = alert_views(self.person, page or [])
-        return self.get_paginated_response(self.get_serializer(views, many=True).data)
+        response: Response = self.get_paginated_response(self.get_serializer(views, many=True).data)
+        return response
 
     @extend_schema(operation_id="alerts_retrieve")
     def retrieve(self, request: Request, pk: int) -> Response:

@@ -319,7 +319,7 @@ SENSOR_QUANTITIES: Final = frozenset({*EXPECTED_UNITS, Quantity.OTHER})
 def _known_entries() -> Iterator[SeriesEntry]:
     for quantity in Quantity:
         name = BYTE_RATES.get(quantity, quantity.value)
-        details = ("", "*") if quantity in SENSOR_QUANTITIES else ("",)
+        details: tuple[str, ...] = ("", "*") if quantity in SENSOR_QUANTITIES else ("",)
         if quantity is Quantity.ERRORS:
             details = tuple(COUNTERS_BY_NAME)
         for kind in ("device", "port", "drawer", "chassis"):

@@ -80,12 +80,16 @@ class PulledSerializer(serializers.Serializer[Any]):
     results = EventSerializer(many=True)
 
 
-class ListedResourceViewSet(ResourceViewSet, GenericViewSet[Any]):  # type: ignore[misc]  # both declare a serializer
+PagedViewSet: Any = GenericViewSet  # both it and `ResourceViewSet` declare a serializer
+
+
+class ListedResourceViewSet(ResourceViewSet, PagedViewSet):  # type: ignore[misc]  # a class of type Any
     """A resource with a list of its rows at an address of its own: GET `list`, POST `create`."""
 
     def answer_page(self, rows: QuerySet[Any]) -> Response:
         page = self.paginate_queryset(rows)
-        return self.get_paginated_response(self.get_serializer(page, many=True).data)
+        response: Response = self.get_paginated_response(self.get_serializer(page, many=True).data)
+        return response
 
 
 class EventList(APIView):
