@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from django.conf import settings
@@ -45,23 +46,9 @@ DATABASE_RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
 CHECK_SECONDS = 300.0  # interval of reading the log while the stream is open
 HURRY_SECONDS = 5.0  # the same where the stream may have missed events
 FRESH_SECONDS = 30.0  # for this time after it was opened, a stream may repeat older events
-EVENTS_PER_TRANSACTION = 500  # events of one transaction
+EVENTS_PER_TRANSACTION = 500
 BURST_EVENTS = 100  # events in the queue: BMCs may drop the end of a burst, which no gap of numbers reveals
 MAX_WAITING_EVENTS = 5000  # events in memory while the database is unreachable: the log has the others
-
-
-async def listen_to_events(
-    chassis_id: int,
-    bmc: BmcClient,
-    inventory: Inventory,
-    disturbed: asyncio.Event,
-    hear: Callable[[RedfishEvent], None] = lambda _event: None,
-) -> None:
-    """Store the events of a chassis until cancelled; each triggers a refresh of the inventory.
-
-    `hear` is called for each event on arrival, before the refresh: those of the stream, and new ones of a log.
-    """
-    await _EventListener(chassis_id, bmc, inventory, disturbed, hear).run()
 
 
 @dataclass
@@ -98,20 +85,25 @@ class _EventQueue:
         self.news.set()
 
 
-class _EventListener:
+class EventListener:
+    """Stores the events of a chassis; each triggers a refresh of the inventory.
+
+    `on_event` is called for each event on arrival, before the refresh: those of the stream, and new ones of a log.
+    """
+
     def __init__(
         self,
         chassis_id: int,
         bmc: BmcClient,
         inventory: Inventory,
-        disturbed: asyncio.Event,
-        hear: Callable[[RedfishEvent], None],
+        refresh_requested: asyncio.Event,
+        on_event: Callable[[RedfishEvent], None] = lambda _event: None,
     ) -> None:
         self._chassis = chassis_id
-        self._on_event = hear
         self._bmc = bmc
         self._inventory = inventory
-        self._disturbed = disturbed
+        self._refresh_requested = refresh_requested
+        self._on_event = on_event
         self._stream = inventory.service.event_stream_uri
         self._logs = [one.uri for one in inventory.log_services if one.entries_uri]
         self._owners: dict[str, ReadingOwner] | None = None
@@ -121,13 +113,13 @@ class _EventListener:
     async def run(self) -> None:
         """Read the stream, or poll the logs, until cancelled."""
         tries = 0
-        asked_at = time.monotonic()
+        searched_at = time.monotonic()
         while True:
             begun = time.monotonic()
             try:
-                if not self._stream and begun - asked_at > CHECK_SECONDS:
+                if not self._stream and begun - searched_at > CHECK_SECONDS:
                     # A BMC that is starting, or was reconfigured, may provide a stream now.
-                    asked_at = begun
+                    searched_at = begun
                     self._stream = await find_event_stream(self._bmc)
                 if self._stream:
                     await self._follow_stream()
@@ -174,7 +166,7 @@ class _EventListener:
         stream = stream_events(self._bmc, self._stream, last_event_id=last_id, opened=opened.set)
         async for event in stream:
             self._on_event(event)
-            self._disturbed.set()
+            self._refresh_requested.set()
             await waiting.put(event, can_wait=not self._logs)
 
     async def _check_logs(self, waiting: _EventQueue) -> float:
@@ -188,7 +180,7 @@ class _EventListener:
     async def _store_events(self, waiting: _EventQueue, *, live: bool) -> None:
         """Store the queued events, which stay in memory until they are in the database."""
         while waiting.events:
-            batch = [waiting.events[index] for index in range(min(EVENTS_PER_TRANSACTION, len(waiting.events)))]
+            batch = list(islice(waiting.events, EVENTS_PER_TRANSACTION))
             await self._write_with_retry(
                 stream_records_ingest,
                 chassis_id=self._chassis,
@@ -224,16 +216,17 @@ class _EventListener:
             return
         new = known = 0
         for start in range(0, len(reading.events), EVENTS_PER_TRANSACTION):
+            batch = reading.events[start : start + EVENTS_PER_TRANSACTION]
             kept: IngestResult = await self._write_with_retry(
                 log_records_ingest,
                 chassis_id=self._chassis,
-                records=reading.events[start : start + EVENTS_PER_TRANSACTION],
+                records=batch,
                 owners=await self._reading_owners(),
                 ahead=self._ahead if facts.ahead is None else facts.ahead,
             )
             new, known = new + kept.new, known + kept.known
             if mark is not None and kept.new:
-                for event in reading.events[start : start + EVENTS_PER_TRANSACTION]:
+                for event in batch:
                     self._on_event(event)
         gap = None
         if mark is not None:
@@ -243,14 +236,13 @@ class _EventListener:
             logger.warning("chassis %s: %s", self._chassis, gap.sentence)
             metrics.increment("event_gaps", chassis=self._chassis)
         if new:
-            self._disturbed.set()
+            self._refresh_requested.set()
         # Last: after a crash before it, the log is read again, and stored events are detected.
         await self._write_with_retry(
             log_position_move, chassis_id=self._chassis, entries_uri=facts.entries_uri, newest=reading.newest, gap=gap
         )
 
     async def _reading_owners(self) -> dict[str, ReadingOwner]:
-        """Return the owner of each sensor."""
         if self._owners is None:
             self._owners = await self._write_with_retry(reading_owners, self._chassis, self._inventory)
         return self._owners

@@ -7,6 +7,7 @@ timestamp, and while the event stream of the BMC is open, refreshes are less fre
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -50,9 +51,11 @@ JITTER = (0.8, 1.2)
 # An inventory newer than this is used immediately by a worker that has claimed the chassis, before its first walk.
 RECENT = timedelta(minutes=2)
 
+SensorUnit = tuple[str, float, float]  # unit, factor, zero
+
 
 class InventoryMirror:
-    """Walks and refreshes one chassis; `gate` limits the concurrent walks of a worker.
+    """Walks and refreshes one chassis; `walks` limits the concurrent walks of a worker.
 
     `changed` outlives a connection: URIs of sensors that the BMC reported as changed, and the time (monotonic s) to
     read them; `math.inf` marks a sensor with another unit, which a walk will apply.
@@ -62,14 +65,14 @@ class InventoryMirror:
         self,
         chassis: Chassis,
         bmc: BmcClient,
-        gate: asyncio.Semaphore,
-        disturbed: asyncio.Event,
+        walks: asyncio.Semaphore,
+        refresh_requested: asyncio.Event,
         changed: dict[str, float],
     ) -> None:
         self._chassis = chassis
         self._bmc = bmc
-        self._gate = gate
-        self._disturbed = disturbed
+        self._walks = walks
+        self._refresh_requested = refresh_requested
         self._discovery = Discovery(bmc, at_a_time=1)
         self._applied: Inventory | None = None
         self._walked_at = 0.0
@@ -95,7 +98,7 @@ class InventoryMirror:
 
     async def walk(self) -> Inventory:
         """Read the whole service and store its inventory; raises BmcError, DatabaseError."""
-        async with self._gate:
+        async with self._walks:
             begun = timezone.now()
             inventory = await self._discovery.walk()
             await run_in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
@@ -114,9 +117,9 @@ class InventoryMirror:
         """Schedule a walk after WALK_PAUSE at the earliest; readings are planned again after it."""
         if self._plan_at is None:
             self._plan_at = max(time.monotonic(), self._ended_at + WALK_PAUSE)
-            self._disturbed.set()
+            self._refresh_requested.set()
 
-    def hear(self, event: RedfishEvent) -> None:
+    def handle_event(self, event: RedfishEvent) -> None:
         """Handle an event on arrival: schedule the check of a changed sensor's unit."""
         if event.message_id.endswith(".ResourceChanged") and "/Sensors/" in event.origin_uri:
             uri = normalize_uri(event.origin_uri)
@@ -128,7 +131,7 @@ class InventoryMirror:
             if time.monotonic() - self._calm.get(uri, -math.inf) > CALM_SECONDS:
                 self.doubted.add(uri)
 
-    async def follow(self, inventory: Inventory) -> Inventory:
+    async def keep_current(self, inventory: Inventory) -> Inventory:
         """Keep the inventory current; returns the inventory when readings have to be planned again.
 
         Raises BmcError. Without the database readings continue: changes that could not be stored are found again.
@@ -137,23 +140,23 @@ class InventoryMirror:
         units = {sensor.uri: _sensor_unit(sensor) for sensor in inventory.sensors}
         self._prune_sensors()
         walk_at = self._walked_at + settings.CONFIG.inventory_period * PERIODS_A_WALK * _jitter()
-        rested_at, backoff = 0.0, 1.0
+        settled_at, backoff = 0.0, 1.0
         while True:
             try:
                 if time.monotonic() > walk_at:
                     return await self.walk()
                 if self._plan_at is None:
-                    await wait_for_event(self._disturbed, self._quiet_seconds())
+                    await wait_for_event(self._refresh_requested, self._quiet_seconds())
                 if self._plan_at is not None:
                     await asyncio.sleep(max(0.0, self._plan_at - time.monotonic()))
                     return await self.walk()
-                is_disturbed = self._disturbed.is_set()
-                if is_disturbed:
-                    await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > rested_at else REFRESH_PAUSE_SECONDS)
-                    self._disturbed.clear()
+                is_requested = self._refresh_requested.is_set()
+                if is_requested:
+                    await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > settled_at else REFRESH_PAUSE_SECONDS)
+                    self._refresh_requested.clear()
                 if await self._has_other_unit(units):
                     return await self.walk()
-                fresh = await self._refresh(is_disturbed=is_disturbed)
+                fresh = await self._refresh(is_requested=is_requested)
                 backoff = 1.0
             except DatabaseError as error:
                 logger.warning("chassis %s is not mirrored: %s", self._chassis.pk, error)
@@ -167,7 +170,7 @@ class InventoryMirror:
                 await asyncio.sleep(REFRESH_PAUSE_SECONDS)
                 continue
             finally:
-                rested_at = time.monotonic() + REFRESH_PAUSE_SECONDS
+                settled_at = time.monotonic() + REFRESH_PAUSE_SECONDS
             if _healths(fresh) != healths:
                 walk_at = 0.0  # the walk finds the part whose health has changed
             elif self.owners != owners:
@@ -200,7 +203,7 @@ class InventoryMirror:
             self._calm[uri] = time.monotonic()
             del self._failed_reads[uri]
         if any(read_at <= time.monotonic() for read_at in self._changed.values()):
-            self._disturbed.set()
+            self._refresh_requested.set()
         return False
 
     def _prune_sensors(self) -> None:
@@ -216,10 +219,10 @@ class InventoryMirror:
         to_check = min(self._changed.values(), default=math.inf) - time.monotonic()
         return max(0.0, min(settings.CONFIG.inventory_period * self._periods * _jitter(), to_check))
 
-    async def _refresh(self, *, is_disturbed: bool) -> Inventory:
+    async def _refresh(self, *, is_requested: bool) -> Inventory:
         begun = timezone.now()
         inventory = await self._discovery.refresh()
-        if is_disturbed or inventory != self._applied:
+        if is_requested or inventory != self._applied:
             # The database may have changes of an operation meanwhile, so that an equal inventory is stored, too.
             await run_in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
             self.owners = await run_in_thread(reading_owners, self._chassis.pk, inventory)
@@ -253,14 +256,9 @@ def _healths(inventory: Inventory) -> dict[str, str]:
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
     """Wait at most `seconds` for an event."""
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        pass
-
-
-SensorUnit = tuple[str, float, float]
 
 
 class UnitTracker:

@@ -53,24 +53,24 @@ def chassis(simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch) -> Cha
 
 
 class Mirrored:
-    """A mirror after its first walk; `disturbed` has it look."""
+    """A mirror after its first walk; `refresh_requested` has it look."""
 
-    def __init__(self, mirror: InventoryMirror, disturbed: asyncio.Event, inventory: Inventory) -> None:
-        self.mirror, self.disturbed, self.inventory = mirror, disturbed, inventory
+    def __init__(self, mirror: InventoryMirror, refresh_requested: asyncio.Event, inventory: Inventory) -> None:
+        self.mirror, self.refresh_requested, self.inventory = mirror, refresh_requested, inventory
 
     def hear(self, uri: str) -> None:
         """Have the BMC say that it has changed a resource."""
-        self.mirror.hear(
+        self.mirror.handle_event(
             RedfishEvent(
                 event_id="1", message_id="ResourceEvent.1.3.ResourceChanged", message="", severity="OK",
                 timestamp="", origin_uri=uri,
             )
         )  # fmt: skip
-        self.disturbed.set()
+        self.refresh_requested.set()
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[asyncio.Task[Inventory]]:
-        task = asyncio.create_task(self.mirror.follow(self.inventory))
+        task = asyncio.create_task(self.mirror.keep_current(self.inventory))
         try:
             yield task
         finally:
@@ -80,10 +80,12 @@ class Mirrored:
 
 @asynccontextmanager
 async def mirrored(chassis: Chassis, changed: dict[str, float] | None = None) -> AsyncIterator[Mirrored]:
-    disturbed = asyncio.Event()
+    refresh_requested = asyncio.Event()
     async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
-        mirror = InventoryMirror(chassis, bmc, asyncio.Semaphore(1), disturbed, {} if changed is None else changed)
-        yield Mirrored(mirror, disturbed, await mirror.walk())
+        mirror = InventoryMirror(
+            chassis, bmc, asyncio.Semaphore(1), refresh_requested, {} if changed is None else changed
+        )
+        yield Mirrored(mirror, refresh_requested, await mirror.walk())
 
 
 @contextmanager
@@ -158,7 +160,7 @@ async def test_a_doubt_outlives_the_connection_over_which_the_sensor_was_to_be_l
         assert await again.recent() is not None
         await fault(simulator, "other_unit", "drawer1_slot1_temp")
         async with asyncio.timeout(60):
-            after = await again.follow(before)
+            after = await again.keep_current(before)
         assert factor_of(after) != factor_of(before)
 
 

@@ -116,7 +116,7 @@ class DeafOnce(ChassisPoller):
 def test_a_share_is_handed_over_bit_by_bit_and_warns_nobody(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("telemetry.polling.poller.LEAVE_SECONDS", 0.5)
+    monkeypatch.setattr("telemetry.polling.poller.CANCEL_SECONDS", 0.5)
     monkeypatch.setattr("telemetry.polling.poller.ChassisPoller", DeafOnce)
     client = redis.Redis.from_url(settings.REDIS_URL)
     monkeypatch.setattr("telemetry.polling.poller.MAX_HANDOVERS", 1)
