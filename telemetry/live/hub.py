@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import redis.asyncio as redis
@@ -141,7 +141,7 @@ class SocketSubscriber:
         self._texts: dict[str, str] = {}  # the newest message of each kind
         self._sending: asyncio.Task[None] | None = None
         self._open = True
-        self.look_again = asyncio.Event()  # set when the person's reading scope may have changed
+        self.recheck = asyncio.Event()  # set when the person's reading scope may have changed
 
     def notify(self, chassis: int) -> None:
         """Announce a newer frame of a chassis."""
@@ -171,12 +171,12 @@ class SocketSubscriber:
         fanout.frames += 1
         return True
 
-    def tell(self, kind: str, text: str) -> None:
+    def send_text(self, kind: str, text: str) -> None:
         """Queue a message; it replaces one of the same kind."""
         self._texts[kind] = text
         self._deliver()
 
-    def forget(self, chassis: int) -> None:
+    def request_key_frame(self, chassis: int) -> None:
         """Send a key frame of a chassis next."""
         self._sent.pop(chassis, None)
 
@@ -252,13 +252,13 @@ class Hub:
         self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_keepalive=True, health_check_interval=15)
         self._task: asyncio.Task[None] | None = None
 
-    async def join(self, browser: SocketSubscriber, chassis: int, scope: ReadingScope) -> None:
+    async def subscribe(self, browser: SocketSubscriber, chassis: int, scope: ReadingScope) -> None:
         """Subscribe a browser to a chassis with a reading scope; sends catalogue and newest frame immediately."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._listen())
         if chassis not in self._catalogues:
             await self._load(chassis)
-        self.leave(browser, chassis)
+        self.unsubscribe(browser, chassis)
         group = self._groups[chassis].get(scope)
         if group is None:
             group = self._groups[chassis][scope] = self._create_group(chassis, scope)
@@ -266,19 +266,19 @@ class Hub:
         self._browsers[chassis].add(browser)
         self._send_catalogue(browser, chassis, group)
         if group.frame is None and (raw := await self._get(f"live:frame:{chassis}")):
-            kept = decode_key(raw)
+            stored = decode_key(raw)
             # With another catalogue, its indices would refer to other series.
-            if kept.revision == self._revision(chassis):
-                group.begin(kept)
+            if stored.revision == self._revision(chassis):
+                group.begin(stored)
         browser.notify(chassis)
 
-    def leave(self, browser: SocketSubscriber, chassis: int) -> None:
+    def unsubscribe(self, browser: SocketSubscriber, chassis: int) -> None:
         """Unsubscribe a browser from a chassis."""
-        browser.forget(chassis)
-        left = browser.groups.pop(chassis, None)
+        browser.request_key_frame(chassis)
+        scope, _ = browser.groups.pop(chassis, NO_GROUP)
         self._browsers[chassis].discard(browser)
-        if left is not None and not any(left[0] in (b.groups.get(chassis) or ()) for b in self._browsers[chassis]):
-            self._groups[chassis].pop(left[0], None)
+        if all(scope != other.groups.get(chassis, NO_GROUP)[0] for other in self._browsers[chassis]):
+            self._groups[chassis].pop(scope, None)
 
     def _create_group(self, chassis: int, scope: ReadingScope) -> SubscriberGroup:
         if scope.everything:
@@ -293,25 +293,23 @@ class Hub:
         series = entries if group.indexes is None else [entries[index] for index in group.indexes]
         # With `now`, a browser with a wrong clock can compute the age of a frame.
         message = {"type": "catalogue", "chassis": chassis, "revision": revision, "series": series, "now": time.time()}
-        browser.tell(f"catalogue {chassis}", json.dumps(message))
+        browser.send_text(f"catalogue {chassis}", json.dumps(message))
 
     def _revision(self, chassis: int) -> int | None:
-        kept = self._catalogues.get(chassis)
-        return None if kept is None else kept[0]
+        return self._catalogues[chassis][0] if chassis in self._catalogues else None
 
     async def _load(self, chassis: int) -> None:
         if raw := await self._get(f"live:catalogue:{chassis}"):
-            kept = json.loads(raw)
-            self._catalogues[chassis] = (kept["revision"], kept["series"])
+            catalogue = json.loads(raw)
+            self._catalogues[chassis] = (catalogue["revision"], catalogue["series"])
 
     async def _get(self, key: str) -> bytes | None:
         try:
             async with asyncio.timeout(GET_SECONDS):
-                found: bytes | None = await self._redis.get(key)
+                return cast("bytes | None", await self._redis.get(key))
         except (redis.RedisError, OSError) as error:
             logger.warning("%s cannot be read: %s", key, error)
             return None
-        return found
 
     async def _listen(self) -> None:
         while True:
@@ -332,7 +330,7 @@ class Hub:
         if channel == ACCESS_CHANNEL:
             for browsers in self._browsers.values():
                 for browser in browsers:
-                    browser.look_again.set()
+                    browser.recheck.set()
             return
         kind, _, number = channel.partition(":")
         if not number.isdecimal():
@@ -347,8 +345,8 @@ class Hub:
             within = min(MAX_SPREAD_SECONDS, len(browsers) * PAGE_SECONDS)
             text = json.dumps({"type": "changed", "chassis": chassis, "within": round(within, 2)})
             for browser in browsers:
-                browser.tell(f"changed {chassis}", text)
-                browser.look_again.set()
+                browser.send_text(f"changed {chassis}", text)
+                browser.recheck.set()
             return
         await self._take(chassis, data)
 
@@ -375,7 +373,7 @@ class Hub:
             fresh = self._create_group(chassis, scope)
             group.indexes, group.counted, group.frame, group.before = fresh.indexes, fresh.counted, None, None
         for browser in self._browsers[chassis]:
-            browser.forget(chassis)
+            browser.request_key_frame(chassis)
             self._send_catalogue(browser, chassis, browser.groups[chassis][1])
 
 

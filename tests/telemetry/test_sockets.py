@@ -294,7 +294,7 @@ async def test_a_browser_that_stops_reading_skips_frames_and_gets_a_key_frame_ne
             await gate.wait()
 
     stalled = SocketSubscriber(send, lambda: None)
-    await hub().join(stalled, lab.chassis.pk, ReadingScope(everything=True))
+    await hub().subscribe(stalled, lab.chassis.pk, ReadingScope(everything=True))
     async with Socket(lab.clients["administrator"]) as socket:
         await socket.ask({"subscribe": [lab.chassis.pk]})
         await socket.next_of(bytes)
@@ -321,7 +321,7 @@ async def test_a_socket_that_takes_nothing_more_ends_nothing_but_itself() -> Non
     told: list[bool] = []
     broken = SocketSubscriber(send, lambda: told.append(True))
     async with Socket(lab.clients["administrator"]) as socket:
-        await hub().join(broken, lab.chassis.pk, ReadingScope(everything=True))
+        await hub().subscribe(broken, lab.chassis.pk, ReadingScope(everything=True))
         await socket.ask({"subscribe": [lab.chassis.pk]})
         await socket.next_of(bytes)
         await put(lab, 2, *ALL)
@@ -348,13 +348,13 @@ async def test_what_a_waiting_socket_ends_with_is_heard() -> None:
             told.append("broken")
 
         waiting = SocketSubscriber(send, broken)
-        await hub().join(waiting, lab.chassis.pk, ReadingScope(everything=True))
+        await hub().subscribe(waiting, lab.chassis.pk, ReadingScope(everything=True))
         if fails:
             gate.set_exception(ConnectionResetError())
         else:
             waiting.end()
         await asyncio.sleep(0.1)  # a few turns of the loop
-        hub().leave(waiting, lab.chassis.pk)
+        hub().unsubscribe(waiting, lab.chassis.pk)
         assert told == (["ConnectionResetError", "broken"] if fails else ["CancelledError"])
 
 
