@@ -1,13 +1,13 @@
 """Counters and gauges of this process, cheap enough for each reading, and the meaning of each problem counted.
 
-Names are those of `increment`. Counters without a description here are shown by their names.
+Names are those of `increment`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
@@ -43,40 +43,37 @@ def drop_gauges(chassis: int) -> None:
         _gauge_values.pop(name, None)
 
 
-def register_gauge(name: str, ask: Callable[[], float]) -> None:
-    """Register the source of a gauge, read at each publication in another thread: `ask` must only read a number."""
-    _gauge_sources[name] = ask
+def register_gauge(name: str, read: Callable[[], float]) -> None:
+    """Register the source of a gauge, read at each publication in another thread: `read` only returns a number."""
+    _gauge_sources[name] = read
 
 
-def register_counter(name: str, ask: Callable[[], int]) -> None:
-    """Register a counter kept elsewhere, such as in a hot path without a lock: `ask` returns its value."""
-    _counter_sources[name] = ask
+def register_counter(name: str, read: Callable[[], int]) -> None:
+    """Register a counter kept elsewhere, such as in a hot path without a lock: `read` returns its value."""
+    _counter_sources[name] = read
 
 
 def counter_values() -> dict[MetricKey, int]:
     """Return the counters since the start of the process, by name and chassis."""
     with _lock:
         counted = dict(_counts)
-    return counted | {
-        (name, None): value for name, ask in list(_counter_sources.items()) if (value := _read_source(ask)) is not None
-    }
+    return counted | _read_sources(_counter_sources)
 
 
 def gauge_values() -> dict[MetricKey, float]:
     """Return the gauges, by name and chassis."""
-    sourced = {
-        (name, None): value for name, ask in list(_gauge_sources.items()) if (value := _read_source(ask)) is not None
-    }
-    return dict(_gauge_values) | sourced
+    return dict(_gauge_values) | _read_sources(_gauge_sources)
 
 
-def _read_source(ask: Callable[[], T]) -> T | None:
-    try:
-        return ask()
-    except Exception:
-        # A failing source must not stop the others.
-        logger.exception("a metric of this process cannot be read")
-        return None
+def _read_sources(sources: Mapping[str, Callable[[], T]]) -> dict[MetricKey, T]:
+    values: dict[MetricKey, T] = {}
+    for name, read in list(sources.items()):
+        try:
+            values[name, None] = read()
+        except Exception:
+            # A failing source must not stop the others.
+            logger.exception("a metric of this process cannot be read")
+    return values
 
 
 @dataclass(frozen=True)
@@ -95,18 +92,12 @@ PROBLEMS: dict[str, ProblemDescription] = {
     "polls_late": ProblemDescription(
         "Polls late",
         "The readings of a second arrived after more than half of it.",
-        "Where all chassis are late, "
-        + BUSY_ADVICE[0].lower()
-        + BUSY_ADVICE[1:]
-        + " Where one is, its BMC answers slowly.",
+        f"Where all chassis are late, {BUSY_ADVICE[0].lower()}{BUSY_ADVICE[1:]} Where one is, its BMC answers slowly.",
     ),
     "polls_skipped": ProblemDescription(
         "Polls skipped",
         "A second passed before its readings could be requested; it is missing in charts.",
-        "Where all chassis skip, "
-        + BUSY_ADVICE[0].lower()
-        + BUSY_ADVICE[1:]
-        + " Where one does, its BMC answers slowly.",
+        f"Where all chassis skip, {BUSY_ADVICE[0].lower()}{BUSY_ADVICE[1:]} Where one does, its BMC answers slowly.",
         is_loss=True,
     ),
     "polls_failed": ProblemDescription(
@@ -229,17 +220,3 @@ PROBLEMS: dict[str, ProblemDescription] = {
         is_loss=True,
     ),
 }
-
-
-# Counters that are no problems.
-HEALTHY_COUNTERS = frozenset(
-    {
-        "polls_done", "readings_taken", "readings_stored", "frames_sent", "events_backfilled", "poll_lag_milliseconds",
-    }
-)  # fmt: skip
-
-
-def counter_label(name: str) -> str:
-    """Return the label of a counter: 'readings_not_a_number' as 'Readings that are not a number'."""
-    known = PROBLEMS.get(name)
-    return known.words if known else name.replace("_", " ").capitalize()

@@ -10,7 +10,6 @@ import math
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -40,7 +39,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CHASSIS_PER_BATCH = 20
 STALE_SECONDS = 10.0  # readings older than this and than three periods are stale
 PIECE_BYTES = 2**16
-PARTS = ("site", "chassis")
 CHASSIS_UP = MetricFamily("falconweb_chassis_up", "1 where the chassis answers; its readings are exported only then.")
 CHASSIS_INFO = MetricFamily("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
 READ_AT = MetricFamily("falconweb_chassis_last_reading_timestamp_seconds", "Time of the newest readings.")
@@ -58,17 +56,8 @@ class DecodedCatalogue(msgspec.Struct):
     series: list[DecodedSeries]
 
 
-RawReading = tuple[bytes | None, bytes | None, bytes | None]
+RawReading = tuple[bytes | None, bytes | None, bytes | None]  # catalogue, frame and counters, undecoded
 CATALOGUE_DECODER = msgspec.json.Decoder(DecodedCatalogue)
-
-
-@dataclass(frozen=True)
-class NewestReading:
-    """The newest data of a chassis in Redis, as far as it is consistent."""
-
-    catalogue: DecodedCatalogue | None
-    frame: Frame | None
-    counters: list[float]  # in the order of the catalogue's byte counters
 
 
 def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only: str = "") -> Iterator[bytes]:
@@ -78,7 +67,7 @@ def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only:
     chassis) or those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before the first
     piece.
     """
-    if only and only not in PARTS:
+    if only not in {"", "site", "chassis"}:
         raise Invalid(f"'{only[:20]}' is no part of the metrics.", errors={"only": "site or chassis, or leave it out."})
     if only == "site" and chassis:
         sentence = "The site's own metrics are of no chassis: leave out 'chassis', or 'only'."
@@ -116,9 +105,8 @@ def _selected_chassis(person: User, wanted: Sequence[str]) -> list[int]:
 
 def _compressed_lines(person: User, ids: Sequence[int]) -> list[list[bytes]]:
     """Return the compressed text of each metric with samples, in FAMILY_ORDER."""
-    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=3.0, socket_connect_timeout=3.0)
     packs: list[tuple[Any, list[bytes]] | None] = [None] * len(FAMILY_ORDER)
-    try:
+    with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
         for begin in range(0, len(ids), CHASSIS_PER_BATCH):
             block = ids[begin : begin + CHASSIS_PER_BATCH]
             labels, newest = chassis_labels(person, block), _newest(client, block)
@@ -126,7 +114,7 @@ def _compressed_lines(person: User, ids: Sequence[int]) -> list[list[bytes]]:
             now = time.time()
             for pk in block:
                 if pk in labels:
-                    _append_chassis(labels[pk], _consistent(*newest[pk]), now, lines)
+                    _append_chassis(labels[pk], newest[pk], now, lines)
             for place, some in enumerate(lines):
                 if some:
                     text = "".join(some)
@@ -134,8 +122,6 @@ def _compressed_lines(person: User, ids: Sequence[int]) -> list[list[bytes]]:
                         pack = packs[place] = zlib.compressobj(1), []
                         text = FAMILY_ORDER[place].header() + text
                     pack[1].append(pack[0].compress(text.encode()))
-    finally:
-        client.close()
     return [[*parts, pack.flush()] for pack, parts in filter(None, packs)]
 
 
@@ -159,28 +145,18 @@ def _newest(client: Any, ids: Sequence[int]) -> dict[int, RawReading]:
     return {pk: (results[3 * place], results[3 * place + 1], results[3 * place + 2]) for place, pk in enumerate(ids)}
 
 
-def _consistent(catalogue_raw: bytes | None, frame_raw: bytes | None, counted_raw: bytes | None) -> NewestReading:
-    """Return the decoded parts that belong to one catalogue, which may change between reading two keys."""
-    catalogue = CATALOGUE_DECODER.decode(catalogue_raw) if catalogue_raw else None
-    frame = decode_key(frame_raw) if frame_raw else None
-    if catalogue is None or frame is None:
-        return NewestReading(catalogue, None, [])
-    if frame.revision != catalogue.revision or len(frame.values) != len(catalogue.series):
-        return NewestReading(catalogue, None, [])
-    counters: list[float] = []
-    if counted_raw and RECENT_HEADER.unpack_from(counted_raw)[0] == catalogue.revision:
-        counters = np.frombuffer(counted_raw, "<f8", offset=RECENT_HEADER.size).tolist()
-    return NewestReading(catalogue, frame, counters)
-
-
-def _append_chassis(labels: ChassisLabels, newest: NewestReading, now: float, lines: list[list[str]]) -> None:
+def _append_chassis(labels: ChassisLabels, newest: RawReading, now: float, lines: list[list[str]]) -> None:
     """Append the lines of one chassis to those of each metric."""
     name = format_labels(chassis=labels.name)
-    frame = newest.frame
-    is_measured = newest.catalogue is not None and bool(newest.catalogue.series)
+    catalogue = CATALOGUE_DECODER.decode(newest[0]) if newest[0] else None
+    frame = decode_key(newest[1]) if newest[1] else None
+    # The catalogue may change between reading the two keys.
+    if frame is not None and catalogue is not None:
+        matches = (frame.revision, len(frame.values)) == (catalogue.revision, len(catalogue.series))
+        frame = frame if matches else None
     fresh = frame is not None and now - frame.at <= max(STALE_SECONDS, 3 * settings.CONFIG.reading_period)
     # For a chassis without readings, its walks determine whether it answers.
-    up = fresh if is_measured else labels.is_answering
+    up = fresh if catalogue is not None and catalogue.series else labels.is_answering
     lines[FAMILY_PLACES[CHASSIS_UP]].append(f"{CHASSIS_UP.name}{{{name}}} {int(up)}\n")
     lines[FAMILY_PLACES[CHASSIS_INFO]].append(f"{CHASSIS_INFO.name}{{{labels.about}}} 1\n")
     if frame is not None:
@@ -189,8 +165,11 @@ def _append_chassis(labels: ChassisLabels, newest: NewestReading, now: float, li
         return
     lines[FAMILY_PLACES[DEVICE_INFO]].extend(f"{DEVICE_INFO.name}{{{text}}} 1\n" for text in labels.devices)
     lines[FAMILY_PLACES[EXPECTED_LANES]].extend(f"{EXPECTED_LANES.name}{{{text}}} {n}\n" for text, n in labels.lanes)
-    if frame is not None and newest.catalogue is not None:
-        _append_readings(labels, newest.catalogue, frame, newest.counters, lines)
+    if frame is not None and catalogue is not None:
+        counters: list[float] = []  # in the order of the catalogue's byte counters
+        if newest[2] and RECENT_HEADER.unpack_from(newest[2])[0] == catalogue.revision:
+            counters = np.frombuffer(newest[2], "<f8", offset=RECENT_HEADER.size).tolist()
+        _append_readings(labels, catalogue, frame, counters, lines)
 
 
 def _append_readings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -67,7 +67,7 @@ def chassis_csv(request: HttpRequest) -> Download:
          row.skipped, row.failed, row.sentence)
         for row in _chassis(request, health)
     )  # fmt: skip
-    return _csv("pipeline-chassis.csv", CHASSIS_COLUMNS, rows)
+    return csv_download(csv_table(CHASSIS_COLUMNS, rows), "pipeline-chassis.csv")
 
 
 @require_GET
@@ -76,12 +76,11 @@ def counts_csv(request: HttpRequest) -> Download:
     """Stream the counted problems as CSV."""
     health = pipeline_status(person_of(request))
     rows = (
-        (row.words, row.chassis_name, row.counted.recent, row.counted.total,
-         f"{row.counted.seen:%Y-%m-%d %H:%M:%S}" if row.counted.seen else "", row.meaning.means if row.meaning else "",
-         row.meaning.do if row.meaning else "")
+        (row.meaning.words, row.chassis_name, row.counted.recent, row.counted.total,
+         f"{row.counted.seen_at:%Y-%m-%d %H:%M:%S}" if row.counted.seen_at else "", row.meaning.means, row.meaning.do)
         for row in health.rows
     )  # fmt: skip
-    return _csv("pipeline-counts.csv", COUNT_COLUMNS, rows)
+    return csv_download(csv_table(COUNT_COLUMNS, rows), "pipeline-counts.csv")
 
 
 def _chassis(request: HttpRequest, health: PipelineStatus) -> list[ChassisHealth]:
@@ -99,9 +98,5 @@ def _share_on_time(health: PipelineStatus) -> float | None:
 
 def _gauge(health: PipelineStatus, name: str) -> float | None:
     """Return the sum of a gauge over the processes that have it, None where none has."""
-    told = [one.gauges[name] for one in health.pipeline.processes if name in one.gauges]
-    return sum(told) if told else None
-
-
-def _csv(name: str, columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> Download:
-    return csv_download(csv_table(columns, rows), name)
+    values = [one.gauges[name] for one in health.pipeline.processes if name in one.gauges]
+    return sum(values) if values else None

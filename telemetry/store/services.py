@@ -21,6 +21,7 @@ import numpy as np
 from django.conf import settings
 from django.core.cache import cache
 from django.db import IntegrityError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Count, Exists, Max, Min, OuterRef, ProtectedError, QuerySet, Sum
 
 from fabric.inventory.models import Chassis
@@ -353,9 +354,7 @@ def store_bytes() -> int:
     """Return the size of the tables of readings in bytes, indexes and the database's overhead included."""
     connection = connections[settings.READINGS_DATABASE]
     if connection.vendor == "sqlite":
-        file = Path(str(connection.settings_dict["NAME"]))
-        files = (file, file.with_name(file.name + "-wal"))
-        return sum(one.stat().st_size for one in files if one.exists())
+        return sqlite_bytes(connection)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(%s::text[]) AS name",
@@ -363,3 +362,9 @@ def store_bytes() -> int:
         )
         (size,) = cursor.fetchone()
     return int(size)
+
+
+def sqlite_bytes(connection: BaseDatabaseWrapper) -> int:
+    """Return the size of an SQLite database in bytes, its journal included."""
+    file = Path(str(connection.settings_dict["NAME"]))
+    return sum(one.stat().st_size for one in (file, file.with_name(f"{file.name}-wal")) if one.exists())

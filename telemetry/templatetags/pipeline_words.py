@@ -19,6 +19,6 @@ def percent(share: float, places: int) -> str:
 
 
 @register.filter
-def followed(pipeline: PipelineSnapshot, process: str) -> int:
-    """Return the number of chassis that a process reads."""
-    return sum(name == process for name in pipeline.followed_by.values())
+def polled_chassis(pipeline: PipelineSnapshot, process: str) -> int:
+    """Return the number of chassis that a process polls."""
+    return sum(name == process for name in pipeline.polled_by.values())
