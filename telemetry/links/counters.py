@@ -42,7 +42,6 @@ class ErrorCounter:
 
     @property
     def words(self) -> str:
-        """Its label."""
         return counter_label(self.name)
 
 
@@ -112,7 +111,6 @@ def valid_counts(values: Mapping[str, float]) -> RawCounts:
 
 
 def counter_limit(name: str) -> float:
-    """Return the limit below which a counter is valid."""
     return MAX_BYTE_COUNT if name in BYTE_COUNTERS else MAX_ERROR_COUNT
 
 
@@ -167,6 +165,9 @@ class LinkState:
     speed_gbps: float | None
 
 
+NO_STATE = LinkState("", None, None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PortChange:
     """Change of a port in a reading at `at` (Unix s); the previous reading was at `seen_until`.
@@ -199,23 +200,19 @@ MAX_FLAP_DURATION = timedelta(seconds=60)
 
 
 class StateSpan(Protocol):
-    """A span in which a link was in one state; `drops` counts the drops within a FLAPPING one."""
+    """A span in which a link was in one state, as `LinkSpan`; `drops` counts the drops within a FLAPPING one."""
 
     @property
-    def since(self) -> datetime:
-        """Its start."""
+    def since(self) -> datetime: ...
 
     @property
-    def status(self) -> str:
-        """As fabric.bmc.series.LINK_STATUSES, or FLAPPING."""
+    def status(self) -> str: ...
 
     @property
-    def asked(self) -> bool:
-        """Whether an operation of this site was changing the link at its start."""
+    def asked(self) -> bool: ...
 
     @property
-    def drops(self) -> int:
-        """How often the link left the up state."""
+    def drops(self) -> int: ...
 
 
 def count_flaps(states: Iterable[StateSpan], *, since: datetime) -> int:

@@ -7,7 +7,7 @@ earlier ones: the effects of another tenant's work are not visible to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,7 +37,7 @@ from fabric.inventory.rules import CounterBaseline
 from fabric.topology.overview import Trouble
 from telemetry.links.counters import ErrorCounter, sort_counters
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, Watched
-from telemetry.links.presentation import HOST_KIND, LinkView, link_view, link_views
+from telemetry.links.presentation import HOST_KIND, LinkView, link_views
 from telemetry.links.rules import RANKS, LinkLevel
 from telemetry.links.verdicts import counted_earlier, error_counts, gained_since, port_tenancy, ports_to_judge
 from telemetry.store.selectors import read_series
@@ -47,7 +47,7 @@ SORTS: Mapping[str, tuple[str, str]] = {
     "verdict": ("Verdict", "shown_rank"), "name": ("Link", "name"), "chassis": ("Chassis", "chassis__name"),
     "since": ("Since", "since"), "sent": ("Replays/min", "sent_rate"),
     "received": ("Receive errors/min", "received_rate"),
-    "flaps": ("Flaps", "flaps"), "recoveries": ("Retrained", "recoveries"), "errors": ("Errors", "errors"),
+    "flaps": ("Flaps", "flaps"), "recoveries": ("Retrained", "recoveries"), "errors": ("Errors", "errors_counted"),
 }  # fmt: skip
 TEXT_SORTS = {"name", "chassis"}
 STATE_REASONS = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
@@ -68,10 +68,7 @@ class LinkFilter:
     sort: str = "verdict"
 
 
-NO_FILTER = LinkFilter()
-
-
-def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
+def link_rows(person: User, wanted: LinkFilter | None = None) -> QuerySet[Any]:
     """Return the ports whose links the person may see, filtered and sorted, with the columns of `link_views`."""
     own_verdict = Q(link_verdicts__tenant__isnull=True)
     if not person.is_administrator:
@@ -98,13 +95,14 @@ def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
         received_rate=F("verdict__received_rate"), correctable_rate=F("verdict__correctable_rate"),
         flaps=F("verdict__flaps"), recoveries=F("verdict__recoveries"), errors_counted=F("verdict__errors"),
     )  # fmt: skip
+    wanted = wanted or LinkFilter()
     return _apply_sort(_apply_filter(rows, wanted), wanted.sort)
 
 
 def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
     """Return one link; raises NotFound where the person may not see it."""
     row: Port = row_or_404(link_rows(person), pk, "link")
-    return row, link_view(row)
+    return row, LinkView(row)
 
 
 @dataclass(frozen=True)
@@ -119,11 +117,6 @@ class CounterView:
     total: int
     hour: int
     day: tuple[int, ...]  # of the last 24 hours, in quarters of an hour, oldest first
-
-    @property
-    def direction(self) -> str:
-        """The direction in a word."""
-        return self.counter.direction.value
 
 
 @dataclass(frozen=True)
@@ -151,9 +144,8 @@ def port_counters(person: User, port: Port, *, now: datetime | None = None) -> C
         base, since = verdict.base, max(since, held) if held is not None else since
     begin = max(now - timedelta(days=1), since)
     minutes = list(LinkMinute.objects.filter(port=port, minute__gte=begin.replace(second=0, microsecond=0)))
-    raw = {name: value for name, value in count.raw.items() if not name.endswith("Bytes")}
+    raw, totals = error_counts(count), gained_since(count, base)
     hour = now - timedelta(hours=1)
-    totals = {name: max(0, total - base.get(name, 0)) for name, total in count.totals.items()}
     if held is not None:
         # After a reset, the counter is lower than the total.
         raw = {name: min(value, totals.get(name, 0)) for name, value in raw.items()}
@@ -254,15 +246,9 @@ def span_begin(span: LinkSpan, held: datetime | None) -> datetime:
     return max(span.since, held) if held is not None else span.since
 
 
-def links_of_ports(person: User, ports: list[int]) -> dict[int, LinkView]:
-    """Return the links of ports (ids) that the person may see; one query."""
-    return {view.id: view for view in link_views(link_rows(person).filter(pk__in=ports))}
-
-
-def degraded_links(person: User, chassis: Iterable[int]) -> dict[int, LinkView]:
-    """Return the links of some chassis (ids) that are degraded or worse, by their ports' ids; one query."""
-    rows = link_rows(person).filter(chassis__in=list(chassis), shown_rank__gte=RANKS[LinkLevel.DEGRADED])
-    return {view.id: view for view in link_views(rows)}
+def links_by_port(person: User, **filters: Any) -> dict[int, LinkView]:
+    """Return the links that the person may see, of ports that match the filters, by the ports' ids; one query."""
+    return {view.id: view for view in link_views(link_rows(person).filter(**filters))}
 
 
 def link_troubles(person: User) -> Iterator[Trouble]:
@@ -273,33 +259,20 @@ def link_troubles(person: User) -> Iterator[Trouble]:
         grave = [one for one in view.reasons if one["code"] not in STATE_REASONS]
         if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and reported < MAX_TROUBLES:
             reported += 1
-            state = f"was {grave[0]['level']} ({view.of_then})" if view.is_stale else f"is {grave[0]['level']}"
-            yield Trouble(
-                sentence=f"The link of {view.name} {state}: {grave[0]['sentence']}",
-                page="links:link",
-                pk=view.id,
-            )
+            state = f"was {grave[0]['level']} ({view.stale_label})" if view.is_stale else f"is {grave[0]['level']}"
+            sentence = f"The link of {view.name} {state}: {grave[0]['sentence']}"
+            yield Trouble(sentence=sentence, page="links:link", pk=view.id)
 
 
-@dataclass(frozen=True)
-class LinkFilterChoices:
-    """The choices of the filter form."""
-
-    chassis: list[tuple[int, str]]
-    drawers: list[tuple[int, str]]
-    tenants: list[tuple[int, str]]
-
-
-def filter_choices(person: User) -> LinkFilterChoices:
+def filter_choices(person: User) -> dict[str, list[tuple[int, str]]]:
     """Return the chassis, drawers and tenants that a person may filter by."""
     drawers = Drawer.objects.visible_to(person).order_by("chassis__name", "number")
-    return LinkFilterChoices(
-        chassis=list(Chassis.objects.visible_to(person).order_by("name").values_list("pk", "name")),
-        drawers=[
-            (pk, f"{chassis}, {name}") for pk, chassis, name in drawers.values_list("pk", "chassis__name", "name")
-        ],
-        tenants=list(Tenant.objects.order_by("name").values_list("pk", "name")) if person.is_administrator else [],
-    )
+    named = drawers.values_list("pk", "chassis__name", "name")
+    return {
+        "chassis": list(Chassis.objects.visible_to(person).order_by("name").values_list("pk", "name")),
+        "drawers": [(pk, f"{chassis}, {name}") for pk, chassis, name in named],
+        "tenants": list(Tenant.objects.order_by("name").values_list("pk", "name")) if person.is_administrator else [],
+    }
 
 
 def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
@@ -333,7 +306,7 @@ def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
 
 def _apply_sort(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     name = sort.removeprefix("-")
-    field = "errors_counted" if name == "errors" else SORTS.get(name, SORTS["verdict"])[1]
+    _, field = SORTS.get(name, SORTS["verdict"])
     # Texts ascend by default, everything else descends.
     is_descending = (name in TEXT_SORTS) == sort.startswith("-")
     order = F(field).desc(nulls_last=True) if is_descending else F(field).asc(nulls_first=True)

@@ -77,12 +77,16 @@ def link_facts(
         # A minute counts where any part of it is within the window.
         return max(now - timedelta(seconds=seconds), begin).replace(second=0, microsecond=0)
 
-    def lately(seconds: float) -> dict[str, int]:
-        return _sum_counts(one.counts for one in windows.minutes if one.minute >= first(seconds))
+    def lately(seconds: float) -> Mapping[str, int]:
+        found: Counter[str] = Counter()
+        for one in windows.minutes:
+            if one.minute >= first(seconds):
+                found.update(one.counts)
+        return found
 
-    since_reset = {name: value for name, value in count.raw.items() if not name.endswith("Bytes")}
+    since_reset = error_counts(count)
     if base is not None:
-        gained = {name: value - base.get(name, 0) for name, value in count.totals.items()}
+        gained = gained_since(count, base)
         since_reset = {name: min(value, gained.get(name, 0)) for name, value in since_reset.items()}
     hour = timedelta(seconds=HOUR)
     return LinkFacts(
@@ -126,7 +130,6 @@ def port_tenancy(port: Port) -> tuple[int, datetime | None] | None:
 
 
 def _attached_parts(port: Port) -> tuple[Device | None, HostPort | None]:
-    """Return the device and the host port of a port, where present."""
     slot = getattr(port, "slot", None)
     device: Device | None = getattr(slot, "device", None) if slot is not None else None
     host_port: HostPort | None = getattr(port, "host_port", None)
@@ -159,20 +162,8 @@ def _missing_reason(device: Device | None) -> str:
     return f"{device.name} has been missing from its slot since {device.missing_since:%Y-%m-%d %H:%M:%S} UTC."
 
 
-def _sum_counts(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for counts in several:
-        found.update(counts)
-    return dict(found)
-
-
-SEVERITIES = {
-    LinkLevel.DOWN: "Critical",
-    LinkLevel.FAILING: "Critical",
-    LinkLevel.DEGRADED: "Warning",
-    LinkLevel.WATCH: "Warning",
-}
 LINK_WORSE, LINK_BETTER = "FalconWeb.1.0.LinkWorse", "FalconWeb.1.0.LinkBetter"
+GRAVE_LEVELS = {LinkLevel.DOWN, LinkLevel.FAILING}
 MAX_REASONS = 3  # in the text of an event
 MAX_INTEGER = 2**31 - 1  # of an integer column
 MAX_BIG_INTEGER = 2**63 - 1
@@ -214,10 +205,8 @@ def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
         "errors": min(sum(gained_since(judged.count, judged.base).values()), MAX_BIG_INTEGER),
     }
     before = LinkLevel(row.level) if row is not None else LinkLevel.HEALTHY
-    if row is not None:
-        changed = [name for name, value in values.items() if getattr(row, name) != value]
-        if not changed:
-            return False
+    if row is not None and all(getattr(row, name) == value for name, value in values.items()):
+        return False
     with transaction.atomic():
         if row is None:
             new = LinkVerdict(
@@ -231,8 +220,7 @@ def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
             if before is not verdict.level:
                 values["since"] = now
             # The one that updates the row first records the event.
-            written = LinkVerdict.objects.filter(pk=row.pk, level=before.value).update(**values)
-            if not written:
+            if not LinkVerdict.objects.filter(pk=row.pk, level=before.value).update(**values):
                 return False
         if judged.tenant is None and before is not verdict.level:
             _record_event(judged.port, verdict, now, before=before)
@@ -290,7 +278,7 @@ def _record_event(port: Port, verdict: HealthVerdict, now: datetime, *, before: 
     event_record(
         source="site",
         message_id=LINK_WORSE if worse else LINK_BETTER,
-        severity=SEVERITIES.get(verdict.level, "OK") if worse else "OK",
+        severity="OK" if not worse else "Critical" if verdict.level in GRAVE_LEVELS else "Warning",
         text=f"The link of {link_name(port)} is {verdict.level.value} and was {before.value}. {why}",
         at=now,
         chassis_id=port.chassis_id,
