@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from django.http import HttpResponse
@@ -21,7 +23,7 @@ from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
-from core.downloads import Download
+from core.downloads import Download, csv_download
 from core.errors import Invalid
 from telemetry.history.encoding import STATS, history_csv, history_json, raw_csv
 from telemetry.history.heat_map import MAX_CELLS, heat_map, heat_map_json
@@ -43,7 +45,7 @@ from telemetry.history.services import (
     dashboard_remove,
 )
 from telemetry.history.subjects import search_subjects
-from telemetry.history.throughput import SORTS, Flow, ThroughputRow, throughput_of
+from telemetry.history.throughput import SORTS, Flow, throughput_of
 
 CSV = "text/csv"
 MOMENT = "ISO 8601 (without an offset: UTC), Unix seconds, now, or how long ago, such as -6h (s, m, h, d, w, y)"
@@ -78,7 +80,7 @@ TABLE_RESPONSE = OpenApiResponse(OpenApiTypes.STR, description="A table as CSV, 
 
 
 class PartSerializer(serializers.Serializer[Any]):
-    """A series of the live catalogue that counts now."""
+    """A series of the live catalogue that is part of a line now."""
 
     chassis_id = serializers.IntegerField()
     key = serializers.CharField()
@@ -91,7 +93,7 @@ class Numbers(serializers.ListField):
 
 
 class LineSerializer(serializers.Serializer[Any]):
-    """A metric of a subject. What is made of several series says so in `made_of`; `combine` is the rule.
+    """A metric of a subject; `made_of` is the combination of several series in words, `combine` its rule.
 
     Of a sum and a mean, `low` and `high` are bounds; of the highest, `high` is exact.
     """
@@ -120,7 +122,7 @@ class GapSerializer(serializers.Serializer[Any]):
 
 
 class LeftOutSerializer(serializers.Serializer[Any]):
-    """What was asked for and is not answered, and why."""
+    """A requested line without readings, and why."""
 
     subject = serializers.CharField()
     metric = serializers.CharField()
@@ -128,7 +130,7 @@ class LeftOutSerializer(serializers.Serializer[Any]):
 
 
 class HistorySerializer(serializers.Serializer[Any]):
-    """Lines on one grid: `at` (Unix s) is where each bucket of `step` seconds begins."""
+    """Lines on one grid: `at` (Unix s) is the start of each bucket of `step` seconds."""
 
     since = serializers.FloatField()
     until = serializers.FloatField()
@@ -140,7 +142,7 @@ class HistorySerializer(serializers.Serializer[Any]):
 
 
 class SubjectSerializer(serializers.Serializer[Any]):
-    """Something that can be looked at, by the name that requests use."""
+    """A subject of metrics; `ref` is its name in requests."""
 
     ref = serializers.CharField()
     kind = serializers.CharField()
@@ -149,7 +151,7 @@ class SubjectSerializer(serializers.Serializer[Any]):
 
 
 class MetricSerializer(serializers.Serializer[Any]):
-    """A metric; `groups`: it means something of a drawer, a chassis, a host or a tenant, by the rule `combine`."""
+    """A metric; `groups` is whether it applies to a drawer, a chassis, a host or a tenant, by the rule `combine`."""
 
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
@@ -160,7 +162,7 @@ class MetricSerializer(serializers.Serializer[Any]):
 
 
 class CatalogueSerializer(serializers.Serializer[Any]):
-    """What can be asked for."""
+    """The metrics and subjects of requests."""
 
     kinds = serializers.ListField(child=serializers.CharField())
     metrics = MetricSerializer(many=True)
@@ -178,7 +180,7 @@ class HeatRowSerializer(serializers.Serializer[Any]):
 
 
 class HeatMapSerializer(serializers.Serializer[Any]):
-    """Slots of a drawer on buckets of `step` seconds that begin at `at` (Unix s)."""
+    """Slots of a drawer on buckets of `step` seconds that start at `at` (Unix s)."""
 
     drawer_id = serializers.IntegerField()
     since = serializers.FloatField()
@@ -197,25 +199,30 @@ class FlowSerializer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField(allow_null=True)
     measured = serializers.FloatField()
 
+    def to_representation(self, flow: Flow) -> dict[str, float | None]:
+        """Return its fields; NaN is null."""
+        values = {name: None if math.isnan(value) else value for name, value in asdict(flow).items()}
+        return values | {"bytes": None if math.isnan(flow.bytes) else round(flow.bytes)}
+
 
 class CarriedSerializer(serializers.Serializer[Any]):
-    """What a drawer or slot carried; `rx` is what its ports received from the devices."""
+    """Throughput of a drawer or slot; `rx` is what its ports received from the devices."""
 
     kind = serializers.ChoiceField(choices=["drawer", "slot"])
     id = serializers.IntegerField()
     drawer = serializers.CharField()
     slot = serializers.CharField()
-    device_id = serializers.IntegerField(allow_null=True)
+    device_id = serializers.IntegerField(allow_null=True, source="device.pk")
     rx = FlowSerializer()
     tx = FlowSerializer()
 
 
 class ThroughputSerializer(serializers.Serializer[Any]):
-    """What drawers and slots carried; `step` (s) is how long a bucket is that can be the busiest."""
+    """Throughput of drawers and slots; `step` (s) is the width of the busiest bucket."""
 
-    chassis_id = serializers.IntegerField()
-    since = serializers.FloatField()
-    until = serializers.FloatField()
+    chassis_id = serializers.IntegerField(source="chassis.pk")
+    since = serializers.FloatField(source="span.since")
+    until = serializers.FloatField(source="span.until")
     step = serializers.FloatField()
     drawers = CarriedSerializer(many=True)
     slots = CarriedSerializer(many=True)
@@ -226,7 +233,7 @@ class Telemetry(APIView):
 
     @strict_schema(operation_id="telemetry_retrieve", parameters=SERIES_PARAMETERS, responses=HistorySerializer)
     def get(self, request: Request) -> HttpResponse:
-        """Show metrics of subjects over a range: at the resolution that is asked for."""
+        """Show metrics of subjects over a range, at the requested resolution."""
         stats = _stats(request)
         return HttpResponse(history_json(_history(request), stats), content_type="application/json")
 
@@ -239,8 +246,7 @@ class TelemetryTable(APIView):
     )
     def get(self, request: Request) -> Download:
         """Download metrics of subjects as CSV: the same as a table, a row a bucket."""
-        stats = _stats(request)
-        history = _history(request)
+        stats, history = _stats(request), _history(request)
         return _csv_download(history_csv(history, stats), "telemetry", history.span)
 
 
@@ -253,14 +259,14 @@ class TelemetryRaw(APIView):
         responses={(200, CSV): TABLE_RESPONSE},
     )
     def get(self, request: Request) -> Download:
-        """Download every reading of a range as CSV: of as long as readings are kept raw."""
+        """Download every reading of a range as CSV, within the retention of raw readings."""
         span = _span(request)
         lines = raw_csv(person_of(request), _subjects(request), _metrics(request), span)
         return _csv_download(lines, "readings", span)
 
 
 class TelemetryCatalogue(APIView):
-    """What can be asked for."""
+    """The metrics and subjects of requests."""
 
     @strict_schema(
         operation_id="telemetry_catalogue_retrieve",
@@ -272,12 +278,8 @@ class TelemetryCatalogue(APIView):
     )
     def get(self, request: Request) -> Response:
         """List metrics, and the subjects that you may see: at most 200."""
-        found = search_subjects(
-            person_of(request),
-            request.query_params.get("search", ""),
-            chassis=query_integer(request, "chassis_id"),
-            most=200,
-        )
+        search, chassis = request.query_params.get("search", ""), query_integer(request, "chassis_id")
+        found = search_subjects(person_of(request), search, chassis=chassis, most=200)
         known = {"kinds": [*KINDS, "series"], "metrics": list(METRICS.values()), "subjects": found}
         return Response(CatalogueSerializer(known).data)
 
@@ -295,7 +297,7 @@ class TelemetryHeatMap(APIView):
         responses=HeatMapSerializer,
     )
     def get(self, request: Request) -> HttpResponse:
-        """Show the temperatures of a drawer's slots: over a range, a day unless told."""
+        """Show the temperatures of a drawer's slots over a range, by default the last day."""
         drawer = query_integer(request, "drawer_id")
         if drawer is None:
             raise Invalid("Of which drawer?", errors={"drawer_id": "Give the id of a drawer."})
@@ -306,7 +308,7 @@ class TelemetryHeatMap(APIView):
 
 
 class TelemetryThroughput(APIView):
-    """What drawers and slots carried."""
+    """Throughput of drawers and slots."""
 
     @strict_schema(
         operation_id="telemetry_throughput_retrieve",
@@ -318,7 +320,7 @@ class TelemetryThroughput(APIView):
         responses=ThroughputSerializer,
     )
     def get(self, request: Request) -> Response:
-        """Show how much the drawers and slots of a chassis carried."""
+        """Show the throughput of the drawers and slots of a chassis."""
         chassis = query_integer(request, "chassis_id")
         if chassis is None:
             raise Invalid("Of which chassis?", errors={"chassis_id": "Give the id of a chassis."})
@@ -326,36 +328,12 @@ class TelemetryThroughput(APIView):
         if sort not in SORTS:
             raise Invalid("It cannot be sorted so.", errors={"sort": f"One of {', '.join(SORTS)}."})
         found = throughput_of(person_of(request), chassis, _span(request), sort=sort)
-        return Response(
-            {
-                "chassis_id": found.chassis.pk, "since": found.span.since, "until": found.span.until,
-                "step": found.step, "drawers": [_carried_data(one) for one in found.drawers],
-                "slots": [_carried_data(one) for one in found.slots],
-            }
-        )  # fmt: skip
-
-
-def _carried_data(row: ThroughputRow) -> dict[str, Any]:
-    return {
-        "kind": row.kind, "id": row.id, "drawer": row.drawer, "slot": row.slot,
-        "device_id": row.device.pk if row.device else None, "rx": _flow_data(row.rx), "tx": _flow_data(row.tx),
-    }  # fmt: skip
-
-
-def _flow_data(flow: Flow) -> dict[str, float | None]:
-    values = {"mean": flow.mean, "busiest": flow.busiest, "bytes": flow.bytes, "measured": flow.measured}
-    found = {name: None if math.isnan(value) else value for name, value in values.items()}
-    return found | {"bytes": None if math.isnan(flow.bytes) else round(flow.bytes)}
+        return Response(ThroughputSerializer(found).data)
 
 
 def _history(request: Request) -> MetricHistory:
-    return read_history(
-        person_of(request),
-        _subjects(request),
-        _metrics(request),
-        _span(request),
-        points=_points(request, DEFAULT_POINTS),
-    )
+    points = _points(request, DEFAULT_POINTS)
+    return read_history(person_of(request), _subjects(request), _metrics(request), _span(request), points=points)
 
 
 def _subjects(request: Request) -> list[str]:
@@ -395,11 +373,8 @@ def _stats(request: Request) -> tuple[str, ...]:
     return STATS[name]
 
 
-def _csv_download(lines: Any, name: str, span: TimeRange) -> Download:
-    answer = Download(lines, content_type=f"{CSV}; charset=utf-8")
-    begin = iso_utc(span.since).replace(":", "")
-    answer["Content-Disposition"] = f'attachment; filename="{name}-{begin}.csv"'
-    return answer
+def _csv_download(lines: Iterator[str], name: str, span: TimeRange) -> Download:
+    return csv_download(lines, f"{name}-{iso_utc(span.since).replace(':', '')}.csv")
 
 
 DASHBOARD_TAKEN = "You have one of this name already, or as many as anybody may have"
@@ -425,7 +400,6 @@ class OwnDashboardList(generics.ListAPIView[Dashboard]):
     serializer_class = DashboardSerializer
 
     def get_queryset(self) -> Any:
-        """Return one's own."""
         return Dashboard.objects.visible_to(person_of(self.request))
 
     @extend_schema(operation_id="me_dashboards_list")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from core.errors import NotFound
+from accounts.visibility import visible_or_404
 from fabric.inventory.models import Drawer, Slot
-from telemetry.history.encoding import gaps_json, round_significant
+from telemetry.history.encoding import round_significant
 from telemetry.history.rules import HOUR, METRICS, TimeRange, iso_utc
 from telemetry.history.selectors import HistoryGap, read_history
 
@@ -52,9 +52,7 @@ class HeatMap:
 
 def heat_map(person: User, drawer_id: int, span: TimeRange, *, cells: int = MAX_CELLS) -> HeatMap:
     """Return the temperatures of the slots that the person may see; raises NotFound."""
-    drawer = Drawer.objects.visible_to(person).select_related("chassis").filter(pk=drawer_id).first()
-    if drawer is None:
-        raise NotFound("There is no such drawer.")
+    drawer: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, drawer_id, "drawer")
     slots = list(Slot.objects.visible_to(person).filter(drawer=drawer, missing_since=None).order_by("number", "uri"))
     refs = [f"slot/{slot.pk}" for slot in slots]
     found = read_history(person, refs, [METRICS["temperature_celsius"]], span, points=cells)
@@ -72,7 +70,7 @@ def colour_step(celsius: float) -> int | None:
     return None if math.isnan(celsius) else sum(celsius >= one for one in COLOUR_STEPS)
 
 
-CELL_WIDTH, ROW_HEIGHT = 10, 26  # of the picture, in its own units
+WIDTH, ROW_HEIGHT = 960, 26  # of the picture, in its own units
 NAMES, LEFT, TOP = 50, 18, 4  # the names are a separate picture, which stays visible when the other is scrolled
 LABEL_HOURS: Final = 3  # hours between labels below
 
@@ -120,9 +118,7 @@ class SlotHours:
 
 
 def draw_heat_map(found: HeatMap) -> HeatMapPicture:
-    """Return the picture of a heat map."""
     seconds = found.span.seconds
-    width = 96 * CELL_WIDTH
     rows = []
     for place, row in enumerate(found.rows):
         cells = []
@@ -130,15 +126,15 @@ def draw_heat_map(found: HeatMap) -> HeatMapPicture:
             step = colour_step(high)
             if step is None:
                 continue
-            x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * width
+            x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * WIDTH
             words = f"{row.slot.name}, {iso_utc(at)[11:16]} UTC: highest {high:.1f} °C, mean {mean:.1f} °C"
-            cells.append(HeatMapCell(round(x, 2), round(found.step / seconds * width, 2), step, words))
+            cells.append(HeatMapCell(round(x, 2), round(found.step / seconds * WIDTH, 2), step, words))
         name = f"Slot {row.slot.number}" if row.slot.number else row.slot.name
         rows.append(HeatMapPictureRow(name, row.slot.name, TOP + place * ROW_HEIGHT, cells))
     foot = TOP + len(rows) * ROW_HEIGHT
     count = round(seconds / HOUR)
-    hours = [(LEFT + hour / count * width, f"{hour:02d}:00") for hour in range(0, count + 1, LABEL_HOURS)]
-    return HeatMapPicture(NAMES, LEFT + width + 24, foot + 24, rows, hours, foot + 16)
+    hours = [(LEFT + hour / count * WIDTH, f"{hour:02d}:00") for hour in range(0, count + 1, LABEL_HOURS)]
+    return HeatMapPicture(NAMES, LEFT + WIDTH + 24, foot + 24, rows, hours, foot + 16)
 
 
 def hourly_highs(found: HeatMap) -> list[SlotHours]:
@@ -150,14 +146,8 @@ def hourly_highs(found: HeatMap) -> list[SlotHours]:
         highest = np.full(count, math.nan)
         inside = (places >= 0) & (places < count)
         np.fmax.at(highest, places[inside], row.high[inside])
-        table.append(
-            SlotHours(
-                row.slot.name,
-                row.slot.pk,
-                _degrees_label(row.highest),
-                [_degrees_label(one) for one in highest.tolist()],
-            )
-        )
+        hours = [_degrees_label(one) for one in highest.tolist()]
+        table.append(SlotHours(row.slot.name, row.slot.pk, _degrees_label(row.highest), hours))
     return table
 
 
@@ -184,6 +174,6 @@ def heat_map_json(found: HeatMap) -> bytes:
                 }
                 for row in found.rows
             ],
-            "gaps": gaps_json(found.gaps),
+            "gaps": found.gaps,
         }
     )

@@ -32,54 +32,52 @@ NOT_MEASURED: Final = "There are no such readings in this range."
 Floats = NDArray[np.float64]
 Values = NDArray[np.floating[Any]]
 Columns = tuple[Floats, Floats, Floats]  # mean, low, high
+SeriesByOwner = dict[tuple[str, int, str], list[SeriesEntry]]
 
 
 @dataclass(frozen=True)
 class SeriesPart:
     """One series of the store that is part of a line, and when it counts: see telemetry.history.subjects.SubjectMember.
 
-    `before` is the baseline of a counter, which applies until its reset at `anew` (Unix s).
+    `baseline` is that of a counter, which applies until its reset at `reset_at` (Unix s).
     """
 
     chassis: int
     key: str
     spans: Spans = ALWAYS
     since: float = -math.inf
-    before: float = 0.0
-    anew: float = math.inf
+    baseline: float = 0.0
+    reset_at: float = math.inf
 
     @classmethod
     def of(cls, member: SubjectMember, key: str) -> SeriesPart:
-        """Return the part of a member's series."""
         name = key.partition("/errors/")[2]
-        before = member.before if member.before is not None else CounterBaseline()
+        baseline = member.baseline or CounterBaseline()
         # A reset that did not clear this counter does not end its baseline.
-        anew = math.inf if before.now.get(name, 0) else before.until
-        return cls(member.chassis, key, member.spans, member.since, float(before.counts.get(name, 0)), anew)
-
-    def own(self, values: Values, at: Floats) -> Values:
-        """Return values less the baseline of the counter."""
-        if not self.before:
-            return values
-        return np.where(at < self.anew, np.maximum(values - self.before, 0.0), values)
+        reset_at = math.inf if baseline.now.get(name, 0) else baseline.until
+        return cls(member.chassis, key, member.spans, member.since, float(baseline.counts.get(name, 0)), reset_at)
 
     @property
-    def is_still_member(self) -> bool:
+    def is_current(self) -> bool:
         """Whether it still belongs to the subject."""
         return self.spans[-1][1] == math.inf
 
-    def counts_in(self, at: Floats, step: float) -> NDArray[np.bool_] | None:
-        """Return in which buckets (of `step` s; 0: in which readings) it counts; None: in all.
+    def visible(self, columns: Iterable[Values], at: Floats, step: float = 0.0) -> list[Values]:
+        """Return columns less the baseline; NaN for buckets (of `step` s; 0: for readings) in which it does not count.
 
         A member that joined or left within a bucket counts as at its end, so that no member counts twice. A bucket that
         started before the person's lease does not count: it has readings of another tenant.
         """
+        found = list(columns)
+        if self.baseline:
+            found = [np.where(at < self.reset_at, np.maximum(one - self.baseline, 0.0), one) for one in found]
         if self.spans == ALWAYS and self.since == -math.inf:
-            return None
+            return found
         inside = np.zeros(len(at), dtype=np.bool_)
         for begin, end in self.spans:
             inside |= (at + step > begin) & (at + step <= end) if step else (at >= begin) & (at < end)
-        return inside & (at >= self.since)
+        inside &= at >= self.since
+        return [np.where(inside, one, math.nan) for one in found]
 
 
 @dataclass(frozen=True)
@@ -101,6 +99,11 @@ class HistoryLine:
     low: Floats = field(default_factory=lambda: np.zeros(0))
     high: Floats = field(default_factory=lambda: np.zeros(0))
 
+    @property
+    def title(self) -> str:
+        """Its name in a table: 'GPU 3, falcon-1: Temperature (°C)'."""
+        return f"{self.subject.full_name}: {self.label}" + (f" ({self.unit})" if self.unit else "")
+
 
 @dataclass(frozen=True)
 class OmittedLine:
@@ -115,7 +118,7 @@ class OmittedLine:
 class HistoryGap:
     """A span (Unix s) without readings of a chassis, and why."""
 
-    chassis: int
+    chassis_id: int
     since: float
     until: float
     reason: str
@@ -202,14 +205,6 @@ def plan_lines(
     return lines, left_out
 
 
-@dataclass(frozen=True)
-class _KnownSeries:
-    """The series of a chassis, by owner and quantity, and by key."""
-
-    by_owner: dict[tuple[str, int, str], list[SeriesEntry]]
-    by_key: dict[str, SeriesEntry]
-
-
 class _SeriesIndex:
     """The series of each chassis over a span, cached for CACHE_SECONDS.
 
@@ -221,26 +216,30 @@ class _SeriesIndex:
 
     def of(self, chassis: int, kind: str, pk: int, quantity: str) -> list[SeriesEntry]:
         """Return the series of a quantity of a device or port."""
-        return self._series(chassis).by_owner.get((kind, pk, quantity), [])
+        by_owner, _ = self._series(chassis)
+        return by_owner.get((kind, pk, quantity), [])
 
     def one(self, chassis: int, key: str) -> SeriesEntry | None:
         """Return a series by its key; a rate by that of its counter."""
-        known = self._series(chassis).by_key
-        return known.get(key) or known.get(key.removesuffix(RATE))
+        _, by_key = self._series(chassis)
+        return by_key.get(key) or by_key.get(key.removesuffix(RATE))
 
-    def _series(self, chassis: int) -> _KnownSeries:
+    def _series(self, chassis: int) -> tuple[SeriesByOwner, dict[str, SeriesEntry]]:
         return _index_series(chassis, *self._minutes, int(time.monotonic() // CACHE_SECONDS))
 
 
 @lru_cache(maxsize=64)
-def _index_series(chassis: int, since: int, until: int, _: int) -> _KnownSeries:
-    """Return the series between two minutes (since 1970); the last argument expires the cache."""
-    by_owner: dict[tuple[str, int, str], list[SeriesEntry]] = defaultdict(list)
+def _index_series(chassis: int, since: int, until: int, _: int) -> tuple[SeriesByOwner, dict[str, SeriesEntry]]:
+    """Return the series between two minutes (since 1970), by owner and quantity, and by key.
+
+    The last argument expires the cache.
+    """
+    by_owner: SeriesByOwner = defaultdict(list)
     entries = known_series(chassis, since=since * 60.0, until=until * 60.0)
     for entry in entries:
         if not entry["key"].endswith(RATE):
             by_owner[entry["object"], entry["id"], entry["quantity"]].append(entry)
-    return _KnownSeries(dict(by_owner), {entry["key"]: entry for entry in entries})
+    return dict(by_owner), {entry["key"]: entry for entry in entries}
 
 
 def _line(subject: HistorySubject, metric: Metric, known: _SeriesIndex) -> HistoryLine | None:
@@ -309,9 +308,9 @@ def _visible_gaps(gaps: Sequence[HistoryGap], lines: Sequence[HistoryLine]) -> l
         begin = max(part.since, part.spans[0][0])
         begins[part.chassis] = min(begin, begins.get(part.chassis, begin))
     return [
-        HistoryGap(one.chassis, max(one.since, begins[one.chassis]), one.until, NOT_ANSWERING)
+        HistoryGap(one.chassis_id, max(one.since, begins[one.chassis_id]), one.until, NOT_ANSWERING)
         for one in gaps
-        if one.until > begins[one.chassis]
+        if one.until > begins[one.chassis_id]
     ]
 
 
@@ -328,10 +327,8 @@ def _with_values(line: HistoryLine, columns: Mapping[tuple[int, str], Columns], 
         found = columns.get((part.chassis, part.key))
         if found is None:
             continue
-        counts = part.counts_in(at, step)
-        for column, values in zip(rows, found, strict=True):
-            own = part.own(values, at)
-            column.append(own if counts is None else np.where(counts, own, math.nan))
+        for column, values in zip(rows, part.visible(found, at, step), strict=True):
+            column.append(values)
     if not rows[0]:
         nothing = np.full(len(at), math.nan)
         rows = ([nothing], [nothing], [nothing])

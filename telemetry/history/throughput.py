@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from core.errors import NotFound
+from accounts.visibility import visible_or_404
 from fabric.inventory.models import Chassis, Device, Drawer, Slot
 from telemetry.history.encoding import number_text, round_significant
 from telemetry.history.rules import MAX_SUBJECTS, METRICS, TimeRange
@@ -49,7 +49,6 @@ class ThroughputRow:
     id: int
     drawer: str
     slot: str
-    number: int
     device: Device | None
     rx: Flow
     tx: Flow
@@ -69,9 +68,7 @@ class Throughput:
 
 def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str = "place") -> Throughput:
     """Return the throughput of a chassis that the person may see, sorted by one of SORTS; raises NotFound."""
-    chassis = Chassis.objects.visible_to(person).filter(pk=chassis_id).first()
-    if chassis is None:
-        raise NotFound("There is no such chassis.")
+    chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, "chassis")
     drawers = list(Drawer.objects.visible_to(person).filter(chassis=chassis, missing_since=None))
     slots = list(
         Slot.objects.visible_to(person)
@@ -91,7 +88,7 @@ def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str =
         flows |= _flows(part, first_stored)
     devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
     of_drawers = [
-        ThroughputRow("drawer", one.pk, one.name, "", one.number, None, *_both_directions(flows, f"drawer/{one.pk}"))
+        ThroughputRow("drawer", one.pk, one.name, "", None, *_both_directions(flows, f"drawer/{one.pk}"))
         for one in drawers
     ]
     of_slots = [_slot_row(one, devices.get(one.pk), flows) for one in slots]
@@ -104,7 +101,7 @@ def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str =
 def _slot_row(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Flow]) -> ThroughputRow:
     drawer = slot.drawer.name if slot.drawer is not None else ""
     rx, tx = _both_directions(flows, f"slot/{slot.pk}")
-    return ThroughputRow("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
+    return ThroughputRow("slot", slot.pk, drawer, slot_place(slot.name, drawer), device, rx, tx)
 
 
 def _flows(history: MetricHistory, first_stored: float) -> dict[tuple[str, str], Flow]:
@@ -128,8 +125,7 @@ def _read_seconds(history: MetricHistory, first_stored: float) -> NDArray[np.flo
     def inside(since: float, until: float) -> NDArray[np.float64]:
         since, until = max(since, first_stored, history.span.since), min(until, history.span.until)
         ends, begins = np.minimum(history.at + history.step, until), np.maximum(history.at, since)
-        lasting: NDArray[np.float64] = np.maximum(ends - begins, 0.0)
-        return lasting
+        return np.asarray(np.maximum(ends - begins, 0.0))
 
     seconds = inside(-math.inf, math.inf)
     for gap in history.gaps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -19,8 +20,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
-from core import downloads
-from core.downloads import Download, csv_download
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
 from core.text import parse_id
 from fabric.inventory.models import Chassis, Drawer
@@ -58,11 +58,12 @@ def telemetry(request: HttpRequest) -> HttpResponse:
     now = time.time()
     if not shown.subjects:
         usual = Chassis.objects.visible_to(person).values_list("pk", flat=True)[:DEFAULT_CHASSIS_SHOWN]
-        shown = shown.with_subjects(tuple(f"chassis/{pk}" for pk in usual))
+        shown = replace(shown, subjects=tuple(f"chassis/{pk}" for pk in usual))
     span = shown.span(now)
     found, missing = find_subjects(person, shown.subjects, span)
     if missing and not found:
         raise NotFound(f"There is no '{missing[0][:60]}', or you may not see it.")
+    by_ref = {one.ref: one for one in found}
     search = request.GET.get("q", "")
     measured = measured_metrics(found, span)
     context = {
@@ -70,11 +71,11 @@ def telemetry(request: HttpRequest) -> HttpResponse:
         "span": span,
         "since": iso_utc(span.since),
         "until": iso_utc(span.until),
-        "subjects": [(one, shown.query(subjects=_without_subject(shown, one.ref))) for one in found],
-        "missing": len(missing),
-        "panels": [
-            _panel(one, {subject.ref: subject for subject in found}) for one in shown.panels([one.ref for one in found])
+        "subjects": [
+            (one, shown.query(subjects=tuple(ref for ref in shown.subjects if ref != one.ref))) for one in found
         ],
+        "missing": len(missing),
+        "panels": [_panel(one, by_ref) for one in shown.panels(list(by_ref))],
         "ranges": [(name, words, shown.query(range=name, since="", until="")) for name, (words, _) in RANGES.items()],
         "metrics": [
             (metric, metric.name in (shown.metrics or DEFAULT_METRICS))
@@ -92,10 +93,6 @@ def telemetry(request: HttpRequest) -> HttpResponse:
         "chassis": sorted({member.chassis for one in found for member in one.members}),
     }
     return render(request, "history/telemetry.html", context)
-
-
-def _without_subject(shown: TelemetryView, ref: str) -> tuple[str, ...]:
-    return tuple(one for one in shown.subjects if one != ref)
 
 
 def _search_results(person: User, search: str, shown: TelemetryView) -> list[tuple[Any, str]]:
@@ -151,8 +148,7 @@ def throughput_csv(request: HttpRequest) -> Download:
     """Stream the throughput as CSV."""
     person = person_of(request)
     found, _, _ = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
-    lines = downloads.csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots]))
-    return csv_download(lines, "throughput.csv")
+    return csv_download(csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots])), "throughput.csv")
 
 
 def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tuple[Throughput, str, str]:
@@ -186,6 +182,10 @@ def heat(request: HttpRequest) -> HttpResponse:
     if drawer:
         begin = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
         found = heat_map(person, drawer, range_between(str(int(begin)), str(int(begin + DAY)), now=time.time()))
+        of_day = {
+            "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows), "metrics": "temperature_celsius",
+            "since": iso_utc(found.span.since), "until": iso_utc(found.span.until), "points": 96, "stats": "band",
+        }  # fmt: skip
         context |= {
             "found": found,
             "picture": draw_heat_map(found),
@@ -194,18 +194,7 @@ def heat(request: HttpRequest) -> HttpResponse:
             "before": day - timedelta(days=1),
             "after": day + timedelta(days=1) if day < today else None,
             "day_query": f"metric=temperature_celsius&since={day}T00:00:00Z&until={day}T23:59:59Z",
-            "csv": reverse("api:telemetry_table")
-            + "?"
-            + urlencode(
-                {
-                    "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows),
-                    "metrics": "temperature_celsius",
-                    "since": iso_utc(found.span.since),
-                    "until": iso_utc(found.span.until),
-                    "points": 96,
-                    "stats": "band",
-                }
-            ),
+            "csv": f"{reverse('api:telemetry_table')}?{urlencode(of_day)}",
         }
     return render(request, "history/heat.html", context)
 
@@ -231,10 +220,9 @@ def dashboards(request: HttpRequest) -> HttpResponse:
         query = request.POST.get("query", "")
         try:
             made = dashboard_add(person=person, name=request.POST.get("name", ""), query=query)
+            messages.success(request, f"‘{made.name}’ was pinned.")
         except (Invalid, Conflict) as error:
             messages.error(request, error.sentence)
-            return redirect("history:dashboards")
-        messages.success(request, f"‘{made.name}’ was pinned.")
         return redirect("history:dashboards")
     return render(request, "history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
 
