@@ -22,7 +22,7 @@ from telemetry.store.chunks import ReadingTable
 from telemetry.store.format import Integers, Values
 from telemetry.store.rules import ERROR_RATE, derived_series
 
-REDIS_TIMEOUT_SECONDS = 1.0  # s; then stored readings are shown without the newest ones rather than late
+REDIS_TIMEOUT_SECONDS = 1.0  # then stored readings are shown without the newest ones rather than late
 F32_EXACT = 2.0**24  # larger totals are rounded in f32: their steps are no errors
 FRAME_MARGIN = 5  # frames read beyond those of the period
 
@@ -50,14 +50,14 @@ def live_tail_rows(
         return None
     if raw is None:
         return None
-    kept = json.loads(raw)
-    entries: list[SeriesEntry] = kept["series"]
+    catalogue = json.loads(raw)
+    entries: list[SeriesEntry] = catalogue["series"]
     frames = []
     for one in recent:
         if since <= round(RECENT_HEADER.unpack_from(one)[1] * 1000) < until:
             revision, at, values = unpack_recent(one)
             # Frames of an earlier catalogue are stored already, or will be in a moment.
-            if revision == kept["revision"] and len(values) == len(entries):
+            if revision == catalogue["revision"] and len(values) == len(entries):
                 frames.append((round(at * 1000), values))
     return _rows(entries, frames, wanted)
 

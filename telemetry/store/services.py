@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from django.conf import settings
@@ -54,8 +54,6 @@ class ChangedMeanwhile(Exception):
 
 @dataclass(frozen=True)
 class SeriesBuckets:
-    """Buckets of some series."""
-
     entries: dict[SeriesIdentity, SeriesEntry]
     buckets: Buckets
     places: DecimalPlaces
@@ -176,12 +174,8 @@ def _tidy(made: SeriesBuckets) -> SeriesBuckets:
     entries = list(made.entries.values())
     has_readings = made.buckets.count.sum(axis=1) > 0
     order = [place for place in storage_order(entries) if has_readings[place]]
-    buckets = made.buckets
-    return SeriesBuckets(
-        {series_identity(entries[place]): entries[place] for place in order},
-        buckets.picked(order),
-        made.places[order],
-    )
+    ordered = {series_identity(entries[place]): entries[place] for place in order}
+    return SeriesBuckets(ordered, made.buckets.picked(order), made.places[order])
 
 
 def _window_catalogue(chassis: int, entries: tuple[SeriesEntry, ...], before: StoredChunk | None) -> int:
@@ -211,10 +205,10 @@ def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) ->
         raise ChangedMeanwhile
 
 
-def roll_up_all(*, seconds: float = 50.0, breath: Callable[[], None] = lambda: None) -> int:
+def roll_up_all(*, seconds: float = 50.0, before_each: Callable[[], object] = lambda: None) -> int:
     """Make the due rollups of all chassis within `seconds`; returns the number of windows.
 
-    `breath` is called before each chassis.
+    `before_each` is called before each chassis.
     """
     end = time.monotonic() + seconds
     made = 0
@@ -222,7 +216,7 @@ def roll_up_all(*, seconds: float = 50.0, breath: Callable[[], None] = lambda: N
         for chassis in due_chassis(tier, now=time.time()):
             if time.monotonic() > end:
                 return made
-            breath()
+            before_each()
             made += chassis_roll_up(chassis, tier)
     return made
 
@@ -327,26 +321,14 @@ def _delete_unused_catalogues(pause: Callable[[], None], end: float) -> None:
 
 def store_size() -> StoreSize:
     """Return the size of the store; measured at most once a minute, and cached for all processes."""
-    known = cache.get(SIZE_KEY)
-    if known is None:
-        known = _measure_tiers()
-        cache.set(SIZE_KEY, known, SIZE_SECONDS)
-    size: StoreSize = known
-    return size
+    return cast("StoreSize", cache.get_or_set(SIZE_KEY, _measure_tiers, SIZE_SECONDS))
 
 
 def _measure_tiers() -> StoreSize:
-    tiers = []
     # Answered from an index alone, without reading chunks.
-    for tier in Tier:
-        found = Chunk.objects.filter(tier=tier).aggregate(
-            rows=Sum("rows"), chunks=Count("*"), bytes=Sum("size"), oldest=Min("until"), newest=Max("until")
-        )
-        tiers.append(
-            TierSize(
-                tier.label, found["rows"] or 0, found["chunks"], found["bytes"] or 0, found["oldest"], found["newest"]
-            )
-        )
+    sizes = {"rows": Sum("rows", default=0), "chunks": Count("*"), "bytes": Sum("size", default=0)}
+    times = {"oldest": Min("until"), "newest": Max("until")}
+    tiers = (TierSize(tier.label, **Chunk.objects.filter(tier=tier).aggregate(**sizes, **times)) for tier in Tier)
     return StoreSize(tuple(tiers), store_bytes())
 
 
