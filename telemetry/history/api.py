@@ -25,25 +25,11 @@ from core.api.fields import query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.downloads import Download, csv_download
 from core.errors import Invalid
+from telemetry.history import selectors, services
 from telemetry.history.encoding import STATS, history_csv, history_json, raw_csv
 from telemetry.history.heat_map import MAX_CELLS, heat_map, heat_map_json
 from telemetry.history.models import Dashboard
 from telemetry.history.rules import KINDS, MAX_SUBJECTS, METRICS, TimeRange, iso_utc, parse_subjects, range_between
-from telemetry.history.selectors import (
-    DEFAULT_POINTS,
-    MAX_LINES,
-    MAX_POINTS,
-    MetricHistory,
-    parse_metrics,
-    read_history,
-)
-from telemetry.history.services import (
-    MAX_DASHBOARDS,
-    MAX_NAME_LENGTH,
-    dashboard_add,
-    dashboard_change,
-    dashboard_remove,
-)
 from telemetry.history.subjects import search_subjects
 from telemetry.history.throughput import SORTS, Flow, throughput_of
 
@@ -67,12 +53,15 @@ SERIES_PARAMETERS = [
     OpenApiParameter(
         "metrics",
         str,
-        description=f"Comma-separated or repeated; not for series. Each of each subject, at most {MAX_LINES} lines. "
-        f"One of {', '.join(METRICS)}",
+        description="Comma-separated or repeated; not for series. Each of each subject, at most "
+        f"{selectors.MAX_LINES} lines. One of {', '.join(METRICS)}",
     ),
     *RANGE_PARAMETERS,
     OpenApiParameter(
-        "points", int, default=DEFAULT_POINTS, description=f"At most so many buckets a line, up to {MAX_POINTS}"
+        "points",
+        int,
+        default=selectors.DEFAULT_POINTS,
+        description=f"At most so many buckets a line, up to {selectors.MAX_POINTS}",
     ),
     OpenApiParameter("stats", str, enum=list(STATS), default="mean", description="band: low and high as well"),
 ]
@@ -229,8 +218,6 @@ class ThroughputSerializer(serializers.Serializer[Any]):
 
 
 class Telemetry(APIView):
-    """Any metric of any subject over any range."""
-
     @strict_schema(operation_id="telemetry_retrieve", parameters=SERIES_PARAMETERS, responses=HistorySerializer)
     def get(self, request: Request) -> HttpResponse:
         """Show metrics of subjects over a range, at the requested resolution."""
@@ -239,8 +226,6 @@ class Telemetry(APIView):
 
 
 class TelemetryTable(APIView):
-    """The same as a table."""
-
     @strict_schema(
         operation_id="telemetry_table_retrieve", parameters=SERIES_PARAMETERS, responses={(200, CSV): TABLE_RESPONSE}
     )
@@ -251,8 +236,6 @@ class TelemetryTable(APIView):
 
 
 class TelemetryRaw(APIView):
-    """Each reading."""
-
     @strict_schema(
         operation_id="telemetry_raw_retrieve",
         parameters=[*SERIES_PARAMETERS[:2], *RANGE_PARAMETERS],
@@ -261,13 +244,10 @@ class TelemetryRaw(APIView):
     def get(self, request: Request) -> Download:
         """Download every reading of a range as CSV, within the retention of raw readings."""
         span = _span(request)
-        lines = raw_csv(person_of(request), _subjects(request), _metrics(request), span)
-        return _csv_download(lines, "readings", span)
+        return _csv_download(raw_csv(person_of(request), _subjects(request), _metrics(request), span), "readings", span)
 
 
 class TelemetryCatalogue(APIView):
-    """The metrics and subjects of requests."""
-
     @strict_schema(
         operation_id="telemetry_catalogue_retrieve",
         parameters=[
@@ -285,8 +265,6 @@ class TelemetryCatalogue(APIView):
 
 
 class TelemetryHeatMap(APIView):
-    """The temperatures of a drawer's slots."""
-
     @strict_schema(
         operation_id="telemetry_heat_map_retrieve",
         parameters=[
@@ -298,9 +276,7 @@ class TelemetryHeatMap(APIView):
     )
     def get(self, request: Request) -> HttpResponse:
         """Show the temperatures of a drawer's slots over a range, by default the last day."""
-        drawer = query_integer(request, "drawer_id")
-        if drawer is None:
-            raise Invalid("Of which drawer?", errors={"drawer_id": "Give the id of a drawer."})
+        drawer = _required_id(request, "drawer")
         given = request.query_params
         span = range_between(given.get("since", "-24h"), given.get("until", ""), now=time.time())
         found = heat_map(person_of(request), drawer, span, cells=_points(request, MAX_CELLS))
@@ -308,8 +284,6 @@ class TelemetryHeatMap(APIView):
 
 
 class TelemetryThroughput(APIView):
-    """Throughput of drawers and slots."""
-
     @strict_schema(
         operation_id="telemetry_throughput_retrieve",
         parameters=[
@@ -321,9 +295,7 @@ class TelemetryThroughput(APIView):
     )
     def get(self, request: Request) -> Response:
         """Show the throughput of the drawers and slots of a chassis."""
-        chassis = query_integer(request, "chassis_id")
-        if chassis is None:
-            raise Invalid("Of which chassis?", errors={"chassis_id": "Give the id of a chassis."})
+        chassis = _required_id(request, "chassis")
         sort = request.query_params.get("sort", "place")
         if sort not in SORTS:
             raise Invalid("It cannot be sorted so.", errors={"sort": f"One of {', '.join(SORTS)}."})
@@ -331,9 +303,18 @@ class TelemetryThroughput(APIView):
         return Response(ThroughputSerializer(found).data)
 
 
-def _history(request: Request) -> MetricHistory:
-    points = _points(request, DEFAULT_POINTS)
-    return read_history(person_of(request), _subjects(request), _metrics(request), _span(request), points=points)
+def _required_id(request: Request, kind: str) -> int:
+    pk = query_integer(request, f"{kind}_id")
+    if pk is None:
+        raise Invalid(f"Of which {kind}?", errors={f"{kind}_id": f"Give the id of a {kind}."})
+    return pk
+
+
+def _history(request: Request) -> selectors.MetricHistory:
+    points = _points(request, selectors.DEFAULT_POINTS)
+    return selectors.read_history(
+        person_of(request), _subjects(request), _metrics(request), _span(request), points=points
+    )
 
 
 def _subjects(request: Request) -> list[str]:
@@ -344,7 +325,7 @@ def _subjects(request: Request) -> list[str]:
 
 
 def _metrics(request: Request) -> list[Any]:
-    metrics = parse_metrics(_comma_separated(request, "metrics"))
+    metrics = selectors.parse_metrics(_comma_separated(request, "metrics"))
     if not metrics and any(not one.startswith("series/") for one in _comma_separated(request, "subjects")):
         raise Invalid("No metric is named.", errors={"metrics": f"One of {', '.join(METRICS)}."})
     return metrics
@@ -361,8 +342,10 @@ def _span(request: Request) -> TimeRange:
 
 def _points(request: Request, usual: int) -> int:
     points = query_integer(request, "points")
-    if points is not None and not 1 <= points <= MAX_POINTS:
-        raise Invalid("So many points cannot be answered.", errors={"points": f"Give a number from 1 to {MAX_POINTS}."})
+    if points is not None and not 1 <= points <= selectors.MAX_POINTS:
+        raise Invalid(
+            "So many points cannot be answered.", errors={"points": f"Give a number from 1 to {selectors.MAX_POINTS}."}
+        )
     return usual if points is None else points
 
 
@@ -383,11 +366,8 @@ DASHBOARD_TAKEN = "You have one of this name already, or as many as anybody may 
 class DashboardSerializer(StrictSerializer, serializers.ModelSerializer[Dashboard]):
     """A view of the telemetry page under a name; `query` is what stands behind the '?' of the page's address."""
 
-    id = serializers.IntegerField(read_only=True)
-    name = serializers.CharField(max_length=MAX_NAME_LENGTH)
     query = serializers.CharField(max_length=4000, allow_blank=True)
-    position = serializers.IntegerField(min_value=1, max_value=MAX_DASHBOARDS, required=False)
-    saved_at = serializers.DateTimeField(read_only=True)
+    position = serializers.IntegerField(min_value=1, max_value=services.MAX_DASHBOARDS, required=False)
 
     class Meta:
         model = Dashboard
@@ -411,13 +391,11 @@ class OwnDashboardList(generics.ListAPIView[Dashboard]):
     @extend_schema(request=DashboardSerializer, responses={201: DashboardSerializer, 409: problem(DASHBOARD_TAKEN)})
     def post(self, request: Request) -> Response:
         """Pin a view under a name, as the last one or at a position."""
-        made = dashboard_add(person=person_of(request), **validated_body(DashboardSerializer, request))
+        made = services.dashboard_add(person=person_of(request), **validated_body(DashboardSerializer, request))
         return OwnDashboardViewSet(request=request).answer(made, 201)
 
 
 class OwnDashboardViewSet(ResourceViewSet):
-    """One of one's own dashboards."""
-
     model = Dashboard
     kind = "dashboard"
     serializer_class = DashboardSerializer
@@ -430,12 +408,12 @@ class OwnDashboardViewSet(ResourceViewSet):
     @command(DashboardSerializer, audited_as=Action.DASHBOARD_CHANGE, partial=True, conflict=DASHBOARD_TAKEN)
     def partial_update(self, dashboard: Dashboard, values: dict[str, Any]) -> Dashboard:
         """Give one of your dashboards another name, view or position."""
-        return dashboard_change(person=self.person, pk=dashboard.pk, **values)
+        return services.dashboard_change(person=self.person, pk=dashboard.pk, **values)
 
     @command(audited_as=Action.DASHBOARD_REMOVE, status=204)
     def destroy(self, dashboard: Dashboard, values: dict[str, Any]) -> None:
         """Remove one of your dashboards."""
-        dashboard_remove(person=self.person, pk=dashboard.pk)
+        services.dashboard_remove(person=self.person, pk=dashboard.pk)
 
 
 urlpatterns = [

@@ -59,7 +59,6 @@ class SeriesPart:
 
     @property
     def is_current(self) -> bool:
-        """Whether it still belongs to the subject."""
         return self.spans[-1][1] == math.inf
 
     def visible(self, columns: Iterable[Values], at: Floats, step: float = 0.0) -> list[Values]:

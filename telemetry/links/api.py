@@ -22,20 +22,10 @@ from core.errors import Invalid
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Port
 from fabric.inventory.port_counters import port_reset_counters
+from telemetry.links import selectors
 from telemetry.links.counters import Direction
 from telemetry.links.models import CounterReset
 from telemetry.links.presentation import KIND_LABELS, LEVEL_LABELS, link_views
-from telemetry.links.selectors import (
-    SORTS,
-    LinkFilter,
-    counter_resets,
-    link_get,
-    link_rows,
-    port_counters,
-    span_begin,
-    state_spans,
-    visible_since,
-)
 
 LEVEL_NAMES = [level.value for level in LEVEL_LABELS]
 RESET_NOT_OFFERED = "The chassis offers no reset of the counters, or did not do it"
@@ -142,7 +132,7 @@ class LinkList(generics.GenericAPIView[Any]):
     serializer_class = LinkSerializer
 
     def get_queryset(self) -> Any:
-        return link_rows(person_of(self.request), _link_filter(self.request))
+        return selectors.link_rows(person_of(self.request), _link_filter(self.request))
 
     @strict_schema(
         operation_id="links_list",
@@ -157,7 +147,7 @@ class LinkList(generics.GenericAPIView[Any]):
             OpenApiParameter(
                 "sort",
                 str,
-                enum=[*SORTS, *(f"-{name}" for name in SORTS)],
+                enum=[*selectors.SORTS, *(f"-{name}" for name in selectors.SORTS)],
                 default="verdict",
                 description="What comes first: the worst, or, with '-' before it, the least",
             ),
@@ -172,8 +162,6 @@ class LinkList(generics.GenericAPIView[Any]):
 
 
 class LinkDetail(APIView):
-    """One link."""
-
     @extend_schema(operation_id="links_retrieve", responses=LinkDetailSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show a link with its counters and their resets."""
@@ -181,25 +169,21 @@ class LinkDetail(APIView):
 
 
 class LinkStates(generics.GenericAPIView[Any]):
-    """The states of one link."""
-
     serializer_class = LinkStateSerializer
 
     @strict_schema(operation_id="links_states_list", responses=LinkStateSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:
         """List the states of a link, newest first; a tenant's start with its lease."""
         person = person_of(request)
-        port, _ = link_get(person, pk)
-        held = visible_since(person, port)
-        page = self.paginate_queryset(state_spans(person, pk)) or []
+        port, _ = selectors.link_get(person, pk)
+        held = selectors.visible_since(person, port)
+        page = self.paginate_queryset(selectors.state_spans(person, pk)) or []
         for span in page:
-            span.since = span_begin(span, held)
+            span.since = selectors.span_begin(span, held)
         return self.get_paginated_response(LinkStateSerializer(page, many=True).data)
 
 
 class LinkCounterReset(APIView):
-    """The reset of a link's counters."""
-
     @declare(audited_as=Action.PORT_COUNTERS)
     @extend_schema(
         operation_id="links_counter_reset",
@@ -217,14 +201,14 @@ class LinkCounterReset(APIView):
 
 def _link_detail(request: Request, pk: int) -> Any:
     person = person_of(request)
-    port, view = link_get(person, pk)
-    counted = port_counters(person, port)
+    port, view = selectors.link_get(person, pk)
+    counted = selectors.port_counters(person, port)
+    resets = selectors.counter_resets(person, port, most=RESETS_SHOWN)
     details = {"counters": counted.counters, "counted_since": counted.since, "reset_at": counted.reset_at}
-    details["resets"] = counter_resets(person, port, most=RESETS_SHOWN)
-    return LinkDetailSerializer({**vars(view), **details}).data
+    return LinkDetailSerializer({**vars(view), **details, "resets": resets}).data
 
 
-def _link_filter(request: Request) -> LinkFilter:
+def _link_filter(request: Request) -> selectors.LinkFilter:
     given = request.query_params
     verdict, kind, sort = given.get("verdict", ""), given.get("kind", ""), given.get("sort", "") or "verdict"
     errors = {}
@@ -232,11 +216,11 @@ def _link_filter(request: Request) -> LinkFilter:
         errors["verdict"] = f"Give one of {', '.join(LEVEL_NAMES)}."
     if kind and kind not in KIND_LABELS:
         errors["kind"] = f"Give one of {', '.join(KIND_LABELS)}."
-    if sort.removeprefix("-") not in SORTS:
-        errors["sort"] = f"Give one of {', '.join(SORTS)}."
+    if sort.removeprefix("-") not in selectors.SORTS:
+        errors["sort"] = f"Give one of {', '.join(selectors.SORTS)}."
     if errors:
         raise Invalid("The filter is not valid.", errors=errors)
-    return LinkFilter(
+    return selectors.LinkFilter(
         chassis=query_integer(request, "chassis_id"),
         drawer=query_integer(request, "drawer_id"),
         tenant=query_integer(request, "tenant_id"),

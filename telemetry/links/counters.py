@@ -14,7 +14,7 @@ reset lowers several counters of a port, a wrap only one, from just below a powe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -66,19 +66,14 @@ COUNTERS = (
     ),
 )
 COUNTERS_BY_NAME = {one.name: one for one in COUNTERS}
-_COUNTER_ORDER = {one.name: place for place, one in enumerate(COUNTERS)}
 
 
-def counter_of(name: str) -> ErrorCounter:
-    """Return a counter; an unknown one has its name and no direction."""
-    return COUNTERS_BY_NAME.get(name) or ErrorCounter(name, Direction.BOTH, "A counter that only this service has.")
-
-
-def sort_counters(names: Iterable[str]) -> list[ErrorCounter]:
-    """Return counters, most severe first, unknown ones last."""
+def sort_counters(names: Collection[str]) -> list[ErrorCounter]:
+    """Return counters, most severe first, unknown ones last, by name."""
+    others = sorted(set(names) - COUNTERS_BY_NAME.keys())
     return [
-        counter_of(name)
-        for name in sorted(set(names), key=lambda name: (_COUNTER_ORDER.get(name, len(_COUNTER_ORDER)), name))
+        *(one for one in COUNTERS if one.name in names),
+        *(ErrorCounter(name, Direction.BOTH, "A counter that only this service has.") for name in others),
     ]
 
 

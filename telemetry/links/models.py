@@ -115,8 +115,6 @@ class CounterReset(models.Model):
     """A reset of a port's counters, between `not_before` and `at`."""
 
     class How(models.TextChoices):
-        """Cause of a reset."""
-
         ASKED = "asked", "asked for here"
         BMC = "bmc", "by the BMC"
         REBOOT = "reboot", "the BMC restarted"

@@ -24,19 +24,12 @@ from django.db import (
     connections,
 )
 
+from telemetry.links import services
 from telemetry.links.counters import KnownLinks, PortChange
-from telemetry.links.services import (
-    PendingPortChanges,
-    links_judge,
-    links_load,
-    links_record_changes,
-    links_record_read_times,
-    ports_judge,
-)
 
 logger = logging.getLogger(__name__)
 
-PendingChanges = dict[int, dict[int, PendingPortChanges]]  # by chassis and port
+PendingChanges = dict[int, dict[int, services.PendingPortChanges]]  # by chassis and port
 
 WRITE_SECONDS = 1.0
 COUNT_SECONDS = 5.0  # interval of writes of counts alone; new states are written immediately
@@ -50,7 +43,7 @@ CLOSE_SECONDS = 2.5
 
 
 def _no_changes() -> PendingChanges:
-    return defaultdict(lambda: defaultdict(PendingPortChanges))
+    return defaultdict(lambda: defaultdict(services.PendingPortChanges))
 
 
 class LinkRecorder:
@@ -144,7 +137,7 @@ class LinkRecorder:
                 if self._seen_changed or stopping or now - seen_at >= SEEN_SECONDS:
                     self._seen_changed = False
                     read = {chassis: at for chassis, at in list(self._watched.items()) if at}
-                    links_record_read_times(read, dict(self._judged))
+                    services.links_record_read_times(read, dict(self._judged))
                     seen_at = now
                 # Watches that stop wait only for their own changes.
                 self._complete_stopping(stopping)
@@ -206,7 +199,7 @@ class LinkRecorder:
         while self._loads and not self._stopping and time.monotonic() < until:
             chassis, loading = self._loads[0]
             if not loading.done():
-                loading.set_result(links_load(chassis_id=chassis))
+                loading.set_result(services.links_load(chassis_id=chassis))
             with self._wake:
                 self._loads = [one for one in self._loads if one[1] is not loading]
 
@@ -218,7 +211,7 @@ class LinkRecorder:
         failure: Exception | None = None
         for chassis in list(taken):
             try:
-                links_record_changes(chassis_id=chassis, pending=taken[chassis])
+                services.links_record_changes(chassis_id=chassis, pending=taken[chassis])
             except (OperationalError, InterfaceError) as error:
                 failure = error  # the database is unreachable: attempts for the others would fail, too
                 break
@@ -250,7 +243,7 @@ class LinkRecorder:
             self._all_at[chassis] = now + ALL_SECONDS
             self._judged_last = chassis
             try:
-                self._time_dependent[chassis] = links_judge(chassis_id=chassis)
+                self._time_dependent[chassis] = services.links_judge(chassis_id=chassis)
             except (OperationalError, InterfaceError):
                 self._all_at[chassis] = 0.0
                 raise
@@ -300,7 +293,7 @@ class LinkRecorder:
     def _judge_batch(self, batch: dict[int, frozenset[int]], now: float) -> None:
         """Judge links of several chassis together: most of the cost are the queries, whatever the number of rows."""
         try:
-            found = ports_judge(frozenset().union(*batch.values()))
+            found = services.ports_judge(frozenset().union(*batch.values()))
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:  # noqa: BLE001 - logged for the chassis that causes it

@@ -274,16 +274,18 @@ def _record_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> No
     }
     if not pending:
         return
-    minutes = {minute for _, minute in pending}
-    known = LinkMinute.objects.filter(port__in={pk for pk, _ in pending}, minute__in=minutes)
-    rows = {(one.port_id, one.minute): one for one in known}
-    old, new = [], []
-    for (pk, minute), counts in pending.items():
-        row = rows.get((pk, minute)) or LinkMinute(port_id=pk, minute=minute)
-        row.counts = dict(Counter(row.counts) + Counter(counts))
-        (new if row.pk is None else old).append(row)
+    ports, minutes = {pk for pk, _ in pending}, {minute for _, minute in pending}
+    known = LinkMinute.objects.filter(port__in=ports, minute__in=minutes)
+    rows = {key: one for one in known if (key := (one.port_id, one.minute)) in pending}
+    for key, row in rows.items():
+        row.counts = dict(Counter(row.counts) + Counter(pending[key]))
+    new = [
+        LinkMinute(port_id=pk, minute=minute, counts=dict(counts))
+        for (pk, minute), counts in pending.items()
+        if (pk, minute) not in rows
+    ]
     LinkMinute.objects.bulk_create(new, batch_size=500)
-    LinkMinute.objects.bulk_update(old, ["counts"], batch_size=200)
+    LinkMinute.objects.bulk_update(rows.values(), ["counts"], batch_size=200)
 
 
 def _tenant_baseline(count: LinkCount, since: datetime | None) -> dict[str, int]:

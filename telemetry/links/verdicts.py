@@ -27,8 +27,6 @@ OFF_STATES = {"Off", "PoweringOff"}
 
 @dataclass(frozen=True)
 class RecentActivity:
-    """Recent minutes and states of one link."""
-
     minutes: tuple[LinkMinute, ...] = ()
     spans: tuple[LinkSpan, ...] = ()
 

@@ -107,7 +107,6 @@ class LinkWatch:
         self._lost_at = time.time()
 
     async def close(self) -> None:
-        """Store the remaining changes."""
         if self._known is not None:
             self._save_values()
             for port, places in self._places.items():

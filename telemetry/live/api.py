@@ -40,8 +40,6 @@ class RecentSerializer(serializers.Serializer[Any]):
 
 
 class SeriesList(APIView):
-    """The series of a chassis."""
-
     @extend_schema(responses={200: SeriesSerializer(many=True), 503: problem(READINGS_UNAVAILABLE)})
     def get(self, request: Request, pk: int) -> Response:
         """List the series of a chassis that you may see."""
@@ -49,8 +47,6 @@ class SeriesList(APIView):
 
 
 class RecentReadings(APIView):
-    """The last minutes of some series."""
-
     @extend_schema(
         responses={200: RecentSerializer, 503: problem(READINGS_UNAVAILABLE)},
         parameters=[

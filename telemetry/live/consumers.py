@@ -104,7 +104,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await hub().subscribe(self.browser, chassis, scope)
 
     async def disconnect(self, code: int) -> None:
-        """Unsubscribe from everything."""
         for task in self.tasks:
             task.cancel()
         self.browser.end()

@@ -273,7 +273,6 @@ class Hub:
         browser.notify(chassis)
 
     def unsubscribe(self, browser: SocketSubscriber, chassis: int) -> None:
-        """Unsubscribe a browser from a chassis."""
         browser.request_key_frame(chassis)
         scope, _ = browser.groups.pop(chassis, NO_GROUP)
         self._browsers[chassis].discard(browser)
@@ -381,7 +380,6 @@ _hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 
 
 def hub() -> Hub:
-    """Return the hub of the running loop."""
     loop = asyncio.get_running_loop()
     for closed in [known for known in _hubs if known.is_closed()]:
         del _hubs[closed]

@@ -37,7 +37,6 @@ def _publish(channel: str, text: str, failure: str) -> None:
 
 @receiver(inventory_changed)
 def publish_inventory_changed(chassis_id: int, **kwargs: Any) -> None:
-    """Notify browsers that a chassis' hardware changed."""
     publish_chassis_changed(chassis_id)
 
 

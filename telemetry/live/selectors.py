@@ -31,7 +31,6 @@ class RecentSeries:
 
 
 def is_visible_series(scope: ReadingScope, entry: SeriesEntry) -> bool:
-    """Return whether a series is within a reading scope."""
     if scope.everything:
         return True
     return entry["id"] in {"device": scope.devices, "port": scope.ports}.get(entry["object"], frozenset())

@@ -124,8 +124,6 @@ class PipelineSerializer(serializers.Serializer[Any]):
 
 
 class PipelineHealth(APIView):
-    """The pipeline's own health."""
-
     permission_classes = ADMINISTRATORS
 
     @extend_schema(responses={200: PipelineSerializer, 503: problem("Redis does not answer")})

@@ -21,39 +21,31 @@ from accounts.models import User
 from core.errors import Invalid, NotFound, Unavailable
 from fabric.inventory.models import Chassis
 from telemetry.live.frames import RECENT_HEADER, Frame, decode_key
-from telemetry.pipeline.metric_families import (
-    FAMILIES,
-    LINK_UP_VALUE,
-    ChassisLabels,
-    DecodedSeries,
-    MeasuredQuantity,
-    MetricFamily,
-    chassis_labels,
-    distinguishing_label,
-    format_labels,
-    unique_labels,
-)
+from telemetry.pipeline import metric_families as families
 from telemetry.pipeline.site_metrics import site_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CHASSIS_PER_BATCH = 20
 STALE_SECONDS = 10.0  # readings older than this and than three periods are stale
 PIECE_BYTES = 2**16
-CHASSIS_UP = MetricFamily("falconweb_chassis_up", "1 where the chassis answers; its readings are exported only then.")
-CHASSIS_INFO = MetricFamily("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
-READ_AT = MetricFamily("falconweb_chassis_last_reading_timestamp_seconds", "Time of the newest readings.")
-DEVICE_INFO = MetricFamily("falconweb_device_info", "Tenant, attachment and maximum link of a device.")
-EXPECTED_LANES = MetricFamily("falconweb_port_link_expected_lanes", "Lanes that the link should use.")
+CHASSIS_UP = families.MetricFamily(
+    "falconweb_chassis_up", "1 where the chassis answers; its readings are exported only then."
+)
+CHASSIS_INFO = families.MetricFamily("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
+READ_AT = families.MetricFamily("falconweb_chassis_last_reading_timestamp_seconds", "Time of the newest readings.")
+DEVICE_INFO = families.MetricFamily("falconweb_device_info", "Tenant, attachment and maximum link of a device.")
+EXPECTED_LANES = families.MetricFamily("falconweb_port_link_expected_lanes", "Lanes that the link should use.")
 OWN_FAMILIES = (CHASSIS_UP, CHASSIS_INFO, READ_AT, DEVICE_INFO, EXPECTED_LANES)
-FAMILY_ORDER = [*OWN_FAMILIES, *sorted({family for family, _ in FAMILIES.values()}, key=lambda family: family.name)]
+FAMILY_ORDER = [
+    *OWN_FAMILIES,
+    *sorted({family for family, _ in families.FAMILIES.values()}, key=lambda family: family.name),
+]
 FAMILY_PLACES = {family: place for place, family in enumerate(FAMILY_ORDER)}
 
 
 class DecodedCatalogue(msgspec.Struct):
-    """The current live catalogue."""
-
     revision: int
-    series: list[DecodedSeries]
+    series: list[families.DecodedSeries]
 
 
 RawReading = tuple[bytes | None, bytes | None, bytes | None]  # catalogue, frame and counters, undecoded
@@ -109,7 +101,7 @@ def _compressed_lines(person: User, ids: Sequence[int]) -> list[list[bytes]]:
     with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
         for begin in range(0, len(ids), CHASSIS_PER_BATCH):
             block = ids[begin : begin + CHASSIS_PER_BATCH]
-            labels, newest = chassis_labels(person, block), _newest(client, block)
+            labels, newest = families.chassis_labels(person, block), _newest(client, block)
             lines: list[list[str]] = [[] for _ in FAMILY_ORDER]
             now = time.time()
             for pk in block:
@@ -145,9 +137,8 @@ def _newest(client: Any, ids: Sequence[int]) -> dict[int, RawReading]:
     return {pk: (results[3 * place], results[3 * place + 1], results[3 * place + 2]) for place, pk in enumerate(ids)}
 
 
-def _append_chassis(labels: ChassisLabels, newest: RawReading, now: float, lines: list[list[str]]) -> None:
-    """Append the lines of one chassis to those of each metric."""
-    name = format_labels(chassis=labels.name)
+def _append_chassis(labels: families.ChassisLabels, newest: RawReading, now: float, lines: list[list[str]]) -> None:
+    name = families.format_labels(chassis=labels.name)
     catalogue = CATALOGUE_DECODER.decode(newest[0]) if newest[0] else None
     frame = decode_key(newest[1]) if newest[1] else None
     # The catalogue may change between reading the two keys.
@@ -173,13 +164,17 @@ def _append_chassis(labels: ChassisLabels, newest: RawReading, now: float, lines
 
 
 def _append_readings(
-    labels: ChassisLabels, catalogue: DecodedCatalogue, frame: Frame, counters: list[float], lines: list[list[str]]
+    labels: families.ChassisLabels,
+    catalogue: DecodedCatalogue,
+    frame: Frame,
+    counters: list[float],
+    lines: list[list[str]],
 ) -> None:
-    found: list[tuple[MetricFamily, float]] = []
+    found: list[tuple[families.MetricFamily, float]] = []
     texts: list[tuple[int, str, str]] = []
     counted = iter(counters)
     for series, live in zip(catalogue.series, frame.values.tolist(), strict=True):
-        known = FAMILIES.get((series.object, series.quantity))
+        known = families.FAMILIES.get((series.object, series.quantity))
         # Consume each byte counter, also of series that are not visible: they are in order.
         value = next(counted, math.nan) if known is not None and known[1].is_counted else live
         text = labels.objects.get((series.object, series.id))
@@ -188,12 +183,12 @@ def _append_readings(
         family, measured = known
         before = labels.counted.get(series.key, 0)
         found.append((family, _scaled(value - before if value >= before else value, measured)))
-        texts.append((FAMILY_PLACES[family], text + distinguishing_label(series, measured), series.key))
-    for (family, value), (place, _, _), text in zip(found, texts, unique_labels(texts), strict=True):
+        texts.append((FAMILY_PLACES[family], text + families.distinguishing_label(series, measured), series.key))
+    for (family, value), (place, _, _), text in zip(found, texts, families.unique_labels(texts), strict=True):
         lines[place].append(f"{family.name}{{{text}}} {value!r}\n")
 
 
-def _scaled(value: float, measured: MeasuredQuantity) -> float:
+def _scaled(value: float, measured: families.MeasuredQuantity) -> float:
     if measured.is_link_status:
-        return 1.0 if value == LINK_UP_VALUE else 0.0
+        return 1.0 if value == families.LINK_UP_VALUE else 0.0
     return value if measured.factor == 1.0 else value * measured.factor

@@ -44,7 +44,6 @@ class MetricFamily:
     kind: str = "gauge"
 
     def header(self) -> str:
-        """Return its HELP and TYPE lines."""
         return f"# HELP {self.name} {self.words}\n# TYPE {self.name} {self.kind}\n"
 
 

@@ -22,8 +22,6 @@ POLLS = ("done", "late", "skipped", "failed")
 
 
 class HealthLevel(IntEnum):
-    """Level of a finding."""
-
     GOOD = 0
     NOTE = 1
     WARNING = 2
@@ -32,8 +30,6 @@ class HealthLevel(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem: description, meaning and advice."""
-
     level: HealthLevel
     words: str
     means: str = ""
@@ -258,7 +254,6 @@ class PipelineSnapshot:
     redis_max_bytes: int  # 0: without a limit
 
     def of(self, kind: str) -> tuple[PublishingProcess, ...]:
-        """Return the processes of a kind."""
         return tuple(one for one in self.processes if one.kind == kind)
 
     def count(self, name: str, chassis: int | None = None) -> CounterValue:

@@ -103,7 +103,6 @@ def _parse_key(key: bytes) -> MetricKey:
 
 
 def storage_sizes() -> StorageSizes:
-    """Return the sizes of databases and disk."""
     try:
         disk = shutil.disk_usage(settings.CONFIG.data)
     except OSError:
@@ -160,8 +159,6 @@ class ProblemRow:
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """The pipeline's own health."""
-
     level: HealthLevel
     findings: Sequence[Finding]
     chassis: Sequence[ChassisHealth]

@@ -60,7 +60,6 @@ def pipeline(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def chassis_csv(request: HttpRequest) -> Download:
-    """Stream the matching chassis as CSV."""
     health = pipeline_status(person_of(request))
     rows = (
         (row.name, row.level.name.lower(), row.worker, row.period, row.lag, row.on_time, row.done, row.late,
@@ -73,7 +72,6 @@ def chassis_csv(request: HttpRequest) -> Download:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def counts_csv(request: HttpRequest) -> Download:
-    """Stream the counted problems as CSV."""
     health = pipeline_status(person_of(request))
     rows = (
         (row.meaning.words, row.chassis_name, row.counted.recent, row.counted.total,

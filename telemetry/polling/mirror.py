@@ -255,7 +255,6 @@ def _healths(inventory: Inventory) -> dict[str, str]:
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
-    """Wait at most `seconds` for an event."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -20,5 +20,4 @@ def percent(share: float, places: int) -> str:
 
 @register.filter
 def polled_chassis(pipeline: PipelineSnapshot, process: str) -> int:
-    """Return the number of chassis that a process polls."""
     return sum(name == process for name in pipeline.polled_by.values())

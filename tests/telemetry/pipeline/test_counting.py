@@ -101,19 +101,19 @@ def test_an_event_loop_that_does_something_else_is_found_out() -> None:
 
         def ask() -> None:
             while not ended.wait(0.02):
-                pulse.ask()
+                pulse.schedule()
 
         thread = threading.Thread(target=ask)
         thread.start()
 
         async def lag() -> float:
             await asyncio.sleep(0.2)
-            return pulse.take()
+            return pulse.take_worst()
 
         await eventually_in_loop(lag, lambda seconds: seconds < 0.4)
         time.sleep(0.5)  # noqa: ASYNC251 - this is what is to be found
         await asyncio.sleep(0.1)
-        busy = pulse.take()
+        busy = pulse.take_worst()
         ended.set()
         await asyncio.to_thread(thread.join)
         return busy
@@ -124,7 +124,7 @@ def test_an_event_loop_that_does_something_else_is_found_out() -> None:
 def test_a_loop_that_is_closed_is_watched_no_longer() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
-    assert not LoopLagProbe(loop).ask()
+    assert not LoopLagProbe(loop).schedule()
 
 
 def test_counts_of_two_processes_are_summed_and_outlive_them() -> None:
