@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -75,49 +75,8 @@ NAMES, LEFT, TOP = 50, 18, 4  # the names are a separate picture, which stays vi
 LABEL_HOURS: Final = 3  # hours between labels below
 
 
-@dataclass(frozen=True)
-class HeatMapCell:
-    """A bucket of a slot: position, step of colour and label."""
-
-    x: float
-    width: float
-    step: int
-    words: str
-
-
-@dataclass(frozen=True)
-class HeatMapPictureRow:
-    """A row of the picture: its short and its full name."""
-
-    name: str
-    whole: str
-    y: int
-    cells: list[HeatMapCell]
-
-
-@dataclass(frozen=True)
-class HeatMapPicture:
-    """Rows, hour labels and size of the picture; the names of the rows are `names` wide."""
-
-    names: int
-    width: int
-    height: int
-    rows: list[HeatMapPictureRow]
-    hours: list[tuple[float, str]]
-    text_y: int
-
-
-@dataclass(frozen=True)
-class SlotHours:
-    """A slot's day: its highest temperature of each hour, '' for none."""
-
-    name: str
-    slot_id: int
-    highest: str
-    hours: list[str]
-
-
-def draw_heat_map(found: HeatMap) -> HeatMapPicture:
+def draw_heat_map(found: HeatMap) -> dict[str, Any]:
+    """Return the picture of a heat map, as the templates read it: its size, rows with cells, and labels of hours."""
     seconds = found.span.seconds
     rows = []
     for place, row in enumerate(found.rows):
@@ -128,17 +87,18 @@ def draw_heat_map(found: HeatMap) -> HeatMapPicture:
                 continue
             x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * WIDTH
             words = f"{row.slot.name}, {iso_utc(at)[11:16]} UTC: highest {high:.1f} °C, mean {mean:.1f} °C"
-            cells.append(HeatMapCell(round(x, 2), round(found.step / seconds * WIDTH, 2), step, words))
+            cells.append({"x": x, "width": found.step / seconds * WIDTH, "step": step, "words": words})
         name = f"Slot {row.slot.number}" if row.slot.number else row.slot.name
-        rows.append(HeatMapPictureRow(name, row.slot.name, TOP + place * ROW_HEIGHT, cells))
+        rows.append({"name": name, "whole": row.slot.name, "y": TOP + place * ROW_HEIGHT, "cells": cells})
     foot = TOP + len(rows) * ROW_HEIGHT
     count = round(seconds / HOUR)
     hours = [(LEFT + hour / count * WIDTH, f"{hour:02d}:00") for hour in range(0, count + 1, LABEL_HOURS)]
-    return HeatMapPicture(NAMES, LEFT + WIDTH + 24, foot + 24, rows, hours, foot + 16)
+    return {"names": NAMES, "width": LEFT + WIDTH + 24, "height": foot + 24, "rows": rows, "hours": hours,
+            "text_y": foot + 16}  # fmt: skip
 
 
-def hourly_highs(found: HeatMap) -> list[SlotHours]:
-    """Return the heat map as a table: the highest temperature of each hour."""
+def hourly_highs(found: HeatMap) -> list[dict[str, Any]]:
+    """Return the heat map as a table: the highest temperature of each slot, and of each of its hours, '' for none."""
     count = round(found.span.seconds / HOUR)
     places = ((found.at - found.span.since) // HOUR).astype(int)
     table = []
@@ -147,7 +107,7 @@ def hourly_highs(found: HeatMap) -> list[SlotHours]:
         inside = (places >= 0) & (places < count)
         np.fmax.at(highest, places[inside], row.high[inside])
         hours = [_degrees_label(one) for one in highest.tolist()]
-        table.append(SlotHours(row.slot.name, row.slot.pk, _degrees_label(row.highest), hours))
+        table.append({"slot": row.slot, "highest": _degrees_label(row.highest), "hours": hours})
     return table
 
 

@@ -24,18 +24,9 @@ from core.errors import NotFound
 from core.text import parse_id
 from fabric.history.models import Attachment
 from fabric.history.selectors import owned_since
+from fabric.inventory import selectors as inventory
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
 from fabric.inventory.rules import CounterBaseline
-from fabric.inventory.selectors import (
-    ReadingScope,
-    counter_baselines,
-    device_rows,
-    drawer_rows,
-    host_rows,
-    port_rows,
-    reading_scope,
-    slot_rows,
-)
 from telemetry.history.rules import DAY, SERIES_KIND, TimeRange
 from telemetry.store.selectors import known_series
 
@@ -117,14 +108,14 @@ class _ScopeCache:
 
     def __init__(self, person: User) -> None:
         self._person = person
-        self._scopes: dict[int, ReadingScope | None] = {}
+        self._scopes: dict[int, inventory.ReadingScope | None] = {}
         self._since: dict[int, Mapping[tuple[str, int], datetime]] = {}
         self._baselines: dict[int, Mapping[int, CounterBaseline]] = {}
 
-    def of(self, chassis: int) -> ReadingScope | None:
+    def of(self, chassis: int) -> inventory.ReadingScope | None:
         """Return the reading scope of a chassis, None where it is not visible."""
         if chassis not in self._scopes:
-            self._scopes[chassis] = reading_scope(self._person, chassis)
+            self._scopes[chassis] = inventory.reading_scope(self._person, chassis)
         return self._scopes[chassis]
 
     def since(self, chassis: int, kind: str, pk: int) -> float:
@@ -137,7 +128,7 @@ class _ScopeCache:
     def baseline(self, chassis: int, port: int) -> CounterBaseline | None:
         """Return the baseline of a port's error counters, from before the lease."""
         if chassis not in self._baselines:
-            self._baselines[chassis] = counter_baselines(self._person, [chassis])
+            self._baselines[chassis] = inventory.counter_baselines(self._person, [chassis])
         return self._baselines[chassis].get(port)
 
     def restrict(self, subject: HistorySubject) -> HistorySubject:
@@ -341,19 +332,19 @@ def _matches(person: User, text: str, chassis: int | None) -> Iterator[HistorySu
     for pk, name in all_chassis.filter(name__icontains=text).values_list("pk", "name"):
         yield HistorySubject(f"chassis/{pk}", "chassis", name, "")
     filters: dict[str, Any] = {"search": text, "chassis": chassis}
-    for row in drawer_rows(person, **filters).filter(missing_since=None).iterator(100):
+    for row in inventory.drawer_rows(person, **filters).filter(missing_since=None).iterator(100):
         yield HistorySubject(f"drawer/{row.pk}", "drawer", row.name, row.chassis.name)
     if chassis is None:
-        for row in host_rows(person, search=text).iterator(100):
+        for row in inventory.host_rows(person, search=text).iterator(100):
             yield HistorySubject(f"host/{row.pk}", "host", row.name, "")
         for row in _visible_tenants(person).filter(name__icontains=text).order_by("name"):
             yield HistorySubject(f"tenant/{row.pk}", "tenant", row.name, "")
-    for row in device_rows(person, **filters).iterator(100):
+    for row in inventory.device_rows(person, **filters).iterator(100):
         place = ", ".join(part for part in (row.chassis.name, _slot_label(row.slot)) if part)
         yield HistorySubject(f"device/{row.pk}", "device", row.name, place)
-    for row in slot_rows(person, **filters).filter(missing_since=None).iterator(100):
+    for row in inventory.slot_rows(person, **filters).filter(missing_since=None).iterator(100):
         yield HistorySubject(f"slot/{row.pk}", "slot", _slot_label(row), row.chassis.name)
-    for row in port_rows(person, **filters).filter(missing_since=None).iterator(100):
+    for row in inventory.port_rows(person, **filters).filter(missing_since=None).iterator(100):
         part = getattr(row, "slot", None) or getattr(row, "host_port", None)
         drawer = part.drawer.name if part is not None and part.drawer is not None else None
         yield HistorySubject(f"port/{row.pk}", "port", row.name, port_place(row.name, row.chassis.name, drawer))

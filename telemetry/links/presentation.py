@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -131,57 +130,30 @@ MIN_PIECE_WIDTH = 1.5  # so that the shortest state is visible
 TICKS = 6
 
 
-@dataclass(frozen=True)
-class TimelinePiece:
-    """A state on the timeline; `look` is up, below (up, but below its best), flapping, coming or down."""
+def draw_timeline(spans: Iterable[LinkSpan], *, since: datetime, until: datetime) -> dict[str, Any]:
+    """Return the timeline of the states between two times, as the template reads it: its size, pieces and ticks.
 
-    x: float
-    width: float
-    look: str
-    title: str
-
-
-@dataclass(frozen=True)
-class TimelineTick:
-    """A tick of the time axis with its label and text anchor."""
-
-    x: float
-    words: str
-    anchor: str
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """A timeline with its states and ticks; times without a state had no readings."""
-
-    pieces: tuple[TimelinePiece, ...]
-    ticks: tuple[TimelineTick, ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-
-
-def draw_timeline(spans: Iterable[LinkSpan], *, since: datetime, until: datetime) -> Timeline:
+    The `look` of a piece is up, below (up, but below its best), flapping, coming or down; times without a piece had no
+    readings.
+    """
     spans = list(spans)
     whole = (until - since).total_seconds()
     best = max((one.speed_gbps or 0.0 for one in spans if one.status == LINK_UP), default=0.0)
     pieces = []
     for one in sorted(spans, key=lambda span: span.since):
         begin, end = max(one.since, since), min(one.until or until, until)
-        if end <= begin:
-            continue
-        x = WIDTH * (begin - since).total_seconds() / whole
-        wide = max(MIN_PIECE_WIDTH, WIDTH * (end - begin).total_seconds() / whole)
-        pieces.append(
-            TimelinePiece(round(min(x, WIDTH - wide), 2), round(wide, 2), _piece_look(one, best), span_title(one))
-        )
-    return Timeline(tuple(pieces), _ticks(since, until))
+        if end > begin:
+            x = WIDTH * (begin - since).total_seconds() / whole
+            wide = max(MIN_PIECE_WIDTH, WIDTH * (end - begin).total_seconds() / whole)
+            place = {"x": round(min(x, WIDTH - wide), 2), "width": round(wide, 2)}
+            pieces.append({**place, "look": _piece_look(one, best), "title": span_title(one)})
+    return {"width": WIDTH, "height": HEIGHT, "pieces": pieces, "ticks": _ticks(since, until)}
 
 
 def span_title(span: LinkSpan) -> str:
     """Return a state in words: 'up, x16, 256 Gb/s: … until … UTC'."""
-    words = ", ".join(state_labels(span))
-    end = f"until {span.until:%Y-%m-%d %H:%M:%S}" if span.until is not None else "until now"
-    return f"{words}: {span.since:%Y-%m-%d %H:%M:%S} {end} UTC"
+    end = f"{span.until:%Y-%m-%d %H:%M:%S}" if span.until is not None else "now"
+    return f"{', '.join(state_labels(span))}: {span.since:%Y-%m-%d %H:%M:%S} until {end} UTC"
 
 
 def state_labels(span: LinkSpan) -> Sequence[str]:
@@ -202,15 +174,14 @@ def _piece_look(span: LinkSpan, best: float) -> str:
     return "coming" if span.status in {"Training", "Starting"} else "down"
 
 
-def _ticks(since: datetime, until: datetime) -> tuple[TimelineTick, ...]:
+def _ticks(since: datetime, until: datetime) -> list[dict[str, Any]]:
     whole = until - since
     form = "%H:%M" if whole <= timedelta(days=1) else "%m-%d %H:%M" if whole <= timedelta(days=3) else "%m-%d"
-    ticks = []
-    for place in range(TICKS + 1):
-        anchor = "start" if place == 0 else "end" if place == TICKS else "middle"
-        at = since + whole * place / TICKS
-        ticks.append(TimelineTick(round(WIDTH * place / TICKS, 2), f"{at:{form}}", anchor))
-    return tuple(ticks)
+    anchors = ["start", *["middle"] * (TICKS - 1), "end"]
+    return [
+        {"x": round(WIDTH * place / TICKS, 2), "words": f"{since + whole * place / TICKS:{form}}", "anchor": anchor}
+        for place, anchor in enumerate(anchors)
+    ]
 
 
 def bar_path(counts: Sequence[float], *, width: int = 192, height: int = 24) -> str:

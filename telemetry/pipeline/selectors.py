@@ -24,25 +24,13 @@ from telemetry.alerts.models import Delivery
 from telemetry.exports.models import ExportRun
 from telemetry.instrumentation.metrics import PROBLEMS, MetricKey, ProblemDescription
 from telemetry.instrumentation.publisher import COUNTS_KEY, EXPIRY_SECONDS, PROCESSES_KEY, SEEN_KEY, SINCE_KEY
-from telemetry.pipeline.rules import (
-    ChassisHealth,
-    CounterValue,
-    Finding,
-    HealthLevel,
-    PipelineSnapshot,
-    PolledChassis,
-    PublishingProcess,
-    StorageSizes,
-    Undelivered,
-    chassis_health,
-    findings,
-)
+from telemetry.pipeline import rules
 from telemetry.store.services import sqlite_bytes, store_size
 
 RECENT_MINUTES = 10
 
 
-def pipeline_snapshot() -> PipelineSnapshot:
+def pipeline_snapshot() -> rules.PipelineSnapshot:
     """Return the published state of all processes; raises Unavailable without Redis."""
     try:
         with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
@@ -51,7 +39,7 @@ def pipeline_snapshot() -> PipelineSnapshot:
         raise Unavailable("The pipeline's health is not available now: Redis does not answer.") from error
 
 
-def _read_snapshot(client: Any, now: float) -> PipelineSnapshot:
+def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
     names = [name.decode() for name in client.zrangebyscore(PROCESSES_KEY, now - EXPIRY_SECONDS, "+inf")]
     minute = int(now // 60)
     pipe = client.pipeline(transaction=False)
@@ -70,19 +58,19 @@ def _read_snapshot(client: Any, now: float) -> PipelineSnapshot:
             recent[key] += round(int(n) * share)
     totals, seen, since, queue, memory = results[-5:]
     processes = [
-        PublishingProcess(
+        rules.PublishingProcess(
             one["process"], one["kind"], _to_datetime(one["began"]), _to_datetime(one["at"]), one["gauges"]
         )
         for one in states
     ]
     began = float(since) if since else now
-    return PipelineSnapshot(
+    return rules.PipelineSnapshot(
         at=_to_datetime(now),
         since=_to_datetime(began),
         seconds=min(RECENT_MINUTES * 60.0, max(now - began, 1.0)),
         processes=tuple(sorted(processes, key=lambda one: (one.kind, one.name))),
         counts={
-            _parse_key(key): CounterValue(int(n), recent[key], _to_datetime(seen[key]) if key in seen else None)
+            _parse_key(key): rules.CounterValue(int(n), recent[key], _to_datetime(seen[key]) if key in seen else None)
             for key, n in totals.items()
         },
         gauges={int(pk): gauges for one in states for pk, gauges in one["chassis"].items()},
@@ -102,7 +90,7 @@ def _parse_key(key: bytes) -> MetricKey:
     return name, int(chassis) if chassis else None
 
 
-def storage_sizes() -> StorageSizes:
+def storage_sizes() -> rules.StorageSizes:
     try:
         disk = shutil.disk_usage(settings.CONFIG.data)
     except OSError:
@@ -111,7 +99,7 @@ def storage_sizes() -> StorageSizes:
         store = store_size()
     except (DatabaseError, redis.RedisError, OSError):
         store = None
-    return StorageSizes(
+    return rules.StorageSizes(
         database=_database_bytes(),
         readings=store.on_disk if store else None,
         disk_free=disk.free if disk else None,
@@ -132,7 +120,7 @@ def _database_bytes() -> int | None:
         return None
 
 
-def undelivered_now() -> list[Undelivered]:
+def undelivered_now() -> list[rules.Undelivered]:
     """Return the undelivered items of alerts and exports; exports count while their receiver fails."""
     failing = ExportRun.objects.open().filter(failing_since__isnull=False)
     return [
@@ -141,9 +129,9 @@ def undelivered_now() -> list[Undelivered]:
     ]
 
 
-def _undelivered(what: str, rows: QuerySet[Any], since: str, link: str) -> Undelivered:
+def _undelivered(what: str, rows: QuerySet[Any], since: str, link: str) -> rules.Undelivered:
     found = rows.order_by().aggregate(count=Count("pk"), oldest=Min(since))
-    return Undelivered(what, found["count"], found["oldest"], link)
+    return rules.Undelivered(what, found["count"], found["oldest"], link)
 
 
 @dataclass(frozen=True)
@@ -153,19 +141,19 @@ class ProblemRow:
     name: str
     chassis_id: int | None
     chassis_name: str
-    counted: CounterValue
+    counted: rules.CounterValue
     meaning: ProblemDescription
 
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    level: HealthLevel
-    findings: Sequence[Finding]
-    chassis: Sequence[ChassisHealth]
+    level: rules.HealthLevel
+    findings: Sequence[rules.Finding]
+    chassis: Sequence[rules.ChassisHealth]
     rows: Sequence[ProblemRow]
-    waiting: Sequence[Undelivered]
-    sizes: StorageSizes
-    pipeline: PipelineSnapshot
+    waiting: Sequence[rules.Undelivered]
+    sizes: rules.StorageSizes
+    pipeline: rules.PipelineSnapshot
 
 
 def pipeline_status(person: User) -> PipelineStatus:
@@ -174,10 +162,11 @@ def pipeline_status(person: User) -> PipelineStatus:
     pipeline, sizes, waiting = pipeline_snapshot(), storage_sizes(), undelivered_now()
     names = dict(Chassis.objects.values_list("pk", "name"))
     polled = Chassis.objects.filter(enabled=True).order_by("name")
-    chassis = chassis_health(pipeline, [PolledChassis(*row) for row in polled.values_list("pk", "name", "last_error")])
-    found = findings(pipeline, sizes, chassis, waiting)
+    rows = polled.values_list("pk", "name", "last_error")
+    chassis = rules.chassis_health(pipeline, [rules.PolledChassis(*row) for row in rows])
+    found = rules.findings(pipeline, sizes, chassis, waiting)
     return PipelineStatus(
-        level=max((one.level for one in found), default=HealthLevel.GOOD),
+        level=max((one.level for one in found), default=rules.HealthLevel.GOOD),
         findings=found,
         chassis=chassis,
         rows=_problem_rows(pipeline, names),
@@ -187,7 +176,7 @@ def pipeline_status(person: User) -> PipelineStatus:
     )
 
 
-def _problem_rows(pipeline: PipelineSnapshot, names: dict[int, str]) -> list[ProblemRow]:
+def _problem_rows(pipeline: rules.PipelineSnapshot, names: dict[int, str]) -> list[ProblemRow]:
     """Return the counted problems, recent losses first, without removed chassis."""
     rows = [
         ProblemRow(name, chassis, names[chassis] if chassis else "", counted, PROBLEMS[name])

@@ -28,14 +28,6 @@ from fabric.bmc.events import LogServiceInfo, find_event_stream, read_log, read_
 from fabric.bmc.types import Inventory, RedfishEvent
 from fabric.inventory.selectors import ReadingOwner, reading_owners
 from telemetry.events import ingestion
-from telemetry.events.ingestion import (
-    IngestResult,
-    log_position,
-    log_position_move,
-    log_records_ingest,
-    stream_position,
-    stream_records_ingest,
-)
 from telemetry.instrumentation import metrics
 
 logger = logging.getLogger(__name__)
@@ -139,7 +131,7 @@ class EventListener:
     async def _follow_stream(self) -> None:
         """Store the events of the stream until it is lost; raises BmcError then."""
         waiting, opened = _EventQueue(), asyncio.Event()
-        last_id = await self._write_with_retry(stream_position, self._chassis, self._stream)
+        last_id = await self._write_with_retry(ingestion.stream_position, self._chassis, self._stream)
         reading = asyncio.create_task(self._read_stream(waiting, opened, last_id))
         try:
             await _wait_first(opened, reading)
@@ -182,7 +174,7 @@ class EventListener:
         while waiting.events:
             batch = list(islice(waiting.events, EVENTS_PER_TRANSACTION))
             await self._write_with_retry(
-                stream_records_ingest,
+                ingestion.stream_records_ingest,
                 chassis_id=self._chassis,
                 stream_uri=self._stream,
                 records=batch,
@@ -210,15 +202,15 @@ class EventListener:
             raise failure
 
     async def _read_log_entries(self, facts: LogServiceInfo) -> None:
-        mark = await self._write_with_retry(log_position, self._chassis, facts.entries_uri)
+        mark = await self._write_with_retry(ingestion.log_position, self._chassis, facts.entries_uri)
         reading = await read_log(self._bmc, facts.entries_uri, after=mark)
         if mark is not None and not reading.events and reading.newest == mark:
             return
         new = known = 0
         for start in range(0, len(reading.events), EVENTS_PER_TRANSACTION):
             batch = reading.events[start : start + EVENTS_PER_TRANSACTION]
-            kept: IngestResult = await self._write_with_retry(
-                log_records_ingest,
+            kept: ingestion.IngestResult = await self._write_with_retry(
+                ingestion.log_records_ingest,
                 chassis_id=self._chassis,
                 records=batch,
                 owners=await self._reading_owners(),
@@ -239,7 +231,11 @@ class EventListener:
             self._refresh_requested.set()
         # Last: after a crash before it, the log is read again, and stored events are detected.
         await self._write_with_retry(
-            log_position_move, chassis_id=self._chassis, entries_uri=facts.entries_uri, newest=reading.newest, gap=gap
+            ingestion.log_position_move,
+            chassis_id=self._chassis,
+            entries_uri=facts.entries_uri,
+            newest=reading.newest,
+            gap=gap,
         )
 
     async def _reading_owners(self) -> dict[str, ReadingOwner]:

@@ -100,11 +100,6 @@ class StoreWriter:
         """Number of chunks that wait to be stored."""
         return len(self._inbox) + len(self._backlog)
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether the last write to the database failed."""
-        return self._failures > 0
-
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Write the queued batches within `seconds`, and end the thread."""
         with self._changed:
