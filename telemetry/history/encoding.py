@@ -29,10 +29,7 @@ STATS: Final = {"mean": ("mean",), "band": ("mean", "low", "high")}
 
 
 def round_significant(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return values rounded to seven significant digits, for a short text form.
-
-    Integers (totals) stay exact; so do NaN and infinities.
-    """
+    """Return values rounded to seven significant digits; integers (totals), NaN and infinities stay exact."""
     exact = values.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         size = np.floor(np.log10(np.abs(exact)))

@@ -229,10 +229,7 @@ class _SeriesIndex:
 
 @lru_cache(maxsize=64)
 def _index_series(chassis: int, since: int, until: int, _: int) -> tuple[SeriesByOwner, dict[str, SeriesEntry]]:
-    """Return the series between two minutes (since 1970), by owner and quantity, and by key.
-
-    The last argument expires the cache.
-    """
+    """Return the series between two minutes (since 1970), by owner and quantity, and by key; `_` expires the cache."""
     by_owner: SeriesByOwner = defaultdict(list)
     entries = known_series(chassis, since=since * 60.0, until=until * 60.0)
     for entry in entries:

@@ -88,20 +88,23 @@ def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str =
         flows |= _flows(part, first_stored)
     devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
     of_drawers = [
-        ThroughputRow("drawer", one.pk, one.name, "", None, *_both_directions(flows, f"drawer/{one.pk}"))
-        for one in drawers
+        ThroughputRow("drawer", one.pk, one.name, "", None, *_flows_of(flows, "drawer", one.pk)) for one in drawers
     ]
-    of_slots = [_slot_row(one, devices.get(one.pk), flows) for one in slots]
+    of_slots = []
+    for one in slots:
+        drawer = one.drawer.name if one.drawer is not None else ""
+        place, device = slot_place(one.name, drawer), devices.get(one.pk)
+        of_slots.append(ThroughputRow("slot", one.pk, drawer, place, device, *_flows_of(flows, "slot", one.pk)))
     return Throughput(
         chassis, span, max((part.step for part in parts), default=1.0), _sort_rows(of_drawers, sort),
         _sort_rows(of_slots, sort), parts[0].gaps if parts else [],
     )  # fmt: skip
 
 
-def _slot_row(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Flow]) -> ThroughputRow:
-    drawer = slot.drawer.name if slot.drawer is not None else ""
-    rx, tx = _both_directions(flows, f"slot/{slot.pk}")
-    return ThroughputRow("slot", slot.pk, drawer, slot_place(slot.name, drawer), device, rx, tx)
+def _flows_of(flows: dict[tuple[str, str], Flow], kind: str, pk: int) -> tuple[Flow, Flow]:
+    """Return the flows of both directions."""
+    rx, tx = (flows.get((f"{kind}/{pk}", name), Flow()) for name in DIRECTIONS)
+    return rx, tx
 
 
 def _flows(history: MetricHistory, first_stored: float) -> dict[tuple[str, str], Flow]:
@@ -131,11 +134,6 @@ def _read_seconds(history: MetricHistory, first_stored: float) -> NDArray[np.flo
     for gap in history.gaps:
         seconds = seconds - inside(gap.since, gap.until)
     return seconds.clip(0.0)
-
-
-def _both_directions(flows: dict[tuple[str, str], Flow], ref: str) -> tuple[Flow, Flow]:
-    rx, tx = (flows.get((ref, name), Flow()) for name in DIRECTIONS)
-    return rx, tx
 
 
 def _sort_rows(rows: list[ThroughputRow], sort: str) -> list[ThroughputRow]:

@@ -22,9 +22,6 @@ class Watched(models.Model):
     seen_at = models.DateTimeField()
     judged_at = models.DateTimeField(null=True)
 
-    def __str__(self) -> str:
-        return f"Links of {self.chassis}"
-
 
 class LinkCount(models.Model):
     """A port's counters, their totals since the start of the watch, and the state of its link.
@@ -43,9 +40,6 @@ class LinkCount(models.Model):
     speed_gbps = models.FloatField(null=True)
     state_since = models.DateTimeField()
 
-    def __str__(self) -> str:
-        return f"Counts of {self.port}"
-
 
 class LinkMinute(models.Model):
     """Gains of a port's error counters within a minute; no row without a gain."""
@@ -56,9 +50,6 @@ class LinkMinute(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["port", "minute"], name="link_minute")]
-
-    def __str__(self) -> str:
-        return f"{self.port} at {self.minute:%Y-%m-%d %H:%M}"
 
 
 class PortHistoryQuerySet(RestrictedQuerySet):
@@ -107,9 +98,6 @@ class LinkSpan(models.Model):
         indexes = [models.Index(fields=["port", "-since"], name="link_span_since")]
         constraints = [models.UniqueConstraint(fields=["port"], condition=Q(until=None), name="link_span_open")]
 
-    def __str__(self) -> str:
-        return f"{self.port}: {self.status} since {self.since:%Y-%m-%d %H:%M:%S}"
-
 
 class CounterReset(models.Model):
     """A reset of a port's counters, between `not_before` and `at`."""
@@ -137,9 +125,6 @@ class CounterReset(models.Model):
     class Meta:
         ordering = ["-at", "-pk"]
         indexes = [models.Index(fields=["port", "-at"], name="counter_reset_at")]
-
-    def __str__(self) -> str:
-        return f"{self.port}: counters reset at {self.at:%Y-%m-%d %H:%M:%S}"
 
 
 class LinkVerdict(models.Model):
@@ -171,6 +156,3 @@ class LinkVerdict(models.Model):
             models.UniqueConstraint(fields=["port"], condition=Q(tenant=None), name="link_verdict_of_all"),
             models.UniqueConstraint(fields=["port", "tenant"], name="link_verdict_of_tenant"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.port}: {self.level}"

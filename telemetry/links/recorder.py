@@ -293,7 +293,7 @@ class LinkRecorder:
     def _judge_batch(self, batch: dict[int, frozenset[int]], now: float) -> None:
         """Judge links of several chassis together: most of the cost are the queries, whatever the number of rows."""
         try:
-            found = services.ports_judge(frozenset().union(*batch.values()))
+            found = services.links_judge(pk__in=frozenset().union(*batch.values()))
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:  # noqa: BLE001 - logged for the chassis that causes it

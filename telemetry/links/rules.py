@@ -98,10 +98,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class HealthVerdict:
-    """Level of a link, its reasons worst first, and the figures behind them.
-
-    Rates are events a second; flaps and recoveries those of the last hour.
-    """
+    """Level of a link, its reasons worst first, and figures: events a second; flaps and recoveries of the last hour."""
 
     level: LinkLevel
     reasons: tuple[Reason, ...]

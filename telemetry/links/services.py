@@ -7,7 +7,7 @@ serializes them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -110,23 +110,14 @@ def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortCh
             transaction.on_commit(partial(publish_chassis_changed, chassis_id))
 
 
-def links_judge(*, chassis_id: int, now: datetime | None = None) -> frozenset[int]:
-    """Judge all links of a chassis as `ports_judge` does."""
-    return _judge(Port.objects.filter(chassis=chassis_id), now)
-
-
-def ports_judge(ports: Collection[int], *, now: datetime | None = None) -> frozenset[int]:
-    """Judge the links of ports (ids) of any chassis, in a fixed number of queries.
+def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozenset[int]:
+    """Judge the links of the ports that match a filter, in a fixed number of queries.
 
     Returns those whose verdict may change with time alone. Every change of the verdict on all facts is an event, and
     open pages are notified. Unchanged verdicts are not written.
     """
-    return _judge(Port.objects.filter(pk__in=ports), now)
-
-
-def _judge(rows: QuerySet[Any], now: datetime | None) -> frozenset[int]:
     now = now or timezone.now()
-    ports = {port.pk: port for port in ports_to_judge(rows)}
+    ports = {port.pk: port for port in ports_to_judge(Port.objects.filter(**ports_filter))}
     counts = {one.port_id: one for one in LinkCount.objects.filter(port__in=ports)}
     windows = recent_activity(counts, now=now)
     busy = ports_under_operation({port.chassis_id for port in ports.values()}, since=now - OPERATION_GRACE)
@@ -175,7 +166,7 @@ def tenant_baselines_record() -> None:
             changed.add(port.pk)
     ports = sorted(changed | {port for port, _ in recorded})
     for start in range(0, len(ports), BATCH_ROWS):
-        ports_judge(ports[start : start + BATCH_ROWS])
+        links_judge(pk__in=ports[start : start + BATCH_ROWS])
 
 
 def counter_reset_record(*, port: Port, at: datetime, person_name: str, counted: Mapping[str, int]) -> CounterReset:

@@ -186,10 +186,7 @@ class JudgedLink:
 
 
 def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
-    """Store a verdict if it has changed; returns whether its level has changed.
-
-    A changed level of the verdict on all facts is an event, too.
-    """
+    """Store a changed verdict; returns whether its level changed, which for the verdict on all facts is an event."""
     verdict, row = judged.verdict, judged.row
     values: dict[str, Any] = {
         "level": verdict.level.value,

@@ -156,10 +156,7 @@ def unpack_recent(raw: bytes) -> tuple[int, float, NDArray[np.float32]]:
 
 @dataclass(frozen=True)
 class FrameUpdate:
-    """A frame to be published; `counters` are the raw byte counters of the BMC, where they are stored.
-
-    `period` is the time until the next one, s.
-    """
+    """A frame to be published, the raw byte counters of the BMC, and the time until the next frame, s."""
 
     frame: Frame
     counters: Values | None = None

@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
 
 
-def publish_chassis_changed(chassis_id: int) -> None:
+@receiver(inventory_changed)
+def publish_chassis_changed(chassis_id: int, **kwargs: Any) -> None:
     """Notify browsers of a change of a chassis: their pages refresh themselves."""
     # Without Redis, browsers get the change with their next poll: it is in the database.
     _publish(f"changed:{chassis_id}", "", "browsers were not notified of a change")
@@ -33,11 +34,6 @@ def _publish(channel: str, text: str, failure: str) -> None:
         _client.publish(channel, text)
     except redis.RedisError as error:
         logger.warning("%s: %s", failure, error)
-
-
-@receiver(inventory_changed)
-def publish_inventory_changed(chassis_id: int, **kwargs: Any) -> None:
-    publish_chassis_changed(chassis_id)
 
 
 @receiver(operation_changed)

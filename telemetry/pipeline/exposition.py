@@ -20,6 +20,7 @@ from django.conf import settings
 from accounts.models import User
 from core.errors import Invalid, NotFound, Unavailable
 from fabric.inventory.models import Chassis
+from telemetry.live.catalogue import SeriesEntry
 from telemetry.live.frames import RECENT_HEADER, Frame, decode_key
 from telemetry.pipeline import metric_families as families
 from telemetry.pipeline.site_metrics import site_metrics
@@ -45,7 +46,7 @@ FAMILY_PLACES = {family: place for place, family in enumerate(FAMILY_ORDER)}
 
 class DecodedCatalogue(msgspec.Struct):
     revision: int
-    series: list[families.DecodedSeries]
+    series: list[SeriesEntry]
 
 
 RawReading = tuple[bytes | None, bytes | None, bytes | None]  # catalogue, frame and counters, undecoded
@@ -174,16 +175,16 @@ def _append_readings(
     texts: list[tuple[int, str, str]] = []
     counted = iter(counters)
     for series, live in zip(catalogue.series, frame.values.tolist(), strict=True):
-        known = families.FAMILIES.get((series.object, series.quantity))
+        known = families.FAMILIES.get((series["object"], series["quantity"]))
         # Consume each byte counter, also of series that are not visible: they are in order.
         value = next(counted, math.nan) if known is not None and known[1].is_counted else live
-        text = labels.objects.get((series.object, series.id))
+        text = labels.objects.get((series["object"], series["id"]))
         if known is None or text is None or not math.isfinite(value):
             continue
         family, measured = known
-        before = labels.counted.get(series.key, 0)
+        before = labels.counted.get(series["key"], 0)
         found.append((family, _scaled(value - before if value >= before else value, measured)))
-        texts.append((FAMILY_PLACES[family], text + families.distinguishing_label(series, measured), series.key))
+        texts.append((FAMILY_PLACES[family], text + families.distinguishing_label(series, measured), series["key"]))
     for (family, value), (place, _, _), text in zip(found, texts, families.unique_labels(texts), strict=True):
         lines[place].append(f"{family.name}{{{text}}} {value!r}\n")
 

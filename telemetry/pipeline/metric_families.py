@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-import msgspec
 from django.conf import settings
 from django.utils import timezone
 
@@ -20,19 +19,9 @@ from accounts.models import User
 from fabric.bmc.series import LINK_STATUSES
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from fabric.inventory.selectors import counter_baselines
+from telemetry.live.catalogue import SeriesEntry
 
 LINK_UP_VALUE = LINK_STATUSES["LinkUp"]
-
-
-class DecodedSeries(msgspec.Struct, gc=False):
-    """An entry of a live catalogue, as `telemetry.live.catalogue.SeriesEntry`, for fast decoding."""
-
-    key: str
-    object: str
-    id: int
-    quantity: str
-    label: str
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -94,11 +83,11 @@ FAMILIES: dict[tuple[str, str], tuple[MetricFamily, MeasuredQuantity]] = {
 }
 
 
-def distinguishing_label(series: DecodedSeries, measured: MeasuredQuantity) -> str:
+def distinguishing_label(series: SeriesEntry, measured: MeasuredQuantity) -> str:
     """Return the label that distinguishes a series from others of its object, formatted for appending; '' for none."""
     if not measured.label:
         return ""
-    text = error_kind(series.key) if measured.label == "error" else series.label
+    text = error_kind(series["key"]) if measured.label == "error" else series["label"]
     return f',{measured.label}="{escape_label(text)}"' if text else ""
 
 

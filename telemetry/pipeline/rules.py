@@ -62,6 +62,20 @@ class ChassisHealth:
     failed: int
     sentence: str
 
+    @property
+    def on_time_label(self) -> str:
+        return percent_label(self.on_time, 1)
+
+
+def percent_label(share: float | None, places: int) -> str:
+    """Return a share (0 to 1) as a percentage, never rounded up to 100: '99.99 %'; '' for None."""
+    if share is None:
+        return ""
+    percent = f"{100 * share:.{places}f}"
+    if share < 1.0 and float(percent) >= 100.0:
+        percent = f"{100 - 10**-places:.{places}f}"
+    return f"{percent} %"
+
 
 @dataclass(frozen=True)
 class Undelivered:
@@ -216,6 +230,7 @@ class PublishingProcess:
     started_at: datetime
     published_at: datetime
     gauges: Mapping[str, float]
+    chassis: int = 0  # number of polled ones
 
     @property
     def host(self) -> str:

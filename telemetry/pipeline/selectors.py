@@ -59,10 +59,11 @@ def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
     totals, seen, since, queue, memory = results[-5:]
     processes = [
         rules.PublishingProcess(
-            one["process"], one["kind"], _to_datetime(one["began"]), _to_datetime(one["at"]), one["gauges"]
+            one["process"], one["kind"], _to_datetime(one["began"]), _to_datetime(one["at"]), one["gauges"],
+            len(one["chassis"]),
         )
         for one in states
-    ]
+    ]  # fmt: skip
     began = float(since) if since else now
     return rules.PipelineSnapshot(
         at=_to_datetime(now),

@@ -50,10 +50,7 @@ PROCESS_GAUGES = {
 
 
 def site_metrics(person: User, version: str) -> bytes:
-    """Return the site's own metrics that the person may see, as text; `version` is the site's.
-
-    Raises Unavailable without Redis, for administrators.
-    """
+    """Return the site's own metrics that the person may see; raises Unavailable without Redis, for administrators."""
     found: list[Metric] = [
         InfoMetricFamily("falconweb_build", "The version of the site.", {"version": version}),
         *_row_metrics(person),

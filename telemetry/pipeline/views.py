@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 from accounts.access import person_of
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.downloads import Download, csv_download, csv_table
-from telemetry.pipeline.rules import ChassisHealth
+from telemetry.pipeline.rules import ChassisHealth, percent_label
 from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
 
 ROWS_PER_PAGE = 50
@@ -50,7 +50,7 @@ def pipeline(request: HttpRequest) -> HttpResponse:
         "webs": health.pipeline.of("web"),
         "sockets": int(sum(one.gauges.get("sockets_open", 0) for one in health.pipeline.of("web"))),
         "polled": sum(row.done for row in health.chassis),
-        "on_time": _share_on_time(health),
+        "on_time": percent_label(_share_on_time(health), 2),
         "readings": health.pipeline.count("readings_taken").recent / health.pipeline.seconds,
         "store_queue": _gauge(health, "store_queue"),
     }

@@ -270,10 +270,7 @@ SUBSCRIBERS: tuple[Callable[[int], ReadingSubscriber], ...] = (ReadingRecorder, 
 
 
 class ReadingSubscribers:
-    """The subscribers of one chassis, called as a `ReadingSubscriber` is.
-
-    An error of one is logged and affects neither the others nor live readings.
-    """
+    """The subscribers of one chassis: an error of one is logged and affects neither the others nor live readings."""
 
     def __init__(self, chassis_id: int) -> None:
         self._chassis = chassis_id

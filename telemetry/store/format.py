@@ -88,10 +88,7 @@ def encode(times: Integers, fields: Sequence[Values], *, block: int = BLOCK) -> 
 
 
 class ChunkReader:
-    """Reader of an encoded chunk: `rows`, `columns`, `times` (i8[kinds, rows]); values are decoded on request.
-
-    Raises DamagedError.
-    """
+    """Reader of an encoded chunk: `times` is i8[kinds, rows]; values are decoded on request. Raises DamagedError."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         try:
@@ -109,10 +106,7 @@ class ChunkReader:
             raise DamagedError(f"A chunk cannot be read: {error}.") from error
 
     def fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[tuple[Values, NDArray[np.int8]]]:
-        """Return each field of some columns, f8[len(columns), rows], and each column's decimal places: -1 for none.
-
-        Raises DamagedError.
-        """
+        """Return each field, f8[len(columns), rows], and the columns' decimals, -1 for none; raises DamagedError."""
         wanted = np.asarray(columns, dtype=np.intp)
         found = np.empty((len(wanted), self._fields, self.rows))
         places = np.empty((len(wanted), self._fields), dtype=np.int8)

@@ -206,10 +206,7 @@ def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) ->
 
 
 def roll_up_all(*, seconds: float = 50.0, before_each: Callable[[], object] = lambda: None) -> int:
-    """Make the due rollups of all chassis within `seconds`; returns the number of windows.
-
-    `before_each` is called before each chassis.
-    """
+    """Make the due rollups of all chassis within `seconds`, each after `before_each`; returns the number of windows."""
     end = time.monotonic() + seconds
     made = 0
     for tier in ROLLUPS:
