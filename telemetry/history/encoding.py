@@ -96,8 +96,6 @@ def number_text(value: float) -> str:
     return str(int(number)) if number.is_integer() and abs(number) <= EXACT_INTEGER_LIMIT else repr(number)
 
 
-TimedLine = tuple[float, str]
-
 # Limit of one person in one process: each takes minutes of CPU time that live pages need, too.
 MAX_DOWNLOADS = 4
 _downloads: Counter[int] = Counter()
@@ -140,7 +138,9 @@ def _column_name(line: HistoryLine, part: SeriesPart) -> str:
     return f"{line.title}, {part.key}" if len(line.parts) > 1 else line.title
 
 
-def _rows(chassis: int, parts: list[tuple[int, SeriesPart]], width: int, span: TimeRange) -> Iterator[TimedLine]:
+def _rows(
+    chassis: int, parts: list[tuple[int, SeriesPart]], width: int, span: TimeRange
+) -> Iterator[tuple[float, str]]:
     keys = list(dict.fromkeys(part.key for _, part in parts))
     for readings in read_raw(chassis, keys, since=span.since, until=span.until):
         columns = _columns(readings, parts)

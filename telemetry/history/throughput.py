@@ -102,7 +102,6 @@ def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str =
 
 
 def _flows_of(flows: dict[tuple[str, str], Flow], kind: str, pk: int) -> tuple[Flow, Flow]:
-    """Return the flows of both directions."""
     rx, tx = (flows.get((f"{kind}/{pk}", name), Flow()) for name in DIRECTIONS)
     return rx, tx
 
@@ -159,6 +158,5 @@ def throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[tuple[object, ..
 
 
 def _texts(flow: Flow) -> list[str]:
-    """Return rates rounded as in a chart's table, and bytes as an integer."""
     rates = [number_text(one) for one in round_significant(np.array([flow.mean, flow.busiest]))]
     return [*rates, "" if math.isnan(flow.bytes) else str(round(flow.bytes))]

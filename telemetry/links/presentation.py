@@ -13,7 +13,7 @@ from fabric.inventory.models import Device
 from telemetry.links.counters import FLAPPING
 from telemetry.links.models import LinkCount, LinkSpan
 from telemetry.links.rules import LINK_UP, LinkLevel
-from telemetry.links.verdicts import far_end_name, link_name, link_place
+from telemetry.links.verdicts import far_end_name, link_name, link_place, port_parts
 
 LEVEL_LABELS = {
     LinkLevel.DOWN: ("▲", "Down"), LinkLevel.FAILING: ("▲", "Failing"), LinkLevel.DEGRADED: ("▼", "Degraded"),
@@ -37,8 +37,7 @@ class LinkView:
     """
 
     def __init__(self, row: Any, now: datetime | None = None) -> None:
-        slot, host_port = getattr(row, "slot", None), getattr(row, "host_port", None)
-        device = getattr(slot, "device", None)
+        slot, device, host_port = port_parts(row)
         if device is not None and device.missing_since is not None and device.tenant_id is None:
             device = None
         host = host_port.host if host_port is not None else None

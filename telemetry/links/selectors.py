@@ -265,7 +265,6 @@ def link_troubles(person: User) -> Iterator[Trouble]:
 
 
 def filter_choices(person: User) -> dict[str, list[tuple[int, str]]]:
-    """Return the chassis, drawers and tenants that a person may filter by."""
     drawers = Drawer.objects.visible_to(person).order_by("chassis__name", "number")
     named = drawers.values_list("pk", "chassis__name", "name")
     return {

@@ -220,7 +220,6 @@ def _enter_state(count: LinkCount, span: LinkSpan | None, change: PortChange, *,
 
 
 def _create_span(count: LinkCount, *, asked: bool = False) -> LinkSpan:
-    """Create the span of a link's current state."""
     return LinkSpan.objects.create(
         port_id=count.port_id, since=count.state_since, status=count.status, width=count.width,
         speed_gbps=count.speed_gbps, asked=asked,

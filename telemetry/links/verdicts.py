@@ -13,7 +13,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 
 from fabric.history.models import Attachment
-from fabric.inventory.models import Device, HostPort, Port
+from fabric.inventory.models import Device, HostPort, Port, Slot
 from fabric.operations.models import Operation
 from telemetry.events.services import event_record
 from telemetry.links.counters import count_flaps
@@ -127,10 +127,14 @@ def port_tenancy(port: Port) -> tuple[int, datetime | None] | None:
     return None
 
 
+def port_parts(port: Port) -> tuple[Slot | None, Device | None, HostPort | None]:
+    """Return the slot of a port, the device in it, and the host port, where present; they are loaded."""
+    slot: Slot | None = getattr(port, "slot", None)
+    return slot, getattr(slot, "device", None), getattr(port, "host_port", None)
+
+
 def _attached_parts(port: Port) -> tuple[Device | None, HostPort | None]:
-    slot = getattr(port, "slot", None)
-    device: Device | None = getattr(slot, "device", None) if slot is not None else None
-    host_port: HostPort | None = getattr(port, "host_port", None)
+    _, device, host_port = port_parts(port)
     return device, host_port if host_port is None or host_port.missing_since is None else None
 
 
@@ -245,17 +249,16 @@ def link_name(port: Port) -> str:
 
 def far_end_name(port: Port) -> str:
     """Return the name of the device or host port at the far end of a link, '' for none."""
-    host_port, slot = getattr(port, "host_port", None), getattr(port, "slot", None)
+    _, device, host_port = port_parts(port)
     if host_port is not None:
         return f"Host port {host_port.label}"
-    device = getattr(slot, "device", None)
-    return str(device.name) if device is not None and device.missing_since is None else ""
+    return device.name if device is not None and device.missing_since is None else ""
 
 
 def link_place(port: Port) -> str:
     """Return the place of a link in its chassis; a slot's name may include its drawer."""
-    slot = getattr(port, "slot", None)
-    part = slot if slot is not None else getattr(port, "host_port", None)
+    slot, _, host_port = port_parts(port)
+    part = slot if slot is not None else host_port
     drawer = part.drawer.name if part is not None and part.drawer is not None else ""
     if slot is None:
         return drawer or port.name
@@ -267,8 +270,7 @@ def _record_event(port: Port, verdict: HealthVerdict, now: datetime, *, before: 
     if LinkLevel.UNKNOWN in {before, verdict.level}:
         return
     worse = RANKS[verdict.level] > RANKS[before]
-    slot, host_port = getattr(port, "slot", None), getattr(port, "host_port", None)
-    device = getattr(slot, "device", None)
+    slot, device, host_port = port_parts(port)
     why = " ".join(one.sentence for one in verdict.reasons[:MAX_REASONS])
     event_record(
         source="site",

@@ -188,7 +188,6 @@ def _column(name: str, sort: str) -> dict[str, str]:
 
 
 def _visible_span(span: Any, held: Any) -> Any:
-    """Return a state limited to the time in which the person may see it."""
     span.since = selectors.span_begin(span, held)
     span.words = ", ".join(presentation.state_labels(span))
     span.seconds = ((span.until or timezone.now()) - span.since).total_seconds()

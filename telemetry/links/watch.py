@@ -118,7 +118,6 @@ class LinkWatch:
         await self._recorder.stop_watch(self._chassis)
 
     def _compare(self, port: int, values: Floats, at: float, *, resumed: bool) -> None:
-        """Compare one port's values with the previous ones, and record changes."""
         places = self._places[port]
         last = {name: float(self._last[place]) for name, place in places.items()}
         now = {name: float(values[place]) for name, place in places.items()}

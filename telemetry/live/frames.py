@@ -194,27 +194,6 @@ return {{published, unknown}}
 """
 
 
-class LiveFramePublisher:
-    """Publishes frames of chassis that `worker` has claimed (telemetry.polling.claims), as checked by Redis itself."""
-
-    def __init__(self, bus: redis.asyncio.Redis, worker: str) -> None:
-        self._script: Any = bus.register_script(PUBLISH_SCRIPT)
-        self._worker = worker
-
-    async def publish(self, updates: Sequence[FrameUpdate]) -> tuple[int, frozenset[int]]:
-        """Publish frames to all subscribers, and store them for later ones, in one round trip.
-
-        Returns the number of published frames, and the chassis whose current catalogue is another, or missing. Frames
-        are rejected where another worker has claimed the chassis, or where the newest frame has the same sequence
-        number (bytes 8 to 11): the previous worker has published that second.
-        """
-        arguments: list[Any] = [self._worker]
-        for one in updates:
-            arguments += one.packed()
-        published, unknown = await self._script(args=arguments)
-        return int(published), frozenset(map(int, unknown))
-
-
 def recent_values(
     chassis: int, keys: Sequence[str], *, since: float
 ) -> tuple[list[float], dict[str, list[float | None]]]:
@@ -263,13 +242,15 @@ def _series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str
 
 
 class FrameOutbox:
-    """Publishes frames as they arrive; those that arrive during a write are batched into the next.
+    """Publishes frames of chassis that `worker` has claimed (telemetry.polling.claims) as they arrive.
 
-    Redis itself checks the claim: frames of a worker that lost its claim without noticing are not published.
+    Those that arrive during a write are batched into the next. Redis itself checks the claim: frames of a worker that
+    lost its claim without noticing are not published.
     """
 
     def __init__(self, bus: redis.asyncio.Redis, worker: str) -> None:
-        self._frames = LiveFramePublisher(bus, worker)
+        self._script: Any = bus.register_script(PUBLISH_SCRIPT)
+        self._worker = worker
         self._waiting: list[tuple[FrameUpdate, asyncio.Future[bool]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._is_unreachable = False
@@ -285,6 +266,19 @@ class FrameOutbox:
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
         return await done
+
+    async def publish_batch(self, updates: Sequence[FrameUpdate]) -> tuple[int, frozenset[int]]:
+        """Publish frames to all subscribers, and store them for later ones, in one round trip; raises RedisError.
+
+        Returns the number of published frames, and the chassis whose current catalogue is another, or missing. Frames
+        are rejected where another worker has claimed the chassis, or where the newest frame has the same sequence
+        number (bytes 8 to 11): the previous worker has published that second.
+        """
+        arguments: list[Any] = [self._worker]
+        for one in updates:
+            arguments += one.packed()
+        published, unknown = await self._script(args=arguments)
+        return int(published), frozenset(map(int, unknown))
 
     async def close(self) -> None:
         """Stop; waiting frames are dropped."""
@@ -305,7 +299,7 @@ class FrameOutbox:
 
     async def _send(self, updates: list[FrameUpdate]) -> frozenset[int]:
         try:
-            published, unknown = await self._frames.publish(updates)
+            published, unknown = await self.publish_batch(updates)
         except (redis.RedisError, OSError) as error:
             for one in updates:
                 metrics.increment("publish_failures", chassis=one.frame.chassis)

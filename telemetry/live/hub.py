@@ -223,7 +223,6 @@ class SocketSubscriber:
             self._broken()
 
     async def _send_pending(self) -> None:
-        """Send until the queue is empty."""
         while self._texts or self._pending:
             texts, self._texts = self._texts, {}
             for text in texts.values():

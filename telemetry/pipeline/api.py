@@ -17,23 +17,13 @@ from core.api.requests import problem
 from telemetry.pipeline.rules import HealthLevel
 from telemetry.pipeline.selectors import pipeline_status
 
-LEVELS = [level.name.lower() for level in HealthLevel]
-
-
-class LevelField(serializers.ChoiceField):
-    """A level by its name."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(choices=LEVELS, **options)
-
-    def to_representation(self, value: Any) -> str:
-        return HealthLevel(value).name.lower()
+LEVELS = [level.label for level in HealthLevel]
 
 
 class FindingSerializer(serializers.Serializer[Any]):
     """A problem: label, meaning and advice."""
 
-    level = LevelField()
+    level = serializers.ChoiceField(choices=LEVELS, source="level.label")
     words = serializers.CharField()
     means = serializers.CharField()
     do = serializers.CharField()
@@ -54,7 +44,7 @@ class ChassisHealthSerializer(serializers.Serializer[Any]):
 
     chassis_id = serializers.IntegerField(source="id")
     chassis_name = serializers.CharField(source="name")
-    level = LevelField()
+    level = serializers.ChoiceField(choices=LEVELS, source="level.label")
     worker = serializers.CharField()
     period = serializers.FloatField(allow_null=True)
     lag = serializers.FloatField(allow_null=True)
@@ -110,7 +100,7 @@ class SizesSerializer(serializers.Serializer[Any]):
 class PipelineSerializer(serializers.Serializer[Any]):
     """The pipeline's health: problems and chassis, worst first; `recent` counts cover the last `seconds`."""
 
-    level = LevelField()
+    level = serializers.ChoiceField(choices=LEVELS, source="level.label")
     findings = FindingSerializer(many=True)
     since = serializers.DateTimeField(source="pipeline.since")
     seconds = serializers.FloatField(source="pipeline.seconds")

@@ -27,6 +27,10 @@ class HealthLevel(IntEnum):
     WARNING = 2
     BAD = 3
 
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
 
 @dataclass(frozen=True)
 class Finding:

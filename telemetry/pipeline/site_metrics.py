@@ -87,7 +87,6 @@ def _family(
 
 
 def _row_metrics(person: User) -> Iterator[Metric]:
-    """Yield the numbers of open alerts, operations and leases."""
     alerts = _grouped(
         Alert.objects.visible_to(person).filter(state__in=Alert.OPEN), "chassis__name", "severity", "state"
     )

@@ -40,7 +40,7 @@ def pipeline(request: HttpRequest) -> HttpResponse:
     rows = _chassis(request, health)
     context: dict[str, Any] = {
         "health": health,
-        "state": health.level.name.lower(),
+        "state": health.level.label,
         "page": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
         "search": request.GET.get("q", ""),
         "order": order if order in ORDERS else "worst",
@@ -62,7 +62,7 @@ def pipeline(request: HttpRequest) -> HttpResponse:
 def chassis_csv(request: HttpRequest) -> Download:
     health = pipeline_status(person_of(request))
     rows = (
-        (row.name, row.level.name.lower(), row.worker, row.period, row.lag, row.on_time, row.done, row.late,
+        (row.name, row.level.label, row.worker, row.period, row.lag, row.on_time, row.done, row.late,
          row.skipped, row.failed, row.sentence)
         for row in _chassis(request, health)
     )  # fmt: skip

@@ -77,27 +77,22 @@ class _EventQueue:
         self.news.set()
 
 
+@dataclass
 class EventListener:
     """Stores the events of a chassis; each triggers a refresh of the inventory.
 
     `on_event` is called for each event on arrival, before the refresh: those of the stream, and new ones of a log.
     """
 
-    def __init__(
-        self,
-        chassis_id: int,
-        bmc: BmcClient,
-        inventory: Inventory,
-        refresh_requested: asyncio.Event,
-        on_event: Callable[[RedfishEvent], None] = lambda _event: None,
-    ) -> None:
-        self._chassis = chassis_id
-        self._bmc = bmc
-        self._inventory = inventory
-        self._refresh_requested = refresh_requested
-        self._on_event = on_event
-        self._stream = inventory.service.event_stream_uri
-        self._logs = [one.uri for one in inventory.log_services if one.entries_uri]
+    chassis_id: int
+    bmc: BmcClient
+    inventory: Inventory
+    refresh_requested: asyncio.Event
+    on_event: Callable[[RedfishEvent], None] = lambda _event: None
+
+    def __post_init__(self) -> None:
+        self._stream = self.inventory.service.event_stream_uri
+        self._logs = [one.uri for one in self.inventory.log_services if one.entries_uri]
         self._owners: dict[str, ReadingOwner] | None = None
         self._ahead: timedelta | None = None
         self._uninterrupted = False  # the stream was open without interruption since the logs were read
@@ -112,15 +107,15 @@ class EventListener:
                 if not self._stream and begun - searched_at > CHECK_SECONDS:
                     # A BMC that is starting, or was reconfigured, may provide a stream now.
                     searched_at = begun
-                    self._stream = await find_event_stream(self._bmc)
+                    self._stream = await find_event_stream(self.bmc)
                 if self._stream:
                     await self._follow_stream()
                 else:
                     await self._catch_up()
             except BmcError as error:
-                logger.debug("events of chassis %s: %s", self._chassis, error.sentence)
+                logger.debug("events of chassis %s: %s", self.chassis_id, error.sentence)
             except Exception:
-                logger.exception("events of chassis %s", self._chassis)
+                logger.exception("events of chassis %s", self.chassis_id)
             self._uninterrupted = False
             if not self._stream:
                 await asyncio.sleep(settings.CONFIG.inventory_period)
@@ -131,7 +126,7 @@ class EventListener:
     async def _follow_stream(self) -> None:
         """Store the events of the stream until it is lost; raises BmcError then."""
         waiting, opened = _EventQueue(), asyncio.Event()
-        last_id = await self._write_with_retry(ingestion.stream_position, self._chassis, self._stream)
+        last_id = await self._write_with_retry(ingestion.stream_position, self.chassis_id, self._stream)
         reading = asyncio.create_task(self._read_stream(waiting, opened, last_id))
         try:
             await _wait_first(opened, reading)
@@ -155,10 +150,10 @@ class EventListener:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _read_stream(self, waiting: _EventQueue, opened: asyncio.Event, last_id: str) -> None:
-        stream = stream_events(self._bmc, self._stream, last_event_id=last_id, opened=opened.set)
+        stream = stream_events(self.bmc, self._stream, last_event_id=last_id, opened=opened.set)
         async for event in stream:
-            self._on_event(event)
-            self._refresh_requested.set()
+            self.on_event(event)
+            self.refresh_requested.set()
             await waiting.put(event, can_wait=not self._logs)
 
     async def _check_logs(self, waiting: _EventQueue) -> float:
@@ -175,7 +170,7 @@ class EventListener:
             batch = list(islice(waiting.events, EVENTS_PER_TRANSACTION))
             await self._write_with_retry(
                 ingestion.stream_records_ingest,
-                chassis_id=self._chassis,
+                chassis_id=self.chassis_id,
                 stream_uri=self._stream,
                 records=batch,
                 owners=await self._reading_owners(),
@@ -191,7 +186,7 @@ class EventListener:
         failure: BmcError | None = None
         for uri in self._logs:
             try:
-                facts = await read_log_service_info(self._bmc, uri)
+                facts = await read_log_service_info(self.bmc, uri)
                 if facts.ahead is not None:
                     self._ahead = facts.ahead
                 if facts.has_events and facts.entries_uri:
@@ -202,8 +197,8 @@ class EventListener:
             raise failure
 
     async def _read_log_entries(self, facts: LogServiceInfo) -> None:
-        mark = await self._write_with_retry(ingestion.log_position, self._chassis, facts.entries_uri)
-        reading = await read_log(self._bmc, facts.entries_uri, after=mark)
+        mark = await self._write_with_retry(ingestion.log_position, self.chassis_id, facts.entries_uri)
+        reading = await read_log(self.bmc, facts.entries_uri, after=mark)
         if mark is not None and not reading.events and reading.newest == mark:
             return
         new = known = 0
@@ -211,7 +206,7 @@ class EventListener:
             batch = reading.events[start : start + EVENTS_PER_TRANSACTION]
             kept: ingestion.IngestResult = await self._write_with_retry(
                 ingestion.log_records_ingest,
-                chassis_id=self._chassis,
+                chassis_id=self.chassis_id,
                 records=batch,
                 owners=await self._reading_owners(),
                 ahead=self._ahead if facts.ahead is None else facts.ahead,
@@ -219,20 +214,20 @@ class EventListener:
             new, known = new + kept.new, known + kept.known
             if mark is not None and kept.new:
                 for event in batch:
-                    self._on_event(event)
+                    self.on_event(event)
         gap = None
         if mark is not None:
-            metrics.increment("events_backfilled", new, chassis=self._chassis)
+            metrics.increment("events_backfilled", new, chassis=self.chassis_id)
             gap = ingestion.find_log_gap(mark, reading, known=known, heard=self._uninterrupted)
         if gap is not None:
-            logger.warning("chassis %s: %s", self._chassis, gap.sentence)
-            metrics.increment("event_gaps", chassis=self._chassis)
+            logger.warning("chassis %s: %s", self.chassis_id, gap.sentence)
+            metrics.increment("event_gaps", chassis=self.chassis_id)
         if new:
-            self._refresh_requested.set()
+            self.refresh_requested.set()
         # Last: after a crash before it, the log is read again, and stored events are detected.
         await self._write_with_retry(
             ingestion.log_position_move,
-            chassis_id=self._chassis,
+            chassis_id=self.chassis_id,
             entries_uri=facts.entries_uri,
             newest=reading.newest,
             gap=gap,
@@ -240,7 +235,7 @@ class EventListener:
 
     async def _reading_owners(self) -> dict[str, ReadingOwner]:
         if self._owners is None:
-            self._owners = await self._write_with_retry(reading_owners, self._chassis, self._inventory)
+            self._owners = await self._write_with_retry(reading_owners, self.chassis_id, self.inventory)
         return self._owners
 
     async def _write_with_retry(self, work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
@@ -251,7 +246,7 @@ class EventListener:
                 return await run_in_thread(work, *arguments, **more)
             except DatabaseError as error:
                 if tries == 0:
-                    logger.warning("events of chassis %s wait for the database: %s", self._chassis, error)
+                    logger.warning("events of chassis %s wait for the database: %s", self.chassis_id, error)
                 await asyncio.sleep(DATABASE_RETRY_DELAYS[min(tries, len(DATABASE_RETRY_DELAYS) - 1)])
                 tries += 1
 

@@ -252,7 +252,6 @@ class _SeriesQuery:
             self._read_rollups(below, (begin, end))
 
     def _read_raw(self, span: SpanMs) -> None:
-        """Read a span from raw chunks."""
         rows = chunks.stored_chunks(self.chassis, Tier.RAW, *span)
         found_in = self._requested_by_catalogue(
             rows, lambda catalogue: [one.entry for one in chunks.raw_columns(catalogue).values()]

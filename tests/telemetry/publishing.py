@@ -5,7 +5,7 @@ from __future__ import annotations
 import redis.asyncio
 
 from telemetry.live.catalogue import Values
-from telemetry.live.frames import Frame, FrameUpdate, LiveFramePublisher
+from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate
 
 HOLDER = "a worker of a test"
 
@@ -14,6 +14,6 @@ async def put_frame(bus: redis.asyncio.Redis, frame: Frame, counters: Values | N
     """Publish a frame; the lease is held for no longer than that, and the newest second may come once more."""
     await bus.set(f"polling:{frame.chassis}", HOLDER)
     await bus.delete(f"live:frame:{frame.chassis}")
-    published, _ = await LiveFramePublisher(bus, HOLDER).publish([FrameUpdate(frame, counters)])
+    published, _ = await FrameOutbox(bus, HOLDER).publish_batch([FrameUpdate(frame, counters)])
     await bus.delete(f"polling:{frame.chassis}")
     assert published == 1

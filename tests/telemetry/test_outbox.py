@@ -19,7 +19,6 @@ from telemetry.live.frames import (
     Frame,
     FrameOutbox,
     FrameUpdate,
-    LiveFramePublisher,
     decode_key,
     pack_recent,
     recent_values,
@@ -57,7 +56,7 @@ async def test_only_frames_of_chassis_that_are_held_are_published(bus: redis.asy
     async with bus.pubsub() as heard:
         await heard.psubscribe("live:[0-9]*")
         mine, theirs, nobodys = (news(7, chassis=CHASSIS + number) for number in range(3))
-        published, _ = await LiveFramePublisher(bus, "me").publish([mine, theirs, nobodys])
+        published, _ = await FrameOutbox(bus, "me").publish_batch([mine, theirs, nobodys])
         assert published == 1
         while not (message := await heard.get_message(ignore_subscribe_messages=True, timeout=60)):
             pass
@@ -68,12 +67,12 @@ async def test_only_frames_of_chassis_that_are_held_are_published(bus: redis.asy
 
 async def test_a_second_is_published_once_whoever_reads_it(bus: redis.asyncio.Redis) -> None:
     await bus.set(f"polling:{CHASSIS}", "first")
-    assert (await LiveFramePublisher(bus, "first").publish([news(7)]))[0] == 1
+    assert (await FrameOutbox(bus, "first").publish_batch([news(7)]))[0] == 1
     await bus.set(f"polling:{CHASSIS}", "second")
-    frames = LiveFramePublisher(bus, "second")
-    assert (await frames.publish([news(7)]))[0] == 0
-    assert (await frames.publish([news(8)]))[0] == 1
-    assert (await frames.publish([news(6)]))[0] == 1  # a clock that was set back
+    frames = FrameOutbox(bus, "second")
+    assert (await frames.publish_batch([news(7)]))[0] == 0
+    assert (await frames.publish_batch([news(8)]))[0] == 1
+    assert (await frames.publish_batch([news(6)]))[0] == 1  # a clock that was set back
     kept, _ = await asyncio.to_thread(recent_values, CHASSIS, [], since=0.0)
     assert kept == [7.0, 8.0, 6.0]
 
@@ -140,7 +139,7 @@ async def test_what_is_kept_of_a_frame_is_what_it_was_to_the_digits_of_an_f32(bu
     assert np.array_equal(kept, np.array(values, dtype="<f4"), equal_nan=True)
     await bus.set(f"polling:{CHASSIS}", "me")
     await set_catalogue(bus, CHASSIS, SERIES)
-    await LiveFramePublisher(bus, "me").publish([news(second, 1.5, float("nan"), 9.0) for second in (7, 8)])
+    await FrameOutbox(bus, "me").publish_batch([news(second, 1.5, float("nan"), 9.0) for second in (7, 8)])
     keys = [one["key"] for one in SERIES]
     at_all, columns = await asyncio.to_thread(recent_values, CHASSIS, keys, since=0.0)
     assert at_all == [7.0, 8.0]
