@@ -366,6 +366,7 @@ DASHBOARD_TAKEN = "You have one of this name already, or as many as anybody may 
 class DashboardSerializer(StrictSerializer, serializers.ModelSerializer[Dashboard]):
     """A view of the telemetry page under a name; `query` is what stands behind the '?' of the page's address."""
 
+    id = serializers.IntegerField(read_only=True)
     query = serializers.CharField(max_length=4000, allow_blank=True)
     position = serializers.IntegerField(min_value=1, max_value=services.MAX_DASHBOARDS, required=False)
 

@@ -6,7 +6,6 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import chain
 from threading import Lock
 from typing import Any, Final
@@ -112,12 +111,12 @@ def raw_csv(person: User, refs: Sequence[str], metrics: Sequence[Metric], span: 
         raise Unavailable(f"You have {MAX_DOWNLOADS} downloads of readings in progress. Wait until one is complete.")
     lines, _ = plan_lines(visible_subjects(person, refs, span), metrics, span)
     columns = [(line, part) for line in lines for part in line.parts]
-    head = ["time", *(_column_name(line, part) for line, part in columns)]
+    names = (f"{line.title}, {part.key}" if len(line.parts) > 1 else line.title for line, part in columns)
     by_chassis: dict[int, list[tuple[int, SeriesPart]]] = defaultdict(list)
     for place, (_, part) in enumerate(columns):
         by_chassis[part.chassis].append((place, part))
     rows = [_rows(chassis, parts, len(columns), span) for chassis, parts in by_chassis.items()]
-    heading = csv_table([csv_cell(name) for name in head], ())
+    heading = csv_table([csv_cell(name) for name in ("time", *names)], ())
     return _track_download(person.pk, chain(heading, (text for _, text in heapq.merge(*rows))))
 
 
@@ -134,10 +133,6 @@ def _track_download(person: int, lines: Iterator[str]) -> Iterator[str]:
                 del _downloads[person]
 
 
-def _column_name(line: HistoryLine, part: SeriesPart) -> str:
-    return f"{line.title}, {part.key}" if len(line.parts) > 1 else line.title
-
-
 def _rows(
     chassis: int, parts: list[tuple[int, SeriesPart]], width: int, span: TimeRange
 ) -> Iterator[tuple[float, str]]:
@@ -150,7 +145,7 @@ def _rows(
             for place, values in columns:
                 cells[place] = number_text(values[row])
             at = float(readings.at[row])
-            yield at, ",".join([_iso_ms(at), *cells]) + "\r\n"
+            yield at, ",".join([iso_utc(at, "milliseconds"), *cells]) + "\r\n"
 
 
 def _columns(readings: RawReadings, parts: list[tuple[int, SeriesPart]]) -> list[tuple[int, NDArray[np.float64]]]:
@@ -161,7 +156,3 @@ def _columns(readings: RawReadings, parts: list[tuple[int, SeriesPart]]) -> list
             (values,) = part.visible([found[part.key]], readings.at)
             columns.append((place, np.asarray(values, dtype=np.float64)))
     return columns
-
-
-def _iso_ms(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -181,9 +181,9 @@ def named_range(name: str, *, now: float) -> TimeRange:
     return TimeRange(now - RANGES[name][1], now, live=True)
 
 
-def iso_utc(at: float) -> str:
-    """Return a Unix time as ISO 8601 in UTC, to the second."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def iso_utc(at: float, precision: str = "seconds") -> str:
+    """Return a Unix time as ISO 8601 in UTC, to the second or another `timespec` of datetime.isoformat."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def step_label(seconds: float) -> str:

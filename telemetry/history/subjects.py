@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 from itertools import islice
 from typing import Any, Final
 
@@ -108,28 +109,9 @@ class _ScopeCache:
 
     def __init__(self, person: User) -> None:
         self._person = person
-        self._scopes: dict[int, inventory.ReadingScope | None] = {}
-        self._since: dict[int, Mapping[tuple[str, int], datetime]] = {}
-        self._baselines: dict[int, Mapping[int, CounterBaseline]] = {}
-
-    def of(self, chassis: int) -> inventory.ReadingScope | None:
-        """Return the reading scope of a chassis, None where it is not visible."""
-        if chassis not in self._scopes:
-            self._scopes[chassis] = inventory.reading_scope(self._person, chassis)
-        return self._scopes[chassis]
-
-    def since(self, chassis: int, kind: str, pk: int) -> float:
-        """Return since when the person may see readings of a device or port, Unix s."""
-        if chassis not in self._since:
-            self._since[chassis] = owned_since(chassis)
-        at = self._since[chassis].get((kind, pk))
-        return at.timestamp() if at is not None else -math.inf
-
-    def baseline(self, chassis: int, port: int) -> CounterBaseline | None:
-        """Return the baseline of a port's error counters, from before the lease."""
-        if chassis not in self._baselines:
-            self._baselines[chassis] = inventory.counter_baselines(self._person, [chassis])
-        return self._baselines[chassis].get(port)
+        self.of = cache(partial(inventory.reading_scope, person))
+        self._owned_since = cache(owned_since)
+        self._baselines = cache(lambda chassis: inventory.counter_baselines(person, [chassis]))
 
     def restrict(self, subject: HistorySubject) -> HistorySubject:
         """Return a subject reduced to the members that the person may see."""
@@ -142,10 +124,11 @@ class _ScopeCache:
         seen = frozenset() if scope is None else scope.devices if member.object == "device" else scope.ports
         if member.id not in seen:
             return None
-        since = self.since(member.chassis, member.object, member.id)
+        at = self._owned_since(member.chassis).get((member.object, member.id))
+        since = at.timestamp() if at is not None else -math.inf
         if all(end <= since for _, end in member.spans):
             return None
-        baseline = self.baseline(member.chassis, member.id) if member.object == "port" else None
+        baseline = self._baselines(member.chassis).get(member.id) if member.object == "port" else None
         return replace(member, since=since, baseline=baseline)
 
 

@@ -1,4 +1,4 @@
-"""Error counters of a port: meaning, steps between readings (gain, reset, wrap), changes of state, flaps. Pure.
+"""Error counters of a port: meaning, steps between readings (gain, reset, wrap), changes of state. Pure.
 
 Sources: the descriptions of DMTF's PCIeErrors (PCIeDevice, which PortMetrics uses; schema bundle 2025.4) and the PCI
 Express base specification: data link layer rules (LCRC, sequence numbers, NAK, replay buffer and REPLAY_NUM), link
@@ -14,14 +14,11 @@ reset lowers several counters of a port, a wrap only one, from just below a powe
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
 from fabric.bmc.series import counter_label
-from telemetry.links.rules import LINK_UP
 
 
 class Direction(StrEnum):
@@ -190,44 +187,3 @@ class KnownLinks:
 
 FLAPPING = "Flapping"
 DOWN_STATES = {"LinkDown", "NoLink"}
-# A longer time down is no flap: a host was switched off, or a device removed.
-MAX_FLAP_DURATION = timedelta(seconds=60)
-
-
-class StateSpan(Protocol):
-    """A span in which a link was in one state, as `LinkSpan`; `drops` counts the drops within a FLAPPING one."""
-
-    @property
-    def since(self) -> datetime: ...
-
-    @property
-    def status(self) -> str: ...
-
-    @property
-    def asked(self) -> bool: ...
-
-    @property
-    def drops(self) -> int: ...
-
-
-def count_flaps(states: Iterable[StateSpan], *, since: datetime) -> int:
-    """Return how often a link went down after `since` and was up again within a minute, without an operation.
-
-    `states` are in order of time.
-    """
-    flaps, left_at, asked, was_up, was_down = 0, None, False, False, False
-    for state in states:
-        if state.status == FLAPPING:
-            flaps += state.drops
-            left_at, was_up = None, False
-        elif state.status == LINK_UP:
-            if left_at is not None and was_down and not asked and state.since - left_at <= MAX_FLAP_DURATION:
-                flaps += left_at >= since
-            left_at, was_up = None, True
-        else:
-            if was_up:
-                left_at, asked, was_up, was_down = state.since, False, False, False
-            asked |= state.asked
-            # Retraining alone is not down; the port counts it separately.
-            was_down |= state.status in DOWN_STATES
-    return flaps

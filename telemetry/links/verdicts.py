@@ -16,13 +16,15 @@ from fabric.history.models import Attachment
 from fabric.inventory.models import Device, HostPort, Port, Slot
 from fabric.operations.models import Operation
 from telemetry.events.services import event_record
-from telemetry.links.counters import count_flaps
+from telemetry.links.counters import DOWN_STATES, FLAPPING
 from telemetry.links.models import LinkCount, LinkMinute, LinkSpan, LinkVerdict
-from telemetry.links.rules import HOUR, MINUTE, RANKS, RATE_SECONDS, HealthVerdict, LinkFacts, LinkLevel
+from telemetry.links.rules import HOUR, LINK_UP, MINUTE, RANKS, RATE_SECONDS, HealthVerdict, LinkFacts, LinkLevel
 
 # Operations that ended within this time may have caused a link's latest change.
 OPERATION_GRACE = timedelta(seconds=15)
 OFF_STATES = {"Off", "PoweringOff"}
+# A longer time down is no flap: a host was switched off, or a device removed.
+MAX_FLAP_DURATION = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,29 @@ def link_facts(
         hour=lately(HOUR),
         since_reset=since_reset,
     )
+
+
+def count_flaps(states: Iterable[LinkSpan], *, since: datetime) -> int:
+    """Return how often a link went down after `since` and was up again within a minute, without an operation.
+
+    `states` are in order of time.
+    """
+    flaps, left_at, asked, was_up, was_down = 0, None, False, False, False
+    for state in states:
+        if state.status == FLAPPING:
+            flaps += state.drops
+            left_at, was_up = None, False
+        elif state.status == LINK_UP:
+            if left_at is not None and was_down and not asked and state.since - left_at <= MAX_FLAP_DURATION:
+                flaps += left_at >= since
+            left_at, was_up = None, True
+        else:
+            if was_up:
+                left_at, asked, was_up, was_down = state.since, False, False, False
+            asked |= state.asked
+            # Retraining alone is not down; the port counts it separately.
+            was_down |= state.status in DOWN_STATES
+    return flaps
 
 
 def port_tenancy(port: Port) -> tuple[int, datetime | None] | None:

@@ -55,11 +55,6 @@ class SubscriberGroup:
         self.frame = Frame(frame.revision, frame.chassis, frame.sequence, frame.at, np.ascontiguousarray(values))
         self._key = self._delta = None
 
-    def begin(self, frame: Frame) -> None:
-        """Set a stored frame, unless a newer one was received while it was fetched."""
-        if self.frame is None:
-            self.take(frame)
-
     def bytes_after(self, sequence: int | None) -> bytes:
         """Return the newest frame for a browser that has `sequence`: a delta if that is the previous, else a key."""
         frame, before = self.frame, self.before
@@ -266,9 +261,9 @@ class Hub:
         self._send_catalogue(browser, chassis, group)
         if group.frame is None and (raw := await self._get(f"live:frame:{chassis}")):
             stored = decode_key(raw)
-            # With another catalogue, its indices would refer to other series.
-            if stored.revision == self._revision(chassis):
-                group.begin(stored)
+            # A newer one may have been received meanwhile; with another catalogue, indices would refer to other series.
+            if group.frame is None and stored.revision == self._revision(chassis):
+                group.take(stored)
         browser.notify(chassis)
 
     def unsubscribe(self, browser: SocketSubscriber, chassis: int) -> None:

@@ -142,10 +142,10 @@ def _append_chassis(labels: families.ChassisLabels, newest: RawReading, now: flo
     name = families.format_labels(chassis=labels.name)
     catalogue = CATALOGUE_DECODER.decode(newest[0]) if newest[0] else None
     frame = decode_key(newest[1]) if newest[1] else None
-    # The catalogue may change between reading the two keys.
-    if frame is not None and catalogue is not None:
-        matches = (frame.revision, len(frame.values)) == (catalogue.revision, len(catalogue.series))
-        frame = frame if matches else None
+    if catalogue is None or frame is None or frame.revision != catalogue.revision:
+        frame = None  # the catalogue may change between reading the two keys
+    elif len(frame.values) != len(catalogue.series):
+        frame = None
     fresh = frame is not None and now - frame.at <= max(STALE_SECONDS, 3 * settings.CONFIG.reading_period)
     # For a chassis without readings, its walks determine whether it answers.
     up = fresh if catalogue is not None and catalogue.series else labels.is_answering

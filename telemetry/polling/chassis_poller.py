@@ -97,7 +97,7 @@ class ChassisPoller:
             except Chassis.DoesNotExist:
                 return
             except (redis.RedisError, DatabaseError) as error:
-                # It is no failure of the chassis.
+                # A problem of the site, not of the chassis.
                 logger.warning("chassis %s is not polled while Redis or the database is down: %s", self._pk, error)
             except FalconWebError as error:
                 if self._failures == 0:
