@@ -142,10 +142,10 @@ def draw_timeline(spans: Iterable[LinkSpan], *, since: datetime, until: datetime
     for one in sorted(spans, key=lambda span: span.since):
         begin, end = max(one.since, since), min(one.until or until, until)
         if end > begin:
-            x = WIDTH * (begin - since).total_seconds() / whole
             wide = max(MIN_PIECE_WIDTH, WIDTH * (end - begin).total_seconds() / whole)
-            place = {"x": round(min(x, WIDTH - wide), 2), "width": round(wide, 2)}
-            pieces.append({**place, "look": _piece_look(one, best), "title": span_title(one)})
+            x = min(WIDTH * (begin - since).total_seconds() / whole, WIDTH - wide)
+            look, title = _piece_look(one, best), span_title(one)
+            pieces.append({"x": round(x, 2), "width": round(wide, 2), "look": look, "title": title})
     return {"width": WIDTH, "height": HEIGHT, "pieces": pieces, "ticks": _ticks(since, until)}
 
 
