@@ -140,15 +140,13 @@ class SocketSubscriber:
 
     def notify(self, chassis: int) -> None:
         """Announce a newer frame of a chassis."""
-        if self._write is not None and self._is_idle() and self._write_newest(chassis, self._write):
+        is_idle = self._sending is None and self._open and not self._texts and not self._pending
+        if self._write is not None and is_idle and self._write_newest(chassis, self._write):
             return
         if chassis in self._pending:
             fanout.skipped += 1
         self._pending.add(chassis)
         self._deliver()
-
-    def _is_idle(self) -> bool:
-        return self._sending is None and self._open and not self._texts and not self._pending
 
     def _write_newest(self, chassis: int, write: Callable[[bytes], bool]) -> bool:
         """Write the newest frame without an ASGI message, which is most of a frame's cost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -49,6 +49,9 @@ PROCESS_GAUGES = {
 }
 
 
+Samples = Iterable[tuple[list[str], float]]
+
+
 def site_metrics(person: User, version: str) -> bytes:
     """Return the site's own metrics that the person may see; raises Unavailable without Redis, for administrators."""
     found: list[Metric] = [
@@ -72,13 +75,7 @@ class _StaticCollector(Collector):
         return self.metrics
 
 
-def _family(
-    kind: Callable[..., Metric],
-    name: str,
-    words: str,
-    labels: Sequence[str],
-    samples: Iterable[tuple[list[str], float]],
-) -> Metric:
+def _family(kind: Any, name: str, words: str, labels: Sequence[str], samples: Samples) -> Metric:
     """Return a metric of a kind with the samples: values of the labels, and the sample's value."""
     family: Any = kind(name, words, labels=labels)
     for values, value in samples:
@@ -169,13 +166,8 @@ def _lag_histogram(pipeline: PipelineSnapshot) -> Metric:
 
 def _process_metrics(pipeline: PipelineSnapshot) -> Iterator[Metric]:
     labels, processes = ["process", "kind"], [([one.name, one.kind], one.gauges) for one in pipeline.processes]
-    yield _family(
-        GaugeMetricFamily,
-        "falconweb_process_up",
-        "Processes with heartbeats.",
-        labels,
-        ((of, 1) for of, _ in processes),
-    )
+    up = ((of, 1) for of, _ in processes)
+    yield _family(GaugeMetricFamily, "falconweb_process_up", "Processes with heartbeats.", labels, up)
     cpu = ((of, gauges.get("cpu_seconds", 0.0)) for of, gauges in processes)
     yield _family(CounterMetricFamily, "falconweb_process_cpu_seconds", "CPU time used.", labels, cpu)
     for name, (metric, words) in PROCESS_GAUGES.items():
