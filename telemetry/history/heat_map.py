@@ -32,11 +32,6 @@ class HeatMapRow:
     mean: Floats
     high: Floats
 
-    @property
-    def highest(self) -> float:
-        """The highest temperature, NaN for none."""
-        return float(np.fmax.reduce(self.high)) if len(self.high) else math.nan
-
 
 @dataclass(frozen=True)
 class HeatMap:
@@ -107,7 +102,8 @@ def hourly_highs(found: HeatMap) -> list[dict[str, Any]]:
         inside = (places >= 0) & (places < count)
         np.fmax.at(highest, places[inside], row.high[inside])
         hours = [_degrees_label(one) for one in highest.tolist()]
-        table.append({"slot": row.slot, "highest": _degrees_label(row.highest), "hours": hours})
+        of_day = float(np.fmax.reduce(row.high, initial=math.nan))
+        table.append({"slot": row.slot, "highest": _degrees_label(of_day), "hours": hours})
     return table
 
 

@@ -108,8 +108,6 @@ class CounterReset(models.Model):
         REBOOT = "reboot", "the BMC restarted"
 
     class CounterResetQuerySet(PortHistoryQuerySet):
-        """See PortHistoryQuerySet."""
-
         when = "at"
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="counter_resets")
