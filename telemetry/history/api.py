@@ -44,7 +44,7 @@ SUBJECTS = OpenApiParameter(
     str,
     required=True,
     description=(
-        f"What to look at, comma-separated or repeated, at most {MAX_SUBJECTS}: device/3, slot/3, port/5, drawer/1, "
+        f"Subjects, comma-separated or repeated, at most {MAX_SUBJECTS}: device/3, slot/3, port/5, drawer/1, "
         "chassis/1, host/2, tenant/4, or one series by itself as series/<chassis id>/<key>"
     ),
 )
@@ -376,7 +376,7 @@ class DashboardSerializer(StrictSerializer, serializers.ModelSerializer[Dashboar
 
 
 class OwnDashboardList(generics.ListAPIView[Dashboard]):
-    """One's own dashboards; POST keeps one."""
+    """One's own dashboards; POST adds one."""
 
     serializer_class = DashboardSerializer
 

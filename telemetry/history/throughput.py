@@ -112,9 +112,9 @@ def _flows(history: MetricHistory, first_stored: float) -> dict[tuple[str, str],
     for line in history.lines:
         present = ~np.isnan(line.mean)
         if present.any():
-            means, lasting = line.mean[present], seconds[present]
-            total = float(lasting.sum())
-            carried = float((means * lasting).sum())
+            means, durations = line.mean[present], seconds[present]
+            total = float(durations.sum())
+            carried = float((means * durations).sum())
             mean = carried / total if total else float(means.mean())
             share = total / history.span.seconds
             found[line.subject.ref, line.metric] = Flow(mean, float(means.max()), carried, share)

@@ -176,10 +176,10 @@ class LinkStates(generics.GenericAPIView[Any]):
         """List the states of a link, newest first; a tenant's start with its lease."""
         person = person_of(request)
         port, _ = selectors.link_get(person, pk)
-        held = selectors.visible_since(person, port)
+        visible_from = selectors.visible_since(person, port)
         page = self.paginate_queryset(selectors.state_spans(person, pk)) or []
         for span in page:
-            span.since = selectors.span_begin(span, held)
+            span.since = selectors.span_begin(span, visible_from)
         return self.get_paginated_response(LinkStateSerializer(page, many=True).data)
 
 

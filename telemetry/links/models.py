@@ -62,14 +62,14 @@ class PortHistoryQuerySet(RestrictedQuerySet):
 
     def granted_to(self, tenant_id: int) -> Q:
         seen = Q()
-        for holder in ("port__slot__device", "port__host_port"):
-            lasts = Q((f"{holder}__tenant_since", None)) | Q((f"{self.when}__gt", F(f"{holder}__tenant_since")))
-            if holder == "port__slot__device":
-                others = Attachment.objects.exclude(device=OuterRef(holder))
+        for owner in ("port__slot__device", "port__host_port"):
+            lasts = Q((f"{owner}__tenant_since", None)) | Q((f"{self.when}__gt", F(f"{owner}__tenant_since")))
+            if owner == "port__slot__device":
+                others = Attachment.objects.exclude(device=OuterRef(owner))
                 lasts &= Q(~Exists(others.filter(slot=OuterRef("port__slot"), until__gte=OuterRef(self.when))))
             if self.when == "until":
                 lasts |= Q(until=None)
-            seen |= Q((f"{holder}__tenant", tenant_id)) & lasts
+            seen |= Q((f"{owner}__tenant", tenant_id)) & lasts
         return seen
 
 

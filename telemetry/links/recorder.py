@@ -187,10 +187,10 @@ class LinkRecorder:
                 return
             del self._watches[chassis]
             self._loads = [(one, loading) for one, loading in self._loads if one != chassis]
-            for kept in (
+            for by_chassis in (
                 self._watched, self._all_at, self._time_dependent_at, self._time_dependent, self._changed, self._judged,
             ):  # fmt: skip
-                kept.pop(chassis, None)
+                by_chassis.pop(chassis, None)
             self._postponed.discard(chassis)
 
     def _load(self) -> None:

@@ -123,7 +123,7 @@ Counts = Mapping[str, int]
 class LinkFacts:
     """Facts of a link. Times are Unix s; widths lanes; speeds Gb/s one way, whole link; None: not reported.
 
-    `idle` is why the link is not expected to be up, '' where it is; `gone` the missing device at its end. `minute`,
+    `idle` is why the link is not expected to be up, '' where it is; `missing` the missing device at its end. `minute`,
     `ten_minutes` and `hour` have the recent gains of the counters (the first two within the given seconds),
     `since_reset` their values.
     """
@@ -140,7 +140,7 @@ class LinkFacts:
     device_pcie_type: str = ""
     judges_speed: bool = True  # False: the maximum of the far end is not known, so that a slower link may be correct
     idle: str = ""
-    gone: str = ""
+    missing: str = ""
     busy: bool = False  # an operation of this site is changing it
     unknown: str = ""  # why no verdict is possible
     flaps: int = 0
@@ -204,8 +204,8 @@ def _healthy_sentence(facts: LinkFacts) -> str:
 
 
 def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
-    if facts.gone:
-        yield Reason("down", LinkLevel.DOWN, facts.gone)
+    if facts.missing:
+        yield Reason("down", LinkLevel.DOWN, facts.missing)
         return
     if facts.status == LINK_UP:
         yield from _width_reasons(facts)

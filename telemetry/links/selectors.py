@@ -68,7 +68,7 @@ class LinkFilter:
     sort: str = "verdict"
 
 
-def link_rows(person: User, wanted: LinkFilter | None = None) -> QuerySet[Any]:
+def link_rows(person: User, link_filter: LinkFilter | None = None) -> QuerySet[Any]:
     """Return the ports whose links the person may see, filtered and sorted, with the columns of `link_views`."""
     own_verdict = Q(link_verdicts__tenant__isnull=True)
     if not person.is_administrator:
@@ -95,8 +95,8 @@ def link_rows(person: User, wanted: LinkFilter | None = None) -> QuerySet[Any]:
         received_rate=F("verdict__received_rate"), correctable_rate=F("verdict__correctable_rate"),
         flaps=F("verdict__flaps"), recoveries=F("verdict__recoveries"), errors_counted=F("verdict__errors"),
     )  # fmt: skip
-    wanted = wanted or LinkFilter()
-    return _apply_sort(_apply_filter(rows, wanted), wanted.sort)
+    link_filter = link_filter or LinkFilter()
+    return _apply_sort(_apply_filter(rows, link_filter), link_filter.sort)
 
 
 def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
@@ -134,19 +134,19 @@ def port_counters(person: User, port: Port, *, now: datetime | None = None) -> C
     count: LinkCount | None = getattr(port, "link_count", None)
     if count is None:
         return CountersView((), None, None)
-    held = visible_since(person, port)
+    visible_from = visible_since(person, port)
     base: dict[str, int] = {}
     since = count.watched_since
     if not person.is_administrator:
         verdict = port.link_verdicts.filter(tenant=person.tenant_id).first()
-        if verdict is None or verdict.held_since != held:
+        if verdict is None or verdict.held_since != visible_from:
             return CountersView((), None, None)  # leased just now, the baseline is not recorded yet
-        base, since = verdict.base, max(since, held) if held is not None else since
+        base, since = verdict.base, max(since, visible_from) if visible_from is not None else since
     begin = max(now - timedelta(days=1), since)
     minutes = list(LinkMinute.objects.filter(port=port, minute__gte=begin.replace(second=0, microsecond=0)))
     raw, totals = error_counts(count), gained_since(count, base)
     hour = now - timedelta(hours=1)
-    if held is not None:
+    if visible_from is not None:
         # After a reset, the counter is lower than the total.
         raw = {name: min(value, totals.get(name, 0)) for name, value in raw.items()}
     views = tuple(
@@ -159,7 +159,11 @@ def port_counters(person: User, port: Port, *, now: datetime | None = None) -> C
         )
         for one in sort_counters({*raw, *count.totals})
     )
-    reset = count.reset_at if count.reset_at is not None and (held is None or count.reset_at > held) else None
+    reset = (
+        count.reset_at
+        if count.reset_at is not None and (visible_from is None or count.reset_at > visible_from)
+        else None
+    )
     return CountersView(views, since, reset)
 
 
@@ -204,8 +208,8 @@ def stored_errors(
 
     Counters without readings are left out; a tenant sees no errors from before its lease.
     """
-    held = visible_since(person, port)
-    begin = max(since, held) if held is not None else since
+    visible_from = visible_since(person, port)
+    begin = max(since, visible_from) if visible_from is not None else since
     if begin >= until:
         return {}
     keys = {f"port/{port.pk}/errors/{name}/rate": name for name in names}
@@ -226,24 +230,24 @@ def state_spans(person: User, port: int) -> QuerySet[LinkSpan]:
 def counter_resets(person: User, port: Port, *, most: int) -> list[CounterReset]:
     """Return the newest `most` resets of a port's counters that the person may see, newest first."""
     rows: QuerySet[CounterReset] = CounterReset.objects.visible_to(person).filter(port=port)
-    held = visible_since(person, port)
+    visible_from = visible_since(person, port)
     found = list(rows[:most])
     for one in found:
-        if held is not None and one.not_before is not None:
+        if visible_from is not None and one.not_before is not None:
             # The previous reading may be from before the lease.
-            one.not_before = max(one.not_before, held)
+            one.not_before = max(one.not_before, visible_from)
     return found
 
 
 def visible_since(person: User, port: Port) -> datetime | None:
     """Return the start of the history of a port that the person may see; None for all of it."""
-    holder = None if person.is_administrator else port_tenancy(port)
-    return holder[1] if holder is not None else None
+    tenancy = None if person.is_administrator else port_tenancy(port)
+    return tenancy[1] if tenancy is not None else None
 
 
-def span_begin(span: LinkSpan, held: datetime | None) -> datetime:
-    """Return the start of a state as far as it is visible: not before the start of the lease, `held`."""
-    return max(span.since, held) if held is not None else span.since
+def span_begin(span: LinkSpan, visible_from: datetime | None) -> datetime:
+    """Return the start of a state as far as it is visible: not before the start of the lease, `visible_from`."""
+    return max(span.since, visible_from) if visible_from is not None else span.since
 
 
 def links_by_port(person: User, **filters: Any) -> dict[int, LinkView]:
@@ -274,23 +278,25 @@ def filter_choices(person: User) -> dict[str, list[tuple[int, str]]]:
     }
 
 
-def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
-    if wanted.chassis is not None:
-        rows = rows.filter(chassis=wanted.chassis)
-    if wanted.drawer is not None:
+def _apply_filter(rows: QuerySet[Any], link_filter: LinkFilter) -> QuerySet[Any]:
+    if link_filter.chassis is not None:
+        rows = rows.filter(chassis=link_filter.chassis)
+    if link_filter.drawer is not None:
         rows = rows.filter(
-            Q(slot__drawer=wanted.drawer) | Q(host_port__drawer=wanted.drawer) | Q(switch__drawer=wanted.drawer)
+            Q(slot__drawer=link_filter.drawer)
+            | Q(host_port__drawer=link_filter.drawer)
+            | Q(switch__drawer=link_filter.drawer)
         )
-    if wanted.tenant is not None:
-        rows = rows.filter(Q(slot__device__tenant=wanted.tenant) | Q(host_port__tenant=wanted.tenant))
-    if wanted.verdict:
-        rows = rows.filter(shown_level=wanted.verdict)
-    if wanted.kind == HOST_KIND:
+    if link_filter.tenant is not None:
+        rows = rows.filter(Q(slot__device__tenant=link_filter.tenant) | Q(host_port__tenant=link_filter.tenant))
+    if link_filter.verdict:
+        rows = rows.filter(shown_level=link_filter.verdict)
+    if link_filter.kind == HOST_KIND:
         rows = rows.filter(host_port__isnull=False)
-    elif wanted.kind:
-        rows = rows.filter(slot__device__kind=wanted.kind, slot__device__missing_since=None)
+    elif link_filter.kind:
+        rows = rows.filter(slot__device__kind=link_filter.kind, slot__device__missing_since=None)
     # PostgreSQL accepts no NUL.
-    text = wanted.search.replace("\0", " ").strip()
+    text = link_filter.search.replace("\0", " ").strip()
     if text:
         fields = (
             "name", "port_id", "chassis__name", "slot__name", "slot__device__name", "slot__device__model",

@@ -102,7 +102,7 @@ def link_facts(
         device_pcie_type=device.max_pcie_type if device is not None else "",
         judges_speed=host_port is not None or bool(device is not None and device.max_pcie_type),
         idle=_idle_reason(port, device, host_port),
-        gone=_missing_reason(device),
+        missing=_missing_reason(device),
         busy=busy,
         unknown="The chassis no longer reports this port." if port.missing_since is not None else "",
         flaps=count_flaps(windows.spans, since=max(now - hour, begin)),

@@ -70,21 +70,21 @@ def filter_from_query(given: Any) -> selectors.LinkFilter:
 def links(request: HttpRequest) -> HttpResponse:
     """List links, worst first; filter, order and page are in the URL."""
     person = person_of(request)
-    wanted = filter_from_query(request.GET)
-    page = Paginator(selectors.link_rows(person, wanted), ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    link_filter = filter_from_query(request.GET)
+    page = Paginator(selectors.link_rows(person, link_filter), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     given = request.GET.copy()
     given.pop("page", None)
     filters = any(given.get(name) for name in ("chassis", "drawer", "tenant", "verdict", "kind", "q"))
     context = {
         "page": page,
         "views": presentation.link_views(page.object_list),
-        "wanted": wanted,
+        "link_filter": link_filter,
         "query": given.urlencode(),
         "filtered": filters,
         "choices": selectors.filter_choices(person),
         "levels": [(level.value, words) for level, (_, words) in presentation.LEVEL_LABELS.items()],
         "kinds": list(presentation.KIND_LABELS.items()),
-        "columns": [_column(name, wanted.sort) for name in selectors.SORTS],
+        "columns": [_column(name, link_filter.sort) for name in selectors.SORTS],
     }
     return render(request, "links/links.html", context)
 
@@ -114,15 +114,15 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
     name = request.GET.get("range", "")
     name = name if name in RANGES else "day"
     since = now - RANGES[name][1]
-    held = selectors.visible_since(person, port)
+    visible_from = selectors.visible_since(person, port)
     spans = selectors.state_spans(person, pk)
-    shown = [_visible_span(span, held) for span in spans.exclude(until__lt=since)[:MAX_DRAWN]]
+    shown = [_visible_span(span, visible_from) for span in spans.exclude(until__lt=since)[:MAX_DRAWN]]
     page = Paginator(spans, ROWS_PER_PAGE).get_page(request.GET.get("page"))
     counters = selectors.port_counters(person, port, now=now)
     names = [one.counter.name for one in counters.counters]
     # Counts by the minute are kept for a day; the store keeps them longer.
     long = name not in SHORT
-    kept = selectors.stored_errors(person, port, names, since=since, until=now) if long and names else {}
+    stored = selectors.stored_errors(person, port, names, since=since, until=now) if long and names else {}
     context = {
         "port": port,
         "view": view,
@@ -130,7 +130,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
         "device": Device.objects.visible_to(person).filter(slot__port=port, missing_since=None).first(),
         "host_port": HostPort.objects.visible_to(person).filter(port=port).select_related("host").first(),
         "counters": [
-            (one, presentation.bar_path(kept.get(one.counter.name, ()) if long else one.day))
+            (one, presentation.bar_path(stored.get(one.counter.name, ()) if long else one.day))
             for one in counters.counters
         ],
         "drawn": RANGES[name if long else "day"][0],
@@ -139,7 +139,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
         "range": name,
         "ranges": [(key, words) for key, (words, _) in RANGES.items()],
         "page": page,
-        "spans": [_visible_span(span, held) for span in page.object_list],
+        "spans": [_visible_span(span, visible_from) for span in page.object_list],
         "resets": selectors.counter_resets(person, port, most=RESETS_SHOWN),
         "may_reset": bool(port.metrics_uri) and may_configure(person, port),
         "objects": f"port/{pk}",
@@ -153,9 +153,9 @@ def states_csv(request: HttpRequest, pk: int) -> Download:
     """Stream the states of a link as CSV, newest first."""
     person = person_of(request)
     port, _ = selectors.link_get(person, pk)
-    held, rows = selectors.visible_since(person, port), selectors.state_spans(person, pk)
+    visible_from, rows = selectors.visible_since(person, port), selectors.state_spans(person, pk)
     lines = (
-        (selectors.span_begin(span, held).isoformat(), span.until.isoformat() if span.until is not None else "",
+        (selectors.span_begin(span, visible_from).isoformat(), span.until.isoformat() if span.until is not None else "",
          span.status, span.width, span.speed_gbps, "yes" if span.asked else "no", span.drops)
         for page in _in_pages(rows) for span in page
     )  # fmt: skip
@@ -187,8 +187,8 @@ def _column(name: str, sort: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _visible_span(span: Any, held: Any) -> Any:
-    span.since = selectors.span_begin(span, held)
+def _visible_span(span: Any, visible_from: Any) -> Any:
+    span.since = selectors.span_begin(span, visible_from)
     span.words = ", ".join(presentation.state_labels(span))
     span.seconds = ((span.until or timezone.now()) - span.since).total_seconds()
     return span

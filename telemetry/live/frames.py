@@ -168,21 +168,21 @@ class FrameUpdate:
         counted = b""
         if self.counters is not None:
             counted = RECENT_HEADER.pack(frame.revision, frame.at) + self.counters.astype("<f8").tobytes()
-        lasting = max(FRAME_SECONDS, round(3 * self.period))
-        return frame.chassis, encode_key(frame), pack_recent(frame), counted, lasting, _catalogue_prefix(frame.revision)
+        expiry = max(FRAME_SECONDS, round(3 * self.period))
+        return frame.chassis, encode_key(frame), pack_recent(frame), counted, expiry, _catalogue_prefix(frame.revision)
 
 
 PUBLISH_SCRIPT = f"""
 local published, unknown = 0, {{}}
 for place = 2, #ARGV, 6 do
-  local chassis, raw, recent, counted, lasting, head = unpack(ARGV, place, place + 5)
+  local chassis, raw, recent, counted, expiry, head = unpack(ARGV, place, place + 5)
   local newest = redis.call('GETRANGE', 'live:frame:' .. chassis, 8, 11)
   if redis.call('GET', 'polling:' .. chassis) == ARGV[1] and newest ~= string.sub(raw, 9, 12) then
-    redis.call('SET', 'live:frame:' .. chassis, raw, 'EX', lasting)
-    if counted ~= '' then redis.call('SET', 'live:counted:' .. chassis, counted, 'EX', lasting) end
+    redis.call('SET', 'live:frame:' .. chassis, raw, 'EX', expiry)
+    if counted ~= '' then redis.call('SET', 'live:counted:' .. chassis, counted, 'EX', expiry) end
     redis.call('RPUSH', 'live:recent:' .. chassis, recent)
     redis.call('LTRIM', 'live:recent:' .. chassis, -{RECENT_FRAMES}, -1)
-    redis.call('EXPIRE', 'live:recent:' .. chassis, math.max({int(RECENT_SECONDS)}, tonumber(lasting)))
+    redis.call('EXPIRE', 'live:recent:' .. chassis, math.max({int(RECENT_SECONDS)}, tonumber(expiry)))
     redis.call('PUBLISH', 'live:' .. chassis, raw)
     if redis.call('GETRANGE', 'live:catalogue:' .. chassis, 0, #head - 1) ~= head then
       unknown[#unknown + 1] = chassis

@@ -85,12 +85,12 @@ def gzip_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
     yield compressor.flush()
 
 
-def _selected_chassis(person: User, wanted: Sequence[str]) -> list[int]:
+def _selected_chassis(person: User, names: Sequence[str]) -> list[int]:
     rows = dict(Chassis.objects.visible_to(person).filter(enabled=True).values_list("name", "pk"))
-    if not wanted:
+    if not names:
         return list(rows.values())
     by_id = {str(pk): pk for pk in rows.values()}
-    found = {text: rows.get(text, by_id.get(text)) for text in wanted}
+    found = {text: rows.get(text, by_id.get(text)) for text in names}
     if missing := [text for text, pk in found.items() if pk is None]:
         raise NotFound(f"There is no chassis '{missing[0][:100]}' that is polled.")
     return list(dict.fromkeys(pk for pk in found.values() if pk is not None))

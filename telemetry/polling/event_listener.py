@@ -204,15 +204,15 @@ class EventListener:
         new = known = 0
         for start in range(0, len(reading.events), EVENTS_PER_TRANSACTION):
             batch = reading.events[start : start + EVENTS_PER_TRANSACTION]
-            kept: ingestion.IngestResult = await self._write_with_retry(
+            result: ingestion.IngestResult = await self._write_with_retry(
                 ingestion.log_records_ingest,
                 chassis_id=self.chassis_id,
                 records=batch,
                 owners=await self._reading_owners(),
                 ahead=self._ahead if facts.ahead is None else facts.ahead,
             )
-            new, known = new + kept.new, known + kept.known
-            if mark is not None and kept.new:
+            new, known = new + result.new, known + result.known
+            if mark is not None and result.new:
                 for event in batch:
                     self.on_event(event)
         gap = None

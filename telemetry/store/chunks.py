@@ -89,10 +89,10 @@ def rollup_columns(catalogue: int) -> dict[SeriesIdentity, int]:
 
 
 def read_raw_chunks(
-    chunks: Sequence[StoredChunk], wanted: Sequence[SeriesIdentity], since: int, until: int
+    chunks: Sequence[StoredChunk], requested: Sequence[SeriesIdentity], since: int, until: int
 ) -> tuple[ReadingTable, list[SpanMs]]:
     """Return the readings of series in raw chunks in [`since`, `until`) (ms), and the spans that cannot be read."""
-    plan = _ColumnPlan.of({chunk.catalogue for chunk in chunks}, wanted)
+    plan = _ColumnPlan.of({chunk.catalogue for chunk in chunks}, requested)
     parts: list[tuple[Integers, Values, DecimalPlaces]] = []
     damaged: list[SpanMs] = []
     runs, run, last = [], 0, None
@@ -106,10 +106,12 @@ def read_raw_chunks(
         last = chunk.version, chunk.until
         runs.append(np.full(len(parts[-1][0][0]), run))
     if not parts:
-        return ReadingTable(np.empty(0, np.int64), np.empty((len(wanted), 0)), np.zeros(len(wanted), np.int8)), damaged
+        return ReadingTable(
+            np.empty(0, np.int64), np.empty((len(requested), 0)), np.zeros(len(requested), np.int8)
+        ), damaged
     times, counted = (np.concatenate([part[number] for part in parts], axis=1) for number in (0, 1))
     places = np.where(plan.rates, -1, combine_places([part[2] for part in parts])[plan.source]).astype(np.int8)
-    values = np.empty((len(wanted), len(times[0])))
+    values = np.empty((len(requested), len(times[0])))
     values[~plan.rates] = counted[plan.source[~plan.rates]]
     if plan.rates.any():
         values[plan.rates] = _rates(counted[plan.source[plan.rates]], times, np.concatenate(runs))
@@ -155,18 +157,18 @@ class _ColumnPlan:
     read: int
 
     @classmethod
-    def of(cls, catalogues: Iterable[int], wanted: Sequence[SeriesIdentity]) -> _ColumnPlan:
+    def of(cls, catalogues: Iterable[int], requested: Sequence[SeriesIdentity]) -> _ColumnPlan:
         made = {catalogue: raw_columns(catalogue) for catalogue in catalogues}
         known = {one: found for columns in made.values() for one, found in columns.items()}
-        sources = {series_identity(known[one].source): 0 for one in wanted if one in known}
+        sources = {series_identity(known[one].source): 0 for one in requested if one in known}
         read = {one: place for place, one in enumerate(sources)}
         columns = {}
         for catalogue in made:
             present = [(column, read[one]) for one, column in rollup_columns(catalogue).items() if one in read]
             columns[catalogue] = ([column for column, _ in present], [place for _, place in present])
         return cls(
-            np.array([read[series_identity(known[one].source)] for one in wanted], dtype=np.intp),
-            np.array([known[one].is_rate for one in wanted], dtype=bool),
+            np.array([read[series_identity(known[one].source)] for one in requested], dtype=np.intp),
+            np.array([known[one].is_rate for one in requested], dtype=bool),
             columns,
             len(read),
         )
@@ -216,13 +218,13 @@ def _elapsed(times: Integers, runs: NDArray[np.intp], later: NDArray[np.intp], e
     return np.where((runs[later] == runs[earlier]) & (elapsed > 0), elapsed, np.nan)
 
 
-def rollup_buckets(chunk: StoredChunk, wanted: Sequence[SeriesIdentity]) -> tuple[Buckets, DecimalPlaces]:
+def rollup_buckets(chunk: StoredChunk, requested: Sequence[SeriesIdentity]) -> tuple[Buckets, DecimalPlaces]:
     """Return the buckets of series in a rollup's chunk, and their decimal places; raises DamagedError."""
     columns = rollup_columns(chunk.catalogue)
-    present = [place for place, one in enumerate(wanted) if one in columns]
+    present = [place for place, one in enumerate(requested) if one in columns]
     reader = ChunkReader(chunk.data)
     try:
-        fields = reader.fields([columns[wanted[place]] for place in present])
+        fields = reader.fields([columns[requested[place]] for place in present])
     except IndexError as error:
         raise DamagedError("A chunk has other columns than its catalogue.") from error
     if len(fields) != 4:
@@ -230,17 +232,17 @@ def rollup_buckets(chunk: StoredChunk, wanted: Sequence[SeriesIdentity]) -> tupl
     low, high, total, count = (values for values, _ in fields)
     buckets = Buckets(reader.times[0], low, high, total, count)
     places = combine_places([decimal for _, decimal in fields[:3]])
-    if len(present) == len(wanted):
+    if len(present) == len(requested):
         return buckets, places
-    wide = np.zeros(len(wanted), np.int8)
+    wide = np.zeros(len(requested), np.int8)
     wide[present] = places
-    return buckets.spread(present, len(wanted)), wide
+    return buckets.spread(present, len(requested)), wide
 
 
 def encode_rollup(buckets: Buckets, places: DecimalPlaces) -> bytes:
     """Return buckets as a chunk."""
-    kept = buckets.rounded(places)
-    return encode(kept.at[None], [kept.low, kept.high, kept.total, kept.count], block=ROLLUP_BLOCK)
+    rounded = buckets.rounded(places)
+    return encode(rounded.at[None], [rounded.low, rounded.high, rounded.total, rounded.count], block=ROLLUP_BLOCK)
 
 
 class StoredChunk(NamedTuple):

@@ -107,26 +107,26 @@ class ChunkReader:
 
     def fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[tuple[Values, NDArray[np.int8]]]:
         """Return each field, f8[len(columns), rows], and the columns' decimals, -1 for none; raises DamagedError."""
-        wanted = np.asarray(columns, dtype=np.intp)
-        found = np.empty((len(wanted), self._fields, self.rows))
-        places = np.empty((len(wanted), self._fields), dtype=np.int8)
-        of_block = wanted // self._width
+        selected = np.asarray(columns, dtype=np.intp)
+        found = np.empty((len(selected), self._fields, self.rows))
+        places = np.empty((len(selected), self._fields), dtype=np.int8)
+        of_block = selected // self._width
         for number in sorted(set(of_block.tolist())):
             first = number * self._width
             here = np.flatnonzero(of_block == number)
-            rows = ((wanted[here] - first)[:, None] * self._fields + np.arange(self._fields)).ravel()
+            rows = ((selected[here] - first)[:, None] * self._fields + np.arange(self._fields)).ravel()
             numbers = self._block(number + 1, min(self._width, self.columns - first) * self._fields, rows)
             found[here] = numbers.values().reshape(len(here), self._fields, self.rows)
             kinds = numbers.kinds.astype(np.int16).reshape(len(here), self._fields)
             places[here] = np.where(kinds < BITS, kinds, -1)
         return [(found[:, field], places[:, field]) for field in range(self._fields)]
 
-    def _block(self, number: int, columns: int, wanted: NDArray[np.intp]) -> _IntegerColumns:
+    def _block(self, number: int, columns: int, selected: NDArray[np.intp]) -> _IntegerColumns:
         if columns * self.rows > MAX_BLOCK_VALUES:
             raise DamagedError("A block claims to be larger than one may be.")
         try:
             raw = np.frombuffer(_codec.decompress(self._blocks[number]), np.uint8)
-            return _IntegerColumns.of_block(raw, columns, self.rows, wanted)
+            return _IntegerColumns.of_block(raw, columns, self.rows, selected)
         except (ValueError, IndexError, zstandard.ZstdError) as error:
             raise DamagedError(f"A block cannot be read: {error}.") from error
 
@@ -197,27 +197,27 @@ class _IntegerColumns:
             yield _codec.compress(b"".join(part.tobytes() for part in parts))
 
     @classmethod
-    def of_block(cls, raw: SmallIntegers, columns: int, rows: int, wanted: NDArray[np.intp]) -> _IntegerColumns:
+    def of_block(cls, raw: SmallIntegers, columns: int, rows: int, selected: NDArray[np.intp]) -> _IntegerColumns:
         """Return some columns of an uncompressed block; raises ValueError and IndexError for invalid data."""
         kinds, packing = raw[:columns], raw[columns : 2 * columns]
         widths, holed = packing & WIDTH, packing & HOLES > 0
-        heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, wanted]
+        heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, selected]
         first, least = (_byte_unshuffle(head) for head in heads)
         holes = None
         at, size = 18 * columns, -(-rows // 8)
         if holed.any():
-            holes = np.zeros((len(wanted), rows), bool)
-            which, place = _positions_among(holed, wanted)
+            holes = np.zeros((len(selected), rows), bool)
+            which, place = _positions_among(holed, selected)
             bits = raw[at : at + size * int(holed.sum())].reshape(-1, size)[place]
             holes[which] = np.unpackbits(bits, axis=1, count=rows, bitorder="little")
             at += size * int(holed.sum())
-        differ = packing[wanted] & DIFFERENCES > 0
-        moving = np.flatnonzero((widths[wanted] > 0) | differ)
+        differ = packing[selected] & DIFFERENCES > 0
+        moving = np.flatnonzero((widths[selected] > 0) | differ)
         taken = np.zeros((len(moving), rows, 8), np.uint8)
         for width in sorted(set(widths.tolist()) - {0}):
             of_width = widths == width
             size = int(of_width.sum()) * rows * width
-            which, place = _positions_among(of_width, wanted[moving])
+            which, place = _positions_among(of_width, selected[moving])
             planes = raw[at : at + size].reshape(width, -1, rows)
             taken[which, :, :width] = planes[:, place].transpose(1, 2, 0)
             at += size
@@ -228,7 +228,7 @@ class _IntegerColumns:
         differ = differ[moving]
         whole[differ, 0] = first[moving][differ]
         whole[differ] = np.cumsum(whole[differ], axis=1)
-        return cls(rows, kinds[wanted], least, moving, whole, holes)
+        return cls(rows, kinds[selected], least, moving, whole, holes)
 
     def numbers(self) -> Integers:
         numbers = np.repeat(self.fixed[:, None], self.rows, axis=1)
@@ -244,10 +244,10 @@ class _IntegerColumns:
         return values
 
 
-def _positions_among(these: NDArray[np.bool_], wanted: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices of the wanted columns that are in `these`, and their positions among `these`."""
-    which = np.flatnonzero(these[wanted])
-    return which, (np.cumsum(these) - 1)[wanted[which]]
+def _positions_among(these: NDArray[np.bool_], selected: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the indices of the selected columns that are in `these`, and their positions among `these`."""
+    which = np.flatnonzero(these[selected])
+    return which, (np.cumsum(these) - 1)[selected[which]]
 
 
 def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:

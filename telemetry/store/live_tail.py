@@ -34,9 +34,9 @@ def _client(url: str) -> redis.Redis:
 
 
 def live_tail_rows(
-    chassis: int, wanted: Sequence[str], since: int, until: int, *, seconds: float
+    chassis: int, requested: Sequence[str], since: int, until: int, *, seconds: float
 ) -> tuple[list[SeriesEntry], ReadingTable] | None:
-    """Return entries and readings of the series with the keys `wanted` in [`since`, `until`) (ms).
+    """Return entries and readings of the series with the keys `requested` in [`since`, `until`) (ms).
 
     `seconds` is the age of `since`. Returns None where Redis has no catalogue of the chassis, or does not answer.
     """
@@ -59,14 +59,14 @@ def live_tail_rows(
             # Frames of an earlier catalogue are stored already, or will be in a moment.
             if revision == catalogue["revision"] and len(values) == len(entries):
                 frames.append((round(at * 1000), values))
-    return _rows(entries, frames, wanted)
+    return _rows(entries, frames, requested)
 
 
 def _rows(
-    entries: list[SeriesEntry], frames: Sequence[tuple[int, NDArray[np.float32]]], wanted: Sequence[str]
+    entries: list[SeriesEntry], frames: Sequence[tuple[int, NDArray[np.float32]]], requested: Sequence[str]
 ) -> tuple[list[SeriesEntry], ReadingTable]:
     derived = {one.entry["key"]: one for one in derived_series(entries)}
-    series = [derived[key] for key in wanted if key in derived]
+    series = [derived[key] for key in requested if key in derived]
     at = np.array([moment for moment, _ in frames], dtype=np.int64)
     table = np.array([values for _, values in frames]).reshape(len(frames), len(entries))
     values = table[:, [one.column for one in series]].T.astype(np.float64)

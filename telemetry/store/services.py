@@ -99,16 +99,16 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
     since = round(min(row[1] for row in due) * 1000) // step * step
     until = -(-round(max(row[2] for row in due) * 1000) // step) * step
     before = next(iter(chunks.stored_chunks(chassis, tier, window, window + 1)), None)
-    kept = None
+    existing = None
     if before is not None:
         try:
-            kept = _stored_buckets(before)
+            existing = _stored_buckets(before)
         except DamagedError:
             # Its source may still be stored: make the whole window again.
             metrics.increment("chunks_damaged", chassis=chassis)
             since, until = window, window + TIER_SHAPES[tier].window
     fresh = _from_raw(chassis, tier, since, until) if tier is ROLLUPS[0] else _from_rollup(chassis, tier, since, until)
-    made = _splice(kept, fresh, since, until) if kept is not None else _tidy(fresh)
+    made = _splice(existing, fresh, since, until) if existing is not None else _tidy(fresh)
     # Without a source (past its retention, or damaged) the existing window stays.
     has_source = len(fresh.buckets.at) > 0
     catalogue = _window_catalogue(chassis, tuple(made.entries.values()), before) if has_source else 0
@@ -155,12 +155,12 @@ def _from_rollup(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuck
     return SeriesBuckets(entries, concatenate_buckets(parts).group_by_step(TIER_SHAPES[tier].step), places)
 
 
-def _splice(kept: SeriesBuckets, fresh: SeriesBuckets, since: int, until: int) -> SeriesBuckets:
+def _splice(existing: SeriesBuckets, fresh: SeriesBuckets, since: int, until: int) -> SeriesBuckets:
     """Return the existing buckets with those of a span replaced by fresh ones."""
-    entries = {**kept.entries, **fresh.entries}
+    entries = {**existing.entries, **fresh.entries}
     place = {one: number for number, one in enumerate(entries)}
     parts, places = [], []
-    for made, buckets in ((kept, kept.buckets.without(since, until)), (fresh, fresh.buckets)):
+    for made, buckets in ((existing, existing.buckets.without(since, until)), (fresh, fresh.buckets)):
         own = [place[one] for one in made.entries]
         parts.append(buckets.spread(own, len(entries)))
         wide = np.zeros(len(entries), np.int8)

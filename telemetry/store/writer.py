@@ -211,9 +211,9 @@ class StoreWriter:
             dropped, self._dropped = self._dropped, DroppedSpans()
         try:
             oldest = time.time() - settings.KEEP_SECONDS[Tier.RAW]
-            kept = [one for one in encoded if one.rows and one.since >= oldest]
-            rows = [_chunk_row(one, one.batch.layout) for one in kept if one.batch.layout is not None]
-            taken_over = {one.batch.chassis for one in kept} & self._takeovers
+            stored = [one for one in encoded if one.rows and one.since >= oldest]
+            rows = [_chunk_row(one, one.batch.layout) for one in stored if one.batch.layout is not None]
+            taken_over = {one.batch.chassis for one in stored} & self._takeovers
             with transaction.atomic(using=settings.READINGS_DATABASE):
                 for one in encoded:
                     if one.rows and one.batch.chassis in taken_over:
@@ -224,16 +224,16 @@ class StoreWriter:
                 for chassis, since, until in dropped:
                     batches.gap_add(chassis, since, until, reason)
                 Chunk.objects.bulk_create(rows)
-                Due.objects.bulk_create(due for one in kept for due in _rollups_due(one))
+                Due.objects.bulk_create(due for one in stored for due in _rollups_due(one))
         except BaseException:
             with self._changed:
                 self._dropped.prepend(dropped)
             raise
-        for one in kept:
+        for one in stored:
             self._takeovers.discard(one.batch.chassis)
             _count_stored(one)
         for one in encoded:
-            if one not in kept:
+            if one not in stored:
                 metrics.increment("readings_too_late", one.readings, chassis=one.batch.chassis)
 
 

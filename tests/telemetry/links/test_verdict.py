@@ -63,7 +63,7 @@ CASES: list[tuple[str, dict[str, Any], LinkLevel, set[str]]] = [
     ("training just now", {"status": "Training", "width": 0, "state_since": NOW - 3}, HEALTHY, {"fine"}),
     ("down with nothing attached", DOWN | {"idle": "Its device is attached to no host."}, HEALTHY, {"fine"}),
     ("down while an operation is at work", DOWN | {"busy": True}, HEALTHY, {"fine"}),
-    ("its device is gone", DOWN | {"gone": "GPU 1 is gone.", "idle": "Nothing is in its slot."}, IS_DOWN, {"down"}),
+    ("its device is gone", DOWN | {"missing": "GPU 1 is gone.", "idle": "Nothing is in its slot."}, IS_DOWN, {"down"}),
     ("down and flapping", DOWN | {"flaps": 6, "state_since": NOW - 3}, DEGRADED, {"flaps"}),
     ("idle, with errors of before", DOWN | {"idle": "No host.", "hour": {"FatalErrorCount": 1}}, FAILING,
      {"fatal_now"}),
