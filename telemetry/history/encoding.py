@@ -68,7 +68,9 @@ def _lines_json(made: Sequence[HistoryLine], stats: Sequence[str]) -> list[dict[
             "unit": line.unit,
             "made_of": line.made_of,
             "combine": line.combine,
-            "parts": [{"chassis_id": one.chassis, "key": one.key} for one in line.parts if one.is_current],
+            "parts": [
+                {"chassis_id": one.chassis, "key": one.key} for one in line.parts if one.spans[-1][1] == math.inf
+            ],
             **{name: numbers[name][place] for name in stats},
         }
         for place, line in enumerate(made)

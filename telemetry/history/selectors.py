@@ -57,10 +57,6 @@ class SeriesPart:
         reset_at = math.inf if baseline.now.get(name, 0) else baseline.until
         return cls(member.chassis, key, member.spans, member.since, float(baseline.counts.get(name, 0)), reset_at)
 
-    @property
-    def is_current(self) -> bool:
-        return self.spans[-1][1] == math.inf
-
     def visible(self, columns: Iterable[Values], at: Floats, step: float = 0.0) -> list[Values]:
         """Return columns less the baseline; NaN for buckets (of `step` s; 0: for readings) in which it does not count.
 
@@ -163,11 +159,10 @@ def read_history(
 
 def measured_metrics(subjects: Sequence[HistorySubject], span: TimeRange) -> set[str]:
     """Return the names of the metrics with readings of these subjects in a span."""
-    known = _SeriesIndex(span)
     return {
         metric.name
         for metric in METRICS.values()
-        if any(metric_applies(metric, subject.kind) and _line(subject, metric, known) for subject in subjects)
+        if any(metric_applies(metric, subject.kind) and _line(subject, metric, span) for subject in subjects)
     }
 
 
@@ -175,19 +170,18 @@ def plan_lines(
     subjects: Sequence[HistorySubject], metrics: Sequence[Metric], span: TimeRange
 ) -> tuple[list[HistoryLine], list[OmittedLine]]:
     """Return the lines of subjects and metrics, without values, and the omitted ones."""
-    known = _SeriesIndex(span)
     lines: list[HistoryLine] = []
     left_out: list[OmittedLine] = []
     for subject in subjects:
         if subject.key:
-            one = _series_line(subject, known)
+            one = _series_line(subject, span)
             lines += [one] if one else []
             left_out += [] if one else [OmittedLine(subject.ref, "", NOT_MEASURED)]
             continue
         for metric in metrics:
             if not metric_applies(metric, subject.kind):
                 left_out.append(OmittedLine(subject.ref, metric.name, f"A {subject.kind} has no such metric."))
-            elif line := _line(subject, metric, known):
+            elif line := _line(subject, metric, span):
                 lines.append(line)
             else:
                 left_out.append(OmittedLine(subject.ref, metric.name, NOT_MEASURED))
@@ -204,27 +198,13 @@ def plan_lines(
     return lines, left_out
 
 
-class _SeriesIndex:
-    """The series of each chassis over a span, cached for CACHE_SECONDS.
+def _known_series(chassis: int, span: TimeRange) -> tuple[SeriesByOwner, dict[str, SeriesEntry]]:
+    """Return the series of a chassis over a span, by owner and quantity, and by key; cached for CACHE_SECONDS.
 
     The charts of a page request the same series at nearly the same time. A new sensor appears that much later.
     """
-
-    def __init__(self, span: TimeRange) -> None:
-        self._minutes = math.floor(span.since / 60), math.ceil(span.until / 60)
-
-    def of(self, chassis: int, kind: str, pk: int, quantity: str) -> list[SeriesEntry]:
-        """Return the series of a quantity of a device or port."""
-        by_owner, _ = self._series(chassis)
-        return by_owner.get((kind, pk, quantity), [])
-
-    def one(self, chassis: int, key: str) -> SeriesEntry | None:
-        """Return a series by its key; a rate by that of its counter."""
-        _, by_key = self._series(chassis)
-        return by_key.get(key) or by_key.get(key.removesuffix(RATE))
-
-    def _series(self, chassis: int) -> tuple[SeriesByOwner, dict[str, SeriesEntry]]:
-        return _index_series(chassis, *self._minutes, int(time.monotonic() // CACHE_SECONDS))
+    minutes = math.floor(span.since / 60), math.ceil(span.until / 60)
+    return _index_series(chassis, *minutes, int(time.monotonic() // CACHE_SECONDS))
 
 
 @lru_cache(maxsize=64)
@@ -238,12 +218,13 @@ def _index_series(chassis: int, since: int, until: int, _: int) -> tuple[SeriesB
     return dict(by_owner), {entry["key"]: entry for entry in entries}
 
 
-def _line(subject: HistorySubject, metric: Metric, known: _SeriesIndex) -> HistoryLine | None:
+def _line(subject: HistorySubject, metric: Metric, span: TimeRange) -> HistoryLine | None:
+    quantity = metric.quantity or metric.name
     parts = tuple(
         SeriesPart.of(member, entry["key"] + metric.suffix)
         for member in subject.members
         if member.object == metric.per
-        for entry in known.of(member.chassis, member.object, member.id, metric.quantity or metric.name)
+        for entry in _known_series(member.chassis, span)[0].get((member.object, member.id, quantity), ())
     )
     if not parts:
         return None
@@ -254,8 +235,9 @@ def _line(subject: HistorySubject, metric: Metric, known: _SeriesIndex) -> Histo
     )  # fmt: skip
 
 
-def _series_line(subject: HistorySubject, known: _SeriesIndex) -> HistoryLine | None:
-    entry = known.one(subject.chassis or 0, subject.key)
+def _series_line(subject: HistorySubject, span: TimeRange) -> HistoryLine | None:
+    _, by_key = _known_series(subject.chassis or 0, span)
+    entry = by_key.get(subject.key) or by_key.get(subject.key.removesuffix(RATE))
     if entry is None:
         return None
     metric = METRICS.get(entry["quantity"])

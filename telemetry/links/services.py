@@ -41,6 +41,7 @@ from telemetry.live.receivers import publish_chassis_changed
 
 GAP = timedelta(seconds=60)  # see telemetry.links.watch
 MAX_SPANS_PER_HOUR = 60  # of one port; further changes are counted in one row
+SETTLING = timedelta(minutes=2)  # after a change, the state of a link that is not up may change soon
 STEADY = timedelta(minutes=5)  # after this time without a change, a flapping link has single states again
 RESET_SEEN_WITHIN = timedelta(seconds=120)
 KEEP_HISTORY = timedelta(days=730)  # as the coarsest tier of readings
@@ -122,14 +123,15 @@ def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozense
     windows = recent_activity(counts, now=now)
     busy = ports_under_operation({port.chassis_id for port in ports.values()}, since=now - OPERATION_GRACE)
     verdicts = {(one.port_id, one.tenant_id): one for one in LinkVerdict.objects.filter(port__in=ports)}
-    restless: set[int] = set()
+    time_dependent: set[int] = set()
     judged: list[JudgedLink] = []
     for pk, count in counts.items():
         port, seen = ports[pk], windows.get(pk, RecentActivity())
         _end_flapping(count, seen, now)
         verdict = judge_link(link_facts(port, count, seen, now=now, busy=pk in busy), now=now.timestamp())
-        if verdict.is_time_dependent or pk in busy or _is_settling(count, now):
-            restless.add(pk)
+        is_settling = count.status != LINK_UP and now - count.state_since < SETTLING
+        if verdict.is_time_dependent or pk in busy or is_settling:
+            time_dependent.add(pk)
         judged.append(JudgedLink(port, count, verdict, verdicts.pop((pk, None), None)))
         tenancy = port_tenancy(port)
         if tenancy is None:
@@ -150,7 +152,7 @@ def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozense
     changed = {one.port.chassis_id for one in judged if verdict_save(one, now=now)}
     for chassis in sorted(changed):
         transaction.on_commit(partial(publish_chassis_changed, chassis))
-    return frozenset(restless)
+    return frozenset(time_dependent)
 
 
 def tenant_baselines_record() -> None:
@@ -281,10 +283,6 @@ def _record_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> No
 def _tenant_baseline(count: LinkCount, since: datetime | None) -> dict[str, int]:
     """Return the totals at the start of a lease without a recorded baseline: none where the watch is younger."""
     return {} if since is None or since <= count.watched_since else dict(count.totals)
-
-
-def _is_settling(count: LinkCount, now: datetime) -> bool:
-    return count.status != LINK_UP and now - count.state_since < timedelta(minutes=2)
 
 
 def _delete_in_batches(rows: QuerySet[Any]) -> int:

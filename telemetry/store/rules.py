@@ -45,7 +45,7 @@ class BucketGrid:
     @property
     def tier(self) -> Tier:
         """The widest tier that its buckets can be made of."""
-        return tier_for(self.step)
+        return next((tier for tier in reversed(ROLLUPS) if self.step % TIER_SHAPES[tier].step == 0), Tier.RAW)
 
 
 def bucket_grid(since: float, until: float, points: int, *, now: float, keep: Sequence[int]) -> BucketGrid:
@@ -312,11 +312,6 @@ CHART_STEPS = (
     1, 2, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600,
     86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
 )  # fmt: skip
-
-
-def tier_for(step: int) -> Tier:
-    """Return the widest tier whose step divides `step` (ms)."""
-    return next((tier for tier in reversed(ROLLUPS) if step % TIER_SHAPES[tier].step == 0), Tier.RAW)
 
 
 def window_start(tier: Tier, at: int) -> int:
