@@ -60,11 +60,6 @@ def heat_map(person: User, drawer_id: int, span: TimeRange, *, cells: int = MAX_
     return HeatMap(drawer, span, found.step, found.at, rows, found.gaps)
 
 
-def colour_step(celsius: float) -> int | None:
-    """Return the step of colour of a temperature, 0 for the coolest; None for no value."""
-    return None if math.isnan(celsius) else sum(celsius >= one for one in COLOUR_STEPS)
-
-
 WIDTH, ROW_HEIGHT = 960, 26  # of the picture, in its own units
 NAMES, LEFT, TOP = 50, 18, 4  # the names are a separate picture, which stays visible when the other is scrolled
 LABEL_HOURS: Final = 3  # hours between labels below
@@ -77,9 +72,9 @@ def draw_heat_map(found: HeatMap) -> dict[str, Any]:
     for place, row in enumerate(found.rows):
         cells = []
         for at, high, mean in zip(found.at.tolist(), row.high.tolist(), row.mean.tolist(), strict=True):
-            step = colour_step(high)
-            if step is None:
+            if math.isnan(high):
                 continue
+            step = sum(high >= limit for limit in COLOUR_STEPS)
             x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * WIDTH
             words = f"{row.slot.name}, {iso_utc(at)[11:16]} UTC: highest {high:.1f} °C, mean {mean:.1f} °C"
             cells.append({"x": x, "width": found.step / seconds * WIDTH, "step": step, "words": words})

@@ -15,7 +15,7 @@ from accounts.visibility import visible_or_404
 from fabric.inventory.models import Chassis, Device, Drawer, Slot
 from telemetry.history.encoding import number_text, round_significant
 from telemetry.history.rules import MAX_SUBJECTS, METRICS, TimeRange
-from telemetry.history.selectors import HistoryGap, MetricHistory, read_history
+from telemetry.history.selectors import MetricHistory, read_history
 from telemetry.history.subjects import slot_place
 from telemetry.store.chunks import first_stored_at
 
@@ -63,7 +63,6 @@ class Throughput:
     step: float
     drawers: list[ThroughputRow]
     slots: list[ThroughputRow]
-    gaps: list[HistoryGap]
 
 
 def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str = "place") -> Throughput:
@@ -95,10 +94,8 @@ def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str =
         drawer = one.drawer.name if one.drawer is not None else ""
         place, device = slot_place(one.name, drawer), devices.get(one.pk)
         of_slots.append(ThroughputRow("slot", one.pk, drawer, place, device, *_flows_of(flows, "slot", one.pk)))
-    return Throughput(
-        chassis, span, max((part.step for part in parts), default=1.0), _sort_rows(of_drawers, sort),
-        _sort_rows(of_slots, sort), parts[0].gaps if parts else [],
-    )  # fmt: skip
+    step = max((part.step for part in parts), default=1.0)
+    return Throughput(chassis, span, step, _sort_rows(of_drawers, sort), _sort_rows(of_slots, sort))
 
 
 def _flows_of(flows: dict[tuple[str, str], Flow], kind: str, pk: int) -> tuple[Flow, Flow]:

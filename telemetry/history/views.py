@@ -118,6 +118,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"all_chassis": all_chassis, "found": None}
     if all_chassis or "chassis" in request.GET:
         found, name, sort = _throughput(request, person, all_chassis)
+        rates = [flow.mean for row in (*found.slots, *found.drawers) for flow in (row.rx, row.tx)]
         context |= {
             "found": found,
             "range": name,
@@ -126,7 +127,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
             "sorts": {one: _query(found, name, one) for one in SORTS},
             "csv": _query(found, name, sort),
             "step": rules.step_label(found.step),
-            "most": _highest_rate(found),
+            "most": max((rate for rate in rates if not math.isnan(rate)), default=0.0),
         }
     return render(request, "history/throughput.html", context)
 
@@ -146,11 +147,6 @@ def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tup
         raise Invalid(f"Sorting by '{sort[:30]}' is not supported.")
     chassis = parse_id(request.GET.get("chassis", "")) or (usual[0].pk if usual else 0)
     return throughput_of(person, chassis, rules.named_range(name, now=time.time()), sort=sort), name, sort
-
-
-def _highest_rate(found: Throughput) -> float:
-    rates = [flow.mean for row in (*found.slots, *found.drawers) for flow in (row.rx, row.tx)]
-    return max((rate for rate in rates if not math.isnan(rate)), default=0.0)
 
 
 def _query(found: Throughput, name: str, sort: str) -> str:

@@ -222,15 +222,12 @@ class LinkRecorder:
             if chassis in self._watched:
                 self._changed[chassis].update(written)
         if failure is not None:
-            self._requeue(taken)
+            with self._wake:
+                for chassis, ports in taken.items():
+                    for port, waiting in ports.items():
+                        waiting.merge(self._pending[chassis][port])
+                        self._pending[chassis][port] = waiting
             raise failure
-
-    def _requeue(self, taken: PendingChanges) -> None:
-        with self._wake:
-            for chassis, ports in taken.items():
-                for port, waiting in ports.items():
-                    waiting.merge(self._pending[chassis][port])
-                    self._pending[chassis][port] = waiting
 
     def _judge(self, now: float) -> bool:
         """Judge due links, for SLICE_SECONDS at most; returns whether some are left."""

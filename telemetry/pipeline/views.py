@@ -38,6 +38,9 @@ def pipeline(request: HttpRequest) -> HttpResponse:
     health = pipeline_status(person_of(request))
     order = request.GET.get("sort", "")
     rows = _chassis(request, health)
+    beats = sum(row.done + row.skipped + row.failed for row in health.chassis)
+    on_time = sum(row.done - row.late for row in health.chassis) / beats if beats else None
+    queues = [one.gauges["store_queue"] for one in health.pipeline.processes if "store_queue" in one.gauges]
     context: dict[str, Any] = {
         "health": health,
         "state": health.level.label,
@@ -50,9 +53,9 @@ def pipeline(request: HttpRequest) -> HttpResponse:
         "webs": health.pipeline.of("web"),
         "sockets": int(sum(one.gauges.get("sockets_open", 0) for one in health.pipeline.of("web"))),
         "polled": sum(row.done for row in health.chassis),
-        "on_time": percent_label(_share_on_time(health), 2),
+        "on_time": percent_label(on_time, 2),
         "readings": health.pipeline.count("readings_taken").recent / health.pipeline.seconds,
-        "store_queue": _gauge(health, "store_queue"),
+        "store_queue": sum(queues) if queues else None,
     }
     return render(request, "pipeline/pipeline.html", context)
 
@@ -86,15 +89,3 @@ def _chassis(request: HttpRequest, health: PipelineStatus) -> list[ChassisHealth
     rows = [row for row in health.chassis if search in row.name.casefold()]
     _, by = ORDERS.get(request.GET.get("sort", ""), ("", None))
     return sorted(rows, key=by) if by is not None else rows
-
-
-def _share_on_time(health: PipelineStatus) -> float | None:
-    """Return the share of beats on time in the last minutes, None before there was any."""
-    beats = sum(row.done + row.skipped + row.failed for row in health.chassis)
-    return sum(row.done - row.late for row in health.chassis) / beats if beats else None
-
-
-def _gauge(health: PipelineStatus, name: str) -> float | None:
-    """Return the sum of a gauge over the processes that have it, None where none has."""
-    values = [one.gauges[name] for one in health.pipeline.processes if name in one.gauges]
-    return sum(values) if values else None

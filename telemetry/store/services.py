@@ -102,7 +102,8 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
     existing = None
     if before is not None:
         try:
-            existing = _stored_buckets(before)
+            stored = {series_identity(entry): entry for entry in chunks.catalogue_entries(before.catalogue)}
+            existing = SeriesBuckets(stored, *chunks.rollup_buckets(before, list(stored)))
         except DamagedError:
             # Its source may still be stored: make the whole window again.
             metrics.increment("chunks_damaged", chassis=chassis)
@@ -119,11 +120,6 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
         if has_source and tier is not ROLLUPS[-1]:
             following = ROLLUPS[ROLLUPS.index(tier) + 1]
             Due.objects.create(chassis=chassis, tier=following, since=since / 1000, until=until / 1000)
-
-
-def _stored_buckets(row: StoredChunk) -> SeriesBuckets:
-    entries = {series_identity(entry): entry for entry in chunks.catalogue_entries(row.catalogue)}
-    return SeriesBuckets(entries, *chunks.rollup_buckets(row, list(entries)))
 
 
 def _from_raw(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuckets:
