@@ -77,7 +77,9 @@ def _workers() -> str:
         pipeline = pipeline_snapshot()
     except Unavailable:
         return "unknown"
-    has_worker = any(pipeline.at - one.heard_at <= SILENT_SECONDS for one in pipeline.of("worker"))
+    has_worker = any(
+        (pipeline.at - one.published_at).total_seconds() <= SILENT_SECONDS for one in pipeline.of("worker")
+    )
     return "ok" if has_worker else "none heard"
 
 

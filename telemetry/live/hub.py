@@ -257,11 +257,11 @@ class Hub:
         browser.groups[chassis] = (scope, group)
         self._browsers[chassis].add(browser)
         self._send_catalogue(browser, chassis, group)
-        if group.frame is None and (raw := await self._get(f"live:frame:{chassis}")):
-            stored = decode_key(raw)
-            # A newer one may have been received meanwhile; with another catalogue, indices would refer to other series.
-            if group.frame is None and stored.revision == self._revision(chassis):
-                group.take(stored)
+        raw = await self._get(f"live:frame:{chassis}") if group.frame is None else None
+        stored = decode_key(raw) if raw else None
+        # A newer one may have been received meanwhile; with another catalogue, indices would refer to other series.
+        if stored is not None and group.frame is None and stored.revision == self._revision(chassis):
+            group.take(stored)
         browser.notify(chassis)
 
     def unsubscribe(self, browser: SocketSubscriber, chassis: int) -> None:

@@ -261,4 +261,4 @@ def test_what_is_new_of_several_chassis_is_judged_though_one_cannot_be(recording
     LinkCount.objects.filter(port=port).update(totals={"ReplayCount": "no number"})
     recording._judge_batch({port.chassis_id: frozenset({port.pk}), other.pk: frozenset({good.pk})}, now=0.0)
     assert LinkVerdict.objects.filter(port=good).exists()
-    assert recording._put_off == {port.chassis_id}
+    assert recording._postponed == {port.chassis_id}
