@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import msgspec
-
 from hostwire.training import Option, Precision, Spec, Strategy
 
 Preset = Literal["tiny", "paper", "custom"]
@@ -39,11 +37,11 @@ class Costs:
     those whose gradients are ready only as the backward pass ends (embeddings). `operations`: kernels a pass.
     """
 
-    parameters: float
-    flops: float
-    activation_bytes: float
-    input_bytes: float
-    device_bytes: float
+    parameters: float = 0.0
+    flops: float = 0.0
+    activation_bytes: float = 0.0
+    input_bytes: float = 0.0
+    device_bytes: float = 0.0
     late_share: float = 0.0
     operations: int = 0
 
@@ -52,7 +50,7 @@ class Costs:
 class Workload:
     """A definition. `samples` names what a batch counts ('images', 'sequences').
 
-    `presets` maps tiny and paper to fields of Spec that differ from its defaults. `costs` is None for a user's own
+    `presets` maps each Preset that it has to fields of Spec that differ from its defaults. `costs` is None for a user's own
     command, which has no model. `source` names the origin of parameters, depth and costs.
     """
 
@@ -65,7 +63,7 @@ class Workload:
     data_set: str = ""
     depth: int = 0
     parameters: tuple[WorkloadParameter, ...] = ()
-    presets: Mapping[Preset, Mapping[str, object]] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
     strategies: tuple[Strategy, ...] = ("single", "dp", "ddp", "sharded")
     costs: Callable[[Spec], Costs] | None = None
@@ -214,11 +212,11 @@ class SpecError(ValueError):
         super().__init__(" ".join(self.errors.values()))
 
 
-def spec_of_workload(workload: Workload, preset: Preset, given: Mapping[str, Any]) -> Spec:
+def spec_of_workload(workload: Workload, preset: str, given: Mapping[str, Any]) -> Spec:
     """Return the Spec of a preset with `given` values in its place; every option of the workload is filled in.
 
-    `given` holds fields of Spec by name; options stand in 'options' or by their own names, as a form sends them.
-    Raises SpecError.
+    `given` has fields of Spec by name; options are in 'options' or under their own names, as a form sends them.
+    Raises SpecError with `errors` by field: 'batch', 'image' or 'options.image' as it was given.
     """
     errors: dict[str, str] = {}
     fields: dict[str, Any] = {parameter.name: parameter.default for parameter in COMMON_PARAMETERS}
@@ -262,8 +260,7 @@ def spec_of_workload(workload: Workload, preset: Preset, given: Mapping[str, Any
 
 def validate_spec(workload: Workload, spec: Spec) -> Spec:
     """Return the spec. Raises SpecError if its fields are inconsistent."""
-    errors = _inconsistencies(workload, spec)
-    if errors:
+    if errors := _inconsistencies(workload, spec):
         raise SpecError(errors)
     return spec
 
@@ -377,11 +374,3 @@ def _option_errors(workload: Workload, spec: Spec) -> dict[str, str]:
     if "block_bytes" in options and options["block_bytes"] > options["file_bytes"]:
         errors["options.block_bytes"] = "A block is larger than the file."
     return errors
-
-
-def spec_from_json(data: bytes | str) -> Spec:
-    """Return the Spec in JSON, without validation against the catalogue. Raises SpecError, naming the field."""
-    try:
-        return msgspec.json.decode(data, type=Spec)
-    except msgspec.DecodeError as wrong:
-        raise SpecError({"spec": f"The specification is not understood: {wrong}."}) from wrong
