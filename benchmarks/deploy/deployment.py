@@ -22,7 +22,6 @@ from benchmarks.deploy.job_files import (
     dockerfile,
     job_script,
     launch_command,
-    uses_base_image,
 )
 from benchmarks.deploy.modak import read_modak
 from benchmarks.deploy.quoting import SHELL_OPERATORS, variable_references
@@ -32,6 +31,7 @@ from benchmarks.deploy.short_form import read_short
 from benchmarks.model import Belief
 from benchmarks.model.prediction import Prediction
 from benchmarks.model.topology import Topology
+from core.errors import FalconWebError, Invalid
 from core.strict_json import InvalidDocument, loads_strict
 
 MAX_REQUEST_BYTES: Final = 256 * 2**10
@@ -42,20 +42,12 @@ FILE_NAMES: Final = {
 }  # fmt: skip
 
 
-class TargetError(Exception):
-    """The target of a request cannot be used; the sentence gives the reason."""
+class DeploymentRequestError(Invalid):
+    """A request was refused: `errors` has a sentence for each JSON pointer, `notes` the treatment of all fields."""
 
-    def __init__(self, sentence: str) -> None:
-        self.sentence = sentence
-        super().__init__(sentence)
-
-
-class DeploymentRequestError(Exception):
-    """A request was refused: `errors` has a sentence for each JSON pointer, `told` the treatment of all fields."""
-
-    def __init__(self, errors: Mapping[str, str], told: tuple[FieldNote, ...] = (), request: str = "") -> None:
-        self.errors, self.told, self.request = dict(errors), told, request
-        super().__init__(" ".join(self.errors.values()))
+    def __init__(self, errors: Mapping[str, str], notes: tuple[FieldNote, ...] = (), request: str = "") -> None:
+        super().__init__("The request cannot be deployed: a field of it is wrong.", errors=dict(errors))
+        self.errors, self.notes, self.request = dict(errors), notes, request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +73,7 @@ class Deployment:
     scheduler: Scheduler
     files: tuple[DeploymentFile, ...]
     reasons: tuple[str, ...]
-    told: tuple[FieldNote, ...]
+    notes: tuple[FieldNote, ...]
     gains: tuple[OptionGain, ...]
     prediction: Prediction | None
     why_not: str
@@ -91,8 +83,6 @@ class Deployment:
 
 @dataclass(frozen=True)
 class _ParsedRequest:
-    """A parsed request, free of secrets."""
-
     form: RequestFormat
     request: DeploymentRequest
     notes: FieldNotes
@@ -105,7 +95,7 @@ class _ParsedRequest:
     def refuse_errors(self) -> None:
         """Raise DeploymentRequestError if a field was refused."""
         if self.notes.errors:
-            raise DeploymentRequestError(self.notes.errors, tuple(self.notes.told), self.redacted_json)
+            raise DeploymentRequestError(self.notes.errors, tuple(self.notes.all), self.redacted_json)
 
 
 def deploy(
@@ -113,7 +103,7 @@ def deploy(
 ) -> Deployment:
     """Return the deployment for a request in either form.
 
-    `find_topology` may raise TargetError. Raises DeploymentRequestError with a sentence for each wrong field.
+    `find_topology` may raise FalconWebError. Raises DeploymentRequestError with a sentence for each wrong field.
     """
     read = _parse_request(text)
     _refuse_persisted_secrets(read)
@@ -137,7 +127,7 @@ def deploy(
         scheduler=request.job.scheduler,
         files=tuple(_deployment_files(request, launch, read.taken.names)),
         reasons=tuple(reasons),
-        told=tuple(read.notes.told),
+        notes=tuple(read.notes.all),
         gains=weighed.gains,
         prediction=weighed.prediction,
         why_not=weighed.why_not,
@@ -152,9 +142,7 @@ def _parse_request(text: str) -> _ParsedRequest:
     try:
         plain: Any = loads_strict(text)
     except InvalidDocument as error:
-        raise DeploymentRequestError(
-            {f"/{error.where.replace('.', '/')}" if error.where else "/": error.sentence}
-        ) from error
+        raise DeploymentRequestError({f"/{error.where.replace('.', '/')}": error.sentence}) from error
     if not isinstance(plain, dict):
         raise DeploymentRequestError({"/": "A request must be a JSON object."})
     taken = redact_secrets(plain)
@@ -187,7 +175,7 @@ def _target_topology(read: _ParsedRequest, find_topology: Callable[[DeploymentTa
         return None
     try:
         return find_topology(place)
-    except TargetError as error:
+    except FalconWebError as error:
         # MODAK names infrastructures of all kinds, so a name that is not a host here is not an error.
         unknown = place.pointer == "/job/target/name"
         read.notes.note(place.pointer, "ignored" if unknown else "refused", error.sentence)
@@ -283,7 +271,7 @@ def _reasons(
 
 
 def _container_reason(request: DeploymentRequest) -> str:
-    if not uses_base_image(request):
+    if request.image:
         return f"The container is based on {request.image}, as requested."
     version = f" {request.framework_version}" if request.framework_version else ", the newest: name a version to pin it"
     return f"The container is based on {BASE_IMAGE}, with PyTorch{version}. Its wheels include CUDA."

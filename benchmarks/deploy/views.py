@@ -49,7 +49,7 @@ def deployment(request: HttpRequest) -> HttpResponse:
         made = deployment_create(person, request.POST.get("request", ""))
     except DeploymentRequestError as error:
         # Invalid JSON is not shown again: secrets in it cannot be recognised.
-        found = {"errors": error.errors.items(), "told": error.told, "request_text": error.request}
+        found = {"errors": error.errors.items(), "notes": error.notes, "request_text": error.request}
         return _render_page(request, person, found, status=400)
     kind = request.POST.get("file", "")
     for one in made.files:
@@ -57,7 +57,7 @@ def deployment(request: HttpRequest) -> HttpResponse:
             answer = HttpResponse(one.text, content_type="text/plain; charset=utf-8")
             answer["Content-Disposition"] = f'attachment; filename="{one.name}"'
             return answer
-    return _render_page(request, person, {"made": made, "request_text": made.request, "told": made.told})
+    return _render_page(request, person, {"made": made, "request_text": made.request, "notes": made.notes})
 
 
 def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:

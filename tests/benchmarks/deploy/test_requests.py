@@ -19,11 +19,11 @@ from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, refuse
 def test_a_request_of_modak_needs_no_section_of_tensorflow() -> None:
     found = made(MODAK)
     assert (found.form, found.scheduler, found.name) == ("modak", "torque", "squad")
-    told = {one.pointer: one.treatment for one in found.told}
+    told = {one.pointer: one.treatment for one in found.notes}
     assert told["/job/optimisation/autotuning"] == "ignored"
     assert told["/job/optimisation/app_type-ai_training/ai_framework-pytorch/glow"] == "ignored"
     assert told["/job/optimisation/app_type-ai_training/ai_framework-pytorch/version"] == "used"
-    assert all(one.why for one in found.told)
+    assert all(one.why for one in found.notes)
     bare = changed(MODAK, "/job/optimisation/app_type-ai_training", None)
     assert "torchrun" in text_of(made(bare), "torque")
     torque = text_of(found, "torque")
@@ -105,7 +105,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 def test_a_host_that_is_none_here_is_left_aside_in_a_request_of_modak() -> None:
     found = made(changed(MODAK, "/job/target/name", "egi"))
-    assert {one.pointer: one.treatment for one in found.told if one.pointer == "/job/target/name"}[
+    assert {one.pointer: one.treatment for one in found.notes if one.pointer == "/job/target/name"}[
         "/job/target/name"
     ] == "ignored"
     assert found.gains == ()
