@@ -19,57 +19,16 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
+from benchmarks.runs.documents import PlaceSerializer, RunRequestSerializer, run_request
 from benchmarks.runs.models import Run, Series
 from benchmarks.runs.recording import downsample, log_read, series_of, series_values
-from benchmarks.runs.requests import CUSTOM_PRESET, parse_run_request
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.selectors import EXECUTOR_LABELS, SORT_FIELDS, STATE_GROUPS, RunFilter, run_get, run_list
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
 from benchmarks.workloads.catalogue import CATALOGUE
-from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idempotency_key, query_integer
-from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from core.api.fields import IDEMPOTENCY_KEY, LinkedId, LinkedText, idempotency_key, query_integer
+from core.api.requests import problem, strict_schema, validated_body
 from core.errors import Invalid, NotFound
-
-MAX_TITLE_LENGTH = 200
-
-
-class DevicePlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A device, and the host port that it is attached to for the run."""
-
-    device_id = IdField()
-    host_port_id = IdField()
-
-
-class PlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Where a run runs: a host, how many of its own GPUs, devices of chassis in the order of ranks, a drive to read."""
-
-    host_id = IdField()
-    local_gpus = serializers.IntegerField(min_value=0, max_value=64, default=0)
-    devices = DevicePlaceSerializer(many=True, required=False, default=list)
-    storage_device_id = IdField(allow_null=True, default=None)
-    own_drive = serializers.BooleanField(default=False, help_text="Data is read from the host's own NVMe drive")
-    cpu = serializers.BooleanField(default=False, help_text="Runs on the host's CPU; no devices then")
-
-
-class ExerciseSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """How a simulated run shall end badly, after so many steps."""
-
-    fails = serializers.ChoiceField(choices=["out_of_memory", "crash", "hang"])
-    after = serializers.IntegerField(min_value=0, max_value=10**6, default=0)
-
-
-class RunAskedSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A run to be made. `spec` has what differs from the preset; `devices` and `backend` follow from the place."""
-
-    workload = serializers.CharField(max_length=40)
-    preset = serializers.ChoiceField(choices=["tiny", "paper", CUSTOM_PRESET], default=CUSTOM_PRESET)
-    spec = serializers.DictField(required=False, default=dict)
-    composition = PlaceSerializer()
-    executor = serializers.ChoiceField(choices=["torch", "simulated"])
-    title = serializers.CharField(max_length=MAX_TITLE_LENGTH, required=False, default="", allow_blank=True)
-    limit_seconds = serializers.FloatField(default=3600.0, help_text="It is ended after so long")
-    keep_composed = serializers.BooleanField(default=False, help_text="Its devices stay attached after it")
-    exercise = ExerciseSerializer(required=False, allow_null=True, default=None)
 
 
 class ParameterSerializer(serializers.Serializer[Any]):
@@ -234,7 +193,7 @@ class RunList(generics.ListAPIView[Run]):
 
     @declare(audited_as=Action.RUN_CREATE)
     @extend_schema(
-        request=RunAskedSerializer,
+        request=RunRequestSerializer,
         responses={202: RunDetailSerializer, 409: REFUSED_PROBLEM},
         parameters=[IDEMPOTENCY_KEY],
         examples=[RUN_EXAMPLE],
@@ -243,7 +202,7 @@ class RunList(generics.ListAPIView[Run]):
         """Ask for a run: it waits for its devices, is composed, runs, gives them back. `Location` tells how it goes."""
         run = run_create(
             person=person_of(request),
-            wanted=parse_run_request(validated_body(RunAskedSerializer, request)),
+            wanted=run_request(validated_body(RunRequestSerializer, request)),
             idempotency_key=idempotency_key(request),
         )
         return RunViewSet(request=request).answer(run, 202)

@@ -14,7 +14,7 @@ from accounts.audit.services import audit_batch, audit_record, target_of
 from accounts.models import User
 from benchmarks.runs.claims import RunClaim, RunFailed, holds_release
 from benchmarks.runs.models import Run
-from benchmarks.runs.requests import desired_state, validated_host, validated_trainer
+from benchmarks.runs.requests import desired_state, validate_trainer, validated_host
 from benchmarks.runs.results import summarise, traffic_record
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
@@ -74,7 +74,7 @@ def authorise_requester(run: Run) -> User:
         require_composer(person, "run anything")
         composition = Composition.from_json(run.composition)
         host = validated_host(person, spec, composition)
-        validated_trainer(person, host, spec, composition, run.executor)
+        validate_trainer(person, host, spec, composition, run.executor)
     except FalconWebError as error:
         raise RunFailed("refused", error.sentence) from error
     return person

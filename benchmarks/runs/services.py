@@ -23,9 +23,9 @@ from benchmarks.runs.requests import (
     RunRequest,
     refuse_too_many_open,
     validate_attachments,
+    validate_trainer,
     validated_host,
     validated_topology,
-    validated_trainer,
     validated_workload,
 )
 from benchmarks.runs.rules import Composition
@@ -62,9 +62,11 @@ def run_create(
         if known := find_replayed(Run, person, idempotency_key, digest):
             return known
         workload = validated_workload(spec)
-        _validate_limit(wanted.limit_seconds)
+        if not 1.0 <= wanted.limit_seconds <= MAX_LIMIT_SECONDS:
+            sentence = "The time limit is from 1 second to 30 days."
+            raise Invalid(sentence, errors={"limit_seconds": sentence})
         host = validated_host(person, spec, composition)
-        validated_trainer(person, host, spec, composition, executor)
+        validate_trainer(person, host, spec, composition, executor)
         topology = validated_topology(spec, composition, workload)
         if sweep_id is None:
             validate_attachments(person, composition)
@@ -225,12 +227,6 @@ def _notify_and_enqueue(run: Run) -> None:
     enqueue("runs.tend")
 
 
-def _validate_limit(seconds: float) -> None:
-    if not 1.0 <= seconds <= MAX_LIMIT_SECONDS:
-        sentence = "The time limit is from 1 second to 30 days."
-        raise Invalid(sentence, errors={"limit_seconds": sentence})
-
-
 def _lock_run(run: Run) -> Run:
     """Lock a run and return it; raises NotFound if it was deleted."""
     row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
@@ -255,14 +251,11 @@ def _why_not_cancel(run: Run) -> str:
 
 def _exercise_title(title: str, exercise: Mapping[str, Any] | None) -> str:
     """Mark the title of a run that fails on purpose, so that nobody takes it for a hardware fault."""
-    return (
-        f"{title.removesuffix(EXERCISE_SUFFIX)[: MAX_TITLE_LENGTH - len(EXERCISE_SUFFIX)]}{EXERCISE_SUFFIX}"
-        if exercise
-        else title
-    )
+    if not exercise:
+        return title
+    return f"{title.removesuffix(EXERCISE_SUFFIX)[: MAX_TITLE_LENGTH - len(EXERCISE_SUFFIX)]}{EXERCISE_SUFFIX}"
 
 
 def _clean_title(title: str) -> str:
     """Return a title as stored: one line, without control and bidirectional formatting characters."""
-    shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
-    return shown[:MAX_TITLE_LENGTH]
+    return " ".join("".join(one if one.isprintable() else " " for one in title).split())[:MAX_TITLE_LENGTH]

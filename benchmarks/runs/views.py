@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from uuid import UUID
 
 from django.contrib import messages
@@ -20,13 +21,13 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
-from benchmarks.runs.choices import host_choices, run_choices
+from benchmarks.runs.choices import host_choices
 from benchmarks.runs.detail import result_tables, run_status, single_results
 from benchmarks.runs.device_selection import sample_run_file
+from benchmarks.runs.documents import MAX_FILE_LENGTH, parse_run_file, run_file
 from benchmarks.runs.forms import RunForm, run_form, run_form_from
 from benchmarks.runs.models import Run
 from benchmarks.runs.recording import log_read, log_size, log_tail, series_of, series_values
-from benchmarks.runs.requests import MAX_FILE_LENGTH, parse_run_file, run_file
 from benchmarks.runs.results import summary_of
 from benchmarks.runs.selectors import (
     CSV_COLUMNS,
@@ -152,17 +153,16 @@ CHARTS = (
 def run_new(request: HttpRequest) -> HttpResponse:
     """Request a run; the form is prefilled from the URL: `workload`, `preset`, `host`, or a run (`again`)."""
     person = person_of(request)
-    offered = run_choices(person)
+    hosts = host_choices(person)
     if request.method != "POST":
-        again = request.GET.get("again", "")
-        if again:
-            return _render_form(request, run_form_from(offered, _earlier_run(person, again)))
-        return _render_form(request, run_form(offered, request.GET))
-    form = run_form(offered, request.POST)
+        if again := request.GET.get("again", ""):
+            return _render_form(request, run_form_from(hosts, _earlier_run(person, again)))
+        return _render_form(request, run_form(hosts, request.GET))
+    form = run_form(hosts, request.POST)
     try:
-        run = run_create(person=person, wanted=form.asked())
+        run = run_create(person=person, wanted=form.run_request())
     except FalconWebError as error:
-        form.refused(error)
+        form.add_errors(error)
         return _render_form(request, form, status=error.status)
     return redirect("runs:run", pk=run.pk)
 
@@ -175,7 +175,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         again = request.GET.get("again", "")
         text = run_file(_earlier_run(person, again)) if again else ""
-        sample = sample_run_file(run_choices(person))
+        sample = sample_run_file(host_choices(person))
         return _render_file(request, sample if request.GET.get("sample") else text, sample)
     text = request.POST.get("text", "")
     try:
@@ -185,7 +185,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
         run = run_create(person=person, wanted=parse_run_file(text))
     except FalconWebError as error:
         errors = error.details.get("errors", {}) or {"": error.sentence}
-        return _render_file(request, text, sample_run_file(run_choices(person)), errors=errors, status=error.status)
+        return _render_file(request, text, sample_run_file(host_choices(person)), errors=errors, status=error.status)
     return redirect("runs:run", pk=run.pk)
 
 
@@ -259,57 +259,55 @@ def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     return csv_download(csv_table(heads, rows()), f"run-{row.pk}.csv")
 
 
+def _run_action(act: Callable[[HttpRequest, Run], HttpResponse]) -> Callable[[HttpRequest, UUID], HttpResponse]:
+    """Return a view that calls `act` with the run of the address, and shows a refusal on the page of the run."""
+
+    @wraps(act)
+    def view(request: HttpRequest, pk: UUID) -> HttpResponse:
+        try:
+            return act(request, run_get(person_of(request), pk))
+        except FalconWebError as error:
+            if error.status in {403, 404}:
+                raise
+            messages.error(request, error.sentence)
+            return redirect("runs:run", pk=pk)
+
+    return view
+
+
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_CANCEL)
-def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
+@_run_action
+def cancel(request: HttpRequest, run: Run) -> HttpResponse:
     """Cancel a run."""
-    person = person_of(request)
-    row = run_get(person, pk)
-    try:
-        row = run_cancel(person=person, run=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, row, error)
-    messages.success(request, "The run is being cancelled." if row.is_open else "The run was cancelled.")
-    return redirect("runs:run", pk=pk)
+    run = run_cancel(person=person_of(request), run=run)
+    messages.success(request, "The run is being cancelled." if run.is_open else "The run was cancelled.")
+    return redirect("runs:run", pk=run.pk)
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETRY)
-def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
+@_run_action
+def retry(request: HttpRequest, run: Run) -> HttpResponse:
     """Request the same run again."""
-    person = person_of(request)
-    row = run_get(person, pk)
-    try:
-        again = run_retry(person=person, run=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, row, error)
-    return redirect("runs:run", pk=again.pk)
+    return redirect("runs:run", pk=run_retry(person=person_of(request), run=run).pk)
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETURN)
-def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
+@_run_action
+def return_devices(request: HttpRequest, run: Run) -> HttpResponse:
     """Return the devices that a run could not return at its end."""
-    person = person_of(request)
-    row = run_get(person, pk)
-    try:
-        run_return(person=person, run=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, row, error)
-    return redirect("runs:run", pk=pk)
+    return redirect("runs:run", pk=run_return(person=person_of(request), run=run).pk)
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_DELETE)
-def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
+@_run_action
+def delete(request: HttpRequest, run: Run) -> HttpResponse:
     """Delete a run with all its recorded data."""
-    person = person_of(request)
-    row = run_get(person, pk)
-    try:
-        run_delete(person=person, run=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, row, error)
-    messages.success(request, f"‘{row.title}’ was deleted.")
+    run_delete(person=person_of(request), run=run)
+    messages.success(request, f"‘{run.title}’ was deleted.")
     return redirect("runs:runs")
 
 
@@ -337,23 +335,12 @@ def _uploaded_text(request: HttpRequest) -> str:
         raise Invalid("The file is not text.", errors={"file": "It is not UTF-8 text."}) from error
 
 
-def _redirect_with_error(request: HttpRequest, run: Run, error: FalconWebError) -> HttpResponse:
-    if error.status in {403, 404}:
-        raise error
-    messages.error(request, error.sentence)
-    return redirect("runs:run", pk=run.pk)
-
-
 def _earlier_run(person: User, again: str) -> Run:
     """Return the run that prefills another; raises Conflict for an imported one, which has no host here."""
-    row = run_get(person, _parse_uuid(again))
+    try:
+        row = run_get(person, UUID(again))
+    except ValueError as error:
+        raise Invalid("There is no such run.", errors={"again": "Give the id of a run."}) from error
     if not row.composition:
         raise Conflict("This run was imported: its host is not known here.")
     return row
-
-
-def _parse_uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError as error:
-        raise Invalid("There is no such run.", errors={"again": "Give the id of a run."}) from error

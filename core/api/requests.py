@@ -101,6 +101,15 @@ def validated_body(
     return values
 
 
+def sentence_by_field(found: Any, place: str = "") -> dict[str, str]:
+    """Return a sentence for each invalid field of a serializer's errors; items of lists are named by their index."""
+    if isinstance(found, dict):
+        inner = [sentence_by_field(value, f"{place}.{name}" if place else str(name)) for name, value in found.items()]
+        return {name: sentence for one in inner for name, sentence in one.items()}
+    sentences = found if isinstance(found, list) else [found]
+    return {place or "non_field_errors": " ".join(str(one) for one in sentences)}
+
+
 def problem(why: str) -> Any:
     """Return the OpenAPI declaration of an error response of a view; the shape is the same everywhere."""
     return OpenApiResponse(description=why)

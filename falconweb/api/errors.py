@@ -20,6 +20,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
 from accounts.audit.context import new_request_id, note_sentence, request_id
+from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
 from falconweb.api.authentication import SAFE_METHODS
 
@@ -77,7 +78,7 @@ def _site_problem(error: FalconWebError) -> Response:
 
 def _framework_problem(exception: Exception, answer: Response) -> Response:
     if isinstance(exception, exceptions.ValidationError):
-        errors = _sentence_by_field(answer.data)
+        errors = sentence_by_field(answer.data)
         whole = errors.pop("non_field_errors", None)
         return _problem(400, whole or INVALID_FIELDS, "invalid", **({"errors": errors} if errors else {}))
     if isinstance(exception, Http404):
@@ -100,15 +101,6 @@ def _unexpected_problem(exception: Exception, request: Any) -> Response:
         "%s %s failed, reference %s", method, path, reference, response=made, request=request, exception=exception
     )
     return made
-
-
-def _sentence_by_field(found: Any, place: str = "") -> dict[str, str]:
-    """Return a sentence for each invalid field; items of lists are named by their index."""
-    if isinstance(found, dict):
-        inner = [_sentence_by_field(value, f"{place}.{name}" if place else str(name)) for name, value in found.items()]
-        return {name: sentence for one in inner for name, sentence in one.items()}
-    sentences = found if isinstance(found, list) else [found]
-    return {place or "non_field_errors": " ".join(str(one) for one in sentences)}
 
 
 def _problem(status: int, sentence: str, code: str, **details: Any) -> Response:

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from accounts.audit.models import AuditEntry
 from benchmarks.runs import execution
+from benchmarks.runs.documents import run_file
 from benchmarks.runs.execution import orphaned_runs_end
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.recording import log_tail, series_of, series_read
-from benchmarks.runs.requests import RunRequest, run_file
+from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.results import observations, summary_of
 from benchmarks.runs.rules import Composition, HoldOwner
 from benchmarks.runs.scheduler import run_advance
