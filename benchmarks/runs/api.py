@@ -6,7 +6,6 @@ import math
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 from django.urls import path, reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
@@ -21,7 +20,7 @@ from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
 from benchmarks.runs.documents import PlaceSerializer, RunRequestSerializer, run_request
 from benchmarks.runs.models import Run, Series
-from benchmarks.runs.recording import downsample, log_read, series_of, series_values
+from benchmarks.runs.recording import NO_VALUES, downsample, log_read, series_of, series_values
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.selectors import EXECUTOR_LABELS, SORT_FIELDS, STATE_GROUPS, RunFilter, run_get, run_list
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
@@ -292,8 +291,7 @@ class RunSeries(APIView):
         found = series_values(run, keys)
         answer = []
         for key in dict.fromkeys(keys):
-            nothing = (np.zeros(0), np.zeros(0))
-            at, values = downsample(*found.get(key, nothing), points)
+            at, values = downsample(*found.get(key, NO_VALUES), points)
             plain = [None if not math.isfinite(one) else float(one) for one in values]
             answer.append({**_series_data(rows[key]), "at": [float(one) for one in at], "values": plain})
         return Response(answer)

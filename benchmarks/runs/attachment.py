@@ -27,9 +27,12 @@ from fabric.plans.selectors import plan_summaries
 from fabric.plans.services import plan_apply, plan_create, rollback_state
 from telemetry.events.services import event_record
 
+logger = logging.getLogger(__name__)
+
 PLAN_ORIGIN: Final = "run"
-# A temporary conflict, such as an operation on a device, is retried for this time.
+# A temporary conflict, such as an operation on a device, or a device in use, is retried for this time.
 ATTACH_RETRY_SECONDS: Final = 60.0
+RESTORE_RETRY_SECONDS: Final = 90.0
 State = Run.State
 
 
@@ -47,7 +50,7 @@ def attach_devices(claim: RunClaim) -> bool:
         case Plan.State.DONE:
             return _record_topology(claim)
         case state if run.plan.is_active:
-            claim.say(_plan_progress(run.plan, back=state == Plan.State.ROLLING_BACK))
+            claim.set_sentence(_plan_progress(run.plan, back=state == Plan.State.ROLLING_BACK))
             return False
         case Plan.State.STOPPED:
             raise RunFailed("compose", f"Its devices could not be attached: {run.plan.sentence}")
@@ -56,20 +59,14 @@ def attach_devices(claim: RunClaim) -> bool:
             raise RunFailed("compose", f"Its devices were not attached: {why}")
 
 
-def run_requester(run: Run) -> User:
-    """Return the person who requested a run; raises RunFailed if they have lost their account or left the tenant."""
+def authorise_requester(run: Run) -> User:
+    """Check again that the requester may use the host and devices, and return them; raises RunFailed otherwise."""
     person = run.requested_by
     if person is None or not person.is_active:
         raise RunFailed("refused", f"{run.requested_by_name} no longer has an account here.")
     if run.tenant_id is not None and person.tenant_id != run.tenant_id:
         raise RunFailed("refused", f"{run.requested_by_name} left the tenant of this run.")
-    return person
-
-
-def authorise_requester(run: Run) -> User:
-    """Check again that the requester may use the host and devices, and return them; raises RunFailed otherwise."""
     spec = run.specification()
-    person = run_requester(run)
     try:
         require_composer(person, "run anything")
         composition = Composition.from_json(run.composition)
@@ -96,15 +93,12 @@ def _start_plan(claim: RunClaim) -> bool:
             )
             plan = plan_apply(person=person, plan=plan, on_failure="roll_back", claimant=str(run.pk))
             claim.write(plan=plan, sentence="Its devices are being attached.")
-    except (RuleViolation, InUse) as error:
-        raise RunFailed("compose", error.sentence) from error
-    except Conflict as error:
-        if claim.waits > ATTACH_RETRY_SECONDS:
-            raise RunFailed("compose", error.sentence) from error
-        claim.say(f"Waiting: {error.sentence}")
-        return False
     except FalconWebError as error:
-        raise RunFailed("compose", error.sentence) from error
+        is_temporary = isinstance(error, Conflict) and not isinstance(error, RuleViolation | InUse)
+        if not is_temporary or claim.seconds_in_state > ATTACH_RETRY_SECONDS:
+            raise RunFailed("compose", error.sentence) from error
+        claim.set_sentence(f"Waiting: {error.sentence}")
+        return False
     return plan.state == Plan.State.DONE
 
 
@@ -125,9 +119,9 @@ def _cancel_attachment(claim: RunClaim) -> bool:
                 plan_cancel(person=None, plan=plan, roll_back=True)
             except Conflict:
                 return False  # it has ended just now
-        claim.say("It is being cancelled: its devices are being returned.")
+        claim.set_sentence("It is being cancelled: its devices are being returned.")
         return False
-    claim.ends(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
+    claim.record_outcome(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
     return True
 
 
@@ -135,12 +129,6 @@ def _plan_progress(plan: Plan, *, back: bool) -> str:
     progress = plan_summaries([plan])[0].progress
     activity = "Its devices are being returned" if back else "Its devices are being attached"
     return f"{activity}: {progress.done} of {progress.total} steps are done."
-
-
-logger = logging.getLogger(__name__)
-
-# A device that is in use, or has an operation in progress, is retried for this time.
-RESTORE_RETRY_SECONDS: Final = 90.0
 
 
 def devices_to_restore(run: Run) -> DesiredState:
@@ -171,11 +159,11 @@ def restore_devices(claim: RunClaim) -> bool:
     """Take the next step of restoring a run's devices; return whether another step can follow immediately."""
     run = claim.run
     if run.plan is not None and run.plan.is_active:
-        claim.say("Waiting for the plan that attaches its devices.")
+        claim.set_sentence("Waiting for the plan that attaches its devices.")
         return False
     back = run.plan_back
     if back is not None and back.is_active:
-        claim.say("Its devices are being returned.")
+        claim.set_sentence("Its devices are being returned.")
         return False
     wanted = devices_to_restore(run)
     if not wanted.attachments:
@@ -187,9 +175,9 @@ def restore_devices(claim: RunClaim) -> bool:
             plan = _restore_plan(run, wanted)
             claim.write(plan_back=plan, sentence="Its devices are being returned.")
     except FalconWebError as error:
-        if claim.waits > RESTORE_RETRY_SECONDS:
+        if claim.seconds_in_state > RESTORE_RETRY_SECONDS:
             return _finish_run(claim, error.sentence)
-        claim.say(f"Its devices are not back yet: {error.sentence}")
+        claim.set_sentence(f"Its devices are not back yet: {error.sentence}")
         return False
     return plan.state == Plan.State.DONE
 
@@ -223,9 +211,8 @@ def _restore_plan(run: Run, wanted: DesiredState) -> Plan:
 def _finish_run(claim: RunClaim, why_not_back: str) -> bool:
     """End a run; `why_not_back` is the reason why its devices were not restored, '' if they were."""
     run = claim.run
-    kept = run.keep_composed and run.plan is not None
     sentence = ""
-    if kept:
+    if run.keep_composed and run.plan is not None:
         sentence = "Its devices stay with its sweep." if run.sweep_id else "Its devices stay attached, as requested."
     if why_not_back:
         sentence = f"Its devices were not returned: {why_not_back}"

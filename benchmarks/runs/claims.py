@@ -59,11 +59,10 @@ class RunClaim(RowClaim[Run]):
 
     @property
     def run(self) -> Run:
-        """The run as last read or written by this worker."""
         return self.row
 
-    def say(self, sentence: str) -> None:
-        """Store the status sentence of the run."""
+    def set_sentence(self, sentence: str) -> None:
+        """Store the status sentence of the run, if it has changed."""
         if sentence != self.run.sentence:
             self.write(sentence=sentence)
 
@@ -72,7 +71,7 @@ class RunClaim(RowClaim[Run]):
         self.write(state=state, state_since=timezone.now(), **{"sentence": "", **values})
         transaction.on_commit(partial(run_changed.send, Run, run=self.run), robust=True)
 
-    def ends(self, outcome: Run.State, *, trouble: str = "", sentence: str = "", **values: Any) -> None:
+    def record_outcome(self, outcome: Run.State, *, trouble: str = "", sentence: str = "", **values: Any) -> None:
         """Record its outcome; restoring its devices is the next step."""
         run = self.run
         self.transition(
@@ -84,7 +83,7 @@ class RunClaim(RowClaim[Run]):
             **values,
         )
 
-    def look(self) -> None:
+    def refresh_cancellation(self) -> None:
         """Reload the cancellation fields, which others may have changed."""
         self.run.refresh_from_db(fields=["cancel_requested_at", "cancelled_by_name"])
 
@@ -95,8 +94,7 @@ class RunClaim(RowClaim[Run]):
         return False
 
     @property
-    def waits(self) -> float:
-        """Seconds in its present state."""
+    def seconds_in_state(self) -> float:
         return (timezone.now() - self.run.state_since).total_seconds()
 
 

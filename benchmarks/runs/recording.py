@@ -127,6 +127,7 @@ def _append_values(
 Floats = NDArray[np.float64]
 VALUES_A_CHUNK: Final = 512  # values of a full chunk
 STORED_DTYPE: Final = np.dtype("<f8")
+NO_VALUES: Final = (np.zeros(0), np.zeros(0))  # of a series that is not recorded
 
 
 @dataclass
@@ -204,18 +205,13 @@ def _get_or_create(run: Run, columns: Mapping[str, SeriesValues]) -> dict[str, S
     return rows | {row.key: row for row in Series.objects.bulk_create(new)}
 
 
-def series_read(run: Run, key: str) -> tuple[Floats, Floats]:
-    """Return the times (Unix s) and values of a series, float64, in the order of writing; empty without the series."""
-    return series_values(run, [key]).get(key, (np.zeros(0), np.zeros(0)))
-
-
 def series_of(run: Run) -> list[Series]:
     """Return the recorded series of a run by key, without values."""
     return list(Series.objects.filter(run=run).order_by("key"))
 
 
 def series_values(run: Run, keys: Sequence[str] | None = None) -> dict[str, tuple[Floats, Floats]]:
-    """Return times and values of several series of a run, or of all, by key; one query."""
+    """Return times (Unix s) and values of several series of a run, or of all, in the order of writing; one query."""
     rows = Chunk.objects.filter(series__run=run).order_by("series", "first")
     if keys is not None:
         rows = rows.filter(series__key__in=keys)

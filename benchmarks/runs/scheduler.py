@@ -48,7 +48,7 @@ def run_advance(run_id: str, *, worker: str) -> None:
         for _ in range(MAX_STEPS):
             if not _advance_once(claim):
                 break
-            claim.look()
+            claim.refresh_cancellation()
     except ClaimLost:
         logger.warning("run %s: another worker has claimed it", run_id)
     finally:
@@ -71,7 +71,7 @@ def _advance_once(claim: RunClaim) -> bool:
             case _:
                 return False
     except RunFailed as error:
-        claim.ends(State.FAILED, trouble=error.trouble, sentence=error.sentence)
+        claim.record_outcome(State.FAILED, trouble=error.trouble, sentence=error.sentence)
         return True
     except (ClaimLost, DatabaseError):
         raise
@@ -102,9 +102,9 @@ def _collect_results(claim: RunClaim) -> None:
 def _fail_run(claim: RunClaim, sentence: str) -> bool:
     """Fail a run on an internal error; one whose devices are being restored is retried."""
     if claim.run.state == State.RETURNING:
-        claim.say(f"Its devices are not back yet: {sentence}")
+        claim.set_sentence(f"Its devices are not back yet: {sentence}")
         return False
-    claim.ends(State.FAILED, trouble="lost", sentence=sentence)
+    claim.record_outcome(State.FAILED, trouble="lost", sentence=sentence)
     return True
 
 

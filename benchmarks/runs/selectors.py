@@ -73,36 +73,30 @@ class CatalogueEntry:
 
 def run_list(person: User, asked: RunFilter) -> QuerySet[Run]:
     """Return the matching runs that a person sees, newest first unless sorted; raises Invalid."""
-    rows: QuerySet[Run] = Run.objects.visible_to(person).select_related("host", "sweep")
-    _refuse_nul(asked)
+    rows = Run.objects.visible_to(person).select_related("host", "sweep")
+    for field in ("q", "person", "workload"):
+        if "\0" in getattr(asked, field):  # a database refuses it
+            raise Invalid("The text to search for cannot be used.", errors={field: "It has a NUL."})
     for word in asked.q.split():
         rows = rows.filter(Q(title__icontains=word) | Q(workload__icontains=word) | Q(error__icontains=word))
-    if asked.workload:
-        rows = rows.filter(workload=asked.workload)
-    if asked.provenance:
-        rows = rows.filter(provenance=_validated_choice(asked.provenance, Run.Provenance.values, "provenance"))
     if asked.state == "open":
-        rows = rows.exclude(state__in=Run.FINAL)
+        rows = rows.open()
     elif asked.state == "ended":
         rows = rows.filter(state__in=Run.FINAL)
     elif asked.state:
         rows = rows.filter(state=_validated_choice(asked.state, [*Run.State.values, *STATE_GROUPS], "state"))
     if asked.host:
         rows = rows.filter(host=_parse_number(asked.host, "host"))
-    if asked.executor:
-        rows = rows.filter(executor=_validated_choice(asked.executor, list(EXECUTOR_LABELS), "executor"))
     if asked.sweep:
         rows = rows.filter(sweep=_parse_uuid(asked.sweep, "sweep"))
-    if asked.person:
-        rows = rows.filter(requested_by_name=asked.person)
+    equal = {
+        "workload": asked.workload,
+        "provenance": asked.provenance and _validated_choice(asked.provenance, Run.Provenance.values, "provenance"),
+        "executor": asked.executor and _validated_choice(asked.executor, list(EXECUTOR_LABELS), "executor"),
+        "requested_by_name": asked.person,
+    }
+    rows = rows.filter(**{column: value for column, value in equal.items() if value})
     return rows.order_by(*_order_by(asked.sort))
-
-
-def _refuse_nul(asked: RunFilter) -> None:
-    """Raise Invalid for a text that a database refuses."""
-    for field in ("q", "person", "workload"):
-        if "\0" in getattr(asked, field):
-            raise Invalid("The text to search for cannot be used.", errors={field: "It has a NUL."})
 
 
 def run_get(person: User, pk: UUID) -> Run:
@@ -145,6 +139,7 @@ def run_row(run: Run) -> tuple[object, ...]:
     """Return a run as a table row, in seconds and samples a second."""
     summary = summary_of(run)
     steps, rate, spec = summary.step_seconds, summary.samples_per_second, run.spec
+    step_cells = ("", "", "") if steps is None else (steps.value, steps.low, steps.high)
     batch = spec.get("devices", 1) * spec.get("batch", 1) * spec.get("accumulation", 1) if spec else ""
     return (
         run.pk,
@@ -159,7 +154,7 @@ def run_row(run: Run) -> tuple[object, ...]:
         spec.get("precision", ""),
         spec.get("strategy", ""),
         batch,
-        *(_statistic_cells(steps)),
+        *step_cells,
         rate.value if rate else "",
         run.requested_by_name,
         _timestamp(run.queued_at),
@@ -169,15 +164,6 @@ def run_row(run: Run) -> tuple[object, ...]:
         run.error or run.sentence,
         run.spec_hash,
     )
-
-
-def runs_with_summaries(rows: Iterable[Run]) -> list[tuple[Run, Summary]]:
-    """Return runs with their figures."""
-    return [(run, summary_of(run)) for run in rows]
-
-
-def _statistic_cells(figure: Any) -> tuple[object, object, object]:
-    return (figure.value, figure.low, figure.high) if figure is not None else ("", "", "")
 
 
 def _timestamp(at: datetime | None) -> str:

@@ -39,7 +39,6 @@ from benchmarks.runs.selectors import (
     run_get,
     run_list,
     run_rows,
-    runs_with_summaries,
 )
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
 from benchmarks.runs.topology import gpu_labels, recorded_topology
@@ -87,7 +86,7 @@ def runs(request: HttpRequest) -> HttpResponse:
     seen = Run.objects.visible_to(person)
     context = {
         "page": page,
-        "rows": runs_with_summaries(page.object_list),
+        "rows": [(run, summary_of(run)) for run in page.object_list],
         "asked": asked,
         "error": error,
         "going_on": seen.open().exists(),

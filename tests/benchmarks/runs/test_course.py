@@ -15,7 +15,7 @@ from benchmarks.runs import execution
 from benchmarks.runs.documents import run_file
 from benchmarks.runs.execution import orphaned_runs_end
 from benchmarks.runs.models import Hold, Run
-from benchmarks.runs.recording import log_tail, series_of, series_read
+from benchmarks.runs.recording import log_tail, series_of, series_values
 from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.results import observations, summary_of
 from benchmarks.runs.rules import Composition, HoldOwner
@@ -53,7 +53,7 @@ def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_un
     assert summary.step_seconds is not None
     assert summary.step_seconds.count == 12
     assert summary.step_seconds.low <= summary.step_seconds.value <= summary.step_seconds.high
-    at, seconds = series_read(run, "steps/timed/seconds")
+    at, seconds = series_values(run, ["steps/timed/seconds"])["steps/timed/seconds"]
     assert np.all(np.diff(at) > 0)
     assert summary.step_seconds.value == float(np.median(seconds))
     assert {one.key: one.unit for one in series_of(run)}["steps/timed/seconds"] == "s"
@@ -166,7 +166,7 @@ def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab
     Run.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
     run = ended(run)
     assert run.state == "completed"
-    assert len(series_read(run, "steps/timed/seconds")[1]) == 60
+    assert len(series_values(run, ["steps/timed/seconds"])["steps/timed/seconds"][1]) == 60
     assert log_tail(run).text.count("timed: 60 of 60") == 1
 
 
