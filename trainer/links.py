@@ -6,7 +6,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -21,14 +21,14 @@ from trainer.storage import data_path, open_storage_reader
 GIGA = 1e9
 SIZE_FACTOR = 4  # factor between message sizes
 Figures = dict[str, Any]
-Round = Callable[[], None]
 
 
-class LinkMeasurement:
-    """A measurement: `round` is repeated, `figures` returns the results of the rounds since `forget`."""
+class LinkMeasurement(NamedTuple):
+    """A measurement: `run_round` is repeated, `figures` returns the results of the rounds since `reset`."""
 
-    def __init__(self, take: Round, forget: Round, figures: Callable[[], tuple[Figures, dict[str, str]]]) -> None:
-        self.take, self.forget, self.figures = take, forget, figures
+    run_round: Callable[[], None]
+    reset: Callable[[], None]
+    figures: Callable[[], tuple[Figures, dict[str, str]]]
 
 
 def transfer_sizes(spec: Spec) -> list[int]:
@@ -76,7 +76,7 @@ class TransferTimes:
         """Add the duration of a transfer."""
         self._of.setdefault(key, []).append(max(seconds, 1e-9))
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Discard the measurements."""
         self._of.clear()
 
@@ -95,10 +95,10 @@ def gpu_bandwidth(spec: Spec, place: RankContext) -> LinkMeasurement:
     sizes, times = transfer_sizes(spec), TransferTimes()
     pairs = list(itertools.combinations(range(spec.devices), 2))
     if place.on_gpu:
-        take = PeerCopies(spec, times, pairs).take if place.leads else _wait_for_leader
+        run_round = PeerCopies(spec, times, pairs).run_round if place.leads else _wait_for_leader
     else:
-        take = MessageExchange(spec, place, times, pairs).take
-    return LinkMeasurement(take, times.forget, lambda: _pair_figures(place, times, sizes, spec.devices))
+        run_round = MessageExchange(spec, place, times, pairs).run_round
+    return LinkMeasurement(run_round, times.reset, lambda: _pair_figures(place, times, sizes, spec.devices))
 
 
 def _wait_for_leader() -> None:
@@ -166,7 +166,7 @@ class MessageExchange:
         self._out = {number: message_tensor(number, place.device) for number in self._sizes}
         self._back = {number: message_tensor(number, place.device) for number in self._sizes}
 
-    def take(self) -> None:
+    def run_round(self) -> None:
         """Do a round over all pairs."""
         for pair in self._pairs:
             self._place.wait()
@@ -222,7 +222,7 @@ class PeerCopies:
         self._back = [message_tensor(self._sizes[-1], device) for device in self._devices]
         self._streams = [(_stream(device), _stream(device)) for device in self._devices]
 
-    def take(self) -> None:
+    def run_round(self) -> None:
         """Do a round over all pairs."""
         for first, second in self._pairs:
             for number in self._sizes:
@@ -279,15 +279,15 @@ def measure_link(spec: Spec, place: RankContext, events: EventWriter) -> None:
         if not count:
             continue
         events.phase(name)
-        teller = StepReporter(events, name, count)
-        link.forget()
+        reporter = StepReporter(events, name, count)
+        link.reset()
         place.wait()
         for _ in range(count):
             began = time.perf_counter()
-            link.take()
+            link.run_round()
             place.wait()
-            teller.add(time.perf_counter() - began, has_loss=False)
-        teller.flush()
+            reporter.add(time.perf_counter() - began, has_loss=False)
+        reporter.flush()
     events.phase("finish")
     figures, units = link.figures()
     events.result(figures, units)
@@ -298,7 +298,7 @@ def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
     sizes, times, count = transfer_sizes(spec), TransferTimes(), transfer_count(spec)
     messages = {number: message_tensor(number, place.device) for number in sizes}
 
-    def take() -> None:
+    def run_round() -> None:
         for number, data in messages.items():
             place.wait()
             began = time.perf_counter()
@@ -322,7 +322,7 @@ def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
             {"sizes": "B", "seconds": "s", "algorithm_bandwidth": "GB/s", "bus_bandwidth": "GB/s"},
         )
 
-    return LinkMeasurement(take, times.forget, figures)
+    return LinkMeasurement(run_round, times.reset, figures)
 
 
 def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
@@ -339,7 +339,7 @@ def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
         place.synchronise_device()
         times.add(key, (time.perf_counter() - began) / count)
 
-    def take() -> None:
+    def run_round() -> None:
         for number in sizes:
             timed(("to", number), devices[number], hosts[number])
             timed(("from", number), hosts[number], devices[number])
@@ -355,7 +355,7 @@ def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
             {"sizes": "B", "to_device": "GB/s", "from_device": "GB/s"},
         )
 
-    return LinkMeasurement(take, times.forget, figures)
+    return LinkMeasurement(run_round, times.reset, figures)
 
 
 def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
@@ -364,7 +364,7 @@ def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
     rounds = open_storage_reader(spec, there, rank=place.rank)
 
     def figures() -> tuple[Figures, dict[str, str]]:
-        found = gather_all(place, rounds.rates())
+        found = gather_all(place, rounds.rates)
         return (
             {
                 "bandwidth": sum(statistics.median(rates) for rates in found if rates),
@@ -383,7 +383,7 @@ def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
             },
         )
 
-    return LinkMeasurement(rounds.take, rounds.forget, figures)
+    return LinkMeasurement(rounds.run_round, rounds.reset, figures)
 
 
 LINK_MEASUREMENTS: dict[str, Callable[[Spec, RankContext], LinkMeasurement]] = {

@@ -166,7 +166,7 @@ class RankContext:
 
 
 def join_group(spec: Spec) -> RankContext:
-    """Join the process group and select a device. Raises Refused with the missing requirement."""
+    """Join the process group and select a device. Raises RunRefused with the missing requirement."""
     rank, world = current_rank(), world_size()
     if spec.threads:
         torch.set_num_threads(spec.threads)

@@ -40,9 +40,9 @@ def preload(spec: Spec) -> None:
 
 
 def run_rank(spec: Spec, events: EventWriter) -> None:
-    """Run this process's part of a run. Raises Refused, and any other error."""
+    """Run this process's part of a run. Raises RunRefused, and any other error."""
     place = join_group(spec)
-    events.tell(RunStarted(at=time.time(), software=host_software()))
+    events.report(RunStarted(at=time.time(), software=host_software()))
     events.phase("build")
     from trainer.links import LINK_MEASUREMENTS, measure_link
 
@@ -123,7 +123,7 @@ class TrainingLoop:
             return
         if exchange:
             events.phase(name)
-        teller = StepReporter(events, name, count)
+        reporter = StepReporter(events, name, count)
         # Garbage collection would interrupt steps: it runs between them.
         gc.collect()
         gc.disable()
@@ -136,10 +136,10 @@ class TrainingLoop:
                 loss = self.step(feed, exchange=exchange)
                 took = time.perf_counter() - began
                 # After the step: the loss is being copied from the device.
-                teller.add(took, float(loss), has_loss=exchange)
+                reporter.add(took, float(loss), has_loss=exchange)
         finally:
             gc.enable()
-        teller.flush()
+        reporter.flush()
 
     def step(self, feed: Iterator[Sample], *, exchange: bool = True) -> Tensor:
         """Do one step and wait for all processes; returns the mean loss of this process's batches."""

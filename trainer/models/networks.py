@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -67,7 +66,7 @@ def resnet50(*, classes: int = 1000, width: float = 1.0) -> nn.Module:
     return LogitsModule(ResNetForImageClassification(settings))
 
 
-def bert(*, layers: int, hidden: int, heads: int, vocabulary: int, sequence: int, **_others: Any) -> nn.Module:
+def bert(*, layers: int, hidden: int, heads: int, vocabulary: int, sequence: int) -> nn.Module:
     """Return a BERT that answers questions about a text."""
     from transformers.models.bert.configuration_bert import BertConfig
     from transformers.models.bert.modeling_bert import BertForQuestionAnswering
