@@ -110,7 +110,7 @@ class CommandHandler:
         """Read the state of the host and send it as a report."""
         with self._reporting:
             try:
-                self._runs.tend()
+                self._runs.clean_up()
                 seen = self._reporter.look(busy=sorted(self._busy.values()), problems=list(self._problems))
                 self._outbox.report(seal_report(seen, self._settings.key))
             except Exception:
@@ -174,14 +174,14 @@ class CommandHandler:
         try:
             match request:
                 case TrainRequest():
-                    return self._runs.train(request)
+                    return self._runs.start(request)
                 case TrainPollRequest():
-                    step_log.news = self._runs.look(request)
+                    step_log.news = self._runs.poll(request)
                     return "done", step_log.news.sentence or "It runs."
                 case TrainStopRequest():
                     return self._runs.stop(request, self.ending.wait)
                 case TrainDeleteRequest():
-                    return self._runs.forget(request)
+                    return self._runs.delete(request)
         except RunRefusedError as error:
             return "refused", str(error)
 

@@ -65,7 +65,7 @@ class HostReporter:
                 nvml=readings.absent,
                 busy=tuple(busy),
                 problems=tuple(sentences[:MAX_PROBLEMS]),
-                trainer=self._runs.trainer(),
+                trainer=self._runs.capabilities(),
             )
         )
 

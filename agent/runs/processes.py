@@ -78,23 +78,23 @@ def processes_of_run(run: str) -> list[ProcessIdentity]:
 
 
 def terminate_processes(
-    find: Callable[[], Iterable[ProcessIdentity]], grace: float, tend: Callable[[], None] = lambda: None
+    find: Callable[[], Iterable[ProcessIdentity]], grace: float, while_waiting: Callable[[], None] = lambda: None
 ) -> list[ProcessIdentity]:
     """Send SIGTERM to processes, SIGKILL after `grace` seconds, and return those that remain.
 
-    `find` returns the present processes; `tend` is called while waiting. Without grace there is no SIGTERM: a process
-    that ends just after it forked leaves no trace of its child.
+    `find` returns the present processes. Without grace there is no SIGTERM: a process that ends just after it forked
+    leaves no trace of its child.
     """
     if grace > 0:
         _signal(find(), signal.SIGTERM)
     deadline = time.monotonic() + grace
     while (left := list(find())) and time.monotonic() < deadline:
-        tend()
+        while_waiting()
         time.sleep(POLL_SECONDS)
     deadline = time.monotonic() + KILL_SECONDS
     while left and time.monotonic() < deadline:
         _signal(_stop_processes(find, left), signal.SIGKILL)
-        tend()
+        while_waiting()
         time.sleep(POLL_SECONDS)
         left = list(find())
     return left
@@ -118,7 +118,7 @@ def _stop_processes(
 def reap_orphans(except_for: int) -> None:
     """Reap the orphans that this process inherited, and no other children."""
     for entry in os.scandir(PROC):
-        if entry.name.isdigit() and int(entry.name) != except_for and _parent(int(entry.name)) == os.getpid():
+        if entry.name.isdigit() and int(entry.name) != except_for and _stat(int(entry.name))[0] == os.getpid():
             try:
                 os.waitpid(int(entry.name), os.WNOHANG)
             except ChildProcessError:
@@ -199,10 +199,6 @@ def _stat(pid: int) -> tuple[int, int]:
     if len(fields) < 20 or fields[0] in "ZX":
         return int(fields[1]) if len(fields) > 1 else 0, 0
     return int(fields[1]), int(fields[19])
-
-
-def _parent(pid: int) -> int:
-    return _stat(pid)[0]
 
 
 MAX_PROCESSES = 2048

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import msgspec
 
+from agent.runs.folder import RunFolder, append_event
 from hostwire.training import (
     DeviceProfile,
     PhaseStarted,
@@ -29,7 +30,6 @@ from hostwire.training import (
     Software,
     Spec,
     StepsCompleted,
-    event_encoder,
 )
 
 # The host ignores a load that is not refreshed for 5 s.
@@ -94,7 +94,7 @@ class RunSimulator:
             self._emit(_run_result(profile))
         _print("The simulated run has ended")
 
-    def leave(self) -> None:
+    def remove_load(self) -> None:
         """Remove the load from the devices."""
         self._load.unlink(missing_ok=True)
 
@@ -108,7 +108,7 @@ class RunSimulator:
         for number in range(count):
             self._fail_if_due()
             step = profile.step_seconds * factor * math.exp(self._random.gauss(0.0, profile.spread))
-            self._pass(step)
+            self._wait(step)
             self._taken += 1
             seconds.append(step)
             losses.append(self._loss())
@@ -120,7 +120,7 @@ class RunSimulator:
                 _print(f"{name}: {number + 1} of {count} steps, the last took {step:.4f} s")
                 seconds, losses, reported_at = [], [], time.monotonic()
 
-    def _pass(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         """Wait for simulated seconds, at the speed of the host's clock."""
         self._due += seconds / _speed(self._root)
         while True:
@@ -177,13 +177,9 @@ class RunSimulator:
         new.replace(self._load)
 
     def _emit(self, event: RunEvent) -> None:
-        handle = os.open(self._events_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(handle, event_encoder.encode(event) + b"\n")
-        finally:
-            os.close(handle)
+        append_event(self._events_file, event)
 
-    def fail(self, error: SimulatedFailure) -> None:
+    def report_failure(self, error: SimulatedFailure) -> None:
         """Report the failure, in the log too."""
         _print(f"{type(error).__name__} ({error.what}): {error}")
         self._emit(RunFailed(time.time(), error.what, str(error)))
@@ -223,18 +219,17 @@ def _speed(root: Path) -> float:
 
 def main() -> int:
     """Simulate the run of a folder; returns 1 where it fails."""
-    folder = Path(sys.argv[1])
-    simulator = RunSimulator(
-        msgspec.json.decode((folder / "simulated.json").read_bytes(), type=SimulatedRun), folder / "told.jsonl"
-    )
+    folder = RunFolder(Path(sys.argv[1]))
+    simulation = msgspec.json.decode(folder.simulation.read_bytes(), type=SimulatedRun)
+    simulator = RunSimulator(simulation, folder.executor_events)
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
         simulator.run()
     except SimulatedFailure as error:
-        simulator.fail(error)
+        simulator.report_failure(error)
         return 1
     finally:
-        simulator.leave()
+        simulator.remove_load()
     return 0
 
 
