@@ -215,7 +215,7 @@ class EventHandlers:
         if wanted.clear:
             events.clear()
         if wanted.begin_anew:
-            events.begin_anew()
+            events.restart_numbering()
         return _json({"entries": len(events.entries)})
 
 

@@ -190,7 +190,7 @@ class EventLog:
         while len(self.entries) > self.limit:
             del self.entries[next(iter(self.entries))]
 
-    def begin_anew(self) -> None:
+    def restart_numbering(self) -> None:
         """Lose the log, and restart numbering at 1, as a BMC that has both only in memory."""
         self.entries.clear()
         self._number = 0
