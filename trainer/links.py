@@ -73,11 +73,9 @@ class TransferTimes:
         self._of: dict[Any, list[float]] = {}
 
     def add(self, key: Any, seconds: float) -> None:
-        """Add the duration of a transfer."""
         self._of.setdefault(key, []).append(max(seconds, 1e-9))
 
     def reset(self) -> None:
-        """Discard the measurements."""
         self._of.clear()
 
     def median(self, key: Any) -> float | None:
@@ -167,7 +165,6 @@ class MessageExchange:
         self._back = {number: message_tensor(number, place.device) for number in self._sizes}
 
     def run_round(self) -> None:
-        """Do a round over all pairs."""
         for pair in self._pairs:
             self._place.wait()
             if self._place.rank in pair:
@@ -223,7 +220,6 @@ class PeerCopies:
         self._streams = [(_stream(device), _stream(device)) for device in self._devices]
 
     def run_round(self) -> None:
-        """Do a round over all pairs."""
         for first, second in self._pairs:
             for number in self._sizes:
                 self._settle(first, second)

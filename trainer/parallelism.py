@@ -20,7 +20,6 @@ _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
-    """Return PyTorch's dtype of a precision."""
     return _DTYPES[precision]
 
 
@@ -49,7 +48,6 @@ class AutocastModule(nn.Module):
         self.kind = kind
 
     def forward(self, *inputs: Tensor) -> Any:
-        """Return the model's output."""
         with torch.autocast(inputs[0].device.type, dtype=self.kind):
             return self.inner(*inputs)
 
@@ -126,7 +124,6 @@ class ParallelModel:
         return contextlib.nullcontext() if wanted else self._hold()
 
     def outputs(self, inputs: tuple[Tensor, ...]) -> Any:
-        """Return the model's output for inputs, in the precision of the run."""
         return self.model(*inputs)
 
     def scaler(self) -> torch.amp.GradScaler:
@@ -145,12 +142,10 @@ class RankContext:
 
     @property
     def leads(self) -> bool:
-        """Whether it has rank 0."""
         return self.rank == 0
 
     @property
     def on_gpu(self) -> bool:
-        """Whether its device is a GPU."""
         return self.device.type == "cuda"
 
     def synchronise_device(self) -> None:

@@ -35,7 +35,6 @@ class EventWriter:
             self._write(event)
 
     def phase(self, name: str) -> None:
-        """Report the beginning of a phase."""
         self.report(PhaseStarted(at=time.time(), name=name))
         if self.leads:
             logger.info("Phase: %s.", name)
@@ -73,7 +72,6 @@ class StepReporter:
         self._reported_at = time.monotonic()
 
     def add(self, seconds: float, loss: float | None = None, *, has_loss: bool = True) -> None:
-        """Add a step that took `seconds`."""
         self._seconds.append(seconds)
         if has_loss:
             self._loss.append(loss)
@@ -81,7 +79,6 @@ class StepReporter:
             self.flush()
 
     def flush(self) -> None:
-        """Report the collected steps."""
         self._reported_at = time.monotonic()
         if not self._seconds:
             return

@@ -41,7 +41,6 @@ class StorageReader:
         self._blocks: list[float] = []
 
     def run_round(self) -> None:
-        """Do one pass."""
         os.posix_fadvise(self._file, self._first, self.file_bytes, os.POSIX_FADV_DONTNEED)
         began = last = time.perf_counter()
         place = 0
@@ -57,12 +56,10 @@ class StorageReader:
         self.rates.append(self.file_bytes / max(last - began, 1e-9) / 1e9)
 
     def reset(self) -> None:
-        """Discard the measurements."""
         self.rates.clear()
         self._blocks.clear()
 
     def block_seconds(self) -> float | None:
-        """Return the median seconds of one block."""
         return statistics.median(self._blocks) if self._blocks else None
 
 
@@ -165,7 +162,6 @@ class MemorySamples:
         self._samples = torch.randint(256, size, dtype=torch.uint8, generator=generator)
 
     def read(self, index: int) -> Tensor:
-        """Return the bytes of a sample."""
         return self._samples[index % len(self._samples)]
 
 

@@ -103,8 +103,6 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
 
 
 class TrainingLoop:
-    """Does training steps in one process."""
-
     def __init__(
         self, spec: Spec, place: RankContext, spread: ParallelModel, loss: Loss, optimiser: torch.optim.Optimizer
     ) -> None:

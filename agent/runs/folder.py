@@ -65,8 +65,6 @@ class StopRequest(msgspec.Struct, frozen=True):
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a run."""
-
     at: float
     exit_code: int | None = None
     sentence: str = ""
@@ -74,8 +72,6 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFolder:
-    """The folder of one run."""
-
     def __init__(self, place: Path) -> None:
         self.place = place
         self.run = place.name

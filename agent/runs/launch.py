@@ -35,7 +35,6 @@ class RunRefusedError(Exception):
 
 
 def request_digest(request: TrainRequest) -> str:
-    """Return the digest that identifies a request."""
     return hashlib.sha256(msgspec.json.encode(request, order="sorted")).hexdigest()
 
 
@@ -71,7 +70,6 @@ class AssignedDevices:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The addresses of all devices."""
         return self.named + self.own
 
 

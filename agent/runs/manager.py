@@ -152,7 +152,6 @@ class RunManager:
         return "stopped", end.sentence
 
     def delete(self, request: TrainDeleteRequest) -> tuple[Outcome, str]:
-        """Delete the files of a run that has ended."""
         folder = self._folder(request.run)
         if not folder.exists:
             return "done", "It has no files."

@@ -212,8 +212,6 @@ class AccountError(Exception):
 
 @dataclass(frozen=True)
 class UnixAccount:
-    """An account of this host."""
-
     name: str
     uid: int
     gid: int

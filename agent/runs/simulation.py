@@ -58,8 +58,6 @@ class SimulatedFailure(Exception):
 
 
 class RunSimulator:
-    """Simulates one run."""
-
     def __init__(self, simulation: SimulatedRun, events_file: Path) -> None:
         self._simulation = simulation
         self._events_file = events_file

@@ -51,8 +51,6 @@ EXIT_SENTENCE = "It ended with {}; see its log."
 
 
 class RunSupervisor:
-    """Supervises one run."""
-
     def __init__(self, folder: RunFolder, launch: LaunchSpec) -> None:
         self._folder = folder
         self._launch = launch

@@ -93,7 +93,6 @@ class _ParsedRequest:
         return json.dumps(self.taken.plain, indent=2, ensure_ascii=False)
 
     def refuse_errors(self) -> None:
-        """Raise DeploymentRequestError if a field was refused."""
         if self.notes.errors:
             raise DeploymentRequestError(self.notes.errors, tuple(self.notes.all), self.redacted_json)
 

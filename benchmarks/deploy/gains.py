@@ -100,7 +100,6 @@ class _OptionEvaluator:
         self.gains: list[OptionGain] = []
 
     def evaluate(self) -> None:
-        """Evaluate one option after the other."""
         for options in (self._parallel, self._precision, self._exchange, self._compile, self._workers, self._threads):
             self._take_best(options)
 
@@ -229,5 +228,4 @@ def spec_for_devices(spec: Spec, topology: Topology, gpus: int | None) -> Spec:
 
 
 def topology_with_devices(topology: Topology, count: int) -> Topology:
-    """Return a topology with its first `count` accelerators."""
     return replace(topology, accelerators=topology.accelerators[:count])

@@ -119,7 +119,6 @@ def _container_lines(request: DeploymentRequest, gpus: int) -> list[str]:
 
 
 def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler: Scheduler) -> list[str]:
-    """Return the lines that start the command."""
     inside = '${runtime[@]+"${runtime[@]}"}'
     nodes = request.job.nodes
     if launch.kind == "plain":
@@ -232,7 +231,6 @@ SOURCE_FOLDER: Final = "/opt/source"
 
 
 def apptainer_definition(request: DeploymentRequest) -> str:
-    """Return the definition of an Apptainer image."""
     bootstrap, image = _bootstrap(request)
     name = request.job.name
     lines = [f"# {comment_text(name)}: build it by 'apptainer build {name}.sif container.def'"]

@@ -168,12 +168,9 @@ class FieldNote:
 
 @dataclass
 class FieldNotes:
-    """The treatment of all fields parsed so far."""
-
     all: list[FieldNote] = field(default_factory=list)
 
     def note(self, pointer: str, treatment: NoteTreatment, why: str) -> None:
-        """Record the treatment of a field."""
         if len(self.all) < MAX_NOTES:
             self.all.append(FieldNote(pointer or "/", treatment, why))
 
@@ -191,7 +188,6 @@ class ObjectMembers:
         self.seen: set[str] = set()
 
     def at(self, name: str) -> str:
-        """Return the pointer of a member."""
         return f"{self.pointer}/{escape_pointer(name)}"
 
     def raw(self, name: str) -> Any:
@@ -201,11 +197,9 @@ class ObjectMembers:
         return MISSING if value is None or value == "" else value
 
     def used(self, name: str, why: str) -> None:
-        """Record that a member is used."""
         self.notes.note(self.at(name), "used", why)
 
     def refuse(self, name: str, why: str) -> None:
-        """Record that a member is refused."""
         self.seen.add(name)
         self.notes.note(self.at(name), "refused", why)
 
@@ -238,7 +232,6 @@ class ObjectMembers:
             return None
 
     def parsed_text(self, name: str, how: str, read: Callable[[str], Value]) -> Value | None:
-        """Return a text as `read` returns it."""
         return self.parsed(name, how, lambda value: read(_as_text(value)))
 
     def text(self, name: str, how: str, pattern: re.Pattern[str] | None = None, shape: str = "") -> str:
@@ -261,23 +254,19 @@ class ObjectMembers:
         return self.checked(name, how, value, fits, f"A whole number from 1 to {most} is expected.")
 
     def flag(self, name: str, how: str) -> bool | None:
-        """Return a boolean."""
         value = self.raw(name)
         return self.checked(name, how, value, isinstance(value, bool), "true or false is expected.")
 
     def choice(self, name: str, how: str, choices: Sequence[Choice]) -> Choice | None:
-        """Return one of `choices`."""
         value = self.raw(name)
         word = value.strip().lower() if isinstance(value, str) else value
         return self.checked(name, how, word, word in choices, f"It must be one of {', '.join(choices)}.")
 
     def mapping(self, name: str) -> Mapping[str, Any] | None:
-        """Return a nested object."""
         value = self.raw(name)
         return self.checked(name, "", value, isinstance(value, Mapping), "An object is expected.")
 
     def inner(self, name: str, *, needed: bool = False) -> ObjectMembers | None:
-        """Return the members of a nested object."""
         if needed and self.raw(name) is MISSING:
             self.refuse(name, "It is missing.")
         value = self.mapping(name)

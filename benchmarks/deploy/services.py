@@ -48,7 +48,6 @@ def fitted_belief(person: User) -> Belief | None:
 
 
 def visible_hosts(person: User) -> list[tuple[int, str]]:
-    """Return the hosts that a person may name."""
     return list(Host.objects.visible_to(person).order_by("name").values_list("pk", "name"))
 
 

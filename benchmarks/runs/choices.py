@@ -34,7 +34,6 @@ class PortChoice:
 
     @property
     def full_label(self) -> str:
-        """Its label with the chassis."""
         return f"{self.chassis} {self.label}"
 
 
@@ -86,7 +85,6 @@ class HostChoice:
 
     @property
     def executors(self) -> tuple[str, ...]:
-        """The executors that its agent offers."""
         return self.trainer.executors if self.trainer is not None else ()
 
 

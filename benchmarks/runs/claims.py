@@ -44,8 +44,6 @@ class RunFailed(FalconWebError):
 
 
 class RunClaim(RowClaim[Run]):
-    """A worker's claim on a run."""
-
     # The time until another worker replaces a dead one; longer than a step that does not renew the claim.
     duration = timedelta(seconds=30)
     related = ("host", "plan", "plan_back", "requested_by", "tenant")
@@ -115,7 +113,6 @@ def holds_acquire(run: Run) -> bool:
 
 
 def holds_release(run: Run) -> None:
-    """Release all holds of a run."""
     Hold.objects.filter(run=run).delete()
 
 

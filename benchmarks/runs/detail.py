@@ -60,8 +60,6 @@ class RunProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """The progress and results of a run for its page."""
-
     stages: tuple[RunStage, ...]
     phase: str
     progress: RunProgress | None
@@ -82,7 +80,6 @@ class RunStatus:
 
 
 def run_status(person: User, run: Run) -> RunStatus:
-    """Return the current data of a run's page."""
     summary = summary_of(run)
     recorded = series_values(run, [STEP_SECONDS_KEY, *(f"{PHASE_PREFIX}{name}" for name in PHASE_LABELS)])
     prediction = run_prediction(run)
@@ -254,8 +251,6 @@ def _seconds_between(begin: datetime | None, end: datetime | None) -> float | No
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A table of results: rows of cells with their headers."""
-
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
 

@@ -34,7 +34,6 @@ class DeviceField:
 
     @property
     def port_name(self) -> str:
-        """The name of its host port select."""
         return f"port-{self.host.id}-{self.device.id}"
 
     @property
@@ -60,7 +59,6 @@ class DeviceField:
 
     @property
     def now(self) -> str:
-        """Its current state as text."""
         if self.device.why_not:
             return self.device.why_not
         at = f"at {self.device.at}" if self.device.at else "free"
@@ -89,7 +87,6 @@ class DrawerFields:
 
     @property
     def most(self) -> int:
-        """How many GPUs are available."""
         return sum(not line.device.why_not for line in self.lines)
 
 
@@ -112,7 +109,6 @@ class HostFields:
 
     @property
     def wrong(self) -> dict[str, str]:
-        """The errors of the counts, by field name."""
         return {port.name: port.error for drawer in self.drawers for port in drawer.ports if port.error}
 
     @property
@@ -130,12 +126,10 @@ class HostFields:
 
     @property
     def own_runs(self) -> list[str]:
-        """The titles of the runs that use its own GPUs, one a GPU."""
         return [title for key, title in self.host.held.items() if key.startswith(f"host/{self.host.id}/gpu")]
 
     @property
     def own_free(self) -> int:
-        """How many of its own GPUs no run uses."""
         return max(0, self.host.local_gpus - len(self.own_runs))
 
     @property

@@ -136,7 +136,6 @@ def delete_from_host(claim: RunClaim) -> None:
 
 
 def _stop_on_host(claim: RunClaim) -> bool:
-    """Stop a run on its host, then poll for the outcome."""
     run = claim.run
     answer = _request_agent(claim, TrainStopRequest(str(run.pk), GRACE_SECONDS), wait=STOP_TIMEOUT)
     if answer is None or answer.outcome == "interrupted":

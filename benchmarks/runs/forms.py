@@ -32,8 +32,6 @@ MAX_VALUE_LENGTH: Final = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class RunFormField:
-    """A field of the form with its value and its error."""
-
     parameter: WorkloadParameter
     value: str
     error: str = ""
@@ -59,8 +57,6 @@ class RunFormField:
 
 @dataclass(kw_only=True)
 class RunForm:
-    """The submitted or initial values of the form."""
-
     hosts: tuple[HostChoice, ...]
     given: Mapping[str, str]
     errors: dict[str, str] = field(default_factory=dict)
@@ -90,7 +86,6 @@ class RunForm:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it runs on the host's CPU."""
         if (where := self.given.get("where", "")) in {"cpu", "gpu"}:
             return where == "cpu"
         return self.preset == "tiny"
@@ -107,13 +102,11 @@ class RunForm:
 
     @cached_property
     def parts(self) -> tuple[HostFields, ...]:
-        """The hosts with their devices."""
         chosen = self.host
         return tuple(host_fields(one, self.given, chosen=one is chosen) for one in self.hosts)
 
     @property
     def part(self) -> HostFields | None:
-        """The selected host, with its devices."""
         return next((one for one in self.parts if one.chosen), None)
 
     @property
@@ -124,12 +117,10 @@ class RunForm:
 
     @property
     def other_fields(self) -> tuple[RunFormField, ...]:
-        """The other fields."""
         return tuple(self._field(one) for one in COMMON_PARAMETERS if one.name not in {*BASIC_FIELDS, *DERIVED_FIELDS})
 
     @property
     def processes(self) -> RunFormField:
-        """The number of processes of a run on the CPU."""
         return self._field(next(one for one in COMMON_PARAMETERS if one.name == "devices"))
 
     @property
@@ -147,12 +138,10 @@ class RunForm:
 
     @property
     def devices_error(self) -> str:
-        """The error of the GPU selection."""
         return "" if self.on_cpu else self._first_error(DEVICE_FIELDS)
 
     @property
     def drive_error(self) -> str:
-        """The error of the drive selection."""
         return self._first_error(DRIVE_FIELDS)
 
     def run_request(self) -> RunRequest:
@@ -192,7 +181,6 @@ class RunForm:
         )
 
     def add_errors(self, error: FalconWebError) -> None:
-        """Store the errors of a refused request."""
         found = error.details.get("errors", {}) if isinstance(error, Invalid) else {}
         if isinstance(error, RuleViolation):
             found = {DEVICE_FIELDS[0]: error.sentence}

@@ -25,8 +25,6 @@ class Run(models.Model):
     """A requested benchmark: queued, composed, run on a host, recorded, its devices restored."""
 
     class State(models.TextChoices):
-        """Its state; see STATES below for which of them are open, on the host, or final."""
-
         QUEUED = "queued", "Queued"  # waits for its devices, its sweep, or its position
         COMPOSING = "composing", "Composing"  # a plan attaches its devices to its host
         STARTING = "starting", "Starting"  # the host was requested to start it
@@ -41,8 +39,6 @@ class Run(models.Model):
     ON_HOST = ("starting", "running", "stopping")
 
     class Provenance(models.TextChoices):
-        """The origin of its figures."""
-
         MEASURED = "measured", "Measured"
         SIMULATED = "simulated", "Simulated"
         PREDICTED = "predicted", "Predicted"
@@ -55,7 +51,6 @@ class Run(models.Model):
             return Q(tenant=tenant_id)
 
         def open(self) -> Self:
-            """Return those that have not ended."""
             return self.exclude(state__in=Run.FINAL)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -137,7 +132,6 @@ class Run(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
         return self.state not in self.FINAL
 
     @property

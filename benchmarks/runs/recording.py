@@ -195,7 +195,6 @@ def series_append_all(run: Run, columns: Mapping[str, SeriesValues]) -> None:
 
 
 def _get_or_create(run: Run, columns: Mapping[str, SeriesValues]) -> dict[str, Series]:
-    """Return the series of these keys, creating the missing ones."""
     rows = {row.key: row for row in Series.objects.filter(run=run, key__in=columns)}
     new = [
         Series(run=run, key=key, unit=one.unit, source=one.source, interval=one.interval)
@@ -297,7 +296,6 @@ def log_read(run: Run, first: int = 0, *, most: int = MAX_READ_BYTES) -> LogPiec
 
 
 def log_size(run: Run) -> int:
-    """Return the number of stored bytes of a log."""
     last = run.log_parts.order_by("-first").first()
     return 0 if last is None else last.first + _byte_length(last.text)
 

@@ -87,7 +87,6 @@ def validated_workload(spec: Spec) -> Workload:
 
 
 def refuse_too_many_open(person: User) -> None:
-    """Raise Conflict if a person has too many open runs."""
     if Run.objects.open().filter(requested_by=person).count() >= MAX_OPEN_RUNS:
         raise Conflict(f"You have {MAX_OPEN_RUNS} runs that have not ended. Wait for some of them, or cancel them.")
 
@@ -174,7 +173,6 @@ def validate_attachments(person: User, composition: Composition) -> None:
 
 
 def desired_state(composition: Composition) -> DesiredState:
-    """Return the desired allocation of a composition."""
     return DesiredState(attachments=dict(composition.devices))
 
 

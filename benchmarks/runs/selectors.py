@@ -56,7 +56,6 @@ class RunFilter:
 
     @property
     def narrows(self) -> bool:
-        """Whether any field is set."""
         return any(getattr(self, one.name) for one in fields(self) if one.name != "sort")
 
 
@@ -128,7 +127,6 @@ def catalogue_list(person: User) -> tuple[CatalogueEntry, ...]:
 
 
 def run_rows(rows: QuerySet[Run]) -> Iterator[tuple[object, ...]]:
-    """Yield runs as a table has them."""
     # Page by page: each chunk of a download may run in another thread, and a cursor belongs to one.
     for number in (pages := Paginator(rows, ROWS_A_BATCH)).page_range:
         for run in pages.page(number).object_list:

@@ -94,7 +94,6 @@ def _peer_share(prediction: Prediction, workload: Workload, moved: float, togeth
 
 
 def _storage_bytes(spec: Spec, workload: Workload) -> float:
-    """Return the bytes that a step reads from storage."""
     costs = workload.costs(spec) if workload.costs is not None else None
     return costs.input_bytes * (spec.global_batch if workload.is_training else 1) if costs is not None else 0.0
 

@@ -164,7 +164,6 @@ def image_parameter(side: int, *, least: int = 32, most: int = 2048, channels: i
 
 
 def classes_parameter(number: int) -> WorkloadParameter:
-    """Return the parameter for the number of classes."""
     return WorkloadParameter("classes", "Classes", number, least=2, most=100_000)
 
 

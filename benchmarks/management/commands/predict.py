@@ -50,13 +50,11 @@ class Command(BaseCommand):
     requires_system_checks = ()  # it answers without a database
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes told at the end of --help."""
         return super().create_parser(
             prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
         )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the arguments."""
         parser.add_argument("workload", nargs="?", default="", help="name of the workload: resnet50, bert_large, ...")
         parser.add_argument("--topology", metavar="FILE", help="topology file, - for standard input")
         parser.add_argument("--preset", default="paper", help="tiny, paper or custom (default: paper)")
@@ -76,7 +74,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Run, and exit with the code."""
         asked = [name for name in ("paper", "check", "schema") if options[name]]
         if len(asked) + bool(options["workload"]) != 1:
             self._stop(USAGE, "Name a workload, or give one of --paper, --check and --schema.")

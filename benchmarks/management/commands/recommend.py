@@ -40,13 +40,11 @@ class Command(BaseCommand):
     requires_system_checks = ()  # with a file it answers without a database
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes told at the end of --help."""
         return super().create_parser(
             prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
         )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the arguments."""
         parser.add_argument("workload", nargs="?", default="", help="name of the workload: resnet50, bert_large, ...")
         parser.add_argument("--pool", metavar="FILE", help="pool file: hosts, drawers and devices to choose from")
         parser.add_argument("--as", dest="person", default="", help="choose from what this person may use now")
@@ -67,7 +65,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Run, and exit with the code."""
         if options["study"]:
             self._study(options)
         if not options["workload"]:

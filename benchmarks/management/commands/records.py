@@ -30,7 +30,6 @@ class Command(BaseCommand):
     help = "Export runs as records, or import a file of them or the output of a tool."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the arguments."""
         doings = parser.add_subparsers(dest="doing", required=True)
         export = doings.add_parser("export", help="write the records of runs that have ended")
         export.add_argument("--run", action="append", default=[], help="id of a run; may come several times")
