@@ -20,7 +20,7 @@ from trainer.storage import data_path, open_storage_reader
 
 GIGA = 1e9
 SIZE_FACTOR = 4  # factor between message sizes
-Figures = dict[str, Any]
+Figures = dict[str, tuple[Any, str]]  # values with their units
 
 
 class LinkMeasurement(NamedTuple):
@@ -28,7 +28,7 @@ class LinkMeasurement(NamedTuple):
 
     run_round: Callable[[], None]
     reset: Callable[[], None]
-    figures: Callable[[], tuple[Figures, dict[str, str]]]
+    figures: Callable[[], Figures]
 
 
 def transfer_sizes(spec: Spec) -> list[int]:
@@ -103,9 +103,7 @@ def _wait_for_leader() -> None:
     """The leading process copies between all GPUs, while the others wait."""
 
 
-def _pair_figures(
-    place: RankContext, times: TransferTimes, sizes: Sequence[int], devices: int
-) -> tuple[Figures, dict[str, str]]:
+def _pair_figures(place: RankContext, times: TransferTimes, sizes: Sequence[int], devices: int) -> Figures:
     pairs = list(itertools.combinations(range(devices), 2))
 
     def table(find: Callable[[int, int], float | None]) -> Table:
@@ -129,18 +127,15 @@ def _pair_figures(
         ),
     )
     bandwidth, latencies, by_size = (_merged_tables(tables) for tables in zip(*found, strict=True))
-    return (
-        {
-            "bandwidth": bandwidth,
-            "latency": latencies,
-            "sizes": list(sizes),
-            "bandwidth_by_size": [statistics.fmean([known for known in row if known] or [0.0]) for row in by_size],
-            "note": "Copies between GPUs by one process."
-            if place.on_gpu
-            else "Messages between processes on the CPU over gloo: the run had no GPU.",
-        },
-        {"bandwidth": "GB/s", "latency": "us", "sizes": "B", "bandwidth_by_size": "GB/s"},
-    )
+    means = [statistics.fmean([known for known in row if known] or [0.0]) for row in by_size]
+    on_cpu = "Messages between processes on the CPU over gloo: the run had no GPU."
+    return {
+        "bandwidth": (bandwidth, "GB/s"),
+        "latency": (latencies, "us"),
+        "sizes": (list(sizes), "B"),
+        "bandwidth_by_size": (means, "GB/s"),
+        "note": ("Copies between GPUs by one process." if place.on_gpu else on_cpu, ""),
+    }
 
 
 def _merged_tables(tables: Sequence[Table]) -> Table:
@@ -285,8 +280,9 @@ def measure_link(spec: Spec, place: RankContext, events: EventWriter) -> None:
             reporter.add(time.perf_counter() - began, has_loss=False)
         reporter.flush()
     events.phase("finish")
-    figures, units = link.figures()
-    events.result(figures, units)
+    figures = link.figures()
+    values = {name: value for name, (value, _) in figures.items()}
+    events.result(values, {name: unit for name, (_, unit) in figures.items() if unit})
     place.wait()
 
 
@@ -303,20 +299,17 @@ def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
             place.synchronise_device()
             times.add(number, (time.perf_counter() - began) / count)
 
-    def figures() -> tuple[Figures, dict[str, str]]:
+    def figures() -> Figures:
         seconds = [times.median(number) or 0.0 for number in sizes]
         algorithm = [number / took / GIGA for number, took in zip(sizes, seconds, strict=True)]
         share = 2 * (place.world - 1) / place.world
-        return (
-            {
-                "sizes": sizes,
-                "seconds": seconds,
-                "algorithm_bandwidth": algorithm,
-                "bus_bandwidth": [rate * share for rate in algorithm],
-                "backend": dist.get_backend(),
-            },
-            {"sizes": "B", "seconds": "s", "algorithm_bandwidth": "GB/s", "bus_bandwidth": "GB/s"},
-        )
+        return {
+            "sizes": (sizes, "B"),
+            "seconds": (seconds, "s"),
+            "algorithm_bandwidth": (algorithm, "GB/s"),
+            "bus_bandwidth": ([rate * share for rate in algorithm], "GB/s"),
+            "backend": (dist.get_backend(), ""),
+        }
 
     return LinkMeasurement(run_round, times.reset, figures)
 
@@ -343,13 +336,13 @@ def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
     def rates(way: str) -> list[float]:
         return [number / (times.median((way, number)) or 1.0) / GIGA for number in sizes]
 
-    def figures() -> tuple[Figures, dict[str, str]]:
-        ways = {way: gather_all(place, rates(way)) for way in ("to", "from")}
-        note = "" if place.on_gpu else "Copies within the host's memory: the run had no GPU."
-        return (
-            {"sizes": sizes, "to_device": ways["to"], "from_device": ways["from"], "note": note},
-            {"sizes": "B", "to_device": "GB/s", "from_device": "GB/s"},
-        )
+    def figures() -> Figures:
+        return {
+            "sizes": (sizes, "B"),
+            "to_device": (gather_all(place, rates("to")), "GB/s"),
+            "from_device": (gather_all(place, rates("from")), "GB/s"),
+            "note": ("" if place.on_gpu else "Copies within the host's memory: the run had no GPU.", ""),
+        }
 
     return LinkMeasurement(run_round, times.reset, figures)
 
@@ -359,25 +352,16 @@ def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
     place.wait()  # all check the free space before any allocates its own
     rounds = open_storage_reader(spec, there, rank=place.rank)
 
-    def figures() -> tuple[Figures, dict[str, str]]:
-        found = gather_all(place, rounds.rates)
-        return (
-            {
-                "bandwidth": sum(statistics.median(rates) for rates in found if rates),
-                "bandwidth_by_process": [statistics.median(rates) if rates else None for rates in found],
-                "block_latency": (rounds.block_seconds() or 0.0) * 1e6,
-                "file_bytes": rounds.file_bytes,
-                "block_bytes": rounds.block_bytes,
-                "note": rounds.note,
-            },
-            {
-                "bandwidth": "GB/s",
-                "bandwidth_by_process": "GB/s",
-                "block_latency": "us",
-                "file_bytes": "B",
-                "block_bytes": "B",
-            },
-        )
+    def figures() -> Figures:
+        found = [statistics.median(rates) if rates else None for rates in gather_all(place, rounds.rates)]
+        return {
+            "bandwidth": (sum(rate for rate in found if rate is not None), "GB/s"),
+            "bandwidth_by_process": (found, "GB/s"),
+            "block_latency": ((rounds.block_seconds() or 0.0) * 1e6, "us"),
+            "file_bytes": (rounds.file_bytes, "B"),
+            "block_bytes": (rounds.block_bytes, "B"),
+            "note": (rounds.note, ""),
+        }
 
     return LinkMeasurement(rounds.run_round, rounds.reset, figures)
 

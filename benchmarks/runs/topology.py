@@ -7,7 +7,7 @@ run starts, because other devices may have them later.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -133,18 +133,18 @@ def gpu_labels(run: Run, keys: Iterable[str]) -> dict[str, str]:
     if topology is None or not addresses:
         return {}
     noted = run.source.get(ADDRESSES_KEY)
-    found = _chassis_gpus(topology, noted if isinstance(noted, Mapping) else {})
+    named = {one.name: one for one in topology.accelerators}
+    found = {
+        address: named[name]
+        for address, name in (noted if isinstance(noted, Mapping) else {}).items()
+        if isinstance(name, str) and name in named
+    }
     others = [one for one in addresses if one not in found]
     unnoted = [one for one in topology.accelerators if one.name not in {known.name for known in found.values()}]
     if len(others) == len(unnoted) and all(one.place == LOCAL for one in unnoted):
         # A host assigns its own GPUs in the order of their addresses.
         found |= dict(zip(others, unnoted, strict=True))
     return {address: _gpu_label(one) for address, one in found.items() if address in addresses}
-
-
-def _chassis_gpus(topology: Topology, noted: Mapping[str, object]) -> dict[str, Accelerator]:
-    named = {one.name: one for one in topology.accelerators}
-    return {address: named[name] for address, name in noted.items() if isinstance(name, str) and name in named}
 
 
 def _gpu_label(accelerator: Accelerator) -> str:
@@ -154,11 +154,8 @@ def _gpu_label(accelerator: Accelerator) -> str:
 
 def recorded_topology(run: Run) -> Topology | None:
     """Return the recorded topology of a run; None if it is unknown."""
-    plain: Any = run.topology
-    if not plain:
-        return None
     try:
-        return msgspec.convert(plain, Topology)
+        return msgspec.convert(run.topology, Topology) if run.topology else None
     except msgspec.ValidationError:
         return None
 
@@ -214,14 +211,11 @@ def device_label(device: Device) -> str:
 def local_accelerators(host: Host, report: HostReport | None, count: int) -> tuple[Accelerator, ...]:
     """Return the host's own GPUs, as its agent reports them."""
     models = _local_models(host, report)
+    unreported = (models[0][0] if models else UNKNOWN_MODEL, DEFAULT_GPU_MEMORY)
+    models += [unreported] * (count - len(models))
     return tuple(
-        Accelerator(
-            name=f"local {number + 1}",
-            model=models[number][0] if number < len(models) else (models[0][0] if models else UNKNOWN_MODEL),
-            place=LOCAL,
-            memory_bytes=models[number][1] if number < len(models) else DEFAULT_GPU_MEMORY,
-        )
-        for number in range(count)
+        Accelerator(name=f"{LOCAL_PREFIX}{number}", model=model, place=LOCAL, memory_bytes=memory)
+        for number, (model, memory) in enumerate(models[:count], 1)
     )
 
 
