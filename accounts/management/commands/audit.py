@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from accounts.audit import chain
 from accounts.audit.actions import Action
@@ -17,6 +17,7 @@ from accounts.audit.exports import FORMATS, audit_lines, read_audit_lines
 from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_matching
 from accounts.audit.services import audit_record
 from accounts.audit.verification import AUDIT_LOG_TARGET, audit_reseal, audit_verify
+from core.commands import ExitCodeCommand
 from core.errors import Invalid
 
 BROKEN, USAGE = 1, 2
@@ -30,16 +31,11 @@ A JSON Lines export can be verified without the database: see docs/operate.md.
 """
 
 
-class Command(BaseCommand):
+class Command(ExitCodeCommand):
     """Verifies and exports the audit log."""
 
     help = "Verify or export the audit log."
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes at the end of --help."""
-        return super().create_parser(
-            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
-        )
+    explained = EXPLAINED
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""

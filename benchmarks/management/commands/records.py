@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from accounts.models import User
 from benchmarks.records.formats import FORMATS
@@ -14,17 +13,17 @@ from benchmarks.records.import_files import MAX_DISK_BYTES, ImportFile
 from benchmarks.records.services import (
     EXPORT_KINDS,
     ExportFilter,
-    ImportCheck,
     records_check,
     records_download,
     records_import,
 )
+from core.commands import ExitCodeCommand
 from core.errors import FalconWebError
 
 USAGE, PROBLEMS, REFUSED = 2, 3, 5
 
 
-class Command(BaseCommand):
+class Command(ExitCodeCommand):
     """Exports and imports records of runs."""
 
     help = "Export runs as records, or import a file of them or the output of a tool."
@@ -48,19 +47,16 @@ class Command(BaseCommand):
         """Run; exits with 2 for wrong usage, 3 for a file with problems, 5 if the site refuses it."""
         person = User.objects.filter(is_active=True, username=options["person"]).first()
         if person is None:
-            self.stderr.write(f"There is no active person '{options['person']}'.")
-            sys.exit(USAGE)
+            self.stop(USAGE, f"There is no active person '{options['person']}'.")
         try:
             if options["doing"] == "export":
                 self._export(person, options)
             else:
                 self._import(person, options)
         except FalconWebError as error:
-            self.stderr.write(error.sentence)
-            sys.exit(REFUSED)
+            self.stop(REFUSED, error.sentence)
         except OSError as error:
-            self.stderr.write(f"{error.filename} cannot be used: {error.strerror}.")
-            sys.exit(USAGE)
+            self.stop(USAGE, f"{error.filename} cannot be used: {error.strerror}.")
 
     def _export(self, person: User, options: dict[str, Any]) -> None:
         wanted = ExportFilter(runs=tuple(options["run"]), sweep=options["sweep"], workload=options["workload"])
@@ -77,17 +73,11 @@ class Command(BaseCommand):
         content = ImportFile(path=path, name=path.name)
         checked = records_check(person=person, content=content, format=options["kind"], largest=MAX_DISK_BYTES)
         if checked.problems:
-            for one in checked.problems:
-                self.stderr.write(one.words)
-            self.stderr.write("Nothing was imported.")
-            sys.exit(PROBLEMS)
-        self._tell(checked)
+            self.stop(PROBLEMS, *(one.words for one in checked.problems), "Nothing was imported.")
+        self.stdout.write(f"{checked.format_name}: {len(checked.runs)} records, {len(checked.new)} of them new.")
+        for note in checked.notes:
+            self.stdout.write(note)
         if not options["dry_run"]:
             imported = records_import(person=person, content=content, format=checked.format, largest=MAX_DISK_BYTES)
             for run, is_new in imported.runs:
                 self.stdout.write(f"{run.pk}  {'imported' if is_new else 'here already'}  {run.title}")
-
-    def _tell(self, checked: ImportCheck) -> None:
-        self.stdout.write(f"{checked.format_name}: {len(checked.runs)} records, {len(checked.new)} of them new.")
-        for note in checked.notes:
-            self.stdout.write(note)

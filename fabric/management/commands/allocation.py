@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from pathlib import Path
 from typing import Any, Literal
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from accounts.models import Tenant, User
+from core.commands import ExitCodeCommand
 from core.errors import FalconWebError, NotFound
 from fabric.allocation.document import FORMATS
 from fabric.allocation.reader import MAX_FILE_BYTES
@@ -37,16 +37,11 @@ a plan and changes nothing, unless --wait applies it.
 """
 
 
-class Command(BaseCommand):
+class Command(ExitCodeCommand):
     """Exports and imports allocation files."""
 
     help = "Export or import an allocation file."
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes at the end of --help."""
-        return super().create_parser(
-            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
-        )
+    explained = EXPLAINED
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
