@@ -16,11 +16,7 @@ from hostwire.training import Precision, Spec
 from trainer.processes import current_rank, rendezvous_store, world_size
 from trainer.reporting import RunRefused
 
-_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-def dtype_of(precision: Precision) -> torch.dtype:
-    return _DTYPES[precision]
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def _compression_hook(kind: torch.dtype, world: int) -> Callable[..., torch.futures.Future[Tensor]]:
@@ -61,7 +57,6 @@ class ParallelModel:
 
     def __init__(self, model: nn.Module, spec: Spec, place: RankContext) -> None:
         self._spec = spec
-        self._device = place.device
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self._hold: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._sharded: Any = None
@@ -70,7 +65,7 @@ class ParallelModel:
         normalises = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
         self._casts = spec.precision != "fp32" and (spec.strategy != "sharded" or normalises)
         if self._casts:
-            model = AutocastModule(model, dtype_of(spec.precision))
+            model = AutocastModule(model, DTYPES[spec.precision])
         self.inner = self._spread(model.to(place.device), place)
         self.model: Callable[..., Any] = torch.compile(self.inner) if spec.compile else self.inner
 
@@ -94,7 +89,7 @@ class ParallelModel:
             gradient_as_bucket_view=True,
         )
         if self._spec.gradient != "fp32" and place.world > 1:
-            spread.register_comm_hook(None, _compression_hook(dtype_of(self._spec.gradient), place.world))
+            spread.register_comm_hook(None, _compression_hook(DTYPES[self._spec.gradient], place.world))
         self._hold = spread.no_sync
         return spread
 
@@ -105,8 +100,8 @@ class ParallelModel:
 
         mesh = init_device_mesh(place.device.type, (dist.get_world_size(),))
         policy = MixedPrecisionPolicy(
-            param_dtype=None if self._casts else dtype_of(self._spec.precision),
-            reduce_dtype=dtype_of(self._spec.gradient),
+            param_dtype=None if self._casts else DTYPES[self._spec.precision],
+            reduce_dtype=DTYPES[self._spec.gradient],
         )
         for module in list(model.modules()):
             if isinstance(module, nn.ModuleList):
@@ -122,13 +117,6 @@ class ParallelModel:
             self._sharded.set_requires_gradient_sync(wanted)
             return contextlib.nullcontext()
         return contextlib.nullcontext() if wanted else self._hold()
-
-    def outputs(self, inputs: tuple[Tensor, ...]) -> Any:
-        return self.model(*inputs)
-
-    def scaler(self) -> torch.amp.GradScaler:
-        """Return a gradient scaler for fp16; it does nothing for other precisions."""
-        return torch.amp.GradScaler(self._device.type, enabled=self._spec.precision == "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hostwire.training import RunStarted, Spec
-from trainer.parallelism import ParallelModel, RankContext, dtype_of, join_group, leave_group
+from trainer.parallelism import DTYPES, ParallelModel, RankContext, join_group, leave_group
 from trainer.reporting import EventWriter, RunRefused, StepReporter, logger
 from trainer.software import host_software
 from trainer.workloads import Sample, batch_iterator
@@ -94,7 +94,7 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
     events.result(
         {
             "parameters": spread.parameters,
-            "gradient_bytes": spread.parameters * dtype_of(spec.gradient).itemsize,
+            "gradient_bytes": spread.parameters * DTYPES[spec.gradient].itemsize,
             "peak_memory": peak,
         },
         {"parameters": "", "gradient_bytes": "B", "peak_memory": "B"},
@@ -111,7 +111,7 @@ class TrainingLoop:
         self._spread = spread
         self._loss = loss
         self._optimiser = optimiser
-        self._scaler = spread.scaler()
+        self._scaler = torch.amp.GradScaler(place.device.type, enabled=spec.precision == "fp16")
 
     def phase(
         self, name: str, count: int, feed: Iterator[Sample], events: EventWriter, *, exchange: bool = True
@@ -149,7 +149,7 @@ class TrainingLoop:
             inputs = tuple(tensor.to(device, non_blocking=True) for tensor in inputs)
             targets = tuple(tensor.to(device, non_blocking=True) for tensor in targets)
             with self._spread.gradient_sync(exchange and number == spec.accumulation - 1):
-                loss = self._loss(self._spread.outputs(inputs), targets) / spec.accumulation
+                loss = self._loss(self._spread.model(*inputs), targets) / spec.accumulation
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         self._scaler.step(self._optimiser)

@@ -116,7 +116,8 @@ def deploy(
     weighed = _evaluation(request, topology, find_belief)
     spec = weighed.spec or request.spec
     if weighed.does_not_fit and "batch" in request.fixed:
-        read.notes.note(_spec_pointer(read, "batch"), "refused", weighed.does_not_fit)
+        below = "" if read.form == "short" else "/job/optimisation/app_type-ai_training/ai_framework-pytorch"
+        read.notes.note(f"{below}/batch", "refused", weighed.does_not_fit)
     read.refuse_errors()
     launch = launch_command(request, spec, topology.cores if topology is not None else None)
     reasons += _reasons(request, launch, weighed, read.taken)
@@ -279,9 +280,12 @@ def _container_reason(request: DeploymentRequest) -> str:
 def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
     if launch.kind == "torchrun":
         where = f" on each of {request.job.nodes} nodes" if request.job.nodes > 1 else ""
+        requested, unused = request.job.processes, ""
+        if requested and requested != launch.processes:
+            unused = f" The {requested} requested processes a node are not started: each GPU has one."
         return (
             f"torchrun starts {launch.processes} processes{where}, one a GPU, and passes each its rank: the program "
-            f"must use them (DistributedDataParallel).{_unused_processes(request, launch)}"
+            f"must use them (DistributedDataParallel).{unused}"
         )
     if launch.kind == "mpi":
         return f"MPI starts {launch.tasks} ranks on each node."
@@ -289,16 +293,3 @@ def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
     return "The command is started once, unchanged" + (
         ": it is not a Python program, and must use all GPUs by itself." if several else "."
     )
-
-
-def _unused_processes(request: DeploymentRequest, launch: LaunchCommand) -> str:
-    requested = request.job.processes
-    if not requested or requested == launch.processes:
-        return ""
-    return f" The {requested} requested processes a node are not started: each GPU has one."
-
-
-def _spec_pointer(read: _ParsedRequest, name: str) -> str:
-    if read.form == "short":
-        return f"/{name}"
-    return f"/job/optimisation/app_type-ai_training/ai_framework-pytorch/{name}"

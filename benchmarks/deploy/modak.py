@@ -107,7 +107,7 @@ def _read_application(application: ObjectMembers, request: DeploymentRequest) ->
     source = command = ""
     if build is not None:
         source = build.parsed_text("src", "Copied into the container.", _source_address) or ""
-        command = build.parsed_text("build_command", "Runs when the container is built.", _single_line) or ""
+        command = build.text("build_command", "Runs when the container is built.")
         build.ignore("build_parallelism", "Write it into the build command.")
         build.close()
     for name in ("pre-execution", "post-execution"):
@@ -235,10 +235,6 @@ def _read_framework(part: ObjectMembers, name: str, framework: str, given: dict[
         part.ignore("backend", "Determined by the image.")
     part.close()
     return version
-
-
-def _single_line(text: str) -> str:
-    return refuse_control_characters(text.strip())
 
 
 def _source_address(text: str) -> str:

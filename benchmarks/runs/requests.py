@@ -48,7 +48,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     limit_seconds: float = 3600.0
     keep_composed: bool = False
-    exercise: Mapping[str, Any] = {}
+    # None, not {}: the digest tells them apart, and requests with a key were recorded with it.
+    exercise: Mapping[str, Any] | None = None
 
 
 def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], composition: Composition) -> Spec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -185,28 +185,22 @@ NORMAL_90_WIDTH: Final = 3.29  # standard deviations of a normal distribution be
 MEDIAN_ERROR_FACTOR: Final = 1.2533  # the standard error of a median by that of a mean
 
 
-def observations(
-    person: User, workload: str | None = None, *, provenances: Collection[str] = REAL_PROVENANCES
-) -> list[Observation]:
-    """Return observations of completed runs that the person sees, newest first, 500 at most.
+def observations(person: User) -> list[Observation]:
+    """Return observations of completed real runs that the person sees, newest first, 500 at most.
 
-    By default of measured and imported runs, and never of simulated ones. Runs without step times or without a known
-    topology are left out.
+    Runs without step times or without a known topology are left out.
     """
-    rows = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED, provenance__in=provenances)
-    if workload is not None:
-        rows = rows.filter(workload=workload)
-    if set(provenances) == set(REAL_PROVENANCES):
-        rows = rows.exclude(provenance=Run.Provenance.IMPORTED, source__provenance__in=MODELLED_PROVENANCES)
+    rows = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED, provenance__in=REAL_PROVENANCES)
+    rows = rows.exclude(provenance=Run.Provenance.IMPORTED, source__provenance__in=MODELLED_PROVENANCES)
     return observations_of(rows.order_by("-queued_at")[:MAX_OBSERVATIONS])
 
 
 def observations_of(runs: Iterable[Run]) -> list[Observation]:
-    """Return observations of these runs, without those that lack step times or a known topology.
+    """Return observations of those of these runs that have step times and a known topology.
 
     Imported records may have arbitrary sizes and links: impossible ones are left out.
     """
-    found = (observation_of(run) for run in runs)
+    found = (_observation(run) for run in runs)
     return [one for one in found if one is not None and _is_predictable(one)]
 
 
@@ -224,8 +218,7 @@ def _prior_draw() -> model.Draws:
     return model.prior().draws(1, 0)
 
 
-def observation_of(run: Run) -> Observation | None:
-    """Return the observation of a run; None without step times or a known topology."""
+def _observation(run: Run) -> Observation | None:
     topology = recorded_topology(run)
     summary = summary_of(run)
     if topology is None or summary.step_seconds is None or not topology.accelerators:

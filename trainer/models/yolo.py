@@ -64,19 +64,6 @@ class CrossStagePartial(nn.Module):
         return found
 
 
-class FocusLayer(nn.Module):
-    """Folds each two by two pixels into channels, then a convolution."""
-
-    def __init__(self, outputs: int) -> None:
-        super().__init__()
-        self.layer = ConvolutionBlock(12, outputs, 3)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return features of half the side."""
-        found: Tensor = self.layer(functional.pixel_unshuffle(images, 2))
-        return found
-
-
 class SpatialPyramidPooling(nn.Module):
     """Spatial pyramid pooling: maximum pooling with windows of 5, 9 and 13."""
 
@@ -108,7 +95,8 @@ class Yolo(nn.Module):
         c64, c128, c256, c512, c1024 = (wide(channels) for channels in (64, 128, 256, 512, 1024))
         self.classes = classes
         self.early = nn.Sequential(
-            FocusLayer(c64),
+            nn.PixelUnshuffle(2),  # folds each two by two pixels into channels
+            ConvolutionBlock(12, c64, 3),
             ConvolutionBlock(c64, c128, 3, 2),
             CrossStagePartial(c128, c128, deep(3)),
             ConvolutionBlock(c128, c256, 3, 2),

@@ -17,7 +17,7 @@ from benchmarks.runs.execution import orphaned_runs_end
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.recording import log_tail, series_of, series_values
 from benchmarks.runs.requests import RunRequest
-from benchmarks.runs.results import observations, summary_of
+from benchmarks.runs.results import observations, observations_of, summary_of
 from benchmarks.runs.rules import Composition, HoldOwner
 from benchmarks.runs.scheduler import run_advance
 from benchmarks.runs.services import run_cancel, run_create, run_retry, run_return
@@ -69,7 +69,7 @@ def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_un
     assert AuditEntry.objects.filter(action="run.end", outcome="done", target_id=str(run.pk)).count() == 1
     # What goes as the model says teaches the model nothing.
     assert observations(lab.person) == []
-    assert [one.run for one in observations(lab.person, provenances=["simulated"])] == [str(run.pk)]
+    assert [one.run for one in observations_of([run])] == [str(run.pk)]
     for provenance, source, learnt in (
         ("measured", {}, 1), ("imported", {"provenance": "measured"}, 1), ("imported", {"provenance": "simulated"}, 0),
     ):  # fmt: skip
