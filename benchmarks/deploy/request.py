@@ -94,13 +94,10 @@ class DeploymentRequest:
 def parse_duration(text: str) -> int:
     """Return '12:00:00', '1-00:00:00', '90' (minutes, as Slurm has it) or 'PT1H30M' as seconds; raises UnsafeError."""
     plain = text.strip()
-    if found := re.fullmatch(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-9]{1,2})(?::([0-9]{1,2}))?", plain):
-        days, first, second, third = (int(one or 0) for one in found.groups())
-        # Without days two parts are hours and minutes, as in 12:00; Slurm would read minutes and seconds.
-        seconds = days * 86400 + first * 3600 + second * 60 + third
-    elif found := re.fullmatch(
-        r"P(?:([0-9]{1,3})D)?(?:T(?:([0-9]{1,4})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?", plain
-    ):
+    # Without days two parts are hours and minutes, as in 12:00; Slurm would read minutes and seconds.
+    clock = re.fullmatch(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-9]{1,2})(?::([0-9]{1,2}))?", plain)
+    iso = re.fullmatch(r"P(?:([0-9]{1,3})D)?(?:T(?:([0-9]{1,4})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?", plain)
+    if found := clock or iso:
         days, hours, minutes, rest = (int(one or 0) for one in found.groups())
         seconds = days * 86400 + hours * 3600 + minutes * 60 + rest
     elif re.fullmatch(r"[0-9]{1,6}", plain):

@@ -23,9 +23,12 @@ from fabric.inventory.models import Device, Host, HostPort
 
 def deployment_create(person: User, text: str) -> Deployment:
     """Return the deployment for a person's request. Raises DeploymentRequestError."""
-    made = deploy(
-        text, find_topology=lambda place: target_topology(person, place), find_belief=lambda: fitted_belief(person)
-    )
+
+    def find_belief() -> Belief | None:
+        found = observations(person)
+        return refit(found) if found else None
+
+    made = deploy(text, find_topology=lambda place: target_topology(person, place), find_belief=find_belief)
     after = {"form": made.form, "scheduler": made.scheduler, "options": [one.option for one in made.gains if one.taken]}
     audit_record(action=Action.DEPLOYMENT_MAKE, actor=person, target=Target("deployment", name=made.name), after=after)
     return made
@@ -39,12 +42,6 @@ def target_topology(person: User, place: DeploymentTarget) -> Topology:
         return read_topology(json.dumps(place.topology))
     except TopologyError as error:
         raise Invalid(error.sentence) from error
-
-
-def fitted_belief(person: User) -> Belief | None:
-    """Return the model fitted to the runs that a person sees, None without runs."""
-    found = observations(person)
-    return refit(found) if found else None
 
 
 def visible_hosts(person: User) -> list[tuple[int, str]]:

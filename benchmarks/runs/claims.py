@@ -22,7 +22,6 @@ from benchmarks.runs.rules import (
     LOCAL_GPU_KEY,
     Composition,
     HoldOwner,
-    ResourceUse,
     acquirable_keys,
     resource_keys,
     waiting_reason,
@@ -142,8 +141,7 @@ def queue_status() -> list[tuple[Run, str]]:
     rows_held = Hold.objects.values_list("key", "run__title", "run__tenant")
     held = {key: HoldOwner(title, tenant) for key, title, tenant in rows_held}
     ahead: dict[str, HoldOwner] = {}
-    names = _resource_labels(queued)
-    own = {run.host_id or 0: run.host.local_gpu_count if run.host is not None else 0 for run in queued}
+    labels = _resource_labels(queued)
     found = []
     for run in queued:
         # One of a sweep that has completed was asked for once more: there is nobody else to begin it.
@@ -153,13 +151,14 @@ def queue_status() -> list[tuple[Run, str]]:
         composition = Composition.from_json(run.composition)
         keys = resource_keys(composition)
         me = HoldOwner(run.title, run.tenant_id)
-        sentence = waiting_reason(composition, ResourceUse(held, ahead, names, own), me)
+        own = run.host.local_gpu_count if run.host is not None else 0
+        sentence = waiting_reason(composition, me, held=held, ahead=ahead, labels=labels, own=own)
         found.append((run, sentence))
         if sentence:
             ahead |= {key: me for key in keys if key not in ahead}
         else:
             # It acquires them now: they are held for the runs behind it.
-            held |= dict.fromkeys(acquirable_keys(composition, held, own.get(composition.host, 0)) or keys, me)
+            held |= dict.fromkeys(acquirable_keys(composition, held, own) or keys, me)
     return found
 
 

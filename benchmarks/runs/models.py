@@ -156,9 +156,6 @@ class Hold(models.Model):
     key = models.CharField(max_length=60, unique=True)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="holds")
 
-    def __str__(self) -> str:
-        return self.key
-
 
 class Series(models.Model):
     """A sequence of values of a run: 'steps/timed/seconds', 'steps/timed/loss', 'gpu/0000:41:00.0/utilisation'."""
@@ -174,9 +171,6 @@ class Series(models.Model):
         ordering = ["key"]
         constraints = [models.UniqueConstraint(fields=["run", "key"], name="one_series_a_key")]
 
-    def __str__(self) -> str:
-        return self.key
-
 
 class Chunk(models.Model):
     """Values of a series from number `first` on: little-endian float64, NaN for none; `at` are Unix seconds alike."""
@@ -190,9 +184,6 @@ class Chunk(models.Model):
         ordering = ["first"]
         constraints = [models.UniqueConstraint(fields=["series", "first"], name="one_chunk_a_place")]
 
-    def __str__(self) -> str:
-        return f"{self.series_id} from {self.first}"
-
 
 class LogPart(models.Model):
     """A part of the log of a run's processes, from byte `first` on."""
@@ -204,9 +195,6 @@ class LogPart(models.Model):
     class Meta:
         ordering = ["first"]
         constraints = [models.UniqueConstraint(fields=["run", "first"], name="one_log_part_a_place")]
-
-    def __str__(self) -> str:
-        return f"{self.run_id} from {self.first}"
 
 
 run_changed = Signal()  # run: Run, whose state has changed

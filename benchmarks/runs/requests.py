@@ -60,17 +60,13 @@ def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], c
     filled = dict(given)
     filled.setdefault("backend", CPU_BACKEND if composition.cpu else "cuda")
     if not composition.cpu and "devices" not in filled:
-        filled["devices"] = max(1, composition.local_gpus + _gpu_count(composition))
+        others = Device.objects.filter(pk__in=composition.devices).exclude(kind=Device.Kind.GPU).count()
+        # Unknown devices are refused later.
+        filled["devices"] = max(1, composition.local_gpus + len(composition.devices) - others)
     try:
         return spec_of(workload, preset, filled)
     except SpecError as error:
         raise Invalid(next(iter(error.errors.values())), errors=error.errors) from error
-
-
-def _gpu_count(composition: Composition) -> int:
-    """Return the number of computing devices of a composition; unknown devices are refused later."""
-    others = Device.objects.filter(pk__in=composition.devices).exclude(kind=Device.Kind.GPU).count()
-    return len(composition.devices) - others
 
 
 def validated_workload(spec: Spec) -> Workload:

@@ -70,17 +70,17 @@ def own_drive(
         return None
     own = host_local_devices(report, neighbours, chassis_serial_numbers() if of_chassis is None else of_chassis)
     drives = [one for one in own if one.class_code.startswith(NVME_CLASS)]
-    return min(drives, key=lambda one: _holds_system(report, one), default=None)
+    system = {
+        address
+        for address, holders in report.holders.items()
+        if any(one.kind == "mount" and one.what in SYSTEM_MOUNTS for one in holders)
+    }
+    return min(drives, key=lambda one: one.address in system, default=None)
 
 
 def current_own_drive(host: int, report: HostReport | None) -> PciDevice | None:
     """Return `own_drive` of one host, by its id; two queries."""
     return own_drive(report, attached_devices([host]).get(host, []))
-
-
-def _holds_system(report: HostReport, drive: PciDevice) -> bool:
-    holders = report.holders.get(drive.address, ())
-    return any(one.kind == "mount" and one.what in SYSTEM_MOUNTS for one in holders)
 
 
 def drive_model_name(model: str) -> str:
