@@ -19,7 +19,6 @@ from trainer.reporting import EventWriter, RunRefused, StepReporter, logger
 from trainer.storage import data_path, open_storage_reader
 
 GIGA = 1e9
-SIZE_FACTOR = 4  # factor between message sizes
 Figures = dict[str, tuple[Any, str]]  # values with their units
 
 
@@ -29,15 +28,6 @@ class LinkMeasurement(NamedTuple):
     run_round: Callable[[], None]
     reset: Callable[[], None]
     figures: Callable[[], Figures]
-
-
-def transfer_sizes(spec: Spec) -> list[int]:
-    """Return the message sizes in bytes: by factors of 4 from the smallest to the largest, which is always included."""
-    least, most = int(spec.options.get("least_bytes", 4)), int(spec.options.get("most_bytes", 2**28))
-    sizes = [least]
-    while sizes[-1] * SIZE_FACTOR <= most:
-        sizes.append(sizes[-1] * SIZE_FACTOR)
-    return sizes if sizes[-1] >= most else [*sizes, most]
 
 
 def transfer_count(spec: Spec) -> int:
@@ -90,7 +80,7 @@ WRITE = 0
 
 def gpu_bandwidth(spec: Spec, place: RankContext) -> LinkMeasurement:
     """Measure each pair: both directions simultaneously by size, and the one-way latency of the smallest message."""
-    sizes, times = transfer_sizes(spec), TransferTimes()
+    sizes, times = spec.message_sizes, TransferTimes()
     pairs = list(itertools.combinations(range(spec.devices), 2))
     if place.on_gpu:
         run_round = PeerCopies(spec, times, pairs).run_round if place.leads else _wait_for_leader
@@ -155,7 +145,7 @@ class MessageExchange:
 
     def __init__(self, spec: Spec, place: RankContext, times: TransferTimes, pairs: Sequence[tuple[int, int]]) -> None:
         self._place, self._times, self._pairs = place, times, pairs
-        self._count, self._sizes = transfer_count(spec), transfer_sizes(spec)
+        self._count, self._sizes = transfer_count(spec), spec.message_sizes
         self._out = {number: message_tensor(number, place.device) for number in self._sizes}
         self._back = {number: message_tensor(number, place.device) for number in self._sizes}
 
@@ -204,7 +194,7 @@ class PeerCopies:
 
     def __init__(self, spec: Spec, times: TransferTimes, pairs: Sequence[tuple[int, int]]) -> None:
         self._times, self._pairs = times, pairs
-        self._count, self._sizes = transfer_count(spec), transfer_sizes(spec)
+        self._count, self._sizes = transfer_count(spec), spec.message_sizes
         self._devices = [torch.device("cuda", index) for index in range(spec.devices)]
         for first, second in pairs:
             if not torch.cuda.can_device_access_peer(first, second):
@@ -287,7 +277,7 @@ def measure_link(spec: Spec, place: RankContext, events: EventWriter) -> None:
 
 
 def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
-    sizes, times, count = transfer_sizes(spec), TransferTimes(), transfer_count(spec)
+    sizes, times, count = spec.message_sizes, TransferTimes(), transfer_count(spec)
     messages = {number: message_tensor(number, place.device) for number in sizes}
 
     def run_round() -> None:
@@ -315,7 +305,7 @@ def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
 
 
 def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
-    sizes, times, count = transfer_sizes(spec), TransferTimes(), transfer_count(spec)
+    sizes, times, count = spec.message_sizes, TransferTimes(), transfer_count(spec)
     pinned = place.on_gpu
     hosts = {number: torch.zeros(number // 4, pin_memory=pinned) for number in sizes}
     devices = {number: message_tensor(number, place.device) for number in sizes}

@@ -161,12 +161,6 @@ def join_group(spec: Spec) -> RankContext:
     return RankContext(rank=rank, world=world, device=device, grouped=grouped)
 
 
-def leave_group() -> None:
-    """Leave the process group at the end of a successful run."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 def _rank_device(spec: Spec) -> torch.device:
     """Return the device of this process, and make it CUDA's current one."""
     if spec.backend == "cpu":

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hostwire.training import RunStarted, Spec
-from trainer.parallelism import DTYPES, ParallelModel, RankContext, join_group, leave_group
+from trainer.parallelism import DTYPES, ParallelModel, RankContext, join_group
 from trainer.reporting import EventWriter, RunRefused, StepReporter, logger
 from trainer.software import host_software
 from trainer.workloads import Sample, batch_iterator
@@ -50,7 +50,8 @@ def run_rank(spec: Spec, events: EventWriter) -> None:
         measure_link(spec, place, events)
     else:
         _train(spec, place, events)
-    leave_group()
+    if place.grouped:
+        torch.distributed.destroy_process_group()
 
 
 def unsynchronised_steps(spec: Spec, *, can_skip: bool) -> int:

@@ -12,13 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from agent.machine import Machine
 from agent.runs import processes
 from agent.runs.folder import (
     DELETED_PREFIX,
-    LaunchSpec,
     RunEnd,
     RunEventFile,
     RunEventReader,
@@ -242,11 +240,13 @@ class RunManager:
                 f"This host runs {settings.most_runs} concurrent benchmarks at most (AGENT_MOST_RUNS): "
                 f"{len(running)} are under way."
             )
+        others = [launch for other in running if (launch := other.launch_spec) is not None]
+        # Two commands of one account could access each other's processes, and may belong to two tenants.
+        if request.spec.workload == COMMAND_WORKLOAD and any(launch.account for launch in others):
+            raise RunRefusedError("Commands of users run one at a time on this host: another one is under way.")
         self._create_folders(folder)
         try:
             _check_disk(folder.place)
-            others = [launch for other in running if (launch := other.launch_spec) is not None]
-            _check_account(request, others)
             used = {device for launch in others for device in launch.devices}
             launch = prepare_launch(
                 request, folder, settings, self._machine, torch=self._torch.installation(), used=used
@@ -340,9 +340,3 @@ def _check_disk(place: Path) -> None:
         raise RunRefusedError(
             f"The disk with {place} has {free // 2**20} MiB left; a run needs {MIN_FREE_BYTES // 2**20} MiB to begin."
         )
-
-
-def _check_account(request: TrainRequest, others: list[LaunchSpec]) -> None:
-    # Two commands of one account could access each other's processes, and may belong to two tenants.
-    if request.spec.workload == COMMAND_WORKLOAD and any(launch.account for launch in others):
-        raise RunRefusedError("Commands of users run one at a time on this host: another one is under way.")

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
@@ -220,7 +219,7 @@ def main() -> int:
     folder = RunFolder(Path(sys.argv[1]))
     simulation = msgspec.json.decode(folder.simulation.read_bytes(), type=SimulatedRun)
     simulator = RunSimulator(simulation, folder.executor_events)
-    signal.signal(signal.SIGTERM, _exit_on_signal)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         simulator.run()
     except SimulatedFailure as error:
@@ -229,10 +228,6 @@ def main() -> int:
     finally:
         simulator.remove_load()
     return 0
-
-
-def _exit_on_signal(*_: object) -> NoReturn:
-    sys.exit(143)
 
 
 if __name__ == "__main__":

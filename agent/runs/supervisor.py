@@ -108,9 +108,10 @@ class RunSupervisor:
         launch, account = self._launch, None
         if launch.account:
             self._account = account = account_of(launch.account)
-            _make_home(self._folder.home, account)
-        else:
-            self._folder.home.mkdir(mode=0o700, exist_ok=True)
+        self._folder.home.mkdir(mode=0o700, exist_ok=True)
+        if account is not None:
+            os.chown(self._folder.home, account.uid, account.gid)
+            require_access(account, self._folder.home)
 
         def prepare() -> None:
             processes.kill_with_parent()
@@ -295,12 +296,6 @@ class RunSupervisor:
 
     def _handle_terminate(self, *_: object) -> None:
         self._is_terminated = True
-
-
-def _make_home(home: Path, account: UnixAccount) -> None:
-    home.mkdir(mode=0o700, exist_ok=True)
-    os.chown(home, account.uid, account.gid)
-    require_access(account, home)
 
 
 def _exit_sentence(code: int | None) -> str:

@@ -148,7 +148,11 @@ def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler:
 
 
 PYTHON_PATTERN = re.compile(r"python(?:3(?:\.\d+)?)?")
-PLACEHOLDER = re.compile(r"\{(devices|batch|precision|gradient|strategy|compile|loader_workers|threads|data)\}")
+# Fields of a specification that a command may have in braces.
+SPEC_PLACEHOLDERS: Final = (
+    "devices", "batch", "precision", "gradient", "strategy", "compile", "loader_workers", "threads",
+)  # fmt: skip
+PLACEHOLDER = re.compile(rf"\{{({'|'.join((*SPEC_PLACEHOLDERS, 'data'))})\}}")
 RENDEZVOUS_PORT: Final = 29500
 
 
@@ -216,13 +220,9 @@ def torchrun_words(launch: LaunchCommand, nodes: int) -> tuple[tuple[str, ...], 
 
 def fill_placeholders(request: DeploymentRequest, spec: Spec | None) -> tuple[str, ...]:
     """Return the command with its placeholders, such as {batch}, replaced by values."""
-    known: dict[str, str] = {"data": request.data}
+    known = {"data": request.data}
     if spec is not None:
-        known |= {
-            "devices": str(spec.devices), "batch": str(spec.batch), "precision": spec.precision,
-            "gradient": spec.gradient, "strategy": spec.strategy, "compile": str(spec.compile).lower(),
-            "loader_workers": str(spec.loader_workers), "threads": str(spec.threads),
-        }  # fmt: skip
+        known |= {name: str(getattr(spec, name)).lower() for name in SPEC_PLACEHOLDERS}
     return tuple(PLACEHOLDER.sub(lambda found: known.get(found[1]) or found[0], one) for one in request.command)
 
 

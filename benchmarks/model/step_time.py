@@ -34,7 +34,6 @@ from benchmarks.model.reference_data import (
     drive_datasheet,
 )
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
-from benchmarks.workloads.costs import message_sizes
 from hostwire.training import Spec
 
 BACKWARD = 2 / 3  # of the time of a batch: two of its three passes
@@ -208,7 +207,7 @@ def pair_performance(one: Accelerator, other: Accelerator, topology: Topology) -
 
 def link_seconds(logs: Floats, spec: Spec, topology: Topology) -> Floats:
     """Return the seconds of a step of a link workload for draws of the parameters. Raises ModelError."""
-    devices, sizes = accelerators_used(spec, topology), np.array(message_sizes(spec))
+    devices, sizes = accelerators_used(spec, topology), np.array(spec.message_sizes, float)
     times = float(spec.options.get("iterations", 20))
 
     def p(name: str) -> Floats:
@@ -275,7 +274,7 @@ def link_tables(spec: Spec, topology: Topology, logs: Floats) -> dict[str, Any]:
             "latency": [[None if found is None else found[1] * 1e6 for found in line] for line in pairs],
         }
     seconds = float(link_seconds(row, spec, topology)[0])
-    moved = sum(message_sizes(spec)) * float(spec.options.get("iterations", 20))
+    moved = sum(spec.message_sizes) * float(spec.options.get("iterations", 20))
     if spec.workload == "all_reduce":
         return {"bus_bandwidth": 2 * (spec.devices - 1) / spec.devices * moved / seconds / 1e9}
     if spec.workload == "host_copy":

@@ -64,7 +64,6 @@ class CatalogueEntry:
     """A workload with the number of runs the person sees, and the last one."""
 
     workload: Workload
-    presets: tuple[str, ...]
     count: int
     last: Run | None
     last_summary: Summary
@@ -117,7 +116,6 @@ def catalogue_list(person: User) -> tuple[CatalogueEntry, ...]:
         found.append(
             CatalogueEntry(
                 workload=workload,
-                presets=tuple(workload.presets),
                 count=counts.get(workload.name, 0),
                 last=last,
                 last_summary=summary_of(last) if last is not None else Summary(),

@@ -88,7 +88,6 @@ def round_channels(channels: float, divisor: int = 8) -> int:
 
 IMAGENET_FILE_BYTES, COCO_FILE_BYTES = 110e3, 165e3  # bytes
 TOKEN_BYTES = 8.0  # bytes of an index as PyTorch sends it to a device
-SIZE_FACTOR = 4  # factor between sizes of messages
 
 
 def _option_value(spec: Spec, name: str, default: float) -> float:
@@ -343,18 +342,9 @@ def efficientnet_b0(image: float, classes: float) -> Costs:
     return net.costs(**_image_bytes(image, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
-def message_sizes(spec: Spec) -> list[float]:
-    """Return the sizes of the messages of a link workload, bytes: fourfold from the least to the most."""
-    least, most = _option_value(spec, "least_bytes", 4), _option_value(spec, "most_bytes", 2**28)
-    sizes = [least]
-    while 0 < sizes[-1] * SIZE_FACTOR <= most:
-        sizes.append(sizes[-1] * SIZE_FACTOR)
-    return sizes if sizes[-1] == most else [*sizes, most]
-
-
 def transfers(spec: Spec) -> Costs:
     """Every size of message, repeated as specified: the bytes that one device sends, and buffers for the largest."""
-    moved = sum(message_sizes(spec)) * _option_value(spec, "iterations", 20)
+    moved = sum(spec.message_sizes) * _option_value(spec, "iterations", 20)
     return Costs(activation_bytes=2 * _option_value(spec, "most_bytes", 2**28), device_bytes=moved)
 
 
