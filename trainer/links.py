@@ -31,12 +31,10 @@ class LinkMeasurement(NamedTuple):
 
 
 def transfer_count(spec: Spec) -> int:
-    """Return the number of transfers of a size in a round."""
     return int(spec.options.get("iterations", 20))
 
 
 def message_tensor(number: int, device: torch.device) -> Tensor:
-    """Return a message of `size` bytes on a device."""
     return torch.zeros(number // 4, dtype=torch.float32, device=device)
 
 

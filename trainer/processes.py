@@ -88,7 +88,6 @@ def exit_process(code: int) -> NoReturn:
 
 
 def _fork_rank(number: int, count: int, port: int, meeting: socket.socket, work: Callable[[], int]) -> int:
-    """Fork the process of that rank; returns its PID."""
     sys.stdout.flush()
     sys.stderr.flush()
     if process := os.fork():

@@ -40,16 +40,13 @@ class EventWriter:
             logger.info("Phase: %s.", name)
 
     def result(self, values: dict[str, Any], units: dict[str, str]) -> None:
-        """Report figures other than step times, with their units."""
         self.report(RunResult(at=time.time(), values=values, units=units))
 
     def trouble(self, what: str, sentence: str) -> None:
-        """Report a failure, from any process, in the log too."""
         logger.error("%s", sentence)
         self._write(RunFailed(at=time.time(), what=what, sentence=sentence))
 
     def has_trouble(self) -> bool:
-        """Return whether a process has reported a failure already."""
         with self.path.open("rb") as file:
             length = file.seek(0, os.SEEK_END)
             file.seek(max(0, length - _TAIL_BYTES))
@@ -150,5 +147,4 @@ def is_peer_loss(error: BaseException) -> bool:
 
 
 def is_compile_error(error: BaseException) -> bool:
-    """Return whether the error is torch.compile's."""
     return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))

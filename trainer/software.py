@@ -76,7 +76,6 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """Return the commit of this program, where it is in a checkout."""
     home = Path(__file__).resolve().parent.parent
     git = shutil.which("git")
     if git is None or not (home / ".git").exists():

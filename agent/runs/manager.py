@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from agent.machine import Machine
 from agent.runs import processes
@@ -94,7 +95,6 @@ class RunManager:
             return "refused", f"The run cannot be stored in {self._place}: {error.strerror or error}."
 
     def poll(self, request: TrainPollRequest) -> RunUpdate:
-        """Return the new events and the new log of a run."""
         folder = self._folder(request.run)
         if not folder.exists:
             return RunUpdate(run=request.run, state="unknown", sentence="This host has no such run.")

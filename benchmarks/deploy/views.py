@@ -51,12 +51,9 @@ def deployment(request: HttpRequest) -> HttpResponse:
         # Invalid JSON is not shown again: secrets in it cannot be recognised.
         found = {"errors": error.errors.items(), "notes": error.notes, "request_text": error.request}
         return _render_page(request, person, found, status=400)
-    kind = request.POST.get("file", "")
-    for one in made.files:
-        if one.kind == kind:
-            answer = HttpResponse(one.text, content_type="text/plain; charset=utf-8")
-            answer["Content-Disposition"] = f'attachment; filename="{one.name}"'
-            return answer
+    if file := next((one for one in made.files if one.kind == request.POST.get("file", "")), None):
+        headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+        return HttpResponse(file.text, content_type="text/plain; charset=utf-8", headers=headers)
     return _render_page(request, person, {"made": made, "request_text": made.request, "notes": made.notes})
 
 

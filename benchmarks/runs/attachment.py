@@ -12,10 +12,9 @@ from accounts.access import require_composer
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_batch, audit_record, target_of
 from accounts.models import User
-from benchmarks.runs.claims import RunClaim, RunFailed, holds_release
+from benchmarks.runs.claims import RunClaim, RunFailed
 from benchmarks.runs.models import Run
 from benchmarks.runs.requests import desired_state, validate_trainer, validated_host
-from benchmarks.runs.results import summarise, traffic_record
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, NotFound, RuleViolation
@@ -78,7 +77,6 @@ def authorise_requester(run: Run) -> User:
 
 
 def _start_plan(claim: RunClaim) -> bool:
-    """Authorise the requester again, and start a plan if a device must be attached."""
     run = claim.run
     composition = Composition.from_json(run.composition)
     person = authorise_requester(run)
@@ -182,17 +180,6 @@ def restore_devices(claim: RunClaim) -> bool:
     return plan.state == Plan.State.DONE
 
 
-def has_results(run: Run) -> bool:
-    """Return whether the results of a run are recorded, or it never started."""
-    return run.started_at is None or "readings" in run.results
-
-
-def record_results(claim: RunClaim) -> None:
-    """Summarise the recorded readings of a run, once, after it has ended on its host."""
-    traffic_record(claim.run)
-    claim.write(results=msgspec.to_builtins(summarise(claim.run)))
-
-
 def _restore_plan(run: Run, wanted: DesiredState) -> Plan:
     """Apply a plan that restores devices: as the requester, or as the site if they are no longer permitted."""
     title = f"After {run.title}"
@@ -217,7 +204,7 @@ def _finish_run(claim: RunClaim, why_not_back: str) -> bool:
     if why_not_back:
         sentence = f"Its devices were not returned: {why_not_back}"
     with audit_batch():
-        holds_release(run)
+        run.holds.all().delete()
         claim.transition(
             State(run.outcome or State.FAILED),
             finished_at=timezone.now(),

@@ -138,7 +138,6 @@ def host_choices(person: User) -> tuple[HostChoice, ...]:
 
 
 def _visible_holds(person: User) -> dict[str, str]:
-    """Return the held keys (see benchmarks.runs.models.Hold) with the title of the run as the person sees it."""
     seen = dict(Run.objects.visible_to(person).open().values_list("pk", "title"))
     return {key: seen.get(run, "another run") for key, run in Hold.objects.values_list("key", "run")}
 
@@ -226,7 +225,6 @@ def _can_attach(drawer: DrawerSnapshot | None, slot: int, label: str) -> bool:
 
 
 def chassis_unavailable_reason(chassis: Chassis) -> str:
-    """Return the reason why no device of a chassis can be attached now, '' if it can."""
     if not chassis.is_composable:
         return monitored_only_reason(chassis)
     if not chassis.enabled:

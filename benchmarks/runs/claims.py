@@ -59,7 +59,6 @@ class RunClaim(RowClaim[Run]):
         return self.row
 
     def set_sentence(self, sentence: str) -> None:
-        """Store the status sentence of the run, if it has changed."""
         if sentence != self.run.sentence:
             self.write(sentence=sentence)
 
@@ -111,10 +110,6 @@ def holds_acquire(run: Run) -> bool:
     return True
 
 
-def holds_release(run: Run) -> None:
-    Hold.objects.filter(run=run).delete()
-
-
 def held_devices(devices: Collection[int], claimant: str) -> dict[int, str]:
     """Return the devices held by runs other than `claimant`, each with a reason that everybody may see."""
     rows = Hold.objects.filter(key__in=[f"device/{pk}" for pk in devices]).select_related("run")
@@ -163,7 +158,6 @@ def queue_status() -> list[tuple[Run, str]]:
 
 
 def _resource_labels(runs: Iterable[Run]) -> dict[str, str]:
-    """Return the labels of keys for use in sentences."""
     compositions = [Composition.from_json(run.composition) for run in runs]
     devices = {pk for one in compositions for pk in one.devices}
     rows = Device.objects.filter(pk__in=devices).select_related("chassis", "slot")

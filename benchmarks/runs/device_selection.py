@@ -38,7 +38,6 @@ class DeviceField:
 
     @property
     def port(self) -> int:
-        """The host port that is used when the device is selected."""
         return self.chosen or self.device.targets[0].id
 
     @property
@@ -113,7 +112,6 @@ class HostFields:
 
     @property
     def gpus(self) -> tuple[DeviceField, ...]:
-        """All GPUs of chassis that can be attached to it."""
         return tuple(line for drawer in self.drawers for line in drawer.lines)
 
     @property

@@ -68,7 +68,6 @@ class RunForm:
 
     @property
     def preset(self) -> str:
-        """The selected preset, among those of the workload."""
         choice = self.given.get("preset", "")
         return choice if choice in self.workload.presets else "tiny"
 
@@ -111,7 +110,6 @@ class RunForm:
 
     @property
     def basic_fields(self) -> tuple[RunFormField, ...]:
-        """The basic fields, and the workload's own parameters."""
         common = [one for one in COMMON_PARAMETERS if one.name in BASIC_FIELDS]
         return tuple(self._field(one) for one in (*common, *self.workload.parameters))
 
@@ -250,12 +248,10 @@ class RunForm:
 
 
 def run_form(hosts: tuple[HostChoice, ...], query: QueryDict) -> RunForm:
-    """Return a form with the values of query parameters or a submitted form."""
     return RunForm(hosts=hosts, given={name: str(value)[:MAX_VALUE_LENGTH] for name, value in query.items()})
 
 
 def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
-    """Return a form with the values of an earlier run."""
     composition = Composition.from_json(run.composition)
     given = {
         "workload": run.workload,
@@ -281,7 +277,6 @@ def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
 
 
 def _device_values(composition: Composition) -> dict[str, str]:
-    """Return the form values of the GPUs and the data drive of a composition."""
     host, storage = composition.host, composition.storage
     fields = {f"device-{host}-{pk}": str(port) for pk, port in composition.devices.items() if pk != storage}
     if storage is not None:

@@ -157,7 +157,6 @@ def validated_topology(spec: Spec, composition: Composition, workload: Workload)
 
 
 def validate_attachments(person: User, composition: Composition) -> None:
-    """Raise the conflict that prevents attaching the devices of a composition."""
     wanted = desired_state(composition)
     if not wanted.attachments:
         return

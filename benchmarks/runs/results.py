@@ -148,7 +148,6 @@ def _exposed(steps: Floats, without: Floats) -> Statistic | None:
 
 
 def _readings(recorded: Mapping[str, tuple[Floats, Floats]], since: float, until: float) -> dict[str, Statistic]:
-    """Return the means of readings within a span, over all devices."""
     found: dict[str, list[Floats]] = {}
     for key, (at, values) in recorded.items():
         name = key.rpartition("/")[2]

@@ -27,7 +27,6 @@ class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cpu: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON, ids as strings."""
         plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
         return plain
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from benchmarks.runs import execution
-from benchmarks.runs.attachment import attach_devices, has_results, record_results, restore_devices
+from benchmarks.runs.attachment import attach_devices, restore_devices
 from benchmarks.runs.claims import RunClaim, RunFailed, holds_acquire, queue_status
 from benchmarks.runs.models import Run, run_changed
+from benchmarks.runs.results import summarise, traffic_record
 from core.claims import ClaimLost, unclaimed
 from core.errors import FalconWebError
 
@@ -85,10 +87,11 @@ def _advance_once(claim: RunClaim) -> bool:
 
 def _collect_results(claim: RunClaim) -> None:
     """Record the results of a run that has ended on its host, once, and delete it there."""
-    if has_results(claim.run):
+    if claim.run.started_at is None or "readings" in claim.run.results:
         return
     try:
-        record_results(claim)
+        traffic_record(claim.run)
+        claim.write(results=msgspec.to_builtins(summarise(claim.run)))
     except (ClaimLost, OperationalError, InterfaceError):
         raise
     except Exception:

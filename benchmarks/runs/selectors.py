@@ -132,7 +132,6 @@ def run_rows(rows: QuerySet[Run]) -> Iterator[tuple[object, ...]]:
 
 
 def run_row(run: Run) -> tuple[object, ...]:
-    """Return a run as a table row, in seconds and samples a second."""
     summary = summary_of(run)
     steps, rate, spec = summary.step_seconds, summary.samples_per_second, run.spec
     step_cells = ("", "", "") if steps is None else (steps.value, steps.low, steps.high)

@@ -228,7 +228,6 @@ def _notify_and_enqueue(run: Run) -> None:
 
 
 def _lock_run(run: Run) -> Run:
-    """Lock a run and return it; raises NotFound if it was deleted."""
     row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
     if row is None:
         raise NotFound("There is no such run.")

@@ -35,6 +35,7 @@ def simulation_profile(
     read = costs.input_bytes * (spec.global_batch if workload.is_training else 1) / step
     prefetched = spec.devices * max(1, spec.loader_workers) * PREFETCHED_BATCHES * spec.batch * costs.device_bytes
     first = _first_loss(spec, workload)
+    tables = model.link_tables(spec, topology, model.prior().mean) if workload.family == "link" else {}
     return SimulationProfile(
         step_seconds=step,
         spread=STEP_SPREAD,
@@ -49,7 +50,7 @@ def simulation_profile(
         last_loss=first * FINAL_LOSS_SHARE,
         fails=exercise.get("fails", ""),
         fails_at=int(exercise.get("after", 0)),
-        result=_link_test_result(workload, spec, topology),
+        result={"values": tables, "units": {name: LINK_UNITS[name] for name in tables}} if tables else {},
     )
 
 
@@ -97,11 +98,3 @@ def _first_loss(spec: Spec, workload: Workload) -> float:
         return 0.0
     answers = spec.options.get("classes") or spec.options.get("sequence") or 0
     return math.log(float(answers)) if isinstance(answers, int | float) and answers > 1 else 1.0
-
-
-def _link_test_result(workload: Workload, spec: Spec, topology: Topology) -> dict[str, Any]:
-    """Return the figures of a link test other than step times, with their units."""
-    if workload.family != "link":
-        return {}
-    tables = model.link_tables(spec, topology, model.prior().mean)
-    return {"values": tables, "units": {name: LINK_UNITS[name] for name in tables}}

@@ -137,7 +137,6 @@ def runs_cancel(request: HttpRequest) -> HttpResponse:
     return redirect(where if safe else "runs:runs")
 
 
-LOG_CHUNK_BYTES = 256 * 1024
 # Charts of a run: title, unit, and the suffix or prefix of the names of its series.
 CHARTS = (
     ("Step time", "s", "steps/", "/seconds"),
@@ -228,15 +227,14 @@ def run_log(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     def pieces() -> Iterator[str]:
         first = 0
         while True:
-            piece = log_read(row, first, most=LOG_CHUNK_BYTES)
+            piece = log_read(row, first)
             yield piece.text
             if not piece.more:
                 return
             first = piece.next
 
-    answer = Download(pieces(), content_type="text/plain; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="run-{row.pk}.log"'
-    return answer
+    headers = {"Content-Disposition": f'attachment; filename="run-{row.pk}.log"'}
+    return Download(pieces(), content_type="text/plain; charset=utf-8", headers=headers)
 
 
 @require_GET

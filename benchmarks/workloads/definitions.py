@@ -158,7 +158,6 @@ BLOCK_BYTES = WorkloadParameter("block_bytes", "Block", 2**20, unit="B", least=5
 
 
 def image_parameter(side: int, *, least: int = 32, most: int = 2048, channels: int = 3) -> WorkloadParameter:
-    """Return the parameter of a square image whose side is `side` pixels by default."""
     colours = "three colours" if channels == 3 else "grey"
     return WorkloadParameter("image", "Image side", side, unit="px", least=least, most=most, help=f"Square, {colours}.")
 
@@ -168,7 +167,6 @@ def classes_parameter(number: int) -> WorkloadParameter:
 
 
 def transformer_parameters(*, layers: int, hidden: int, heads: int) -> tuple[WorkloadParameter, ...]:
-    """Return the sizes of a BERT."""
     return (
         SEQUENCE,
         WorkloadParameter("layers", "Layers", layers, most=96),
@@ -298,7 +296,6 @@ def _parse_command(value: Any, errors: dict[str, str]) -> tuple[str, ...]:
 
 
 def _inconsistencies(workload: Workload, spec: Spec) -> dict[str, str]:
-    """Return a sentence for each field that is inconsistent with the others."""
     if workload.family == "command":
         if not spec.command or not spec.command[0].strip():
             return {"command": "Enter a command."}

@@ -17,7 +17,6 @@ class LogitsModule(nn.Module):
         self.inner = inner
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return a logit for each image and class."""
         logits: Tensor = self.inner(pixel_values=images).logits
         return logits
 
@@ -30,7 +29,6 @@ class AnswerModule(nn.Module):
         self.inner = inner
 
     def forward(self, tokens: Tensor, mask: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each token's logits for being the first and the last of the answer."""
         output = self.inner(input_ids=tokens, attention_mask=mask, token_type_ids=kinds)
         return output.start_logits, output.end_logits
 
@@ -93,7 +91,6 @@ class Classifier(nn.Module):
         self.dense = nn.Sequential(nn.Flatten(), *dense)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return a logit for each image and class."""
         logits: Tensor = self.dense(self.pool(self.features(images)))
         return logits
 

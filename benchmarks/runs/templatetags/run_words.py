@@ -36,7 +36,6 @@ LOOKS: Final = {"completed": "done", "failed": "failed", "cancelled": "cancelled
 
 @register.filter
 def state_class(state: str) -> str:
-    """Return the CSS class of a run's state, from the classes shared by all states of the site."""
     return LOOKS.get(state, "running")
 
 
