@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,21 +55,12 @@ def gather_all(place: RankContext, values: Any) -> list[Any]:
     ]
 
 
-class TransferTimes:
-    """Durations in seconds by key, over rounds."""
+TransferTimes = defaultdict[Any, list[float]]  # seconds by what was transferred, over rounds
 
-    def __init__(self) -> None:
-        self._of: dict[Any, list[float]] = {}
 
-    def add(self, key: Any, seconds: float) -> None:
-        self._of.setdefault(key, []).append(max(seconds, 1e-9))
-
-    def reset(self) -> None:
-        self._of.clear()
-
-    def median(self, key: Any) -> float | None:
-        """Return the median, None without durations."""
-        return statistics.median(self._of[key]) if key in self._of else None
+def median_seconds(times: TransferTimes, key: Any) -> float | None:
+    """Return the median duration of a transfer, None without durations."""
+    return max(statistics.median(times[key]), 1e-9) if key in times else None
 
 
 Table = list[list[float | None]]
@@ -78,13 +70,13 @@ WRITE = 0
 
 def gpu_bandwidth(spec: Spec, place: RankContext) -> LinkMeasurement:
     """Measure each pair: both directions simultaneously by size, and the one-way latency of the smallest message."""
-    sizes, times = spec.message_sizes, TransferTimes()
+    sizes, times = spec.message_sizes, TransferTimes(list)
     pairs = list(itertools.combinations(range(spec.devices), 2))
     if place.on_gpu:
         run_round = PeerCopies(spec, times, pairs).run_round if place.leads else _wait_for_leader
     else:
         run_round = MessageExchange(spec, place, times, pairs).run_round
-    return LinkMeasurement(run_round, times.reset, lambda: _pair_figures(place, times, sizes, spec.devices))
+    return LinkMeasurement(run_round, times.clear, lambda: _pair_figures(place, times, sizes, spec.devices))
 
 
 def _wait_for_leader() -> None:
@@ -98,11 +90,11 @@ def _pair_figures(place: RankContext, times: TransferTimes, sizes: Sequence[int]
         return [[find(one, other) if one != other else None for other in range(devices)] for one in range(devices)]
 
     def rate(one: int, other: int, number: int) -> float | None:
-        seconds = times.median((min(one, other), max(one, other), number))
+        seconds = median_seconds(times, (min(one, other), max(one, other), number))
         return 2 * number / seconds / GIGA if seconds else None
 
     def latency(one: int, other: int) -> float | None:
-        seconds = times.median((one, other, WRITE))
+        seconds = median_seconds(times, (one, other, WRITE))
         return seconds * 1e6 if seconds else None
 
     # Only one process of a pair has measured it: the tables of all are merged.
@@ -159,11 +151,11 @@ class MessageExchange:
         for number in self._sizes:
             seconds = self._both_ways(other, number)
             if rank == first:
-                self._times.add((first, second, number), seconds)
+                self._times[(first, second, number)].append(seconds)
         for beginning in (first, second):
             seconds = self._one_way(other, begins=rank == beginning)
             if rank == beginning:
-                self._times.add((rank, other, WRITE), seconds)
+                self._times[(rank, other, WRITE)].append(seconds)
 
     def _both_ways(self, other: int, number: int) -> float:
         """Return the seconds for simultaneous messages in both directions."""
@@ -211,9 +203,9 @@ class PeerCopies:
                     self._copy(first, second, number, 0)
                     self._copy(second, first, number, 1)
                 self._settle(first, second)
-                self._times.add((first, second, number), (time.perf_counter() - began) / self._count)
+                self._times[(first, second, number)].append((time.perf_counter() - began) / self._count)
             for one, other in ((first, second), (second, first)):
-                self._times.add((one, other, WRITE), self._one_way(one, other))
+                self._times[(one, other, WRITE)].append(self._one_way(one, other))
 
     def _copy(self, one: int, other: int, number: int, way: int) -> None:
         """Copy between two GPUs in both directions, each on its own stream."""
@@ -275,7 +267,7 @@ def measure_link(spec: Spec, place: RankContext, events: EventWriter) -> None:
 
 
 def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
-    sizes, times, count = spec.message_sizes, TransferTimes(), transfer_count(spec)
+    sizes, times, count = spec.message_sizes, TransferTimes(list), transfer_count(spec)
     messages = {number: message_tensor(number, place.device) for number in sizes}
 
     def run_round() -> None:
@@ -285,10 +277,10 @@ def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
             for _ in range(count):
                 dist.all_reduce(data)
             place.synchronise_device()
-            times.add(number, (time.perf_counter() - began) / count)
+            times[number].append((time.perf_counter() - began) / count)
 
     def figures() -> Figures:
-        seconds = [times.median(number) or 0.0 for number in sizes]
+        seconds = [median_seconds(times, number) or 0.0 for number in sizes]
         algorithm = [number / took / GIGA for number, took in zip(sizes, seconds, strict=True)]
         share = 2 * (place.world - 1) / place.world
         return {
@@ -299,11 +291,11 @@ def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
             "backend": (dist.get_backend(), ""),
         }
 
-    return LinkMeasurement(run_round, times.reset, figures)
+    return LinkMeasurement(run_round, times.clear, figures)
 
 
 def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
-    sizes, times, count = spec.message_sizes, TransferTimes(), transfer_count(spec)
+    sizes, times, count = spec.message_sizes, TransferTimes(list), transfer_count(spec)
     pinned = place.on_gpu
     hosts = {number: torch.zeros(number // 4, pin_memory=pinned) for number in sizes}
     devices = {number: message_tensor(number, place.device) for number in sizes}
@@ -314,7 +306,7 @@ def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
         for _ in range(count):
             target.copy_(source, non_blocking=True)
         place.synchronise_device()
-        times.add(key, (time.perf_counter() - began) / count)
+        times[key].append((time.perf_counter() - began) / count)
 
     def run_round() -> None:
         for number in sizes:
@@ -322,7 +314,7 @@ def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
             timed(("from", number), hosts[number], devices[number])
 
     def rates(way: str) -> list[float]:
-        return [number / (times.median((way, number)) or 1.0) / GIGA for number in sizes]
+        return [number / (median_seconds(times, (way, number)) or 1.0) / GIGA for number in sizes]
 
     def figures() -> Figures:
         return {
@@ -332,7 +324,7 @@ def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
             "note": ("" if place.on_gpu else "Copies within the host's memory: the run had no GPU.", ""),
         }
 
-    return LinkMeasurement(run_round, times.reset, figures)
+    return LinkMeasurement(run_round, times.clear, figures)
 
 
 def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:

@@ -204,13 +204,8 @@ class RunManager:
             raise RunRefusedError(str(error)) from error
 
     def _folders(self) -> list[RunFolder]:
-        with suppress(OSError):
-            return [
-                RunFolder(entry)
-                for entry in sorted(self._place.iterdir())
-                if entry.is_dir() and not entry.name.startswith(DELETED_PREFIX)
-            ]
-        return []
+        entries = sorted(self._place.glob("*"))
+        return [RunFolder(one) for one in entries if one.is_dir() and not one.name.startswith(DELETED_PREFIX)]
 
     def _running(self) -> list[RunFolder]:
         # A run whose supervisor was killed keeps its devices until its processes are gone.

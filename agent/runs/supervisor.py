@@ -158,20 +158,17 @@ class RunSupervisor:
                 tracked = now
                 self._track_processes()
                 if shutil.disk_usage(self._folder.place).free < MIN_FREE_BYTES:
-                    return self._failure("crash", "It was ended: the disk of the host is full.")
+                    return RunFailed(time.time(), "crash", "It was ended: the disk of the host is full.")
             if self._folder.stop_request is not None:
                 self._cancelled = True
                 return None
             if self._is_terminated or (launch.parent is not None and not processes.is_alive(launch.parent)):
-                return self._failure("lost", "It was ended because its parent program ended.")
+                return RunFailed(time.time(), "lost", "It was ended because its parent program ended.")
             if now - began > launch.limit:
-                return self._failure("limit", f"It was ended at its time limit of {launch.limit:g} s.")
+                return RunFailed(time.time(), "limit", f"It was ended at its time limit of {launch.limit:g} s.")
             if launch.hang and now - self._last_event > launch.hang:
-                return self._failure("hang", f"It was ended: nothing happened for {launch.hang:g} s.")
+                return RunFailed(time.time(), "hang", f"It was ended: nothing happened for {launch.hang:g} s.")
         return None
-
-    def _failure(self, what: str, sentence: str) -> RunFailed:
-        return RunFailed(time.time(), what, sentence)
 
     def _has_ended(self) -> bool:
         """Return whether the first process of the run has ended, without reaping it."""

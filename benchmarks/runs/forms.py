@@ -265,10 +265,9 @@ def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
         **_device_values(composition),
         **{
             name: _field_text(value)
-            for name, value in run.spec.items()
+            for name, value in {**run.spec, **run.spec.get("options", {})}.items()
             if name not in {"options", "command", "workload"}
         },
-        **{name: _field_text(value) for name, value in run.spec.get("options", {}).items()},
         "command": shlex.join(run.spec.get("command", [])),
     }
     if run.keeps_devices:

@@ -239,6 +239,7 @@ def _joined(pieces: Iterator[bytes]) -> Floats:
 
 
 MAX_READ_BYTES: Final = 256 * 1024  # bytes an answer
+TAIL_BYTES: Final = 16 * 1024
 PART_BYTES: Final = 64 * 1024  # bytes of a full part, about
 MAX_LOG_BYTES: Final = 64 * 2**20  # bytes of one run; the rest is counted, and not stored
 TRUNCATION_NOTE: Final = "\n[The log is longer than 64 MiB: what follows is not kept.]\n"
@@ -300,10 +301,9 @@ def log_size(run: Run) -> int:
     return 0 if last is None else last.first + _byte_length(last.text)
 
 
-def log_tail(run: Run, most: int = 16 * 1024) -> LogPiece:
+def log_tail(run: Run) -> LogPiece:
     """Return the end of a log, from the start of a line."""
-    size = log_size(run)
-    piece = log_read(run, max(0, size - most), most=most + 4)
+    piece = log_read(run, max(0, log_size(run) - TAIL_BYTES), most=TAIL_BYTES + 4)
     if piece.first == 0 or "\n" not in piece.text:
         return piece
     cut = piece.text.index("\n") + 1

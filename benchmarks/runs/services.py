@@ -184,10 +184,9 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
 def run_delete(*, person: User, run: Run) -> None:
     """Delete a run and its records. Raises NotFound, Forbidden for others' runs, Conflict while it is open."""
     with audited(Action.RUN_DELETE, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_invisible(person, run)
-        if not person.is_administrator and run.requested_by_id != person.pk:
+        row = _lock_run(person, run)
+        if not person.is_administrator and row.requested_by_id != person.pk:
             raise Forbidden("Only the requester of a run or an administrator may delete it.")
-        row = _lock_run(run)
         if row.is_open:
             raise Conflict("It has not ended. Cancel it first.")
         if row.sweep is not None and row.sweep.is_open:
@@ -199,8 +198,7 @@ def run_delete(*, person: User, run: Run) -> None:
 def run_return(*, person: User, run: Run) -> Run:
     """Retry restoring the devices that a run could not restore at its end. Raises NotFound, Forbidden, Conflict."""
     with audited(Action.RUN_RETURN, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_invisible(person, run)
-        row = _lock_run(run)
+        row = _lock_run(person, run)
         if row.is_open:
             raise Conflict("It has not ended: its devices are returned then.")
         if not devices_to_restore(row).attachments:
@@ -227,7 +225,8 @@ def _notify_and_enqueue(run: Run) -> None:
     enqueue("runs.tend")
 
 
-def _lock_run(run: Run) -> Run:
+def _lock_run(person: User, run: Run) -> Run:
+    _refuse_invisible(person, run)
     row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
     if row is None:
         raise NotFound("There is no such run.")

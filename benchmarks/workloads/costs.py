@@ -60,11 +60,11 @@ class LayerTally:
         self.kept += 3 * self.channels * self.side**2
         self.operations += 1
 
-    def dense(self, inputs: float, outputs: float, rows: float = 1.0, *, kept: float = 1.0) -> None:
-        """Add a fully connected layer with bias, applied to `rows` vectors."""
+    def dense(self, inputs: float, outputs: float, *, kept: float = 1.0) -> None:
+        """Add a fully connected layer with bias."""
         self.parameters += inputs * outputs + outputs
-        self.products += inputs * outputs * rows
-        self.kept += kept * outputs * rows
+        self.products += inputs * outputs
+        self.kept += kept * outputs
         self.operations += 2
 
     def costs(self, *, input_bytes: float, device_bytes: float, late: float = 0.0) -> Costs:
@@ -80,10 +80,10 @@ class LayerTally:
         )
 
 
-def round_channels(channels: float, divisor: int = 8) -> int:
-    """Return a scaled number of channels as the nearest multiple of `divisor`, at least 90 % of the exact value."""
-    near = max(divisor, int(channels + divisor / 2) // divisor * divisor)
-    return near + divisor if near < 0.9 * channels else near
+def round_channels(channels: float) -> int:
+    """Return a scaled number of channels as the nearest multiple of 8, at least 90 % of the exact value."""
+    near = max(8, int(channels + 4) // 8 * 8)
+    return near + 8 if near < 0.9 * channels else near
 
 
 IMAGENET_FILE_BYTES, COCO_FILE_BYTES = 110e3, 165e3  # bytes

@@ -257,12 +257,10 @@ def _parameter_value(parameter: WorkloadParameter, value: Any, field: str, error
     number = _parse_number(value)
     span = f"above {parameter.least} and up to" if fractional else f"from {parameter.least} to"
     kind = "a number" if fractional else "a whole number"
-    wrong = f"{parameter.label} is {kind} {span} {parameter.most}."
-    if number is None or (not fractional and number != int(number)):
-        errors[field] = wrong
-        return parameter.default
-    if number > parameter.most or number < parameter.least or (fractional and number == parameter.least):
-        errors[field] = wrong
+    is_wrong_kind = number is None or (not fractional and number != int(number))
+    is_least = fractional and number == parameter.least
+    if number is None or is_wrong_kind or is_least or not parameter.least <= number <= parameter.most:
+        errors[field] = f"{parameter.label} is {kind} {span} {parameter.most}."
         return parameter.default
     return float(number) if fractional else int(number)
 
