@@ -88,77 +88,97 @@ class HostChoice:
         return self.trainer.executors if self.trainer is not None else ()
 
 
-@dataclass(frozen=True)
-class _VisibleFabric:
-    """The visible part of all chassis: devices, ids of host ports, projected drawers, and the run that holds each key.
-
-    `returning` has the reason for each device that is being returned to the pool. `neighbours` are all devices attached
-    to each host, visible or not, `of_chassis` the serial numbers of all devices.
-    """
-
-    devices: list[Device]
-    ports: Collection[int]
-    returning: Mapping[int, str]
-    drawers: Mapping[tuple[int, int | None], DrawerSnapshot]
-    held: Mapping[str, str]
-    neighbours: Mapping[int, list[Device]]
-    of_chassis: Collection[str]
-
-
 def host_choices(person: User) -> tuple[HostChoice, ...]:
     """Return the hosts on which a person may run something, with the devices that can be attached.
 
     Eleven queries, more while leases end.
     """
-    ports = list(
-        HostPort.objects.visible_to(person).select_related("chassis").order_by("chassis__name", "number", "pk")
-    )
-    by_host: dict[int | None, list[HostPort]] = {}
-    for port in ports:
-        if port.host_id is not None and port.missing_since is None:
-            by_host.setdefault(port.host_id, []).append(port)
-    hosts = Host.objects.visible_to(person)
-    if not person.is_administrator:
-        hosts = hosts.filter(pk__in=by_host)
-    rows = Device.objects.visible_to(person).filter(missing_since=None).exclude(endpoint_uri="")
-    devices = list(rows.select_related("chassis", "slot__drawer", "host_port__host"))
-    agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=hosts)}
-    found = _VisibleFabric(
-        devices=devices,
-        ports={port.pk for port in ports},
-        returning=_returning_devices(person, [device.pk for device in devices]),
-        drawers=projected_drawers({device.chassis_id for device in devices}),
-        held=_visible_holds(person),
-        neighbours=attached_devices(list(agents)),
-        of_chassis=chassis_serial_numbers(),
-    )
-    return tuple(
-        _host_choice(host, by_host.get(host.pk, []), agents.get(host.pk), found) for host in hosts.order_by("name")
-    )
+    reader = _ChoiceReader(person)
+    return tuple(reader.host_choice(host) for host in reader.hosts)
+
+
+class _ChoiceReader:
+    """Reads the visible part of all chassis once for all hosts."""
+
+    def __init__(self, person: User) -> None:
+        ports = HostPort.objects.visible_to(person).order_by("chassis__name", "number", "pk")
+        self.port_ids = {port.pk for port in ports}
+        self.ports: dict[int | None, list[HostPort]] = {}
+        for port in ports:
+            if port.host_id is not None and port.missing_since is None:
+                self.ports.setdefault(port.host_id, []).append(port)
+        self.hosts = Host.objects.visible_to(person).order_by("name")
+        if not person.is_administrator:
+            self.hosts = self.hosts.filter(pk__in=self.ports)
+        rows = Device.objects.visible_to(person).filter(missing_since=None).exclude(endpoint_uri="")
+        self.devices = list(rows.select_related("chassis", "slot__drawer", "host_port__host"))
+        self.agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=self.hosts)}
+        self.returning = _returning_devices(person, [device.pk for device in self.devices])
+        self.drawers = projected_drawers({device.chassis_id for device in self.devices})
+        self.held = _visible_holds(person)
+        # All devices attached to each host, and the serial numbers of all devices, visible or not.
+        self.neighbours = attached_devices(list(self.agents))
+        self.of_chassis = chassis_serial_numbers()
+
+    def host_choice(self, host: Host) -> HostChoice:
+        """Return a host with the devices that can be attached to it."""
+        ports = self.ports.get(host.pk, [])
+        agent = self.agents.get(host.pk)
+        report = latest_report(agent) if agent is not None and not is_agent_away(agent) else None
+        neighbours = self.neighbours.get(host.pk, [])
+        drive = own_drive(report, neighbours, self.of_chassis)
+        devices = [self._device_choice(device, ports) for device in self.devices]
+        return HostChoice(
+            id=host.pk,
+            name=host.name,
+            local_gpus=host.local_gpu_count,
+            own_drive=model_name(drive.model) if drive is not None else "",
+            trainer=report.trainer if report is not None else None,
+            why_not=_unavailable_reason(host, agent, report),
+            devices=tuple(one for one in devices if one.targets),
+            own_memory=_local_gpu_memory(report, neighbours, self.of_chassis) if host.local_gpu_count else (),
+            held={key: title for key, title in self.held.items() if key.startswith(f"host/{host.pk}/")},
+        )
+
+    def _device_choice(self, device: Device, ports: Collection[HostPort]) -> DeviceChoice:
+        chassis, slot, port = device.chassis, device.slot, device.host_port
+        drawer = slot.drawer if slot is not None else None
+        drawer_id = drawer.pk if drawer is not None else None
+        snapshot = self.drawers.get((chassis.pk, drawer_id))
+        number = slot.number if slot is not None else 0
+        targets = [
+            PortChoice(id=one.pk, label=one.label, chassis=chassis.name)
+            for one in ports
+            if one.chassis_id == chassis.pk
+            and one.drawer_id == drawer_id
+            and (one.pk == device.host_port_id or _can_attach(snapshot, number, one.label))
+        ]
+        targets.sort(key=lambda one: one.id != device.host_port_id)
+        may_be_taken = port is None or port.pk in self.port_ids
+        return DeviceChoice(
+            id=device.pk,
+            name=device.name,
+            kind=device.kind,
+            model=model_name(device.model),
+            drawer=(chassis.pk, drawer_id or 0),
+            drawer_name=f"{chassis.name} · {drawer.name}" if drawer is not None else chassis.name,
+            where=f"{chassis.name} · {slot.name}" if slot is not None else chassis.name,
+            slot=f"slot {slot.number}" if slot is not None and slot.number else slot.name if slot is not None else "",
+            memory_bytes=device.memory_bytes or 0,
+            attached=device.host_port_id,
+            at="" if port is None else host_port_name(port) if may_be_taken else "another host",
+            here=port in ports,
+            targets=tuple(targets),
+            used_by=self.held.get(f"device/{device.pk}", ""),
+            why_not=chassis_unavailable_reason(chassis)
+            or ("" if may_be_taken else "it is at a host port that is not granted to your tenant")
+            or self.returning.get(device.pk, ""),
+        )
 
 
 def _visible_holds(person: User) -> dict[str, str]:
     seen = dict(Run.objects.visible_to(person).open().values_list("pk", "title"))
     return {key: seen.get(run, "another run") for key, run in Hold.objects.values_list("key", "run")}
-
-
-def _host_choice(host: Host, ports: list[HostPort], agent: HostAgent | None, found: _VisibleFabric) -> HostChoice:
-    choices = {port.pk: PortChoice(id=port.pk, label=port.label, chassis=port.chassis.name) for port in ports}
-    report = latest_report(agent) if agent is not None and not is_agent_away(agent) else None
-    devices = [_device_choice(device, ports, choices, found) for device in found.devices]
-    neighbours = found.neighbours.get(host.pk, [])
-    drive = own_drive(report, neighbours, found.of_chassis)
-    return HostChoice(
-        id=host.pk,
-        name=host.name,
-        local_gpus=host.local_gpu_count,
-        own_drive=model_name(drive.model) if drive is not None else "",
-        trainer=report.trainer if report is not None else None,
-        why_not=_unavailable_reason(host, agent, report),
-        devices=tuple(one for one in devices if one.targets),
-        own_memory=_local_gpu_memory(report, neighbours, found.of_chassis) if host.local_gpu_count else (),
-        held={key: title for key, title in found.held.items() if key.startswith(f"host/{host.pk}/")},
-    )
 
 
 def _local_gpu_memory(
@@ -180,44 +200,6 @@ def _unavailable_reason(host: Host, agent: HostAgent | None, report: HostReport 
     if not report.trainer.executors:
         return report.trainer.absent or f"The agent of {host.name} can run nothing. Update it."
     return ""
-
-
-def _device_choice(
-    device: Device, ports: Collection[HostPort], choices: Mapping[int, PortChoice], found: _VisibleFabric
-) -> DeviceChoice:
-    chassis, slot, port = device.chassis, device.slot, device.host_port
-    drawer = slot.drawer if slot is not None else None
-    drawer_id = drawer.pk if drawer is not None else None
-    snapshot = found.drawers.get((chassis.pk, drawer_id))
-    number = slot.number if slot is not None else 0
-    targets = [
-        choices[one.pk]
-        for one in ports
-        if one.chassis_id == chassis.pk
-        and one.drawer_id == drawer_id
-        and (one.pk == device.host_port_id or _can_attach(snapshot, number, one.label))
-    ]
-    targets.sort(key=lambda one: one.id != device.host_port_id)
-    may_be_taken = port is None or port.pk in found.ports
-    return DeviceChoice(
-        id=device.pk,
-        name=device.name,
-        kind=device.kind,
-        model=model_name(device.model),
-        drawer=(chassis.pk, drawer_id or 0),
-        drawer_name=f"{chassis.name} · {drawer.name}" if drawer is not None else chassis.name,
-        where=f"{chassis.name} · {slot.name}" if slot is not None else chassis.name,
-        slot=f"slot {slot.number}" if slot is not None and slot.number else slot.name if slot is not None else "",
-        memory_bytes=device.memory_bytes or 0,
-        attached=device.host_port_id,
-        at="" if port is None else host_port_name(port) if may_be_taken else "another host",
-        here=device.host_port_id in choices,
-        targets=tuple(targets),
-        used_by=found.held.get(f"device/{device.pk}", ""),
-        why_not=chassis_unavailable_reason(chassis)
-        or ("" if may_be_taken else "it is at a host port that is not granted to your tenant")
-        or found.returning.get(device.pk, ""),
-    )
 
 
 def _can_attach(drawer: DrawerSnapshot | None, slot: int, label: str) -> bool:

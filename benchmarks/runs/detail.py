@@ -62,45 +62,35 @@ class RunProgress:
     left: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunStatus:
-    stages: tuple[RunStage, ...]
-    phase: str
-    progress: RunProgress | None
-    seconds: float
-    usually: str
-    summary: Summary
-    prediction: Prediction | None
-    off: float | None  # measured over predicted step, less one
-    owes: int  # devices that could not be restored
-    trouble: str
+def run_status(person: User, run: Run) -> dict[str, Any]:
+    """Return the current state and results of a run for the templates of its page.
 
-    @property
-    def screen_reader_text(self) -> str:
-        at = next((one for one in self.stages if one.state == "running"), None)
-        steps = f", {self.progress.done} of {self.progress.total} steps" if self.progress is not None else ""
-        return f"{at.name}{steps}" if at is not None else ""
-
-
-def run_status(person: User, run: Run) -> RunStatus:
+    `prediction_error` is the measured over the predicted step, less one; `unreturned` counts devices that could not be
+    restored; `tables` and `single_results` are the results that are no step times.
+    """
     summary = summary_of(run)
     recorded = series_values(run, [STEP_SECONDS_KEY, *(f"{PHASE_PREFIX}{name}" for name in PHASE_LABELS)])
-    prediction = run_prediction(run)
-    measured = summary.step_seconds
-    return RunStatus(
-        stages=_stages(run, recorded),
-        phase=PHASE_LABELS.get(run.phase, run.phase) if run.state in Run.ON_HOST else "",
-        progress=_progress(run, recorded),
-        seconds=_elapsed_seconds(run),
-        usually=_usual_duration(person, run),
-        summary=summary,
-        prediction=prediction,
-        off=measured.value / prediction.step_seconds - 1.0
-        if measured is not None and prediction is not None and prediction.step_seconds > 0
-        else None,
-        owes=0 if run.is_open else len(devices_to_restore(run).attachments),
-        trouble=TROUBLE_LABELS.get(run.trouble, run.trouble),
-    )
+    stages, progress, prediction = _stages(run, recorded), _progress(run, recorded), run_prediction(run)
+    measured, error = summary.step_seconds, None
+    if measured is not None and prediction is not None and prediction.step_seconds > 0:
+        error = measured.value / prediction.step_seconds - 1.0
+    current = next((one.name for one in stages if one.state == "running"), "")
+    steps = f", {progress.done} of {progress.total} steps" if current and progress is not None else ""
+    return {
+        "stages": stages,
+        "screen_reader_text": f"{current}{steps}",
+        "phase": PHASE_LABELS.get(run.phase, run.phase) if run.state in Run.ON_HOST else "",
+        "progress": progress,
+        "seconds": _elapsed_seconds(run),
+        "usual_duration": _usual_duration(person, run),
+        "summary": summary,
+        "tables": result_tables(summary),
+        "single_results": single_results(summary),
+        "prediction": prediction,
+        "prediction_error": error,
+        "unreturned": 0 if run.is_open else len(devices_to_restore(run).attachments),
+        "trouble": TROUBLE_LABELS.get(run.trouble, run.trouble),
+    }
 
 
 def _elapsed_seconds(run: Run) -> float:

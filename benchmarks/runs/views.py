@@ -22,7 +22,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.runs.choices import host_choices
-from benchmarks.runs.detail import result_tables, run_status, single_results
+from benchmarks.runs.detail import run_status
 from benchmarks.runs.device_selection import sample_run_file
 from benchmarks.runs.documents import MAX_FILE_LENGTH, parse_run_file, run_file
 from benchmarks.runs.forms import RunForm, run_form, run_form_from
@@ -202,8 +202,6 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
         "topology": recorded_topology(row),
         "series": series,
         "gpus": json.dumps(gpu_labels(row, [one.key for one in series]), ensure_ascii=False),
-        "tables": result_tables(summary_of(row)),
-        "single": single_results(summary_of(row)),
         "charts": CHARTS,
         "log": tail,
         "log_size": log_size(row),
