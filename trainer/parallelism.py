@@ -58,7 +58,7 @@ class ParallelModel:
     def __init__(self, model: nn.Module, spec: Spec, place: RankContext) -> None:
         self._spec = spec
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self._hold: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self._no_sync: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._sharded: Any = None
         self.can_skip = spec.strategy == "ddp" and place.world > 1
         # FSDP casts the weights, except those of batch normalisation; elsewhere autocast chooses per operation.
@@ -90,7 +90,7 @@ class ParallelModel:
         )
         if self._spec.gradient != "fp32" and place.world > 1:
             spread.register_comm_hook(None, _compression_hook(DTYPES[self._spec.gradient], place.world))
-        self._hold = spread.no_sync
+        self._no_sync = spread.no_sync
         return spread
 
     def _shard(self, model: nn.Module, place: RankContext) -> nn.Module:
@@ -111,12 +111,12 @@ class ParallelModel:
         self._sharded = fully_shard(model, mesh=mesh, mp_policy=policy)
         return model
 
-    def gradient_sync(self, wanted: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, enabled: bool) -> AbstractContextManager[None]:
         """Return a context in which the backward pass exchanges gradients, or accumulates them locally."""
         if self._sharded is not None:
-            self._sharded.set_requires_gradient_sync(wanted)
+            self._sharded.set_requires_gradient_sync(enabled)
             return contextlib.nullcontext()
-        return contextlib.nullcontext() if wanted else self._hold()
+        return contextlib.nullcontext() if enabled else self._no_sync()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,16 +35,18 @@ class DeploymentRequestParser(BaseParser):
 
 
 class DeploymentFileSerializer(serializers.Serializer[Any]):
-    """A file to take away."""
+    """A generated file."""
 
     kind = serializers.CharField(help_text="apptainer, docker, slurm, torque or bash")
     name = serializers.CharField()
     text = serializers.CharField()
-    is_wanted = serializers.BooleanField(help_text="Whether it is a container's, or of the queue that was asked for")
+    is_wanted = serializers.BooleanField(
+        help_text="Whether it defines a container, or is the script of the requested queue"
+    )
 
 
 class GainSerializer(serializers.Serializer[Any]):
-    """What an option brings: a factor of the samples a second, predicted."""
+    """The predicted gain of an option: a factor of the samples a second."""
 
     option = serializers.CharField()
     value = serializers.CharField()
@@ -59,7 +61,7 @@ class GainSerializer(serializers.Serializer[Any]):
 
 
 class DeploymentFieldSerializer(serializers.Serializer[Any]):
-    """What became of a field of the request."""
+    """The treatment of a field of the request."""
 
     pointer = serializers.CharField(help_text="A JSON pointer")
     treatment = serializers.CharField(help_text="used or ignored")
@@ -95,7 +97,9 @@ class Deployments(APIView):
         request=OpenApiTypes.OBJECT,
         examples=[OpenApiExample("This site's own form", value=EXAMPLE, request_only=True)],
         responses={
-            200: OpenApiResponse(DEPLOYMENT_SCHEMA, description="Files, reasons, gains, and what became of each field"),
+            200: OpenApiResponse(
+                DEPLOYMENT_SCHEMA, description="Files, reasons, gains, and the treatment of each field"
+            ),
             400: problem("Something in the request is wrong: `errors` has each by its JSON pointer"),
         },
     )

@@ -60,5 +60,5 @@ def recommendation_run_create(
         raise Invalid(str(error), errors=error.errors) from error
     except KeyError as error:
         raise Invalid("There is no such workload.", errors={"spec.workload": str(error)}) from error
-    wanted = RunRequest(spec=checked, composition=place, executor=executor, title=title)
-    return run_create(person=person, wanted=wanted, idempotency_key=idempotency_key)
+    request = RunRequest(spec=checked, composition=place, executor=executor, title=title)
+    return run_create(person=person, request=request, idempotency_key=idempotency_key)

@@ -31,7 +31,7 @@ from core.errors import Invalid, NotFound
 
 
 class ParameterSerializer(serializers.Serializer[Any]):
-    """A size that may be set."""
+    """A parameter of a workload."""
 
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # a field, and an option of fields
@@ -98,7 +98,7 @@ class RunDetailSerializer(RunSerializer):
 
     @extend_schema_field(PlaceSerializer(allow_null=True))
     def get_composition(self, run: Run) -> dict[str, Any] | None:
-        """Return where it runs, as it is asked for; null for what was imported."""
+        """Return its composition as a request has it; None for an imported run."""
         return Composition.from_json(run.composition).as_document() if run.composition else None
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
@@ -142,7 +142,7 @@ RUN_EXAMPLE = OpenApiExample(
     request_only=True,
 )
 REFUSED_PROBLEM = problem(
-    "The host's agent does not report, a device is missing, or a rule stands against it (`rule`, with `objections`)"
+    "The host's agent does not report, a device is missing, or a rule forbids it (`rule`, with `objections`)"
 )
 
 
@@ -156,12 +156,12 @@ class WorkloadList(APIView):
 
 
 class RunList(generics.ListAPIView[Run]):
-    """Runs; POST asks for one."""
+    """Runs; POST requests one."""
 
     serializer_class = RunSerializer
 
     def get_queryset(self) -> Any:
-        """Return what fits."""
+        """Return the runs that match the filter."""
         given = self.request.query_params
         return run_list(person_of(self.request), RunFilter.of({**given.dict(), "q": given.get("search", "")}))
 
@@ -198,10 +198,10 @@ class RunList(generics.ListAPIView[Run]):
         examples=[RUN_EXAMPLE],
     )
     def post(self, request: Request) -> Response:
-        """Ask for a run: it waits for its devices, is composed, runs, gives them back. `Location` tells how it goes."""
+        """Request a run: it waits for its devices, attaches them, runs, restores them. `Location` has its address."""
         run = run_create(
             person=person_of(request),
-            wanted=run_request(validated_body(RunRequestSerializer, request)),
+            request=run_request(validated_body(RunRequestSerializer, request)),
             idempotency_key=idempotency_key(request),
         )
         return RunViewSet(request=request).answer(run, 202)
@@ -222,7 +222,7 @@ class RunViewSet(ResourceViewSet):
         return super().answer(self.find_row(row.pk), status)
 
     def retrieve(self, request: Request, pk: UUID) -> Response:
-        """Show a run of a benchmark: how it stands, what it came to, and what it ran on."""
+        """Show a run of a benchmark: its state, its results, and what it ran on."""
         return super().answer(self.find_row(pk))
 
     @command(audited_as=Action.RUN_DELETE, status=204, conflict="It has not ended")
@@ -240,7 +240,7 @@ class RunViewSet(ResourceViewSet):
         operation_id="benchmarks_runs_cancel",
     )
     def cancel(self, run: Run, values: dict[str, Any]) -> Run:
-        """Cancel a run of a benchmark: its processes are ended, then its devices go back."""
+        """Cancel a run of a benchmark: its processes are stopped, then its devices are restored."""
         return run_cancel(person=self.person, run=run)
 
     @command(
@@ -251,17 +251,17 @@ class RunViewSet(ResourceViewSet):
         parameters=[IDEMPOTENCY_KEY],
     )
     def retry(self, run: Run, values: dict[str, Any]) -> Run:
-        """Ask for the same run once more, in your name; `Location` is that of the new one."""
+        """Request the same run again, in your name; `Location` is that of the new one."""
         return run_retry(person=self.person, run=run, idempotency_key=idempotency_key(self.request))
 
     @command(
         audited_as=Action.RUN_RETURN,
         status=202,
-        conflict="It has not ended, or has nothing to give back",
+        conflict="It has not ended, or has nothing to return",
         operation_id="benchmarks_runs_return",
     )
-    def give_back(self, run: Run, values: dict[str, Any]) -> Run:
-        """Give devices back that a run could not give back at its end."""
+    def return_devices(self, run: Run, values: dict[str, Any]) -> Run:
+        """Return the devices that a run could not return at its end."""
         return run_return(person=self.person, run=run)
 
 
@@ -302,7 +302,7 @@ class RunLog(APIView):
 
     @strict_schema(
         operation_id="benchmarks_runs_log",
-        parameters=[OpenApiParameter("first", OpenApiTypes.INT64, description="The byte to read from; 0 unless told")],
+        parameters=[OpenApiParameter("first", OpenApiTypes.INT64, description="The byte to read from, 0 by default")],
         responses=RunLogSerializer,
     )
     def get(self, request: Request, pk: UUID) -> Response:
@@ -325,7 +325,7 @@ urlpatterns = [
     path("benchmarks/runs/<uuid:pk>/", RunViewSet.as_view({"get": "retrieve", "delete": "destroy"}), name="run"),
     path("benchmarks/runs/<uuid:pk>/cancel/", RunViewSet.as_view({"post": "cancel"}), name="run_cancel"),
     path("benchmarks/runs/<uuid:pk>/retry/", RunViewSet.as_view({"post": "retry"}), name="run_retry"),
-    path("benchmarks/runs/<uuid:pk>/give-back/", RunViewSet.as_view({"post": "give_back"}), name="run_return"),
+    path("benchmarks/runs/<uuid:pk>/give-back/", RunViewSet.as_view({"post": "return_devices"}), name="run_return"),
     path("benchmarks/runs/<uuid:pk>/series/", RunSeries.as_view(), name="run_series"),
     path("benchmarks/runs/<uuid:pk>/log/", RunLog.as_view(), name="run_log"),
 ]

@@ -163,14 +163,14 @@ def restore_devices(claim: RunClaim) -> bool:
     if back is not None and back.is_active:
         claim.set_sentence("Its devices are being returned.")
         return False
-    wanted = devices_to_restore(run)
-    if not wanted.attachments:
+    desired = devices_to_restore(run)
+    if not desired.attachments:
         return _finish_run(claim, "")
     if back is not None and back.state in {Plan.State.STOPPED, *Plan.FINAL}:
         return _finish_run(claim, back.sentence or "the plan that restores them ended without success.")
     try:
         with audit_batch():
-            plan = _restore_plan(run, wanted)
+            plan = _restore_plan(run, desired)
             claim.write(plan_back=plan, sentence="Its devices are being returned.")
     except FalconWebError as error:
         if claim.seconds_in_state > RESTORE_RETRY_SECONDS:
@@ -180,18 +180,18 @@ def restore_devices(claim: RunClaim) -> bool:
     return plan.state == Plan.State.DONE
 
 
-def _restore_plan(run: Run, wanted: DesiredState) -> Plan:
+def _restore_plan(run: Run, desired: DesiredState) -> Plan:
     """Apply a plan that restores devices: as the requester, or as the site if they are no longer permitted."""
     title = f"After {run.title}"
     person: User | None = run.requested_by
     if person is not None:
         try:
             with audit_batch():
-                plan = plan_create(person=person, wanted=wanted, title=title, origin="undo")
+                plan = plan_create(person=person, wanted=desired, title=title, origin="undo")
                 return plan_apply(person=person, plan=plan, claimant=str(run.pk))
         except (Forbidden, NotFound) as error:
             logger.info("run %s: the site restores its devices: %s", run.pk, error)
-    plan = plan_create(person=None, wanted=wanted, title=title, origin="undo")
+    plan = plan_create(person=None, wanted=desired, title=title, origin="undo")
     return plan_apply(person=None, plan=plan)
 
 

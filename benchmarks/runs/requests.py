@@ -157,12 +157,12 @@ def validated_topology(spec: Spec, composition: Composition, workload: Workload)
 
 
 def validate_attachments(person: User, composition: Composition) -> None:
-    wanted = desired_state(composition)
-    if not wanted.attachments:
+    desired = desired_state(composition)
+    if not desired.attachments:
         return
-    parts = desired_parts(person, wanted)
-    check_permitted(person, wanted, parts)
-    planned = steps_plan(involved_drawers(projected_drawers(parts.chassis), wanted), wanted)
+    parts = desired_parts(person, desired)
+    check_permitted(person, desired, parts)
+    planned = steps_plan(involved_drawers(projected_drawers(parts.chassis), desired), desired)
     check_no_foreign_parts(person.tenant, planned)
     if planned.objections:
         raise RuleViolation(planned.objections[0].sentence, objections=[one.sentence for one in planned.objections])

@@ -69,32 +69,32 @@ class CatalogueEntry:
     last_summary: Summary
 
 
-def run_list(person: User, asked: RunFilter) -> QuerySet[Run]:
+def run_list(person: User, filters: RunFilter) -> QuerySet[Run]:
     """Return the matching runs that a person sees, newest first unless sorted; raises Invalid."""
     rows = Run.objects.visible_to(person).select_related("host", "sweep")
     for field in ("q", "person", "workload"):
-        if "\0" in getattr(asked, field):  # a database refuses it
+        if "\0" in getattr(filters, field):  # a database refuses it
             raise Invalid("The text to search for cannot be used.", errors={field: "It has a NUL."})
-    for word in asked.q.split():
+    for word in filters.q.split():
         rows = rows.filter(Q(title__icontains=word) | Q(workload__icontains=word) | Q(error__icontains=word))
-    if asked.state == "open":
+    if filters.state == "open":
         rows = rows.open()
-    elif asked.state == "ended":
+    elif filters.state == "ended":
         rows = rows.filter(state__in=Run.FINAL)
-    elif asked.state:
-        rows = rows.filter(state=_validated_choice(asked.state, [*Run.State.values, *STATE_GROUPS], "state"))
-    if asked.host:
-        rows = rows.filter(host=_parse_number(asked.host, "host"))
-    if asked.sweep:
-        rows = rows.filter(sweep=_parse_uuid(asked.sweep, "sweep"))
+    elif filters.state:
+        rows = rows.filter(state=_validated_choice(filters.state, [*Run.State.values, *STATE_GROUPS], "state"))
+    if filters.host:
+        rows = rows.filter(host=_parse_number(filters.host, "host"))
+    if filters.sweep:
+        rows = rows.filter(sweep=_parse_uuid(filters.sweep, "sweep"))
     equal = {
-        "workload": asked.workload,
-        "provenance": asked.provenance and _validated_choice(asked.provenance, Run.Provenance.values, "provenance"),
-        "executor": asked.executor and _validated_choice(asked.executor, list(EXECUTOR_LABELS), "executor"),
-        "requested_by_name": asked.person,
+        "workload": filters.workload,
+        "provenance": filters.provenance and _validated_choice(filters.provenance, Run.Provenance.values, "provenance"),
+        "executor": filters.executor and _validated_choice(filters.executor, list(EXECUTOR_LABELS), "executor"),
+        "requested_by_name": filters.person,
     }
     rows = rows.filter(**{column: value for column, value in equal.items() if value})
-    return rows.order_by(*_order_by(asked.sort))
+    return rows.order_by(*_order_by(filters.sort))
 
 
 def run_get(person: User, pk: UUID) -> Run:

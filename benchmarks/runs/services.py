@@ -41,7 +41,7 @@ State = Run.State
 def run_create(
     *,
     person: User,
-    wanted: RunRequest,
+    request: RunRequest,
     sweep_id: UUID | None = None,
     position: int = 0,
     point: Mapping[str, Any] | None = None,
@@ -54,15 +54,15 @@ def run_create(
     Invalid with a sentence for each wrong field, NotFound for what the person may not see, Forbidden for read-only
     users, Conflict for unavailable resources, RuleViolation. The same person and key return the same run.
     """
-    spec, composition, executor = wanted.spec, wanted.composition, wanted.executor
-    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(wanted.title))) as act:
+    spec, composition, executor = request.spec, request.composition, request.executor
+    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(request.title))) as act:
         require_composer(person, "run anything")
-        more = (wanted.title, wanted.limit_seconds, wanted.keep_composed, wanted.exercise)
+        more = (request.title, request.limit_seconds, request.keep_composed, request.exercise)
         digest = request_digest("run", spec.hash, composition.as_json(), executor, *more)
         if known := find_replayed(Run, person, idempotency_key, digest):
             return known
         workload = validated_workload(spec)
-        if not 1.0 <= wanted.limit_seconds <= MAX_LIMIT_SECONDS:
+        if not 1.0 <= request.limit_seconds <= MAX_LIMIT_SECONDS:
             sentence = "The time limit is from 1 second to 30 days."
             raise Invalid(sentence, errors={"limit_seconds": sentence})
         host = validated_host(person, spec, composition)
@@ -75,10 +75,10 @@ def run_create(
             with act.change():
                 run = Run.objects.create(
                     title=_exercise_title(
-                        _clean_title(wanted.title) or default_title(workload, composition, host.name), wanted.exercise
+                        _clean_title(request.title) or default_title(workload, composition, host.name), request.exercise
                     ),
                     workload=spec.workload,
-                    preset=wanted.preset[:10],
+                    preset=request.preset[:10],
                     spec=msgspec.to_builtins(spec),
                     spec_hash=spec.hash,
                     executor=executor,
@@ -86,8 +86,8 @@ def run_create(
                     composition=composition.as_stored(),
                     host=host,
                     topology=msgspec.to_builtins(topology),
-                    limit_seconds=wanted.limit_seconds,
-                    keep_composed=wanted.keep_composed,
+                    limit_seconds=request.limit_seconds,
+                    keep_composed=request.keep_composed,
                     sweep_id=sweep_id,
                     position=position,
                     point=dict(point or {}),
@@ -97,7 +97,7 @@ def run_create(
                     tenant=person.tenant,
                     request_id=request_id(),
                     sentence="Waiting in the queue.",
-                    source={"exercise": dict(wanted.exercise)} if wanted.exercise else {},
+                    source={"exercise": dict(request.exercise)} if request.exercise else {},
                     idempotency_key=idempotency_key,
                     request_digest=digest,
                 )
@@ -157,7 +157,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
         with act.change():
             if sweep is not None:  # against concurrent deletion
                 sweep = sweep.locked()
-            wanted = RunRequest(
+            request = RunRequest(
                 spec=run.specification(),
                 composition=Composition.from_json(run.composition),
                 executor=run.executor,
@@ -170,7 +170,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
             )
             again = run_create(
                 person=person,
-                wanted=wanted,
+                request=request,
                 sweep_id=None if sweep is None else sweep.pk,
                 position=run.position,
                 point=run.point,

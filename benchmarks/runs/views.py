@@ -77,9 +77,9 @@ def catalogue(request: HttpRequest) -> HttpResponse:
 def runs(request: HttpRequest) -> HttpResponse:
     """List runs; the filter, `sort` and `page` are in the URL."""
     person = person_of(request)
-    asked, error = RunFilter.of(request.GET.dict()), ""
+    filters, error = RunFilter.of(request.GET.dict()), ""
     try:
-        rows = run_list(person, asked)
+        rows = run_list(person, filters)
     except Invalid as refused:
         error, rows = refused.sentence, Run.objects.none()
     page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
@@ -87,7 +87,7 @@ def runs(request: HttpRequest) -> HttpResponse:
     context = {
         "page": page,
         "rows": [(run, summary_of(run)) for run in page.object_list],
-        "asked": asked,
+        "filters": filters,
         "error": error,
         "going_on": seen.open().exists(),
         "workloads": [(name, one.title) for name, one in CATALOGUE.items()],
@@ -114,13 +114,13 @@ def runs_csv(request: HttpRequest) -> HttpResponseBase:
 def runs_cancel(request: HttpRequest) -> HttpResponse:
     """Cancel several runs independently: a refusal of one does not affect the others."""
     person = person_of(request)
-    wanted = [one for one in request.POST.getlist("run")[:MAX_CANCELLED_AT_ONCE] if len(one) == 36]
+    ids = [one for one in request.POST.getlist("run")[:MAX_CANCELLED_AT_ONCE] if len(one) == 36]
     try:
-        rows = list(Run.objects.visible_to(person).filter(pk__in=wanted))
+        rows = list(Run.objects.visible_to(person).filter(pk__in=ids))
     except ValidationError:
         rows = []
     if not rows:
-        raise NotFound("There is no such run.") if wanted else Invalid("No run was chosen.")
+        raise NotFound("There is no such run.") if ids else Invalid("No run was chosen.")
     cancelled, refused = 0, []
     for run in rows:
         try:
@@ -158,7 +158,7 @@ def run_new(request: HttpRequest) -> HttpResponse:
         return _render_form(request, run_form(hosts, request.GET))
     form = run_form(hosts, request.POST)
     try:
-        run = run_create(person=person, wanted=form.run_request())
+        run = run_create(person=person, request=form.run_request())
     except FalconWebError as error:
         form.add_errors(error)
         return _render_form(request, form, status=error.status)
@@ -180,7 +180,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
         text = _uploaded_text(request) or text
         if not text.strip():
             raise Invalid("The form is empty.", errors={"": "Paste JSON, or choose a file."})
-        run = run_create(person=person, wanted=parse_run_file(text))
+        run = run_create(person=person, request=parse_run_file(text))
     except FalconWebError as error:
         errors = error.details.get("errors", {}) or {"": error.sentence}
         return _render_file(request, text, sample_run_file(host_choices(person)), errors=errors, status=error.status)

@@ -155,7 +155,7 @@ def _start_point(sweep: Sweep, person: User, grid: SweepGrid, point: Point, comp
                 return False
             run_create(
                 person=person,
-                wanted=RunRequest(
+                request=RunRequest(
                     spec=point.specification(),
                     composition=composition,
                     executor=grid.executor,

@@ -59,8 +59,8 @@ class Command(ExitCodeCommand):
             self.stop(USAGE, f"{error.filename} cannot be used: {error.strerror}.")
 
     def _export(self, person: User, options: dict[str, Any]) -> None:
-        wanted = ExportFilter(runs=tuple(options["run"]), sweep=options["sweep"], workload=options["workload"])
-        answer = records_download(person=person, wanted=wanted, kind=options["kind"])
+        chosen = ExportFilter(runs=tuple(options["run"]), sweep=options["sweep"], workload=options["workload"])
+        answer = records_download(person=person, wanted=chosen, kind=options["kind"])
         if options["output"] is None:
             for part in answer:
                 self.stdout.write(part.decode(), ending="")

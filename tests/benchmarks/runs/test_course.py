@@ -293,8 +293,8 @@ def test_pytorch_measures_on_the_cpu_and_is_not_said_to_have_read_a_drive(lab: R
     # The drives of a simulated host are none.
     for with_drive in (replace(place, own_drive=True), drive_of_chassis(lab)[1]):
         with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
-            run_create(person=lab.person, wanted=replace(wanted, composition=with_drive))
-    run = ended(run_create(person=lab.person, wanted=wanted), seconds=120.0)
+            run_create(person=lab.person, request=replace(wanted, composition=with_drive))
+    run = ended(run_create(person=lab.person, request=wanted), seconds=120.0)
     assert (run.state, run.error, run.exit_code) == ("completed", "", 0)
     assert (run.provenance, spec.devices) == ("measured", ranks)
     assert run.software["framework"].startswith("torch ")
