@@ -337,7 +337,7 @@ def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
         return {
             "bandwidth": (sum(rate for rate in found if rate is not None), "GB/s"),
             "bandwidth_by_process": (found, "GB/s"),
-            "block_latency": ((rounds.block_seconds() or 0.0) * 1e6, "us"),
+            "block_latency": (statistics.median(rounds.blocks or [0.0]) * 1e6, "us"),
             "file_bytes": (rounds.file_bytes, "B"),
             "block_bytes": (rounds.block_bytes, "B"),
             "note": (rounds.note, ""),

@@ -30,7 +30,6 @@ def current_rank() -> int:
 
 
 def world_size() -> int:
-    """Return the number of processes of the run."""
     return int(os.environ.get(_WORLD_SIZE_VARIABLE, "1"))
 
 

@@ -10,7 +10,6 @@ import math
 import mmap
 import os
 import shutil
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -38,7 +37,7 @@ class StorageReader:
         self._file, self._first = file, first
         self._buffer = bytearray(block_bytes)
         self.rates: list[float] = []  # GB/s of each pass
-        self._blocks: list[float] = []
+        self.blocks: list[float] = []  # seconds of each block
 
     def run_round(self) -> None:
         os.posix_fadvise(self._file, self._first, self.file_bytes, os.POSIX_FADV_DONTNEED)
@@ -51,16 +50,13 @@ class StorageReader:
                 raise OSError("The scratch file is shorter than expected.")
             place += read
             now = time.perf_counter()
-            self._blocks.append(now - last)
+            self.blocks.append(now - last)
             last = now
         self.rates.append(self.file_bytes / max(last - began, 1e-9) / 1e9)
 
     def reset(self) -> None:
         self.rates.clear()
-        self._blocks.clear()
-
-    def block_seconds(self) -> float | None:
-        return statistics.median(self._blocks) if self._blocks else None
+        self.blocks.clear()
 
 
 def data_path(spec: Spec) -> Path:

@@ -54,11 +54,6 @@ def run_rank(spec: Spec, events: EventWriter) -> None:
         torch.distributed.destroy_process_group()
 
 
-def unsynchronised_steps(spec: Spec, *, can_skip: bool) -> int:
-    """Return the number of steps without gradient exchange, 0 where they are not possible."""
-    return min(max(MIN_UNSYNCHRONISED_STEPS, spec.steps // 2), MAX_UNSYNCHRONISED_STEPS) if can_skip else 0
-
-
 def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
     from trainer.workloads import training_task
 
@@ -69,7 +64,8 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
     spread = ParallelModel(task.model(), spec, place)
     torch.manual_seed(spec.seed * 65537 + place.rank)  # for dropout: a seed per process
     training = TrainingLoop(spec, place, spread, task.loss, task.optimiser(spread.inner))
-    alone = unsynchronised_steps(spec, can_skip=spread.can_skip)
+    half = min(max(MIN_UNSYNCHRONISED_STEPS, spec.steps // 2), MAX_UNSYNCHRONISED_STEPS)
+    alone = half if spread.can_skip else 0
     settling = (2 if spec.compile else 1) if alone else 0
     together = spec.devices if spec.strategy == "dp" else 1  # devices that this process feeds
     batch = spec.batch * together

@@ -29,7 +29,7 @@ MAX_EVENT_LINE_BYTES = 64 * 1024
 CLEAR_SECONDS = 10.0
 T = TypeVar("T")
 DELETED_PREFIX = ".gone-"  # prefix of a folder that is being deleted
-_RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+RUN_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _LOG_PIECE = re.compile(r"log\.(\d+)")
 
 
@@ -111,7 +111,6 @@ class RunFolder:
 
     @property
     def is_supervised(self) -> bool:
-        """Whether its supervisor is running."""
         with self.lock(fcntl.LOCK_SH) as free:
             return not free and self.exists
 
@@ -182,13 +181,6 @@ def _read_file(file: Path, shape: type[T]) -> T | None:
         return msgspec.json.decode(file.read_bytes(), type=shape)
     except (OSError, msgspec.MsgspecError):
         return None
-
-
-def check_name(run: str) -> str:
-    """Return the name of a run; raises ValueError for one that cannot name a folder."""
-    if not _RUN.fullmatch(run):
-        raise ValueError(f"'{run[:80]}' cannot be the name of a run: it may have letters, digits and hyphens.")
-    return run
 
 
 class RunEventFile:

@@ -18,12 +18,12 @@ from agent.machine import Machine
 from agent.runs import processes
 from agent.runs.folder import (
     DELETED_PREFIX,
+    RUN_NAME,
     RunEnd,
     RunEventFile,
     RunEventReader,
     RunFolder,
     StopRequest,
-    check_name,
     delete_tree,
     read_log,
 )
@@ -161,7 +161,6 @@ class RunManager:
         return "done", "Its files are deleted."
 
     def capabilities(self) -> TrainerCapabilities:
-        """Return the capabilities of this host, and its running runs."""
         settings = self._settings
         running = tuple(folder.run for folder in self._running())
         if settings.most_runs == 0:
@@ -198,10 +197,9 @@ class RunManager:
             self._readers = {run: reader for run, reader in self._readers.items() if (self._place / run).exists()}
 
     def _folder(self, run: str) -> RunFolder:
-        try:
-            return RunFolder(self._place / check_name(run))
-        except ValueError as error:
-            raise RunRefusedError(str(error)) from error
+        if not RUN_NAME.fullmatch(run):
+            raise RunRefusedError(f"'{run[:80]}' cannot be the name of a run: it may have letters, digits and hyphens.")
+        return RunFolder(self._place / run)
 
     def _folders(self) -> list[RunFolder]:
         entries = sorted(self._place.glob("*"))

@@ -163,7 +163,6 @@ def kill_with_parent() -> None:
 
 
 def forbid_new_privileges() -> None:
-    """Forbid programs that this process starts to gain privileges."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 

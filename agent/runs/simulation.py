@@ -92,7 +92,6 @@ class RunSimulator:
         _print("The simulated run has ended")
 
     def remove_load(self) -> None:
-        """Remove the load from the devices."""
         self._load.unlink(missing_ok=True)
 
     def _phase(self, name: str, count: int, factor: float) -> None:
@@ -177,7 +176,6 @@ class RunSimulator:
         append_event(self._events_file, event)
 
     def report_failure(self, error: SimulatedFailure) -> None:
-        """Report the failure, in the log too."""
         _print(f"{type(error).__name__} ({error.what}): {error}")
         self._emit(RunFailed(time.time(), error.what, str(error)))
 

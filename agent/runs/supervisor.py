@@ -47,7 +47,6 @@ SAMPLER_SECONDS = 3.0
 SUPERVISOR_PRIORITY = -10
 MAX_EVENT_FILE_BYTES = 64 * 2**20
 MIN_FREE_BYTES = 64 * 2**20
-EXIT_SENTENCE = "It ended with {}; see its log."
 
 
 class RunSupervisor:
@@ -301,8 +300,8 @@ def _exit_sentence(code: int | None) -> str:
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         more = " Perhaps the host's memory was full." if -code == signal.SIGKILL else ""
-        return EXIT_SENTENCE.format(f"the signal {name}") + more
-    return EXIT_SENTENCE.format(f"the exit code {code}")
+        return f"It ended with the signal {name}; see its log.{more}"
+    return f"It ended with the exit code {code}; see its log."
 
 
 def main() -> int:

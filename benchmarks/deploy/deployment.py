@@ -158,7 +158,6 @@ def _parse_request(text: str) -> _ParsedRequest:
 
 
 def _refuse_persisted_secrets(read: _ParsedRequest) -> None:
-    """Refuse secrets that would stay in the image."""
     kept = {"build_command": read.request.build_command, "container_runtime": read.request.image}
     for name, text in kept.items():
         if set(variable_references([text])) & set(read.taken.names):
@@ -207,15 +206,12 @@ def _apply_devices(
 def _evaluation(
     request: DeploymentRequest, topology: Topology | None, find_belief: Callable[[], Belief | None]
 ) -> OptionEvaluation:
+    if request.spec is not None and topology is not None:
+        return evaluate_options(request.spec, topology, find_belief(), fixed=request.fixed)
+    missing = "host, composition or topology of this site."
     if request.spec is None:
-        return OptionEvaluation(
-            why_not="No prediction: the request names no workload of the catalogue, and none can be guessed."
-        )
-    if topology is None:
-        return OptionEvaluation(
-            why_not="No prediction: the request names no host, composition or topology of this site."
-        )
-    return evaluate_options(request.spec, topology, find_belief(), fixed=request.fixed)
+        missing = "workload of the catalogue, and none can be guessed."
+    return OptionEvaluation(why_not=f"No prediction: the request names no {missing}")
 
 
 def _deployment_files(

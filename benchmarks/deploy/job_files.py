@@ -104,7 +104,6 @@ def _torque_options(job: JobOptions, launch: LaunchCommand, gpus: int, needed: l
 
 
 def _container_lines(request: DeploymentRequest, gpus: int) -> list[str]:
-    """Return the lines that set the container runtime; with an empty CONTAINER the command runs without one."""
     options = ["--nv"] if gpus else []
     if request.data:
         options += ["--bind", f"{request.data}:{request.data}"]

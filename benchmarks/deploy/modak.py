@@ -8,7 +8,6 @@ from typing import Any, Final
 from benchmarks.deploy import request as forms
 from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters, split_words
 from benchmarks.deploy.request import (
-    MISSING,
     DeploymentRequest,
     DeploymentTarget,
     FieldNotes,
@@ -225,11 +224,7 @@ def _read_framework(part: ObjectMembers, name: str, framework: str, given: dict[
     version = part.text("version", "Installed in the container.", forms.VERSION, "a version such as 2.4.0")
     if name == "pytorch":
         part.ignore("glow", "PyTorch compiles with torch.compile: see the gains.")
-        for member in ("workload", "preset", *forms.SPEC_FIELDS):
-            value = part.raw(member)
-            if value is not MISSING:
-                given[member] = value
-                part.used(member, "The workload of the predictions." if member == "workload" else "Used as requested.")
+        given |= part.spec_members("workload")
     else:
         part.ignore("xla", "Set it in your program: scripts of this site do not configure this framework.")
         part.ignore("backend", "Determined by the image.")

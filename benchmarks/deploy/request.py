@@ -269,6 +269,13 @@ class ObjectMembers:
         value = self.mapping(name)
         return None if value is None else ObjectMembers(value, self.at(name), self.notes)
 
+    def spec_members(self, *more: str) -> dict[str, Any]:
+        """Return the members that are fields of a specification, its preset, and those of these names."""
+        given = {name: value for name in (*more, "preset", *SPEC_FIELDS) if (value := self.raw(name)) is not MISSING}
+        for name in given:
+            self.used(name, "The workload of the predictions." if name == "workload" else "Used as requested.")
+        return given
+
     def target(self, name: str) -> DeploymentTarget | None:
         """Return the target that 'host', 'composition' or 'topology' names."""
         if name != "host":
@@ -301,7 +308,6 @@ WORKLOAD_HINTS: Final = (
 
 
 def guess_workload(texts: Iterable[str]) -> str:
-    """Return the workload that names suggest, '' for none."""
     plain = re.sub(r"[^a-z0-9]+", "", " ".join(texts).lower())
     return next((workload for word, workload in WORKLOAD_HINTS if word in plain), "")
 

@@ -69,7 +69,6 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
 
 
 def _host_composition(person: User, name: str) -> Composition:
-    """Return the current composition of a host, by its id or name."""
     hosts = Host.objects.visible_to(person)
     host = hosts.filter(name=name).first() or hosts.filter(pk=parse_id(name)).first()
     if host is None:

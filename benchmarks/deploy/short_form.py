@@ -130,12 +130,7 @@ def _read_target(form: ObjectMembers) -> DeploymentTarget | None:
 
 
 def _with_spec(form: ObjectMembers, request: DeploymentRequest) -> DeploymentRequest:
-    given: dict[str, Any] = {}
-    for name in ("preset", *forms.SPEC_FIELDS):
-        value = form.raw(name)
-        if value is not MISSING:
-            given[name] = value
-            form.used(name, "Used as requested.")
+    given = form.spec_members()
     workload = form.text("workload", "The workload of the predictions.")
     form.close()
     if not workload:

@@ -161,7 +161,6 @@ class RunList(generics.ListAPIView[Run]):
     serializer_class = RunSerializer
 
     def get_queryset(self) -> Any:
-        """Return the runs that match the filter."""
         given = self.request.query_params
         return run_list(person_of(self.request), RunFilter.of({**given.dict(), "q": given.get("search", "")}))
 
@@ -214,11 +213,9 @@ class RunViewSet(ResourceViewSet):
     address = "api:run"
 
     def find_row(self, pk: Any) -> Run:
-        """Return a run with what is shown of it."""
         return run_get(self.person, pk)
 
     def answer(self, row: Run, status: int = 200) -> Response:
-        """Return a run as it is now."""
         return super().answer(self.find_row(row.pk), status)
 
     def retrieve(self, request: Request, pk: UUID) -> Response:

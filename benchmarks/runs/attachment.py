@@ -49,7 +49,9 @@ def attach_devices(claim: RunClaim) -> bool:
         case Plan.State.DONE:
             return _record_topology(claim)
         case state if run.plan.is_active:
-            claim.set_sentence(_plan_progress(run.plan, back=state == Plan.State.ROLLING_BACK))
+            progress = plan_summaries([run.plan])[0].progress
+            activity = "returned" if state == Plan.State.ROLLING_BACK else "attached"
+            claim.set_sentence(f"Its devices are being {activity}: {progress.done} of {progress.total} steps are done.")
             return False
         case Plan.State.STOPPED:
             raise RunFailed("compose", f"Its devices could not be attached: {run.plan.sentence}")
@@ -101,7 +103,6 @@ def _start_plan(claim: RunClaim) -> bool:
 
 
 def _record_topology(claim: RunClaim) -> bool:
-    """Record the topology with its currently trained links, and proceed to the start."""
     topology = composition_topology(Composition.from_json(claim.run.composition))
     claim.transition(State.STARTING, topology=msgspec.to_builtins(topology), sentence="Its host is starting it.")
     return True
@@ -121,12 +122,6 @@ def _cancel_attachment(claim: RunClaim) -> bool:
         return False
     claim.record_outcome(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
     return True
-
-
-def _plan_progress(plan: Plan, *, back: bool) -> str:
-    progress = plan_summaries([plan])[0].progress
-    activity = "Its devices are being returned" if back else "Its devices are being attached"
-    return f"{activity}: {progress.done} of {progress.total} steps are done."
 
 
 def devices_to_restore(run: Run) -> DesiredState:

@@ -26,8 +26,6 @@ from hostwire.protocol import HostReport, TrainerCapabilities
 
 @dataclass(frozen=True, kw_only=True)
 class PortChoice:
-    """A host port that devices can be attached to for a run."""
-
     id: int
     label: str
     chassis: str
@@ -113,7 +111,9 @@ class _ChoiceReader:
         rows = Device.objects.visible_to(person).filter(missing_since=None).exclude(endpoint_uri="")
         self.devices = list(rows.select_related("chassis", "slot__drawer", "host_port__host"))
         self.agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=self.hosts)}
-        self.returning = _returning_devices(person, [device.pk for device in self.devices])
+        self.returning: dict[int, str] = {}
+        if returning_reason(person, [device.pk for device in self.devices]):
+            self.returning = {device.pk: returning_reason(person, [device.pk]) for device in self.devices}
         self.drawers = projected_drawers({device.chassis_id for device in self.devices})
         self.held = _visible_holds(person)
         # All devices attached to each host, and the serial numbers of all devices, visible or not.
@@ -121,7 +121,6 @@ class _ChoiceReader:
         self.of_chassis = chassis_serial_numbers()
 
     def host_choice(self, host: Host) -> HostChoice:
-        """Return a host with the devices that can be attached to it."""
         ports = self.ports.get(host.pk, [])
         agent = self.agents.get(host.pk)
         report = latest_report(agent) if agent is not None and not is_agent_away(agent) else None
@@ -212,10 +211,3 @@ def chassis_unavailable_reason(chassis: Chassis) -> str:
     if not chassis.enabled:
         return f"{chassis.name} is not polled: an administrator has disabled it."
     return f"{chassis.name} does not answer now." if chassis.last_error else ""
-
-
-def _returning_devices(person: User, devices: Collection[int]) -> dict[int, str]:
-    """Return the reason for each device that is being returned to the pool; one query if there are none."""
-    if not returning_reason(person, devices):
-        return {}
-    return {pk: returning_reason(person, [pk]) for pk in devices}

@@ -84,7 +84,6 @@ class RunClaim(RowClaim[Run]):
         self.run.refresh_from_db(fields=["cancel_requested_at", "cancelled_by_name"])
 
     def release(self, **values: Any) -> bool:
-        """Release the run, so that any worker can continue it."""
         with contextlib.suppress(DatabaseError):  # the claim expires
             return super().release(**values)
         return False

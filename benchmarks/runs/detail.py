@@ -223,7 +223,6 @@ class ResultTable:
 
 
 def result_tables(summary: Summary) -> list[tuple[str, ResultTable]]:
-    """Return the tables of a run's results, each with its name and unit."""
     found = []
     for name, value in sorted(summary.tables.items()):
         if isinstance(value, dict | list):
@@ -234,7 +233,6 @@ def result_tables(summary: Summary) -> list[tuple[str, ResultTable]]:
 
 
 def single_results(summary: Summary) -> list[tuple[str, str]]:
-    """Return the single-value results of a run: name, and the value with its unit."""
     found = []
     for name, value in sorted(summary.tables.items()):
         if isinstance(value, dict | list):

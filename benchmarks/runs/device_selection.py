@@ -132,7 +132,6 @@ class HostFields:
 
     @property
     def own_users(self) -> str:
-        """The runs that use its own GPUs, as text; '' if there are none."""
         return _quoted_titles(self.own_runs)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from django.db import transaction
@@ -54,6 +54,7 @@ LIMIT_TOLERANCE: Final = timedelta(seconds=60)  # beyond the time limit, which t
 MAX_POLLS: Final = 50  # in one step: the next step reads the rest
 UNKNOWN_EXIT_SENTENCE: Final = "Its exit status is unknown: its supervisor on the host was killed."
 State = Run.State
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,6 @@ def _devices_in_order(composition: Composition) -> dict[int, Device]:
 
 
 def _device_labels(run: Run, seen: HostDevices) -> dict[str, str]:
-    """Return the labels of a run's devices in its topology, by their addresses on the host."""
     devices = _devices_in_order(Composition.from_json(run.composition))
     return {seen.addresses[pk]: device_label(device) for pk, device in devices.items()}
 
@@ -274,15 +274,19 @@ def _request_agent(claim: RunClaim, request: Request, *, wait: float = 0.0) -> C
     if host is None:
         return None
 
-    async def ask() -> CommandAnswer | None:
+    async def send() -> CommandAnswer | None:
         async with claim.keep_renewed(CLAIM_RENEWAL_SECONDS):
             return await agent_request(host, request, wait=wait)
 
+    return _run_if_available(send(), claim.run.pk)
+
+
+def _run_if_available(work: Coroutine[Any, Any, Result], run: object) -> Result | None:
     try:
         with single_connection_thread():
-            return asyncio.run(ask())
+            return asyncio.run(work)
     except Unavailable as error:
-        logger.info("run %s: %s", claim.run.pk, error.sentence)
+        logger.info("run %s: %s", run, error.sentence)
         return None
 
 
@@ -329,15 +333,10 @@ def _orphaned_runs(running: tuple[str, ...]) -> list[str]:
 def _end_orphan(host: Host, run: str) -> bool:
     """Stop and delete a run on a host; False if it does not answer, so that the next call retries."""
 
-    async def ask() -> bool:
+    async def stop() -> bool:
         stopped = await agent_request(host, TrainStopRequest(run, GRACE_SECONDS), wait=STOP_TIMEOUT)
         return stopped is not None and await agent_request(host, TrainDeleteRequest(run)) is not None
 
-    try:
-        with single_connection_thread():
-            done = asyncio.run(ask())
-    except Unavailable as error:
-        logger.info("%s: run %s: %s", host.name, run, error.sentence)
-        return False
+    done = _run_if_available(stop(), run)
     logger.warning("%s still ran %s, which has ended here: %s", host.name, run, "ended" if done else "no answer")
-    return done
+    return bool(done)

@@ -63,7 +63,6 @@ class RunForm:
 
     @property
     def workload(self) -> Workload:
-        """The selected workload, else the first of the catalogue."""
         return CATALOGUE.get(self.given.get("workload", "")) or next(iter(CATALOGUE.values()))
 
     @property

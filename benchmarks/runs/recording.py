@@ -151,7 +151,6 @@ def series_append(
     source: str = "",
     interval: float = 0.0,
 ) -> None:
-    """Add values to a series of a run; see `series_append_all`."""
     series_append_all(run, {key: SeriesValues(unit, source, interval, at, values)})
 
 

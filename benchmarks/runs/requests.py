@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from accounts.models import Tenant, User
+from accounts.models import User
 from accounts.visibility import visible_or_404
 from benchmarks import model
 from benchmarks.model.topology import Topology
@@ -226,16 +226,13 @@ def _count_errors(spec: Spec, composition: Composition, gpus: int) -> dict[str, 
 
 def _refuse_command(person: User, host: Host, executor: str, trainer: TrainerCapabilities) -> None:
     """Refuse a user's own command on a host that is not granted to them, or that has no account for commands."""
+    is_granted = person.tenant is not None and HostPort.objects.filter(host=host, tenant=person.tenant).exists()
     sentence = ""
     if executor != "torch":
         sentence = "A command of your own cannot be simulated: take the executor torch."
     elif not trainer.account:
         sentence = f"{host.name} runs no commands: its agent has no account for them."
-    elif not _is_granted(person.tenant, host) and not (person.is_administrator and person.tenant is None):
+    elif not is_granted and not (person.is_administrator and person.tenant is None):
         sentence = f"{host.name} is not granted to your tenant: your own commands run only on hosts that are."
     if sentence:
         raise Invalid(sentence, errors={"host": sentence})
-
-
-def _is_granted(tenant: Tenant | None, host: Host) -> bool:
-    return tenant is not None and HostPort.objects.filter(host=host, tenant=tenant).exists()

@@ -237,7 +237,6 @@ def _observation(run: Run) -> Observation | None:
 
 
 def _relative_error(steps: Statistic) -> float:
-    """Return the relative standard error of a median, from the spread of its values."""
     if steps.value <= 0 or steps.count < 2:
         return 0.05
     one = (steps.high - steps.low) / NORMAL_90_WIDTH / steps.value

@@ -110,17 +110,11 @@ def catalogue_list(person: User) -> tuple[CatalogueEntry, ...]:
     counts = dict(rows.order_by().values_list("workload").annotate(count=Count("pk", distinct=True)))
     found = []
     for workload in CATALOGUE.values():
-        last = None
-        if counts.get(workload.name):
+        count, last = counts.get(workload.name, 0), None
+        if count:
             last = rows.filter(workload=workload.name).select_related("host").order_by("-queued_at").first()
-        found.append(
-            CatalogueEntry(
-                workload=workload,
-                count=counts.get(workload.name, 0),
-                last=last,
-                last_summary=summary_of(last) if last is not None else Summary(),
-            )
-        )
+        summary = summary_of(last) if last is not None else Summary()
+        found.append(CatalogueEntry(workload=workload, count=count, last=last, last_summary=summary))
     return tuple(found)
 
 

@@ -138,12 +138,11 @@ def gpu_labels(run: Run, keys: Iterable[str]) -> dict[str, str]:
     if len(others) == len(unnoted) and all(one.place == LOCAL for one in unnoted):
         # A host assigns its own GPUs in the order of their addresses.
         found |= dict(zip(others, unnoted, strict=True))
-    return {address: _gpu_label(one) for address, one in found.items() if address in addresses}
-
-
-def _gpu_label(accelerator: Accelerator) -> str:
-    words = accelerator_label(accelerator)
-    return words if accelerator.place == LOCAL else f"{words} · {accelerator.model.partition('-')[0]}"
+    return {
+        address: accelerator_label(one) + ("" if one.place == LOCAL else f" · {one.model.partition('-')[0]}")
+        for address, one in found.items()
+        if address in addresses
+    }
 
 
 def recorded_topology(run: Run) -> Topology | None:

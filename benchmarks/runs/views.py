@@ -219,7 +219,6 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def run_log(request: HttpRequest, pk: UUID) -> HttpResponseBase:
-    """Download the log of a run."""
     row = run_get(person_of(request), pk)
 
     def pieces() -> Iterator[str]:
@@ -274,7 +273,6 @@ def _run_action(act: Callable[[HttpRequest, Run], HttpResponse]) -> Callable[[Ht
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_CANCEL)
 @_run_action
 def cancel(request: HttpRequest, run: Run) -> HttpResponse:
-    """Cancel a run."""
     run = run_cancel(person=person_of(request), run=run)
     messages.success(request, "The run is being cancelled." if run.is_open else "The run was cancelled.")
     return redirect("runs:run", pk=run.pk)
@@ -284,7 +282,6 @@ def cancel(request: HttpRequest, run: Run) -> HttpResponse:
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETRY)
 @_run_action
 def retry(request: HttpRequest, run: Run) -> HttpResponse:
-    """Request the same run again."""
     return redirect("runs:run", pk=run_retry(person=person_of(request), run=run).pk)
 
 
@@ -300,7 +297,6 @@ def return_devices(request: HttpRequest, run: Run) -> HttpResponse:
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_DELETE)
 @_run_action
 def delete(request: HttpRequest, run: Run) -> HttpResponse:
-    """Delete a run with all its recorded data."""
     run_delete(person=person_of(request), run=run)
     messages.success(request, f"‘{run.title}’ was deleted.")
     return redirect("runs:runs")

@@ -67,15 +67,14 @@ class LayerTally:
         self.kept += kept * outputs
         self.operations += 2
 
-    def costs(self, *, input_bytes: float, device_bytes: float, late: float = 0.0) -> Costs:
-        """Return the costs of one sample; `late` counts parameters whose gradients come as the backward pass ends."""
+    def costs(self, *, input_bytes: float, device_bytes: float) -> Costs:
+        """Return the costs of one sample."""
         return Costs(
             parameters=self.parameters,
             flops=2 * COMPUTE_PASSES * self.products,
             activation_bytes=FLOAT_BYTES * self.kept,
             input_bytes=input_bytes,
             device_bytes=device_bytes,
-            late_share=late / self.parameters,
             operations=self.operations,
         )
 
@@ -228,38 +227,29 @@ def yolov5l(image: float, classes: float, width: float, depth: float) -> Costs:
     return net.costs(**_image_bytes(image, usual=640, file_bytes=COCO_FILE_BYTES))
 
 
-def bert_base(spec: Spec) -> Costs:
-    """Twelve layers of 768: 110 million parameters."""
-    return _bert(spec, layers=12, hidden=768, heads=12)
-
-
-def bert_large(spec: Spec) -> Costs:
-    """Twenty-four layers of 1024: 335 million parameters."""
-    return _bert(spec, layers=24, hidden=1024, heads=16)
-
-
-def _bert(spec: Spec, *, layers: int, hidden: int, heads: int) -> Costs:
-    length = _option_value(spec, "sequence", 384)
-    width = _option_value(spec, "hidden", hidden)
-    depth = _option_value(spec, "layers", layers)
-    head_count = _option_value(spec, "heads", heads)
-    embeddings = (_option_value(spec, "vocabulary", 30522) + 512 + 2 + 2) * width
+def _bert(sequence: float, vocabulary: float, layers: float, hidden: float, heads: float) -> Costs:
+    """110 million parameters with 12 layers of 768, 335 million with 24 layers of 1024."""
+    embeddings = (vocabulary + 512 + 2 + 2) * hidden
     # A layer: four projections and two of four times the width, their biases, and two normalisations.
-    layer = 12 * width**2 + 13 * width
-    head = 2 * width + 2  # start and end of the answer
-    products = depth * (12 * width**2 * length + 2 * width * length**2) + head * length
+    layer = 12 * hidden**2 + 13 * hidden
+    head = 2 * hidden + 2  # start and end of the answer
+    products = layers * (12 * hidden**2 * sequence + 2 * hidden * sequence**2) + head * sequence
     # Kept a layer and token in half precision: 34 bytes a channel, and 5 bytes a head and token of attention
     # (Korthikanti and others, 2022); twice that in fp32.
-    kept = 2 * depth * length * (34 * width + 5 * head_count * length)
+    kept = 2 * layers * sequence * (34 * hidden + 5 * heads * sequence)
     return Costs(
-        parameters=embeddings + depth * layer + head,
+        parameters=embeddings + layers * layer + head,
         flops=2 * COMPUTE_PASSES * products,
         activation_bytes=kept,
-        input_bytes=3 * TOKEN_BYTES * length,
-        device_bytes=3 * TOKEN_BYTES * length + 2 * TOKEN_BYTES,
-        late_share=embeddings / (embeddings + depth * layer + head),
-        operations=int(25 * depth + 10),
+        input_bytes=3 * TOKEN_BYTES * sequence,
+        device_bytes=3 * TOKEN_BYTES * sequence + 2 * TOKEN_BYTES,
+        late_share=embeddings / (embeddings + layers * layer + head),
+        operations=int(25 * layers + 10),
     )
+
+
+bert_base = _of_options(sequence=384, vocabulary=30522, layers=12, hidden=768, heads=12)(_bert)
+bert_large = _of_options(sequence=384, vocabulary=30522, layers=24, hidden=1024, heads=16)(_bert)
 
 
 @_of_options(image=224, classes=1000, width=1)

@@ -65,7 +65,6 @@ def resnet50(*, classes: int = 1000, width: float = 1.0) -> nn.Module:
 
 
 def bert(*, layers: int, hidden: int, heads: int, vocabulary: int, sequence: int) -> nn.Module:
-    """Return a BERT that answers questions about a text."""
     from transformers.models.bert.configuration_bert import BertConfig
     from transformers.models.bert.modeling_bert import BertForQuestionAnswering
 
@@ -140,7 +139,6 @@ def vgg16(*, classes: int = 1000, width: float = 1.0) -> nn.Module:
 
 
 def mnist_cnn(*, image: int = 28, classes: int = 10) -> nn.Module:
-    """Return two convolutions and two dense layers for grey images."""
     return Classifier(
         [
             nn.Conv2d(1, 32, 3, padding=1),

@@ -44,8 +44,6 @@ only published rates and data sheets, and no database is read.
 
 
 class Command(ExitCodeCommand):
-    """Predicts a run, or the 25 cells of the published experiment."""
-
     help = "Predict the step time and PCIe traffic of a workload on a topology."
     explained = EXPLAINED
     requires_system_checks = ()  # it answers without a database
