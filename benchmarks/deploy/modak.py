@@ -139,16 +139,15 @@ def _read_application(application: ObjectMembers, request: DeploymentRequest) ->
 
 
 def _read_target(target: ObjectMembers, request: DeploymentRequest) -> DeploymentRequest:
-    schedulers = [
-        target.choice(member, "The scheduler of the script.", forms.SCHEDULERS)
-        for member in ("job_scheduler_type", "queue_type")
-    ]
+    scheduler = target.choice("job_scheduler_type", "The scheduler of the script.", forms.SCHEDULERS) or target.choice(
+        "queue_type", "The scheduler of the script.", forms.SCHEDULERS
+    )
     name = target.text("name", "The host of this site that provides the topology.")
     places = [target.target(member) for member in ("composition", "topology", "host")]
     if name:
         places.append(DeploymentTarget(pointer=target.at("name"), host=name))
     target.close()
-    job = dataclasses.replace(request.job, scheduler=next(filter(None, schedulers), "bash"))
+    job = dataclasses.replace(request.job, scheduler=scheduler or "bash")
     return dataclasses.replace(request, job=job, place=next(filter(None, places), None))
 
 

@@ -37,8 +37,8 @@ def read_short(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
     """Parse a request in the short form; errors are recorded in `notes`."""
     form = ObjectMembers(plain, "", notes)
     job = JobOptions(
-        name=form.parsed_text("name", "The name of the job in the queue.", forms.parse_job_name) or "job",
         scheduler=form.choice("scheduler", "The scheduler of the script.", forms.SCHEDULERS) or "bash",
+        name=form.parsed_text("name", "The name of the job in the queue.", forms.parse_job_name) or "job",
         seconds=form.parsed_text("time", "The time limit of the job.", forms.parse_duration),
         nodes=form.whole("nodes", "The number of nodes.", most=4096) or 1,
         gpus=form.whole("gpus", "GPUs per node.", most=64),
