@@ -213,7 +213,7 @@ class RunForm:
         """Return the label and element id of the fields that are not parameters of a workload."""
         part = self.part
         host = part.host.id if part is not None else 0
-        first = next((line.name for line in part.gpus if not line.standing.why_not), "") if part is not None else ""
+        first = next((line.name for line in part.gpus if not line.device.why_not), "") if part is not None else ""
         where = "cpu" if self.on_cpu else "gpu"
         return {
             "limit_seconds": ("Time limit", "limit"),
