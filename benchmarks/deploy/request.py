@@ -221,9 +221,9 @@ class ObjectMembers:
 
     def parsed(self, name: str, how: str, read: Callable[[Any], Value]) -> Value | None:
         """Return a member as `read` returns it, which may raise UnsafeError; None if it is absent or refused."""
+        value = self.raw(name)
         try:
-            value = self.raw(name)
-            return self.checked(name, how, value if value is MISSING else read(value), True, "")
+            return None if value is MISSING else self.checked(name, how, read(value), True, "")
         except UnsafeError as error:
             self.refuse(name, error.sentence)
             return None
@@ -256,7 +256,7 @@ class ObjectMembers:
 
     def choice(self, name: str, how: str, choices: Sequence[Choice]) -> Choice | None:
         value = self.raw(name)
-        word = value.strip().lower() if isinstance(value, str) else value
+        word: Any = value.strip().lower() if isinstance(value, str) else value
         return self.checked(name, how, word, word in choices, f"It must be one of {', '.join(choices)}.")
 
     def mapping(self, name: str) -> Mapping[str, Any] | None:
@@ -279,7 +279,7 @@ class ObjectMembers:
     def target(self, name: str) -> DeploymentTarget | None:
         """Return the target that 'host', 'composition' or 'topology' names."""
         if name != "host":
-            given = self.mapping(name)
+            given: Any = self.mapping(name)
             return None if given is None else DeploymentTarget(pointer=self.at(name), **{name: given})
         value = self.raw(name)
         fits = isinstance(value, str | int) and not isinstance(value, bool)

@@ -39,7 +39,8 @@ def link_of(port: Port | None, device: Device | None = None) -> PcieLink:
     """Return the trained link of a port; for a link that is down, the maximum that both ends support."""
     if port is not None and port.active_width and port.speed_gbps:
         return PcieLink(lanes=port.active_width, generation=pcie_generation(port.speed_gbps / port.active_width))
-    widths = (port and port.width, port and port.configured_width, device and device.max_lanes)
+    widths = [port.width, port.configured_width] if port is not None else []
+    widths += [device.max_lanes] if device is not None else []
     lanes = min(filter(None, widths), default=PcieLink.lanes)
     if device is not None and device.max_pcie_type in LANE_GBPS:
         return PcieLink(lanes=lanes, generation=pcie_generation(LANE_GBPS[device.max_pcie_type]))
