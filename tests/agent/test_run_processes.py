@@ -259,7 +259,7 @@ def test_commands_run_as_nobody_but_an_unprivileged_account(state: Path, changes
     outcome, sentence = here.runs.start(request)
     assert (outcome, says in sentence) == ("refused", True), sentence
     assert here.runs.poll(TrainPollRequest("run-1")).state == "unknown"
-    assert not here.runs.trainer().account or says == "AGENT_MOST_RUNS"
+    assert not here.runs.capabilities().account or says == "AGENT_MOST_RUNS"
     here.machine.close()
 
 
@@ -274,7 +274,7 @@ def test_an_account_that_cannot_reach_its_home_is_told_which_folder_is_closed(he
 
 def test_a_python_without_torch_is_told(state: Path) -> None:
     here = Here(state, python="/no/such/python")
-    told = here.runs.trainer()
+    told = here.runs.capabilities()
     assert (told.executors, "AGENT_PYTHON" in told.absent) == ((), True)
     request = TrainRequest(run="run-1", spec=Spec(workload="mnist_cnn"), executor="torch", limit=9.0)
     assert here.runs.start(request) == ("refused", told.absent)
@@ -295,7 +295,7 @@ TINY = Spec(workload="mnist_cnn", devices=2, batch=8, steps=3, warmup=1, backend
 
 def test_pytorch_runs_with_two_ranks(here: Here) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
-    told = here.runs.trainer()
+    told = here.runs.capabilities()
     assert told.executors == ("torch",)
     assert told.framework.startswith("torch 2.")
     assert told.backends[0] == "cpu"
