@@ -13,7 +13,7 @@ import msgspec
 
 from benchmarks.model import paper_rows, predict, prior, refit, step_seconds
 from benchmarks.model.belief import Cell
-from benchmarks.model.calibration import Observation, falcon_gpus, hybrid_gpus, local_gpus, paper_cells
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, Observation, paper_cells
 from perf.figures import PerfFigure
 
 REPEATED, DRAWS = 5, 400
@@ -75,7 +75,7 @@ def _median(work: Callable[[], object]) -> float:
 def _cells(count: int) -> list[Cell]:
     """Return cells of the published workloads that differ in batch, precision and topology."""
     specs = [spec for _workload, configuration, spec, _topology in paper_cells() if configuration == "localGPUs"]
-    topologies = (local_gpus(), hybrid_gpus(), falcon_gpus())
+    topologies = [PAPER_TOPOLOGIES[name] for name in ("localGPUs", "hybridGPUs", "falconGPUs")]
     cells: list[Cell] = []
     batch = 0
     while len(cells) < count:

@@ -166,16 +166,6 @@ def _normal_draws(draws: Draws, name: str) -> Floats:
     return random.standard_normal(len(draws.logs))
 
 
-def traffic_rate(draws: Draws, cells: Sequence[Cell]) -> Floats:
-    """Return the bytes a second over the links of accelerators in chassis, both ways together, draws by cells.
-
-    Cells are trainings: a link workload has no steady traffic.
-    """
-    rows = feature_columns([features_of(spec, topology) for spec, topology in cells])
-    step = apply_misfit(draws, cells, step_times(draws.logs, rows).step)
-    return counted_traffic(draws.logs, rows, step)
-
-
 FINITE_DIFFERENCE = 1e-4
 STUDENT_T_FREEDOM = (
     4.0  # degrees of freedom of an error: heavier tails than a normal one, so that an outlier pulls less

@@ -7,7 +7,7 @@ step      = both and the optimiser, or the input pipeline if that is slower
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,10 +62,7 @@ class StepTimes:
 def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
     """Return the times of cells (a row of features each) for draws of the parameters' logarithms, one a row."""
     values = np.exp(logs)
-
-    def p(name: str) -> Floats:
-        return values[:, PARAMETER_INDEX[name], None]
-
+    p = _by_name(values)
     compute, batch_time = _compute(values, cells)
     optimiser = (
         cells["optimiser_seconds"] * p("optimiser") / np.where(cells["on_cpu"] > 0, p("host_memory"), p("memory"))
@@ -93,6 +90,11 @@ def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
     )
 
 
+def _by_name(values: Floats) -> Callable[[str], Floats]:
+    """Return a function of a parameter's name: its draws as a column."""
+    return lambda name: values[:, PARAMETER_INDEX[name], None]
+
+
 def _smooth_maximum(one: Floats, other: Floats, sharpness: float) -> Floats:
     """Return the larger of two times, or somewhat more where they are near each other."""
     top = np.maximum(np.maximum(one, other), 1e-12)
@@ -102,10 +104,7 @@ def _smooth_maximum(one: Floats, other: Floats, sharpness: float) -> Floats:
 
 def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Floats]:
     """Return the seconds of forward and backward of a step, and of one batch."""
-
-    def p(name: str) -> Floats:
-        return values[:, PARAMETER_INDEX[name], None]
-
+    p = _by_name(values)
     cpu, tensor = cells["on_cpu"] > 0, cells["tensor"] > 0
     reached = np.where(cpu, p("core"), np.where(tensor, p("half"), p("single")))
     memory = np.where(cpu, p("host_memory"), p("memory"))
@@ -132,10 +131,7 @@ def _communication(
     values: Floats, cells: Mapping[str, Floats], batch: Floats, rate: Floats, copied: Floats
 ) -> tuple[Floats, Floats]:
     """Return the exposed seconds of the exchange, and all its seconds."""
-
-    def p(name: str) -> Floats:
-        return values[:, PARAMETER_INDEX[name], None]
-
+    p = _by_name(values)
     n = cells["devices"]
     way = (n - 1) / n  # of the bytes that go once round a ring
     hop = cells["hop_seconds"] * way * p("latency")

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.deploy.deployment import Deployment, DeploymentRequestError, TargetError, deploy
 from benchmarks.deploy.request import DeploymentTarget
-from benchmarks.model.calibration import falcon_gpus
+from benchmarks.model.calibration import PAPER_TOPOLOGIES
 from benchmarks.model.topology import Topology
 
 SHORT: dict[str, Any] = {
@@ -47,7 +47,7 @@ def known(place: DeploymentTarget) -> Topology:
     """Return the topology of the only host that there is."""
     if place.host not in {"node-1", ""}:
         raise TargetError("There is no such host.")
-    return falcon_gpus()
+    return PAPER_TOPOLOGIES["falconGPUs"]
 
 
 def made(request: dict[str, Any] | str) -> Deployment:

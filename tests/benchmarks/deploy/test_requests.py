@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.deploy.deployment import DeploymentRequestError
 from benchmarks.deploy.request import parse_duration, parse_mail_events, parse_memory
 from benchmarks.model import predict
-from benchmarks.model.calibration import falcon_gpus
+from benchmarks.model.calibration import PAPER_TOPOLOGIES
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, refused, text_of
 
 
@@ -130,7 +130,8 @@ def test_gains_are_predictions_of_what_is_taken() -> None:
     assert found.prediction is not None
     spec = found.prediction.spec
     assert (spec.devices, spec.precision) == (4, "fp16")
-    assert found.prediction.step_seconds == pytest.approx(predict(spec, falcon_gpus()).step_seconds, rel=0.3)
+    expected = predict(spec, PAPER_TOPOLOGIES["falconGPUs"]).step_seconds
+    assert found.prediction.step_seconds == pytest.approx(expected, rel=0.3)
     assert "--batch-size 128 --amp fp16" in text_of(found, "slurm")
 
 
