@@ -28,7 +28,7 @@ from benchmarks.figures.training import (
     time_by_storage,
 )
 from benchmarks.figures.utilisation import reading_over_time, use_by_configuration
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from hostwire.training import READINGS
 
 MAX_MARKS: Final = 400  # of one chart
@@ -72,17 +72,6 @@ class FigureAvailability:
     is_ready: bool
 
 
-def draw_figure(name: str, rows: Sequence[RunData], options: FigureOptions) -> tuple[Chart, ...]:
-    """Return the charts of a figure over these runs; their notes list the runs left out, with reasons.
-
-    Raises NotFound for an unknown figure, Invalid for an invalid option.
-    """
-    if name not in FIGURES:
-        raise NotFound("There is no such figure.")
-    validate_options(options)
-    return tuple(_limit_marks(figure) for figure in FIGURES[name].draw(rows, options))
-
-
 def validate_options(options: FigureOptions) -> None:
     """Raise Invalid for invalid options."""
     if options.time not in TIME_SCALES:
@@ -93,16 +82,15 @@ def validate_options(options: FigureOptions) -> None:
 
 def figure_availability(rows: Sequence[RunData]) -> list[FigureAvailability]:
     """Return all figures, each with the number of usable runs."""
-    return [_availability(entry, rows) for entry in FIGURES.values()]
+    found = []
+    for entry in FIGURES.values():
+        used = [row for row in rows if entry.uses(row)]
+        is_ready = bool(used) and (entry.varied is None or len({entry.varied(row) for row in used}) > 1)
+        found.append(FigureAvailability(entry, len(used), is_ready))
+    return found
 
 
-def _availability(entry: FigureDefinition, rows: Sequence[RunData]) -> FigureAvailability:
-    used = [row for row in rows if entry.uses(row)]
-    values = {entry.varied(row) for row in used} if entry.varied else set()
-    return FigureAvailability(entry, len(used), bool(used) and (entry.varied is None or len(values) > 1))
-
-
-def _limit_marks(figure: Chart) -> Chart:
+def limit_marks(figure: Chart) -> Chart:
     """Return a figure limited to MAX_MARKS marks."""
     if len(figure.marks) <= MAX_MARKS:
         return figure

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time
 from typing import Final
+from urllib.parse import urlencode
 
 from django.http import QueryDict
 from django.utils.dateparse import parse_date, parse_datetime
@@ -20,19 +21,8 @@ from core.text import parse_id
 MAX_RUNS: Final = 200
 RUN_STATES: Final = (*Run.State.values, *STATE_GROUPS)
 MAX_VALUE_LENGTH: Final = 200  # characters of a value
-# The first of these are shared with the list of runs.
-SELECTION_PARAMETERS: Final = (
-    "q",
-    "workload",
-    "provenance",
-    "state",
-    "host",
-    "executor",
-    "person",
-    "sweep",
-    "run",
-    "since",
-)
+LIST_PARAMETERS: Final = ("q", "state", "executor", "person")  # that only the list of runs has fields for
+SELECTION_PARAMETERS: Final = (*LIST_PARAMETERS, "workload", "provenance", "host", "sweep", "run", "since")
 OPTION_PARAMETERS: Final = ("baseline", "time", "reading", "with")
 PARAMETERS: Final = (*SELECTION_PARAMETERS, *OPTION_PARAMETERS)
 # Optional additions to runs, with their labels.
@@ -64,32 +54,31 @@ class FigureQuery:
         """Whether it restricts the runs."""
         return self != replace(FigureQuery(), besides=self.besides, options=self.options)
 
-    def query(self, *, but: Collection[str] = (), **others: str) -> str:
-        """Return it as query parameters, without those in `but`, with `others` added."""
-        made = QueryDict(mutable=True)
-        given: dict[str, list[str]] = {
-            "q": [self.words] if self.words else [],
-            "state": [self.state] if self.state else [],
-            "executor": [self.executor] if self.executor else [],
-            "person": [self.person] if self.person else [],
-            "run": [str(one) for one in self.runs],
-            "sweep": [str(one) for one in self.sweeps],
-            "workload": list(self.workloads),
-            "provenance": list(self.provenances),
-            "host": [str(one) for one in self.hosts],
-            "since": [self.since_text] if self.since else [],
-            "baseline": [self.options.baseline] if self.options.baseline else [],
-            "time": [self.options.time] if self.options.time != FigureOptions().time else [],
-            "reading": [self.options.reading] if self.options.reading != FigureOptions().reading else [],
-            "with": list(self.besides),
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The names and values of its query parameters."""
+        usual, options = FigureOptions(), self.options
+        given: dict[str, Iterable[object]] = {
+            "q": [self.words],
+            "state": [self.state],
+            "executor": [self.executor],
+            "person": [self.person],
+            "run": self.runs,
+            "sweep": self.sweeps,
+            "workload": self.workloads,
+            "provenance": self.provenances,
+            "host": self.hosts,
+            "since": [self.since_text],
+            "baseline": [options.baseline],
+            "time": [options.time] if options.time != usual.time else [],
+            "reading": [options.reading] if options.reading != usual.reading else [],
+            "with": self.besides,
         }
-        for name, values in given.items():
-            if name not in but and name not in others and values:
-                made.setlist(name, values)
-        for name, value in others.items():
-            if value:
-                made[name] = value
-        return made.urlencode()
+        return [(name, str(value)) for name, values in given.items() for value in values if value]
+
+    def query(self, *, but: Collection[str] = ()) -> str:
+        """Return it as query parameters, without those in `but`."""
+        return urlencode([(name, value) for name, value in self.pairs if name not in but])
 
     def first(self, run: str) -> str:
         """Return it as query parameters with one of its runs first."""

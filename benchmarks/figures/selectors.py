@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -12,11 +13,11 @@ from django.db.models import Q
 from numpy.typing import NDArray
 
 from accounts.models import User
-from benchmarks.figures.catalogue import FIGURES, FigureDefinition, draw_figure
+from benchmarks.figures.catalogue import FIGURES, FigureDefinition, limit_marks
 from benchmarks.figures.charts import Chart
 from benchmarks.figures.comparison import predict_runs
 from benchmarks.figures.query import MAX_RUNS, FigureQuery
-from benchmarks.figures.rows import MARK_SOURCES, Floats, MarkSource, RunData, count_label, title_list
+from benchmarks.figures.rows import MARK_SOURCES, Floats, MarkSource, RunData, count_label, no_values, title_list
 from benchmarks.model.topology import Topology
 from benchmarks.runs.models import Chunk, Run, Series
 from benchmarks.runs.results import Summary
@@ -114,7 +115,7 @@ def load_run_data(runs: Sequence[Run]) -> list[RunData]:
             host=run.host.name if run.host else "",
             queued_at=run.queued_at,
             keys=frozenset(keys[run.pk]),
-            read=recorded.reader(run.pk),
+            read=partial(recorded.read, run.pk),
         )
         for run in runs
     ]
@@ -162,7 +163,6 @@ def _converted(plain: Any, shape: type[Shape]) -> Shape | None:
 
 STORED_DTYPE: Final = np.dtype("<f8")
 SeriesColumn = tuple[Floats, Floats]
-EMPTY: Final = np.zeros(0)
 
 
 class SeriesReader:
@@ -172,15 +172,11 @@ class SeriesReader:
         self._keys = keys
         self._read: dict[str, dict[Any, SeriesColumn]] = {}
 
-    def reader(self, run: Any) -> Callable[[str], SeriesColumn]:
-        """Return a reader of one run's series: times (Unix s) and values, in the order of writing."""
-
-        def read(key: str) -> SeriesColumn:
-            if key not in self._read:
-                self._read[key] = self._all(key)
-            return self._read[key].get(run, (EMPTY, EMPTY))
-
-        return read
+    def read(self, run: Any, key: str) -> SeriesColumn:
+        """Return a series of a run: times (Unix s) and values, in the order of writing."""
+        if key not in self._read:
+            self._read[key] = self._all(key)
+        return self._read[key].get(run, no_values(key))
 
     def _all(self, key: str) -> dict[Any, SeriesColumn]:
         having = [run for run, keys in self._keys.items() if key in keys]
@@ -226,9 +222,8 @@ def render_figure(person: User, name: str, asked: FigureQuery) -> RenderedFigure
     if "predicted" in asked.besides and "predicted" in entry.besides:
         predicted, notes = predict_runs(rows)
         rows = [*rows, *predicted]
-    return RenderedFigure(
-        entry, selection, draw_figure(name, rows, asked.options), (*notes, *_selection_notes(selection))
-    )
+    charts = tuple(limit_marks(chart) for chart in entry.draw(rows, asked.options))
+    return RenderedFigure(entry, selection, charts, (*notes, *_selection_notes(selection)))
 
 
 def _selection_notes(selection: RunSelection) -> list[str]:
@@ -236,6 +231,6 @@ def _selection_notes(selection: RunSelection) -> list[str]:
     if selection.left_out:
         notes.append(f"There are {selection.found} runs: the newest {len(selection.rows)} are shown. Choose fewer.")
     if selection.without:
-        those = count_label(selection.without, "run")
+        those = count_label(len(selection.without), "run")
         notes.append(f"{those} without results: {title_list(selection.without)}.")
     return notes

@@ -11,18 +11,18 @@ from benchmarks.figures.charts import (
     PERCENTILE_NOTE,
     Chart,
     ChartAxis,
-    ChartLine,
     ReadingSpread,
     omission_note,
+    run_lines,
     runs_by_mark,
     sort_marks,
     spread_marks,
 )
 from benchmarks.figures.rows import (
+    GIGA,
     Floats,
     RunData,
     configuration_labels,
-    distinct_titles,
     ordered_configurations,
     work_labels,
 )
@@ -31,7 +31,6 @@ from hostwire.training import READINGS
 MAX_LINES: Final = 8
 LINE_POINTS: Final = 200  # of a line over a run
 PERCENT: Final = 100.0
-GIGA: Final = 1e9
 # The display unit of a reading, and its factor.
 DISPLAY_UNITS: Final = {"share": ("%", PERCENT), "B": ("GiB", 1 / 2**30), "B/s": ("GB/s", 1 / GIGA)}
 DEVICE_READINGS: Final = ("utilisation", "memory_share", "memory_used", "pcie_to", "pcie_from", "power", "temperature")
@@ -50,19 +49,12 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
     begins = {row.id: span[0] for row in drawn if (span := spans[row.id]) is not None}
     lengths = {row.id: span[1] - span[0] for row in drawn if (span := spans[row.id]) is not None}
     longest = max(lengths.values(), default=0.0)
-    names = distinct_titles(drawn)
-    lines = []
-    for row in drawn:
+
+    def means(row: RunData) -> Floats:
         length = (lengths[row.id] if by_share else longest) or 1.0
         edges = begins[row.id] + np.linspace(0.0, length, LINE_POINTS + 1)
-        lines.append(
-            ChartLine(
-                group=names[row.id],
-                provenance=row.provenance,
-                values=_rounded_values(_mean_of_devices(row.readings(reading), edges) * factor),
-                runs=(row.id,),
-            )
-        )
+        return _mean_of_devices(row.readings(reading), edges) * factor
+
     middle = (np.arange(LINE_POINTS) + 0.5) / LINE_POINTS
     at = middle * (PERCENT if by_share else longest)
     of = "the mean of its devices" if reading in DEVICE_READINGS else "of its host"
@@ -76,8 +68,8 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
         if by_share
         else ChartAxis(title="Since the first reading", unit="s"),
         y=ChartAxis(title=title, unit=shown),
-        at=tuple(float(one) for one in np.round(at, 3)) if lines else (),
-        lines=tuple(lines),
+        at=tuple(float(one) for one in np.round(at, 3)) if drawn else (),
+        lines=run_lines(drawn, means),
     ).noted(
         omission_note([row for row in rows if row not in having], "without such readings"),
         omission_note([row for row in having if row not in drawn], f"since a chart has at most {MAX_LINES} lines"),
@@ -120,10 +112,6 @@ def _hold_last_value(values: Floats, edges: Floats, times: Floats) -> Floats:
     places = np.arange(len(values))
     last = np.maximum.accumulate(np.where(np.isfinite(values), places, -1))
     return np.asarray(np.where((last >= 0) & (places - last <= reach), values[np.maximum(last, 0)], np.nan))
-
-
-def _rounded_values(values: Floats) -> tuple[float | None, ...]:
-    return tuple(float(f"{one:.6g}") if np.isfinite(one) else None for one in values)
 
 
 def use_by_configuration(rows: Sequence[RunData]) -> tuple[Chart, ...]:

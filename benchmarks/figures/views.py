@@ -14,7 +14,14 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from benchmarks.figures.catalogue import FIGURES, TIME_SCALES, figure_availability
 from benchmarks.figures.comparison import compare_runs
 from benchmarks.figures.presentation import chart_csv_lines, display_chart, display_relative_values, format_number
-from benchmarks.figures.query import MAX_RUNS, OVERLAYS, FigureQuery, parse_figure_query
+from benchmarks.figures.query import (
+    LIST_PARAMETERS,
+    MAX_RUNS,
+    OPTION_PARAMETERS,
+    OVERLAYS,
+    FigureQuery,
+    parse_figure_query,
+)
 from benchmarks.figures.rows import configuration_labels
 from benchmarks.figures.selectors import (
     MAX_COMPARED,
@@ -56,7 +63,7 @@ def figures(request: HttpRequest) -> HttpResponse:
         "provenances": Run.Provenance.choices,
         "hosts": visible_hosts(person),
         "sweeps": requested_sweeps(person, asked),
-        "listed": _list_filters(asked),
+        "listed": [pair for pair in asked.pairs if pair[0] in LIST_PARAMETERS],
         "fewest": MIN_COMPARED,
         "most": MAX_COMPARED,
     }
@@ -84,8 +91,8 @@ def figure(request: HttpRequest, name: str) -> HttpResponse:
         "figures": [display_chart(one) for one in drawing.shown] if drawing else [],
         "empty": [one for one in drawing.figures if one.is_empty] if drawing else [],
         "query": asked.query(),
-        "choosing": asked.query(but=("baseline", "time", "reading", "with")),
-        "hidden": _hidden_fields(asked),
+        "choosing": asked.query(but=OPTION_PARAMETERS),
+        "hidden": [pair for pair in asked.pairs if pair[0] not in OPTION_PARAMETERS],
         "choices": _option_choices(drawing, asked) if drawing else [],
         "besides": [(one, OVERLAYS[one], one in asked.besides) for one in FIGURES[name].besides],
     }
@@ -147,20 +154,6 @@ def _parse_query(request: HttpRequest) -> tuple[FigureQuery, dict[str, str]]:
 def _step_seconds_text(row: Any) -> str:
     kept = row.summary.step_seconds
     return format_number(kept.value) if kept is not None else ""
-
-
-def _hidden_fields(asked: FigureQuery) -> list[tuple[str, str]]:
-    """Return the hidden fields of a form."""
-    pairs = [("run", str(one)) for one in asked.runs] + [("sweep", str(one)) for one in asked.sweeps]
-    pairs += [("workload", one) for one in asked.workloads] + [("provenance", one) for one in asked.provenances]
-    pairs += [("host", str(one)) for one in asked.hosts] + _list_filters(asked)
-    return pairs + ([("since", asked.since_text)] if asked.since else [])
-
-
-def _list_filters(asked: FigureQuery) -> list[tuple[str, str]]:
-    """Return the filters of the list of runs that have no field here."""
-    pairs = [("q", asked.words), ("state", asked.state), ("executor", asked.executor), ("person", asked.person)]
-    return [(name, value) for name, value in pairs if value]
 
 
 def _option_choices(drawing: RenderedFigure, asked: FigureQuery) -> list[tuple[str, str, list[tuple[str, str, bool]]]]:
