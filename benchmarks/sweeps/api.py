@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -18,10 +18,9 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
-from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
+from benchmarks.sweeps.expansion import expand_sweep
 from benchmarks.sweeps.grid import SweepGrid, validated_grid
-from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH, read_manifest
-from benchmarks.sweeps.manifest_fields import FieldExplanation
+from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH, FieldExplanation, Manifest, read_manifest
 from benchmarks.sweeps.models import Sweep
 from benchmarks.sweeps.selectors import (
     POINT_STATES,
@@ -108,12 +107,12 @@ class SweepPreviewSerializer(serializers.Serializer[Any]):
     """What a grid comes to: `moves` of devices in `compositions` goes; `seconds` are predicted, of `predicted` runs."""
 
     runs = serializers.IntegerField()
-    left_out = LeftOutPointSerializer(many=True)
-    left_out_count = serializers.IntegerField()
-    compositions = serializers.IntegerField()
-    moves = serializers.IntegerField()
-    seconds = serializers.FloatField()
-    predicted = serializers.IntegerField()
+    left_out = LeftOutPointSerializer(many=True, source="drawn.expansion.left_out")
+    left_out_count = serializers.IntegerField(source="drawn.expansion.left_out_count")
+    compositions = serializers.IntegerField(source="drawn.cost.compositions")
+    moves = serializers.IntegerField(source="drawn.cost.moves")
+    seconds = serializers.FloatField(source="drawn.seconds")
+    predicted = serializers.IntegerField(source="drawn.predicted_count")
     explained = ExplainedSerializer(many=True)
 
 
@@ -209,12 +208,12 @@ class SweepList(generics.ListAPIView[Sweep]):
         """Ask for a sweep: 202 with its address; its first runs begin within seconds."""
         person = person_of(request)
         require_composer(person, "run anything")
-        wanted = _sweep_request(request)
+        grid, manifest = _sweep_request(request)
         sweep = sweep_create(
             person=person,
-            grid=wanted.grid,
-            title=wanted.title,
-            manifest=wanted.kept,
+            grid=grid,
+            title=manifest.title,
+            manifest=manifest.kept,
             idempotency_key=idempotency_key(request),
         )
         return SweepViewSet(request=request).answer(sweep, 202)
@@ -234,10 +233,12 @@ class SweepPreview(APIView):
         """Say what a grid or manifest comes to: runs, what is left out and why, how often it composes."""
         person = person_of(request)
         require_composer(person, "run anything")
-        wanted = _sweep_request(request)
-        drawn = expand_sweep(person, validated_grid(wanted.grid))
-        audit_record(action=Action.SWEEP_READ, actor=person, after={"name": wanted.title, "runs": len(drawn.points)})
-        return Response(SweepPreviewSerializer(_preview_data(drawn, wanted)).data)
+        grid, manifest = _sweep_request(request)
+        drawn = expand_sweep(person, validated_grid(grid))
+        runs = len(drawn.points)
+        audit_record(action=Action.SWEEP_READ, actor=person, after={"name": manifest.title, "runs": runs})
+        found: Any = {"runs": runs, "drawn": drawn, "explained": manifest.explained}
+        return Response(SweepPreviewSerializer(found).data)
 
 
 class SweepViewSet(ResourceViewSet):
@@ -322,40 +323,15 @@ class SweepViewSet(ResourceViewSet):
         return sweep_retry(person=self.person, sweep=sweep)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SweepRequest:
-    """What a request asks for."""
-
-    grid: SweepGrid
-    title: str
-    kept: str = ""
-    explained: tuple[FieldExplanation, ...] = ()
-
-
-def _sweep_request(request: Request) -> _SweepRequest:
+def _sweep_request(request: Request) -> tuple[SweepGrid, Manifest]:
+    """Return the grid of a request, and its manifest; without one, a manifest with the title alone."""
     values = validated_body(SweepRequestSerializer, request)
     if not isinstance(values["grid"], dict):
         raise Invalid("'grid' is an object.", errors={"grid": "An object: axes and their lists of values."})
     if not values["manifest"]:
-        return _SweepRequest(grid=SweepGrid.from_json(values["grid"]), title=values["title"])
-    read = read_manifest(values["manifest"])
-    return _SweepRequest(
-        grid=read.grid_with(values["grid"]), title=values["title"] or read.title, kept=read.kept,
-        explained=read.explained,
-    )  # fmt: skip
-
-
-def _preview_data(drawn: ExpandedSweep, wanted: _SweepRequest) -> dict[str, Any]:
-    return {
-        "runs": len(drawn.points),
-        "left_out": drawn.expansion.left_out,
-        "left_out_count": drawn.expansion.left_out_count,
-        "compositions": drawn.cost.compositions,
-        "moves": drawn.cost.moves,
-        "seconds": drawn.seconds,
-        "predicted": drawn.predicted_count,
-        "explained": wanted.explained,
-    }
+        return SweepGrid.from_json(values["grid"]), Manifest(title=values["title"])
+    manifest = read_manifest(values["manifest"])
+    return manifest.grid_with(values["grid"]), replace(manifest, title=values["title"] or manifest.title)
 
 
 urlpatterns = [

@@ -163,13 +163,12 @@ def _render_form(
 
 def _manifest_defaults(given: QueryDict, pool: SweepPool) -> dict[str, Any]:
     """Return the choices beside a manifest, as members of a grid."""
-    ready = [host for host in pool.hosts if host.executors] or list(pool.hosts)
-    first = str(ready[0].id) if ready else "0"
-    host = given.get("host", "") or first
+    usual = initial_form_data(pool)
+    host = given.get("host") or usual.get("host") or "0"
     return {
         "host": [int(host) if host.isascii() and host.isdecimal() and len(host) < 7 else 0],
-        "placement": [given.get("placement") or (initial_form_data(pool).get("placement") or LOCAL_PLACEMENT)],
-        "executor": given.get("executor") or (initial_form_data(pool).get("executor") or "simulated"),
+        "placement": [given.get("placement") or usual.get("placement") or LOCAL_PLACEMENT],
+        "executor": given.get("executor") or usual.get("executor") or "simulated",
     }
 
 

@@ -7,7 +7,9 @@ composition.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -34,6 +36,7 @@ from benchmarks.workloads.definitions import Preset, SpecError
 from core.errors import Invalid
 from hostwire.training import Executor, Option, Precision, Spec, Strategy
 
+FRAMEWORK: Final = "pytorch"  # that hosts have
 MAX_POINTS: Final = 1000
 MAX_COMBINATIONS: Final = 20_000  # that are evaluated
 MAX_EXCLUDED: Final = 500  # that are listed individually
@@ -54,7 +57,7 @@ class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """
 
     workload: tuple[AxisName, ...] = ()
-    framework: tuple[AxisName, ...] = ("pytorch",)
+    framework: tuple[AxisName, ...] = (FRAMEWORK,)
     batch: tuple[AxisNumber, ...] = ()
     batch_of: Literal["device", "all"] = "device"
     accumulation: tuple[AxisNumber, ...] = ()
@@ -141,10 +144,7 @@ class GridExpansion:
     @property
     def reasons(self) -> list[tuple[str, int]]:
         """The reasons for leaving combinations out, with their numbers, the most frequent first."""
-        counted: dict[str, int] = {}
-        for one in self.left_out:
-            counted[one.why] = counted.get(one.why, 0) + 1
-        return sorted(counted.items(), key=lambda item: -item[1])
+        return Counter(one.why for one in self.left_out).most_common()
 
 
 def validated_grid(grid: SweepGrid) -> SweepGrid:
@@ -157,7 +157,8 @@ def validated_grid(grid: SweepGrid) -> SweepGrid:
         if len(values) > MAX_VALUES:
             errors[axis] = f"An axis has at most {MAX_VALUES} values."
     errors |= _axis_errors(grid)
-    if not errors and (number := _combination_count(cleaned)) * max(grid.repeats, 1) > MAX_COMBINATIONS:
+    number = math.prod(max(len(values), 1) for values in cleaned.values())
+    if not errors and number * max(grid.repeats, 1) > MAX_COMBINATIONS:
         errors["grid"] = (
             f"These are {number * grid.repeats:,} combinations; at most {MAX_COMBINATIONS:,} are possible. "
             "Remove values, or create several sweeps."
@@ -196,13 +197,6 @@ def varied_axes(grid: SweepGrid) -> list[str]:
     return [*names, *(["repeat"] if grid.repeats > 1 else [])]
 
 
-def _combination_count(axes: Mapping[str, Sequence[object]]) -> int:
-    number = 1
-    for values in axes.values():
-        number *= max(len(values), 1)
-    return number
-
-
 def _axis_products(grid: SweepGrid) -> Iterator[AxisValues]:
     given = [(axis, getattr(grid, axis)) for axis in AXES if getattr(grid, axis)]
     for combination in itertools.product(*(values for _, values in given)):
@@ -231,8 +225,8 @@ def _build_point(
     host, placement, count = int(values["host"]), str(values["placement"]), int(values["count"])
     of_pool = pool.host(host)
     framework = str(values["framework"])
-    if of_pool is not None and framework not in of_pool.frameworks:
-        raise PlacementError(f"{framework} is not available on {of_pool.name}: {' and '.join(of_pool.frameworks)} is.")
+    if of_pool is not None and framework != FRAMEWORK:
+        raise PlacementError(f"{framework} is not available on {of_pool.name}: {FRAMEWORK} is.")
     if of_pool is not None and grid.executor not in of_pool.executors:
         can = " and ".join(of_pool.executors) or "nothing: no agent with a trainer runs on it"
         raise PlacementError(f"{of_pool.name} cannot run '{grid.executor}' now; it can run {can}.")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
@@ -78,10 +79,20 @@ class PointStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepProgress:
-    """The progress of a sweep: the number of points in each state, and of all."""
+    """The progress of a sweep: the number of points in each state."""
 
     counts: Mapping[str, int]
-    total: int
+
+    @classmethod
+    def of(cls, states: Iterable[str]) -> SweepProgress:
+        """Return the progress of a sweep whose points are in these states."""
+        found = Counter(states)
+        return cls(counts={state: found[state] for state in POINT_STATES})
+
+    @property
+    def total(self) -> int:
+        """The number of its points."""
+        return sum(self.counts.values())
 
     @property
     def ended(self) -> int:
@@ -122,17 +133,16 @@ def sweep_get(person: User, pk: UUID) -> Sweep:
 
 
 def progress_of_sweeps(sweeps: Sequence[Sweep]) -> dict[UUID, SweepProgress]:
-    """Return the progress of sweeps; three queries for any number of them."""
-    found = {sweep.pk: dict.fromkeys(POINT_STATES, 0) for sweep in sweeps}
-    totals = dict(Point.objects.filter(sweep__in=found).order_by().values_list("sweep").annotate(n=Count("pk")))
+    """Return the progress of sweeps; two queries for any number of them."""
     newest: dict[tuple[UUID, int], str] = {}
-    runs = Run.objects.filter(sweep__in=found).order_by("queued_at", "pk").values_list("sweep", "position", "state")
+    states: dict[UUID, list[str]] = {sweep.pk: [] for sweep in sweeps}
+    runs = Run.objects.filter(sweep__in=states).order_by("queued_at", "pk").values_list("sweep", "position", "state")
     for sweep, position, state in runs:
         newest[sweep, position] = state
-    points = Point.objects.filter(sweep__in=found).values_list("sweep", "position", "state")
+    points = Point.objects.filter(sweep__in=states).values_list("sweep", "position", "state")
     for sweep, position, state in points:
-        found[sweep][_point_state(state, newest.get((sweep, position)))] += 1
-    return {pk: SweepProgress(counts=counts, total=totals.get(pk, 0)) for pk, counts in found.items()}
+        states[sweep].append(_point_state(state, newest.get((sweep, position))))
+    return {pk: SweepProgress.of(some) for pk, some in states.items()}
 
 
 def point_list(sweep: Sweep) -> list[PointStatus]:
@@ -208,9 +218,7 @@ def remaining_time(points: Sequence[PointStatus], sweep: Sweep) -> tuple[timedel
     """Return the remaining time of a sweep, and the basis of the estimate; None if unknown."""
     rest = [one for one in points if one.state in {"waiting", "open"}]
     ended = [one.run for one in points if one.run is not None and one.run.state == Run.State.COMPLETED]
-    took = [
-        (run.finished_at - run.queued_at).total_seconds() for run in ended if run.finished_at is not None
-    ]  # fmt: skip
+    took = [(run.finished_at - run.queued_at).total_seconds() for run in ended if run.finished_at is not None]
     if not rest or sweep.state != Sweep.State.RUNNING:
         return None, ""
     side_by_side = max(1, min(len({one.composition.host for one in rest}), SweepGrid.from_json(sweep.grid).at_once))
@@ -251,7 +259,7 @@ def sweep_rows(rows: QuerySet[Sweep]) -> Iterator[tuple[object, ...]]:
     for sweep in sweeps:
         standing = standings[sweep.pk]
         yield (
-            sweep.pk, sweep.title, sweep.state, standing.total, *(standing.counts[state] for state in POINT_STATES),
+            sweep.pk, sweep.title, sweep.state, standing.total, *standing.counts.values(),
             sweep.left_out_count, sweep.requested_by_name, sweep.created_at.isoformat(),
             sweep.finished_at.isoformat() if sweep.finished_at else "", sweep.sentence,
         )  # fmt: skip

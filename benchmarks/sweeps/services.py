@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 from django.db import IntegrityError, transaction
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from accounts.access import require_composer
@@ -22,6 +22,7 @@ from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.services import run_cancel, run_delete
 from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
 from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, validated_grid, varied_axes
+from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.enqueue import enqueue
@@ -29,7 +30,6 @@ from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.idempotency import find_replayed, request_digest
 
 MAX_TITLE_LENGTH: Final = 200
-MAX_MANIFEST_LENGTH: Final = 100_000
 MAX_OPEN_SWEEPS: Final = 20  # sweeps of one person
 State = Sweep.State
 
@@ -180,18 +180,17 @@ def open_runs(sweep: Sweep) -> QuerySet[Run]:
 
 
 def with_newest_run(points: QuerySet[Point]) -> QuerySet[Any]:
-    """Return points with the state and the id of their newest run, `run_state` and `run_id`; None without one."""
+    """Return points with the state of their newest run as `run_state`; None without one."""
     newest = Run.objects.filter(sweep=OuterRef("sweep"), position=OuterRef("position")).order_by("-queued_at", "-pk")
-    return points.annotate(run_state=Subquery(newest.values("state")[:1]), run_id=Subquery(newest.values("pk")[:1]))
+    return points.annotate(run_state=Subquery(newest.values("state")[:1]))
 
 
 def failed_points(sweep: Sweep) -> QuerySet[Point]:
     """Return the points of a sweep whose newest run failed or was cancelled, or that could not start."""
-    points = with_newest_run(Point.objects.filter(sweep=sweep))
-    ended = points.filter(state=Point.State.BEGUN, run_state__in=[Run.State.FAILED, Run.State.CANCELLED])
-    refused = points.filter(state=Point.State.SKIPPED, attempts__gt=0)
-    numbers = [*ended.values_list("pk", flat=True), *refused.values_list("pk", flat=True)]
-    return Point.objects.filter(pk__in=numbers)
+    ended = Q(state=Point.State.BEGUN, run_state__in=[Run.State.FAILED, Run.State.CANCELLED])
+    refused = Q(state=Point.State.SKIPPED, attempts__gt=0)
+    points = with_newest_run(Point.objects.filter(sweep=sweep)).filter(ended | refused)
+    return Point.objects.filter(pk__in=list(points.values_list("pk", flat=True)))
 
 
 def enqueue_advance(sweep_id: UUID) -> None:
@@ -268,7 +267,7 @@ def _save_sweep(person: User, grid: SweepGrid, drawn: ExpandedSweep, **more: str
             values=one.point.values,
             spec=msgspec.to_builtins(one.point.spec),
             composition=one.point.composition.as_stored(),
-            predicted=one.told,
+            predicted=one.stored_prediction(),
         )
         for position, one in enumerate(drawn.points)
     )

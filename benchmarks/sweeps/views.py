@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ from benchmarks.sweeps.selectors import (
     sweep_scaling,
 )
 from benchmarks.sweeps.services import (
+    failed_points,
     runs_of_others,
     sweep_delete,
     sweep_halt,
@@ -131,11 +133,12 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
     grid = SweepGrid.from_json(row.grid)
     axes = [axis for axis in varied_axes(grid) if any(axis in one.values for one in points)]
     left, rests_on = remaining_time(points, row)
+    standing = SweepProgress.of(one.state for one in points)
     context = {
         "sweep": row,
         "grid": grid,
-        "standing": _progress(points),
-        "counts": [(state, STATE_SIGNS[state], sum(one.state == state for one in points)) for state in POINT_STATES],
+        "standing": standing,
+        "counts": [(state, STATE_SIGNS[state], count) for state, count in standing.counts.items()],
         "groups": _groups(points, names, axes),
         "running": [one for one in points if one.state == "open"],
         "scalings": sweep_scaling(points, row, names),
@@ -155,7 +158,7 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
         "left_out_more": max(0, row.left_out_count - MAX_EXCLUDED_SHOWN),
         "plan_back": Plan.objects.visible_to(person).filter(pk=row.plan_back).first() if row.plan_back else None,
         "going_on": row.state == Sweep.State.RUNNING or not row.settled or any(one.state == "open" for one in points),
-        **_permitted_actions(person, row, points),
+        **_permitted_actions(person, row),
     }
     return render(request, "benchmarks/sweeps/sweep.html", context, status=400 if error else 200)
 
@@ -169,41 +172,42 @@ def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     return csv_download(csv_table(POINT_CSV_COLUMNS, point_rows(found)), f"{slugify(row.title)[:80] or 'sweep'}.csv")
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_PAUSE)
-def pause(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Pause a sweep."""
-    return _apply_action(request, pk, sweep_pause, "Paused. Current runs finish; then the devices are returned.")
+def _action_view(
+    action: Action, act: Callable[..., Sweep], sentence: Callable[[Sweep], str]
+) -> Callable[[HttpRequest, UUID], HttpResponse]:
+    """Return the view of an action on a sweep; `sentence` is what it reports of the changed sweep."""
+
+    @require_POST
+    @declare(Audience.WHO_SEES_IT, audited_as=action)
+    def view(request: HttpRequest, pk: UUID) -> HttpResponse:
+        person = person_of(request)
+        row = sweep_get(person, pk)
+        try:
+            row = act(person=person, sweep=row)
+        except FalconWebError as error:
+            return _redirect_with_error(request, pk, error)
+        messages.success(request, sentence(row))
+        return redirect("sweeps:sweep", pk=pk)
+
+    return view
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RESUME)
-def resume(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Resume a sweep."""
-    return _apply_action(request, pk, sweep_resume, "Resumed. It continues within seconds.")
-
-
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_HALT)
-def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Halt a sweep."""
-    return _apply_action(request, pk, sweep_halt, "Halted. Its runs are cancelled; then the devices are returned.")
-
-
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RETRY)
-def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Retry the failed runs of a sweep."""
-    return _apply_action(
-        request,
-        pk,
-        sweep_retry,
-        lambda row: (
-            "The runs are queued again. The sweep stays paused: resume it to run them."
-            if row.state == Sweep.State.PAUSED
-            else "The runs are retried within seconds."
-        ),
-    )
+pause = _action_view(
+    Action.SWEEP_PAUSE, sweep_pause, lambda _: "Paused. Current runs finish; then the devices are returned."
+)
+resume = _action_view(Action.SWEEP_RESUME, sweep_resume, lambda _: "Resumed. It continues within seconds.")
+halt = _action_view(
+    Action.SWEEP_HALT, sweep_halt, lambda _: "Halted. Its runs are cancelled; then the devices are returned."
+)
+retry = _action_view(
+    Action.SWEEP_RETRY,
+    sweep_retry,
+    lambda row: (
+        "The runs are queued again. The sweep stays paused: resume it to run them."
+        if row.state == Sweep.State.PAUSED
+        else "The runs are retried within seconds."
+    ),
+)
 
 
 @require_POST
@@ -221,19 +225,6 @@ def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
     return redirect("sweeps:sweeps")
 
 
-def _apply_action(
-    request: HttpRequest, pk: UUID, act: Callable[..., Sweep], sentence: str | Callable[[Sweep], str]
-) -> HttpResponse:
-    person = person_of(request)
-    row = sweep_get(person, pk)
-    try:
-        row = act(person=person, sweep=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, pk, error)
-    messages.success(request, sentence if isinstance(sentence, str) else sentence(row))
-    return redirect("sweeps:sweep", pk=pk)
-
-
 def _redirect_with_error(request: HttpRequest, pk: UUID, error: FalconWebError) -> HttpResponse:
     if error.status not in {400, 409}:
         raise error
@@ -241,50 +232,33 @@ def _redirect_with_error(request: HttpRequest, pk: UUID, error: FalconWebError) 
     return redirect("sweeps:sweep", pk=pk)
 
 
-def _permitted_actions(person: User, row: Sweep, points: Sequence[PointStatus]) -> dict[str, Any]:
+def _permitted_actions(person: User, row: Sweep) -> dict[str, Any]:
     """Return the available actions, and for deletion the number of runs, also those of others."""
-    # A point whose run was deleted cannot be retried.
-    failed = any(one.state in {"failed", "cancelled"} and one.run is not None for one in points)
-    refused = any(one.state == "skipped" and one.sentence.startswith("It could not begin") for one in points)
     may = person.may_compose
     return {
         "may_pause": may and row.state == Sweep.State.RUNNING,
         "may_resume": may and row.state in {Sweep.State.PAUSED, Sweep.State.HALTED},
         "may_halt": may and row.state in {Sweep.State.RUNNING, Sweep.State.PAUSED},
-        "may_retry": may and (failed or refused),
+        "may_retry": may and failed_points(row).exists(),
         "may_delete": may and not why_not_delete(row),
         "run_count": Run.objects.filter(sweep=row).count(),
         "runs_of_others": runs_of_others(person, row),
     }
 
 
-def _progress(points: Sequence[PointStatus]) -> SweepProgress:
-    return SweepProgress(
-        counts={state: sum(one.state == state for one in points) for state in POINT_STATES}, total=len(points)
-    )
-
-
 def _groups(
     points: Sequence[PointStatus], names: dict[str, dict[object, str]], axes: Sequence[str]
 ) -> list[MatrixGroup]:
     """Return the points by composition, in the order in which they run."""
-    groups: list[tuple[str, list[PointStatus]]] = []
-    for one in points:
-        key = composition_key(one.composition)
-        if not groups or groups[-1][0] != key:
-            groups.append((key, []))
-        groups[-1][1].append(one)
-    return [
-        MatrixGroup(
-            words=_composition_label(group[0], names, axes),
-            cells=tuple(
-                MatrixCell(view=one, sign=STATE_SIGNS[one.state], words=_values_label(one, names, axes))
-                for one in group
-            ),
-            is_now=any(one.state == "open" for one in group),
+    groups = []
+    for _, some in itertools.groupby(points, key=lambda one: composition_key(one.composition)):
+        group = list(some)
+        cells = tuple(
+            MatrixCell(view=one, sign=STATE_SIGNS[one.state], words=_values_label(one, names, axes)) for one in group
         )
-        for _, group in groups
-    ]
+        is_now = any(one.state == "open" for one in group)
+        groups.append(MatrixGroup(words=_composition_label(group[0], names, axes), cells=cells, is_now=is_now))
+    return groups
 
 
 def _composition_label(one: PointStatus, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
