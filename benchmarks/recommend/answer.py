@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from benchmarks.model import Belief, predict, refit
 from benchmarks.model.calibration import Observation
@@ -17,7 +18,6 @@ from benchmarks.model.prediction import Basis, Prediction
 from benchmarks.recommend.candidates import (
     Array,
     RunCandidate,
-    StepSeconds,
     enumerate_candidates,
     job_joules,
     job_seconds,
@@ -174,14 +174,16 @@ def recommend(
     )  # fmt: skip
     if weighed is None:
         return replace(answer, impossible=explain_infeasibility(pool, asked, belief, alike, found))
-    amounts = _AmountTable(asked, weighed)
     basis: Basis = "calibrated" if alike else "prior"
     deciding = weighed.deciding
     shown = dict.fromkeys(
         [*weighed.ranking.order[:MAX_RANKED], *([deciding.candidate] if deciding is not None else [])]
     )
+    amounts = _amounts(asked, weighed)
     lines = {
-        place: _ranked_candidate(pool, amounts, place, belief, "measured" if place in weighed.run else basis)
+        place: _ranked_candidate(
+            pool, weighed, amounts, place, belief=belief, basis="measured" if place in weighed.run else basis
+        )
         for place in shown
     }
     return replace(
@@ -194,56 +196,44 @@ def recommend(
     )
 
 
-class _AmountTable:
-    """The objective, times and energies of all candidates, by draw."""
-
-    def __init__(self, asked: RecommendationRequest, weighed: CandidateEvaluation) -> None:
-        self.weighed = weighed
-        every, seconds = weighed.candidates, weighed.seconds
-        self.objective = objective_values(every, asked, seconds, asked.objective)
-        self.time = job_seconds(every, asked, seconds)
-        self.joules = job_joules(every, asked, seconds)
-
-    def of(self, matrix: Array, place: int, *, times: float = 1.0) -> AmountInterval:
-        """Return the amount of a candidate."""
-        middle, low, high = median_interval(matrix[:, place] * times)
-        return AmountInterval(value=middle, low=low, high=high)
+def _amounts(asked: RecommendationRequest, weighed: CandidateEvaluation) -> dict[str, Array]:
+    """Return the amounts of all candidates by their names in a RankedCandidate, by draw and candidate."""
+    every, seconds = weighed.candidates, weighed.seconds
+    time = job_seconds(every, asked, seconds)
+    return {
+        "objective": objective_values(every, asked, seconds, asked.objective),
+        "seconds": time,
+        "step": seconds.step,
+        "gpu_hours": time * np.array([candidate.layout.count / 3600 for candidate in every]),
+        "joules": job_joules(every, asked, seconds),
+    }
 
 
 def _ranked_candidate(
-    pool: RecommendationPool, amounts: _AmountTable, place: int, belief: Belief, basis: Basis
+    pool: RecommendationPool,
+    weighed: CandidateEvaluation,
+    amounts: dict[str, Array],
+    place: int,
+    *,
+    belief: Belief,
+    basis: Basis,
 ) -> RankedCandidate:
-    weighed = amounts.weighed
     candidate = weighed.candidates[place]
     topology = candidate.layout.named(pool)
     prediction = predict(candidate.spec, topology, belief, count=TERM_DRAWS)
+    intervals = {name: median_interval(matrix[:, place]) for name, matrix in amounts.items()}
     return RankedCandidate(
         candidate=candidate,
         words=topology.name,
-        objective=amounts.of(amounts.objective, place),
-        seconds=amounts.of(amounts.time, place),
-        step=amounts.of(weighed.seconds.step, place),
-        gpu_hours=amounts.of(amounts.time, place, times=candidate.layout.count / 3600),
-        joules=amounts.of(amounts.joules, place),
         probability=float(weighed.ranking.probability[place]),
         near=float(weighed.ranking.near[place]),
         regret=float(weighed.ranking.regret[place]),
         basis=basis,
         prediction=prediction,
         reasons=candidate_reasons(pool, candidate, prediction, basis),
+        **{name: AmountInterval(value=middle, low=low, high=high) for name, (middle, low, high) in intervals.items()},
     )
 
-
-__all__ = [
-    "AmountInterval",
-    "DecidingRun",
-    "Infeasibility",
-    "RankedCandidate",
-    "Recommendation",
-    "RunCandidate",
-    "StepSeconds",
-    "recommend",
-]
 
 CSV_COLUMNS: Final = (
     "rank", "composition", "host", "gpus", "precision", "strategy", "batch", "objective", "low", "high", "unit",
@@ -321,10 +311,7 @@ def _candidate_json(
         "expected_regret": line.regret,
         "basis": line.basis,
         "reasons": list(line.reasons),
-        "terms": [
-            {"name": term.name, "seconds": term.seconds, "why": term.why, "source": term.source}
-            for term in line.prediction.terms
-        ],
+        "terms": msgspec.to_builtins(line.prediction.terms),
         "pcie_bytes_per_second": line.prediction.pcie_bytes_per_second,
         "memory_bytes": line.prediction.memory_bytes,
         "attachments": [{"device_id": device, "host_port_id": port} for device, port in desired.attachments.items()],

@@ -22,8 +22,9 @@ from benchmarks.recommend.request import (
     OBJECTIVE_LABELS,
     parse_recommendation_request,
 )
-from benchmarks.recommend.selectors import known_observations, recommendation_pool
+from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
+from benchmarks.runs.results import observations
 from core.api.fields import IDEMPOTENCY_KEY, IdField, idempotency_key
 from core.api.requests import StrictSerializer, problem, validated_body
 
@@ -234,7 +235,7 @@ class Recommendations(APIView):
         person = person_of(request)
         given = validated_body(RecommendationSerializer, request)
         pool = recommendation_pool(person)
-        found = recommend(pool, parse_recommendation_request(given, pool), known_observations(person))
+        found = recommend(pool, parse_recommendation_request(given, pool), observations(person))
         return Response(recommendation_json(pool, found))
 
 

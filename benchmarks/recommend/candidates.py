@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.model import Draws, fits, memory_bytes
 from benchmarks.model.belief import formula_seconds
 from benchmarks.model.reference_data import device_datasheet
-from benchmarks.model.topology import Accelerator, Topology
+from benchmarks.model.topology import Topology
 from benchmarks.recommend.layouts import Layout
 from benchmarks.recommend.pool import DeviceClass, RecommendationPool
 from benchmarks.recommend.request import Objective, RecommendationRequest
@@ -28,6 +28,8 @@ from hostwire.training import Precision, Spec, Strategy
 
 Array = NDArray[np.float64]
 MAX_CANDIDATES: Final = 1000
+# Share of its maximum power that a GPU draws while it waits within a job, clocks up: an assumption.
+IDLE_SHARE: Final = 0.25
 # A limit on time or energy is kept if it is kept in this share of the draws.
 CONSTRAINT_CONFIDENCE: Final = 0.9
 
@@ -48,7 +50,7 @@ class RunCandidate:
     @cached_property
     def watts(self) -> float:
         """The maximum power of its GPUs together."""
-        return sum(count * gpu_watts(kind.model)[0] for kind, count in self.kinds.items())
+        return sum(count * device_datasheet(kind.model).watts for kind, count in self.kinds.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +110,6 @@ def _memory_sentence(spec: Spec, layout: Layout) -> str:
         f"{kind.model} has {kind.memory_bytes / 1e9:.1f} GB, and a batch of {spec.batch} in {spec.precision} needs "
         f"{memory_bytes(spec) / 1e9:.1f} GB on each device{'' if spec.devices == 1 else f' ({spec.strategy})'}."
     )
-
-
-def _distinct_accelerators(topology: Topology) -> tuple[Accelerator, ...]:
-    kinds = {(one.model, one.memory_bytes): one for one in topology.accelerators}
-    return tuple(kinds.values())
 
 
 def enumerate_candidates(
@@ -192,7 +189,7 @@ class StepSeconds:
         positions = []
         singles: list[tuple[Spec, Topology]] = []
         for one in candidates:
-            accelerators = _distinct_accelerators(one.topology)
+            accelerators = tuple({(gpu.model, gpu.memory_bytes): gpu for gpu in one.topology.accelerators}.values())
             spec = msgspec.structs.replace(one.spec, devices=1, strategy="single")
             key = (
                 spec.precision,
@@ -259,13 +256,3 @@ def within_constraints(
     if limits.most_joules is not None:
         kept &= (job_joules(candidates, asked, seconds) <= limits.most_joules).mean(axis=0) >= CONSTRAINT_CONFIDENCE
     return kept
-
-
-# Share of its maximum power that a GPU draws while it waits within a job, clocks up: an assumption.
-IDLE_SHARE: Final = 0.25
-
-
-def gpu_watts(model: str) -> tuple[float, str]:
-    """Return the maximum power of a model, W, and its source."""
-    facts = device_datasheet(model)
-    return facts.watts, facts.source

@@ -100,19 +100,19 @@ def composition_sentence(pool: RecommendationPool, candidate: RunCandidate) -> s
 
 
 FEW_DRAWS: Final = 64
-AMOUNT_FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
+CONSTRAINT_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
     "least_devices": lambda value: f"at least {value} GPUs",
     "most_devices": lambda value: f"at most {value} GPUs",
+    "models": lambda value: f"only {join_words(sorted(value) or ['no model'])}",
     "most_seconds": lambda value: f"at most {format_duration(value)}",
     "most_joules": lambda value: f"at most {format_energy(value)}",
     "most_watts": lambda value: f"at most {format_short(value)} W",
     "keep": lambda value: f"{len(value)} device{'' if len(value) == 1 else 's'} kept where attached",
-}
-CONSTRAINT_LABELS: Final = {
-    "storage": "data on a drive of a chassis",
-    "same_mode": "no drawer changes its mode",
-    "one_model": "GPUs of one model",
-    "one_place": "all GPUs at one place",
+    "gpus": lambda value: "only the host's own GPUs" if value == "local" else "only GPUs of chassis",
+    "storage": lambda _: "data on a drive of a chassis",
+    "same_mode": lambda _: "no drawer changes its mode",
+    "one_model": lambda _: "GPUs of one model",
+    "one_place": lambda _: "all GPUs at one place",
 }
 
 
@@ -142,7 +142,13 @@ def explain_infeasibility(
         return Infeasibility(constraints=(), sentence="No GPU is free: wait for one, or request a lease.")
 
     def feasible(limits: Constraints) -> bool:
-        return _is_feasible(pool, replace(asked, limits=limits), belief, alike)
+        request = replace(asked, limits=limits)
+        every = enumerate_candidates(pool, request, belief.centre()).every
+        if not every or (limits.most_seconds is None and limits.most_joules is None):
+            return bool(every)
+        chosen = promising_candidates(every, request, belief)
+        seconds = posterior_seconds(chosen, belief, alike, draws=FEW_DRAWS)
+        return bool(within_constraints(chosen, request, seconds).any())
 
     given = tuple(asked.limits.given())
     if not feasible(asked.limits.without(*given)):
@@ -167,18 +173,6 @@ def _minimal_conflict(
         if not feasible(limits.only(*rest)):
             needed = rest
     return tuple(needed)
-
-
-def _is_feasible(
-    pool: RecommendationPool, asked: RecommendationRequest, belief: Belief, alike: Sequence[Observation]
-) -> bool:
-    found = enumerate_candidates(pool, asked, belief.centre())
-    if not found.every:
-        return False
-    if asked.limits.most_seconds is None and asked.limits.most_joules is None:
-        return True
-    chosen = promising_candidates(found.every, asked, belief)
-    return bool(within_constraints(chosen, asked, posterior_seconds(chosen, belief, alike, draws=FEW_DRAWS)).any())
 
 
 def _unconstrained_reason(pool: RecommendationPool, asked: RecommendationRequest, belief: Belief) -> Infeasibility:
@@ -211,13 +205,7 @@ def _constraint_label(name: str, limits: Constraints, pool: RecommendationPool) 
     value = getattr(limits, name)
     if name == "hosts":
         return f"on {join_words(sorted(pool.hosts[one].name for one in value if one in pool.hosts) or ['no host'])}"
-    if name == "models":
-        return f"only {join_words(sorted(value) or ['no model'])}"
-    if name in AMOUNT_FORMATS:
-        return AMOUNT_FORMATS[name](value)
-    if name == "gpus":
-        return "only the host's own GPUs" if value == "local" else "only GPUs of chassis"
-    return CONSTRAINT_LABELS[name]
+    return CONSTRAINT_LABELS[name](value)
 
 
 def _relaxation_sentence(

@@ -119,6 +119,8 @@ class RecommendationForm:
         """Return the context of the template."""
         workload = self.text("workload")
         chosen = CATALOGUE.get(workload)
+        numbers = [name for name, where in NUMBER_FIELDS.items() if where[0] == "limits"]
+        constraints = (*CHECKBOX_FIELDS, *numbers, "host", "model")
         return {
             "form": self,
             "wrong": [(name, FIELD_LABELS.get(name, ""), words) for name, words in self.errors.items()],
@@ -150,20 +152,11 @@ class RecommendationForm:
             "models": [(one, one in self.given.getlist("model")) for one in self._models()],
             "places": [(name, words, name == self.text("gpus", "any")) for name, words in GPU_LOCATION_CHOICES],
             "storages": [(name, words, name == self.text("storage", "local")) for name, words in STORAGE_CHOICES],
-            "has_constraints": bool(self._constrained()),
+            "has_constraints": any(self.given.get(name) for name in constraints),
         }
 
     def _ticks(self, name: str) -> list[tuple[str, str, bool]]:
         return [(value, words, value in self.given.getlist(name)) for value, words in CHOICE_FIELDS[name][1]]
-
-    def _constrained(self) -> list[str]:
-        names = [
-            *CHECKBOX_FIELDS,
-            *(name for name, where in NUMBER_FIELDS.items() if where[0] == "limits"),
-            "host",
-            "model",
-        ]
-        return [name for name in names if self.given.get(name)]
 
     def _models(self) -> list[str]:
         own = {host.local.model for host in self.pool.hosts.values() if host.local_gpus}

@@ -281,7 +281,9 @@ def evaluate_candidates(
     chosen = [one for one, keeps in zip(chosen, kept, strict=True) if keeps]
     seconds = StepSeconds(seconds.step[:, kept], seconds.alone[:, kept])
     costs = ranking_costs(chosen, asked, seconds)
-    ranking = rank_candidates(costs, [candidate_effort(one) for one in chosen])
+    # The effort of a candidate: its devices, places, changes of modes and plan steps.
+    effort = [(one.layout.count, len(one.layout.places), *one.layout.changes) for one in chosen]
+    ranking = rank_candidates(costs, effort)
     measured = {cell_signature(one.spec, one.topology) for one in alike}
     run = tuple(place for place, one in enumerate(chosen) if cell_signature(one.spec, one.topology) in measured)
     return CandidateEvaluation(
@@ -292,12 +294,6 @@ def evaluate_candidates(
         run=run,
         deciding=find_deciding_run(costs, seconds.step, ranking, skip=run),
     )
-
-
-def candidate_effort(candidate: RunCandidate) -> tuple[int, ...]:
-    """Return the effort of a candidate: its devices, places, changes of modes and plan steps."""
-    layout = candidate.layout
-    return (layout.count, len(layout.places), *layout.changes)
 
 
 def promising_candidates(

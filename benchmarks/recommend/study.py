@@ -188,17 +188,14 @@ def _true_costs(every: Sequence[RunCandidate], asked: RecommendationRequest, tru
     seconds = StepSeconds.of(every, refit([]).centre())
     alone = np.array([
         truth.step(
-            _single_device(one.spec), Topology(cores=one.topology.cores, accelerators=one.topology.accelerators[:1],
+            msgspec.structs.replace(one.spec, devices=1, strategy="single"),
+            Topology(cores=one.topology.cores, accelerators=one.topology.accelerators[:1],
                                         uplinks=one.topology.uplinks, storage=one.topology.storage)
         )
         for one in every
     ]) if asked.objective == "energy" else seconds.alone[0]  # fmt: skip
     found: Array = ranking_costs(every, asked, StepSeconds(true[None, :], alone[None, :]))[0]
     return found
-
-
-def _single_device(spec: Spec) -> Spec:
-    return msgspec.structs.replace(spec, devices=1, strategy="single")
 
 
 def random_request(random: np.random.Generator) -> RecommendationRequest:

@@ -32,9 +32,10 @@ from benchmarks.recommend.forms import RecommendationForm
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.ranking import DRAW_COUNT
 from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, parse_recommendation_request
-from benchmarks.recommend.selectors import known_observations, recommendation_pool
+from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
 from benchmarks.runs.choices import host_choices
+from benchmarks.runs.results import observations
 from benchmarks.runs.topology import strategy_label
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.downloads import csv_download, csv_table
@@ -58,7 +59,7 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
     status = 200
     if form.is_asked:
         try:
-            answer = recommend(pool, parse_recommendation_request(form.plain(), pool), known_observations(person))
+            answer = _answer(person, form)
         except Invalid as error:
             form.refused(error)
             status = error.status
@@ -72,12 +73,7 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
 def recommend_csv(request: HttpRequest) -> HttpResponseBase:
     """Send the ranking as CSV; the request is in the URL, as on the page."""
     person = person_of(request)
-    pool = recommendation_pool(person)
-    answer = recommend(
-        pool,
-        parse_recommendation_request(RecommendationForm(request.GET, pool).plain(), pool),
-        known_observations(person),
-    )
+    answer = _answer(person, RecommendationForm(request.GET, recommendation_pool(person)))
     return csv_download(csv_table(CSV_COLUMNS, recommendation_rows(answer)), "recommendation.csv")
 
 
@@ -87,9 +83,8 @@ def recommend_plan(request: HttpRequest) -> HttpResponse:
     """Create a draft from a candidate and redirect to it."""
     person = person_of(request)
     try:
-        plan = recommendation_plan_create(
-            person=person, wanted=_posted_json(request, "wanted"), title=_posted_title(request)
-        )
+        wanted = _posted_json(request, "wanted")
+        plan = recommendation_plan_create(person=person, wanted=wanted, title=request.POST.get("title", "")[:200])
     except FalconWebError as error:
         return _redirect_with_error(request, error)
     return redirect("fabric:plan", pk=plan.pk)
@@ -106,11 +101,15 @@ def recommend_run(request: HttpRequest) -> HttpResponse:
             spec=_posted_json(request, "spec"),
             composition=_posted_json(request, "composition"),
             executor=request.POST.get("executor", ""),
-            title=_posted_title(request),
+            title=request.POST.get("title", "")[:200],
         )
     except FalconWebError as error:
         return _redirect_with_error(request, error)
     return redirect("runs:run", pk=run.pk)
+
+
+def _answer(person: User, form: RecommendationForm) -> Recommendation:
+    return recommend(form.pool, parse_recommendation_request(form.plain(), form.pool), observations(person))
 
 
 def _posted_json(request: HttpRequest, name: str) -> Any:
@@ -118,10 +117,6 @@ def _posted_json(request: HttpRequest, name: str) -> Any:
         return json.loads(request.POST.get(name, "")[:MAX_BODY_LENGTH])
     except (ValueError, RecursionError) as error:
         raise Invalid("This form is invalid. Go back and request it again.") from error
-
-
-def _posted_title(request: HttpRequest) -> str:
-    return request.POST.get("title", "")[:200]
 
 
 def _redirect_with_error(request: HttpRequest, error: FalconWebError) -> HttpResponse:

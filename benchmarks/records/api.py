@@ -36,36 +36,12 @@ MAX_NAME_LENGTH = 200
 MEDIA_TYPES = ("application/jsonl", "application/json", "text/csv", "text/plain")
 
 
-class _RawRecordsParser(BaseParser):
-    """The bytes of a body, of a file's size at most: what is wrong in them is told with its line, by no parser."""
+class RawRecordsParser(BaseParser):
+    """The bytes of a body, of a file's size at most: the problems in them are reported with their lines."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Return them; one byte more than is allowed tells that they are too many."""
+        """Return them; one byte more than is allowed shows that they are too many."""
         return stream.read(MAX_UPLOAD_BYTES + 1)
-
-
-class RecordsJSONLinesParser(_RawRecordsParser):
-    """JSON Lines."""
-
-    media_type = "application/jsonl"
-
-
-class RecordsJSONParser(_RawRecordsParser):
-    """JSON."""
-
-    media_type = "application/json"
-
-
-class RecordsCSVParser(_RawRecordsParser):
-    """CSV."""
-
-    media_type = "text/csv"
-
-
-class RecordsTextParser(_RawRecordsParser):
-    """The output of a tool."""
-
-    media_type = "text/plain"
 
 
 class RecordSerializer(serializers.Serializer[Any]):
@@ -97,7 +73,7 @@ class ImportSerializer(serializers.Serializer[Any]):
 class Records(APIView):
     """Records of runs."""
 
-    parser_classes = [RecordsJSONLinesParser, RecordsJSONParser, RecordsCSVParser, RecordsTextParser]
+    parser_classes = [type("RecordsParser", (RawRecordsParser,), {"media_type": one}) for one in MEDIA_TYPES]
 
     @strict_schema(
         operation_id="benchmarks_records_export",

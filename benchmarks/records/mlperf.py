@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,9 +10,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.import_files import ImportProblems, finite_number
 from benchmarks.records.schema import MAX_VALUES, RunLine, SeriesLine, ToolOutput, ToolRun, tool_results
-from benchmarks.runs.results import Statistic
+from benchmarks.runs.results import Statistic, statistic_of
 from core.strict_json import InvalidDocument, loads_strict
 from hostwire.training import Spec
 
@@ -148,11 +147,11 @@ def _record_interval_edge(  # noqa: PLR0917 - as above
 def _record_sample(  # noqa: PLR0917 - as above
     run: _MlperfRun, name: str, at: float, value: Any, number: int, where: str, problems: ImportProblems
 ) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    sample = None if isinstance(value, str) else finite_number(value)
+    if sample is None:
         problems.note(number, where, f"'{str(value)[:40]}' is no number.")
         return
-    run.series.setdefault(SERIES_KEYS[name][0], []).append((at, float(value)))
+    run.series.setdefault(SERIES_KEYS[name][0], []).append((at, sample))
 
 
 def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -> None:
@@ -245,8 +244,10 @@ def _results(run: _MlperfRun) -> dict[str, Any]:
         if key.startswith("eval") and series in run.series:
             tables[key], units[key] = run.series[series][-1][1], unit
     losses = run.series.get("train/loss", [])
-    throughput = _statistic(run.series.get("train/samples_per_second"), "1/s")
-    step = _statistic(run.series.get("train/step_seconds"), "s")
+    throughput, step = (
+        statistic_of(np.array([value for _, value in run.series.get(key, [])]), unit)
+        for key, unit in (("train/samples_per_second", "1/s"), ("train/step_seconds", "s"))
+    )
     whole = run.told.get("global_batch_size")
     if step is None and throughput is not None and whole and throughput.low > 0:
         # The log has one of the two; the other follows from the batch.
@@ -262,10 +263,3 @@ def _results(run: _MlperfRun) -> dict[str, Any]:
         first_loss=losses[0][1] if losses else None,
         last_loss=losses[-1][1] if losses else None,
     )
-
-
-def _statistic(pairs: list[tuple[float, float]] | None, unit: str) -> Statistic | None:
-    if not pairs:
-        return None
-    low, middle, high = (float(one) for one in np.percentile([value for _, value in pairs], (5, 50, 95)))
-    return Statistic(value=middle, low=low, high=high, unit=unit, count=len(pairs))

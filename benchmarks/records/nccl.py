@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.import_files import ImportProblems, finite_number
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
 from core.strict_json import InvalidDocument, loads_strict
 
@@ -228,14 +227,10 @@ def _finish_table(table: _NcclTable, output: ToolOutput) -> None:
 def _parse_number(cell: Any, line: int, where: str, problems: ImportProblems) -> float | None:
     if cell is None or (isinstance(cell, str) and cell.lower() in {"n/a", "nan"}):
         return None
-    try:
-        value = float(cell) if isinstance(cell, str | int | float) and not isinstance(cell, bool) else math.nan
-    except (ValueError, OverflowError):
-        value = math.nan
-    if math.isfinite(value):
-        return value
-    problems.note(line, where, f"'{str(cell)[:20]}' is no number.")
-    return None
+    value = finite_number(cell)
+    if value is None:
+        problems.note(line, where, f"'{str(cell)[:20]}' is no number.")
+    return value
 
 
 def _version_text(number: int) -> str:

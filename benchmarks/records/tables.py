@@ -18,7 +18,7 @@ from benchmarks.records.import_files import MAX_LINE_BYTES, ImportFile, ImportPr
 from benchmarks.records.jsonl import RecordReader, run_header, run_series_lines
 from benchmarks.records.schema import VALUES_A_LINE, EndLine, RecordLine, RunLine, SeriesLine
 from benchmarks.runs.models import Run
-from benchmarks.runs.results import Statistic, Summary
+from benchmarks.runs.results import Statistic, summary_of
 from core.downloads import FORMULA_BEGINS, csv_table
 from core.strict_json import InvalidDocument, convert_value, loads_strict
 
@@ -79,7 +79,7 @@ def _sample_rows(run: Run) -> Iterator[tuple[object, ...]]:
 
 
 def _summary_row(run: Run) -> tuple[object, ...]:
-    found = msgspec.convert(run.results, Summary) if run.results else Summary()
+    found = summary_of(run)
     spec, readings = run.spec, found.readings
     batch = spec.get("devices", 0) * spec.get("batch", 0) * spec.get("accumulation", 1)
     step = found.step_seconds

@@ -16,8 +16,9 @@ from benchmarks.recommend.answer import Recommendation, amount_text, recommend, 
 from benchmarks.recommend.explanation import format_share
 from benchmarks.recommend.pool import PoolError, RecommendationPool, read_pool
 from benchmarks.recommend.request import OBJECTIVE_LABELS, parse_recommendation_request
-from benchmarks.recommend.selectors import known_observations, recommendation_pool
+from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.study import RUNS_A_TRIAL, Trial, run_study
+from benchmarks.runs.results import observations
 from core.errors import Invalid
 
 OK, USAGE, PROBLEMS, IMPOSSIBLE = 0, 2, 3, 4
@@ -94,7 +95,7 @@ class Command(BaseCommand):
         person = User.objects.filter(username=options["person"]).first()
         if person is None:
             self._end(USAGE, f"There is no person '{options['person']}'.")
-        return recommendation_pool(person), known_observations(person)
+        return recommendation_pool(person), observations(person)
 
     def _plain(self, options: dict[str, Any]) -> dict[str, Any]:
         limits: dict[str, Any] = {}
