@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
+from benchmarks.model.prediction import StepTerm
 from benchmarks.recommend.answer import recommend, recommendation_json
 from benchmarks.recommend.request import (
     DEFAULT_SAMPLES,
@@ -25,7 +26,7 @@ from benchmarks.recommend.request import (
 from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
 from benchmarks.runs.results import observations
-from core.api.fields import IDEMPOTENCY_KEY, IdField, idempotency_key
+from core.api.fields import IDEMPOTENCY_KEY, IdField, dataclass_serializer, idempotency_key
 from core.api.requests import StrictSerializer, problem, validated_body
 
 # What the same three words mean of GPUs and of drives.
@@ -101,13 +102,7 @@ class AmountSerializer(serializers.Serializer[Any]):
     high = serializers.FloatField()
 
 
-class RecommendedTermSerializer(serializers.Serializer[Any]):
-    """A part of a step."""
-
-    name = serializers.CharField()
-    seconds = serializers.FloatField()
-    why = serializers.CharField()
-    source = serializers.CharField()  # type: ignore[assignment]  # a field, and an option of fields
+RecommendedTermSerializer = dataclass_serializer(StepTerm, "RecommendedTerm")
 
 
 class AttachmentWantedSerializer(serializers.Serializer[Any]):

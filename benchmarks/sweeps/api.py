@@ -18,8 +18,9 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
+from benchmarks.runs.results import Statistic
 from benchmarks.sweeps.expansion import expand_sweep
-from benchmarks.sweeps.grid import SweepGrid, validated_grid
+from benchmarks.sweeps.grid import ExcludedCombination, SweepGrid, validated_grid
 from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH, FieldExplanation, Manifest, read_manifest
 from benchmarks.sweeps.models import Sweep
 from benchmarks.sweeps.selectors import (
@@ -40,7 +41,7 @@ from benchmarks.sweeps.services import (
     sweep_resume,
     sweep_retry,
 )
-from core.api.fields import IDEMPOTENCY_KEY, SEARCH, idempotency_key, query_flag, query_search
+from core.api.fields import IDEMPOTENCY_KEY, SEARCH, dataclass_serializer, idempotency_key, query_flag, query_search
 from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema, validated_body
 from core.errors import Invalid
 
@@ -87,20 +88,10 @@ class SweepRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
     )
 
 
-class ExplainedSerializer(serializers.Serializer[FieldExplanation]):
-    """What became of a field of a manifest: used, kept or ignored, and why."""
-
-    field = serializers.CharField()
-    line = serializers.IntegerField()
-    fate = serializers.CharField(help_text="used, kept or ignored")
-    sentence = serializers.CharField()
-
-
-class LeftOutPointSerializer(serializers.Serializer[Any]):
-    """A combination that becomes no run, and why."""
-
-    values = serializers.DictField()
-    why = serializers.CharField()
+ExplainedSerializer = dataclass_serializer(
+    FieldExplanation, "Explained", fate=serializers.CharField(help_text="used, kept or ignored")
+)
+LeftOutPointSerializer = dataclass_serializer(ExcludedCombination, "LeftOutPoint")
 
 
 class SweepPreviewSerializer(serializers.Serializer[Any]):
@@ -135,14 +126,7 @@ class SweepSerializer(serializers.ModelSerializer[Sweep]):
         return {"all": standing.total, **standing.counts}
 
 
-class PointFigureSerializer(serializers.Serializer[Any]):
-    """A median with the 5th and the 95th percentile of `count` values."""
-
-    value = serializers.FloatField()
-    low = serializers.FloatField()
-    high = serializers.FloatField()
-    unit = serializers.CharField()
-    count = serializers.IntegerField()
+PointFigureSerializer = dataclass_serializer(Statistic, "PointFigure")
 
 
 class PointSerializer(serializers.Serializer[PointStatus]):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from django.core.exceptions import ObjectDoesNotExist
 from drf_spectacular.utils import OpenApiParameter
@@ -147,6 +148,36 @@ class LinkedIds(serializers.ListField):
     def to_representation(self, data: Any) -> list[Any]:
         """Return the ids of prefetched rows."""
         return [row.pk for row in (data.all() if hasattr(data, "all") else data)]
+
+
+FIELDS_BY_TYPE: Final[Mapping[Any, type[serializers.Field[Any, Any, Any, Any]]]] = {
+    str: serializers.CharField,
+    int: serializers.IntegerField,
+    float: serializers.FloatField,
+    bool: serializers.BooleanField,
+    dict: serializers.DictField,
+}
+
+
+def dataclass_serializer(shape: type, name: str, **others: Any) -> type[serializers.Serializer[Any]]:
+    """Return `<name>Serializer` for responses that show a dataclass or a msgspec.Struct, with its docstring.
+
+    `others` are fields in the place of its own, such as nested ones, or besides them.
+    """
+    hints = get_type_hints(shape)
+    own = {field: _field_of(hint) for field, hint in hints.items() if field not in others}
+    return type(f"{name}Serializer", (serializers.Serializer,), {"__doc__": shape.__doc__, **own, **others})
+
+
+def _field_of(hint: Any, **options: Any) -> serializers.Field[Any, Any, Any, Any]:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is UnionType:  # of a type and None
+        return _field_of(args[0], allow_null=True, **options)
+    if origin is tuple:
+        return serializers.ListField(child=_field_of(args[0]), **options)
+    if origin is Literal:
+        return serializers.ChoiceField(choices=list(args), **options)
+    return FIELDS_BY_TYPE[origin or hint](**options)
 
 
 FORMAT: Final = "format"  # what addresses call it
