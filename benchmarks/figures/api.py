@@ -17,9 +17,18 @@ from benchmarks.figures.catalogue import TIME_SCALES, figure_availability
 from benchmarks.figures.charts import Chart, ChartAxis, ChartLine, ChartMark
 from benchmarks.figures.comparison import ComparedFact, ComparedResult, RelativeValue, compare_runs
 from benchmarks.figures.presentation import chart_json, comparison_json
-from benchmarks.figures.query import MAX_RUNS, OVERLAYS, RUN_STATES, parse_figure_query
 from benchmarks.figures.rows import MARK_SOURCES
-from benchmarks.figures.selectors import MAX_COMPARED, MIN_COMPARED, render_figure, runs_to_compare, select_runs
+from benchmarks.figures.selectors import (
+    MAX_COMPARED,
+    MAX_RUNS,
+    MIN_COMPARED,
+    OVERLAYS,
+    RUN_STATES,
+    parse_figure_query,
+    render_figure,
+    runs_to_compare,
+    select_runs,
+)
 from benchmarks.runs.models import Run
 from benchmarks.runs.selectors import EXECUTOR_LABELS
 from core.api.fields import dataclass_serializer

@@ -14,20 +14,18 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from benchmarks.figures.catalogue import FIGURES, TIME_SCALES, figure_availability
 from benchmarks.figures.comparison import compare_runs
 from benchmarks.figures.presentation import chart_csv_lines, display_chart, display_relative_values, format_number
-from benchmarks.figures.query import (
+from benchmarks.figures.rows import configuration_labels
+from benchmarks.figures.selectors import (
     LIST_PARAMETERS,
+    MAX_COMPARED,
     MAX_RUNS,
+    MIN_COMPARED,
     OPTION_PARAMETERS,
     OVERLAYS,
     FigureQuery,
-    parse_figure_query,
-)
-from benchmarks.figures.rows import configuration_labels
-from benchmarks.figures.selectors import (
-    MAX_COMPARED,
-    MIN_COMPARED,
     RenderedFigure,
     RunSelection,
+    parse_figure_query,
     render_figure,
     requested_sweeps,
     runs_to_compare,

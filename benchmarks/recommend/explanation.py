@@ -57,7 +57,10 @@ def candidate_reasons(
             )
         elif term.name == "input" and term.seconds > 0.005 * total:
             found.append(f"Waiting for input takes {format_share(term.seconds / total)} of it. {term.why}")
-    found.append(f"{_memory_sentence(candidate, prediction)} {BASIS_SENTENCES[basis]}")
+    needed, least = prediction.memory_bytes / 2**30, min((kind.memory_bytes for kind in candidate.kinds), default=0.0)
+    found.append(
+        f"Each GPU needs {format_short(needed)} GiB of {format_short(least / 2**30)} GiB. {BASIS_SENTENCES[basis]}"
+    )
     found.append(composition_sentence(pool, candidate))
     return tuple(found)
 
@@ -74,11 +77,6 @@ def _link_phrase(candidate: RunCandidate) -> str:
         else f"across the host, whose narrowest uplink is x{slowest.lanes} Gen {slowest.generation}"
     )
     return f" {way}"
-
-
-def _memory_sentence(candidate: RunCandidate, prediction: Prediction) -> str:
-    least = min((kind.memory_bytes for kind in candidate.kinds), default=0.0)
-    return f"Each GPU needs {format_short(prediction.memory_bytes / 2**30)} GiB of {format_short(least / 2**30)} GiB."
 
 
 def composition_sentence(pool: RecommendationPool, candidate: RunCandidate) -> str:

@@ -17,9 +17,8 @@ from benchmarks.sweeps.models import Point, Sweep
 def skip_dominated(sweep: Sweep, early: EarlyStopping) -> int:
     """Skip waiting points that a completed point dominates; return their number."""
     points = {point.position: point for point in Point.objects.filter(sweep=sweep)}
-    shown = [
-        one for run in _completed_runs(sweep) if (one := _measured_estimate(run, points.get(run.position))) is not None
-    ]
+    runs = Run.objects.filter(sweep=sweep, state=Run.State.COMPLETED).order_by("-finished_at")
+    shown = [one for run in runs if (one := _measured_estimate(run, points.get(run.position))) is not None]
     if not shown:
         return 0
     # A repeat counts as its first run.
@@ -41,10 +40,6 @@ def skip_dominated(sweep: Sweep, early: EarlyStopping) -> int:
 def point_label(values: dict[str, Any]) -> str:
     """Return a point's values as text: 'batch 64, count 4'."""
     return ", ".join(f"{axis} {values[axis]}" for axis in ("count", "batch", "precision") if axis in values)
-
-
-def _completed_runs(sweep: Sweep) -> list[Run]:
-    return list(Run.objects.filter(sweep=sweep, state=Run.State.COMPLETED).order_by("-finished_at"))
 
 
 def _measured_estimate(run: Run, point: Point | None) -> PointEstimate | None:

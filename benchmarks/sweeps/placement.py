@@ -227,14 +227,10 @@ MAX_IMPROVED: Final = 40  # compositions: above this number, the first search is
 
 
 class CompositionCost(NamedTuple):
-    """The number of moved devices, and of compositions."""
+    """The number of moved devices, and of compositions; one that moves no device does not count."""
 
     moves: int = 0
     compositions: int = 0
-
-    def plus(self, moved: int) -> CompositionCost:
-        """Return it plus a composition that moves a number of devices; without moves it does not count."""
-        return CompositionCost(self.moves + moved, self.compositions + bool(moved))
 
 
 def cheapest_order(wanted: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
@@ -260,15 +256,12 @@ def cheapest_order(wanted: Sequence[Mapping[int, int]], now: Attachments) -> lis
 
 def composition_cost(wanted: Sequence[Mapping[int, int]], now: Attachments) -> CompositionCost:
     """Return the cost of composing these in order, without the final restoring, which is the same for all orders."""
-    at, cost = dict(now), CompositionCost()
+    at, moves, compositions = dict(now), 0, 0
     for places in wanted:
-        cost = cost.plus(_moved_count(places, at))
+        moved = sum(at.get(device) != port for device, port in places.items())
+        moves, compositions = moves + moved, compositions + bool(moved)
         at.update(places)
-    return cost
-
-
-def _moved_count(places: Mapping[int, int], at: Attachments) -> int:
-    return sum(at.get(device) != port for device, port in places.items())
+    return CompositionCost(moves, compositions)
 
 
 def _greedy_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:

@@ -25,7 +25,6 @@ from benchmarks.sweeps.expansion import duration_text
 from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, varied_axes
 from benchmarks.sweeps.models import Sweep
 from benchmarks.sweeps.placement import composition_key
-from benchmarks.sweeps.scaling import value_label
 from benchmarks.sweeps.selectors import (
     CSV_COLUMNS,
     POINT_CSV_COLUMNS,
@@ -42,6 +41,7 @@ from benchmarks.sweeps.selectors import (
     sweep_list,
     sweep_rows,
     sweep_scaling,
+    value_label,
 )
 from benchmarks.sweeps.services import (
     failed_points,
@@ -251,21 +251,15 @@ def _groups(
 ) -> list[MatrixGroup]:
     """Return the points by composition, in the order in which they run."""
     groups = []
+    common = ["host", "placement", "count", *(axis for axis in COMPOSITION_AXES if axis in axes)]
     for _, some in itertools.groupby(points, key=lambda one: composition_key(one.composition)):
         group = list(some)
         cells = tuple(
             MatrixCell(view=one, sign=STATE_SIGNS[one.state], words=_values_label(one, names, axes)) for one in group
         )
         is_now = any(one.state == "open" for one in group)
-        groups.append(MatrixGroup(words=_composition_label(group[0], names, axes), cells=cells, is_now=is_now))
+        groups.append(MatrixGroup(words=_values_label(group[0], names, common), cells=cells, is_now=is_now))
     return groups
-
-
-def _composition_label(one: PointStatus, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
-    """Return a composition as text: 'node-a, drawer 1, 4 devices', and other axes where they vary."""
-    return _values_label(
-        one, names, ["host", "placement", "count", *(axis for axis in COMPOSITION_AXES if axis in axes)]
-    )
 
 
 def _values_label(one: PointStatus, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
