@@ -86,7 +86,6 @@ class Chart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to draw."""
         return not self.marks and not self.lines
 
     @property
@@ -149,11 +148,9 @@ class Estimate:
         return min(float(low), self.value), max(float(high), self.value)
 
     def scaled(self, factor: float) -> Estimate:
-        """Return it times a factor."""
         return Estimate(self.value * factor, None if self.draws is None else self.draws * factor, self.count)
 
     def inverse(self) -> Estimate:
-        """Return one over it."""
         return Estimate(1 / self.value, None if self.draws is None else 1 / self.draws, self.count)
 
     def over(self, other: Estimate) -> Estimate:
@@ -275,7 +272,6 @@ def estimate_marks(
 
 
 def estimate_mark(cell: MarkKey, estimate: Estimate, runs: tuple[str, ...]) -> ChartMark:
-    """Return an estimate as a mark."""
     low, high = estimate.interval
     return spread_mark(cell, ReadingSpread(estimate.value, low, high, estimate.count), runs)
 

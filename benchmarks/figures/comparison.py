@@ -50,7 +50,6 @@ class ComparedFact:
 
     @property
     def differs(self) -> bool:
-        """Whether it differs between runs."""
         return len(set(self.values)) > 1
 
 
@@ -63,12 +62,10 @@ class FactGroup:
 
     @property
     def different(self) -> tuple[ComparedFact, ...]:
-        """The facts that differ between runs."""
         return tuple(fact for fact in self.facts if fact.differs)
 
     @property
     def same(self) -> tuple[ComparedFact, ...]:
-        """The facts that are the same for all runs."""
         return tuple(fact for fact in self.facts if not fact.differs)
 
 

@@ -75,12 +75,10 @@ class DisplayChart:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The data for the page's script."""
         return chart_json(self.figure)
 
     @property
     def data_id(self) -> str:
-        """The id of the element that holds it."""
         return f"data-{self.figure.name}"
 
     @property

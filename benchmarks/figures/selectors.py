@@ -302,7 +302,6 @@ def visible_hosts(person: User) -> list[Host]:
 
 
 def requested_sweeps(person: User, asked: FigureQuery) -> list[Sweep]:
-    """Return the requested sweeps."""
     return list(Sweep.objects.visible_to(person).filter(pk__in=asked.sweeps).order_by("-created_at"))
 
 
@@ -371,7 +370,6 @@ class RenderedFigure:
 
     @property
     def shown(self) -> tuple[Chart, ...]:
-        """The charts that are not empty."""
         return tuple(figure for figure in self.figures if not figure.is_empty)
 
 

@@ -206,7 +206,6 @@ class FitProblem:
     """Data with their values by the formula, as a function of parameters and shared errors."""
 
     def __init__(self, data: Sequence[FitDatum], size: int) -> None:
-        """Take data, and how many parameters there are."""
         self.size = size
         self.values = np.array([datum.log_value for datum in data])
         self.spreads = np.array([datum.spread for datum in data])

@@ -78,7 +78,6 @@ class PaperRow:
     overhead_high: float
 
     def for_json(self) -> dict[str, Any]:
-        """Return the row as plain JSON."""
         return {
             "workload": self.workload,
             "configuration": self.configuration,

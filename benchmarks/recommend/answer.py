@@ -77,7 +77,6 @@ class RankedCandidate:
 
     @property
     def devices(self) -> int:
-        """The number of its GPUs."""
         return self.candidate.layout.count
 
 

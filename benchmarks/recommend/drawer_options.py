@@ -35,7 +35,6 @@ class DrawerOption:
 
     @property
     def count(self) -> int:
-        """The number of its GPUs."""
         return len(self.devices)
 
 

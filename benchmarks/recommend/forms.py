@@ -56,11 +56,9 @@ class RecommendationForm:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a request was submitted."""
         return "workload" in self.given
 
     def text(self, name: str, usual: str = "") -> str:
-        """Return the submitted value."""
         return self.given.get(name, usual).strip()[:MAX_VALUE_LENGTH]
 
     def plain(self) -> dict[str, Any]:
@@ -116,7 +114,6 @@ class RecommendationForm:
             self.errors.setdefault("", error.sentence)
 
     def context(self) -> dict[str, Any]:
-        """Return the context of the template."""
         workload = self.text("workload")
         chosen = CATALOGUE.get(workload)
         numbers = [name for name, where in NUMBER_FIELDS.items() if where[0] == "limits"]

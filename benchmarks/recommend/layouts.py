@@ -26,7 +26,6 @@ class SwitchPlace:
 
     @cached_property
     def count(self) -> int:
-        """The number of its GPUs."""
         return sum(count for _, count in self.held)
 
     @cached_property
@@ -50,7 +49,6 @@ class Layout:
 
     @property
     def count(self) -> int:
-        """The number of its GPUs."""
         return self.local + sum(place.count for place in self.places)
 
     @property

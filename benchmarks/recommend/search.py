@@ -82,7 +82,6 @@ class _PlaceIndex:
         return self.numbers[thing]
 
     def of(self, numbers: PlaceNumbers) -> tuple[SwitchPlace, ...]:
-        """Return the places of numbers."""
         return tuple(self.every[number] for number in numbers)
 
     def thinned(
@@ -108,8 +107,6 @@ class _PlaceIndex:
 
 @dataclass(slots=True)
 class _PartialLayout:
-    """A combination of drawers."""
-
     choices: tuple[tuple[int, DrawerOption], ...] = ()
     changes: tuple[int, int] = (0, 0)
     count: int = 0
@@ -118,8 +115,6 @@ class _PartialLayout:
 
 @dataclass
 class _HostSearch:
-    """The layouts of one host."""
-
     pool: RecommendationPool
     host: HostPool
     limits: Constraints
@@ -186,7 +181,6 @@ class _HostSearch:
         return states
 
     def _options(self, part: DrawerChoices, position: int) -> dict[PlaceNumbers, _PartialLayout]:
-        """Return the states of a single drawer."""
         found: dict[PlaceNumbers, _PartialLayout] = {}
         for option in part.options:
             numbers = self._numbers(part, option)

@@ -89,7 +89,6 @@ class GroundTruth:
         )
 
     def step(self, spec: Spec, topology: Topology) -> float:
-        """Return the seconds of a step."""
         costs, gpus = costs_of_a_sample(spec), topology.accelerators
         count, samples = len(gpus), spec.batch * spec.accumulation
         own = max(self._against_v100(gpu.model, spec.precision) for gpu in gpus)
@@ -144,7 +143,6 @@ def run_study(trials: int, *, seed: int = 1, runs: int = RUNS_A_TRIAL) -> list[T
 
 
 def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
-    """Return the result of one trial."""
     random = np.random.default_rng(seed)
     pool, asked = random_pool(random), random_request(random)
     truth = GroundTruth.drawn(random, seed, asked.spec.workload)
@@ -199,7 +197,6 @@ def _true_costs(every: Sequence[RunCandidate], asked: RecommendationRequest, tru
 
 
 def random_request(random: np.random.Generator) -> RecommendationRequest:
-    """Return a random request."""
     spec = spec_of(str(random.choice(list(TRUE_RATES))), "paper", {})
     return RecommendationRequest(
         spec=spec,

@@ -134,7 +134,6 @@ def _free_counts(pool: RecommendationPool) -> dict[str, int]:
 
 
 def _recommendation_context(person: User, pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
-    """Return the context of an answer."""
     executors = {host.id: host.executors for host in host_choices(person)} if person.may_compose else {}
     bars = ranking_bars(answer)
     unit = OBJECTIVE_UNITS[answer.asked.objective][0]

@@ -49,7 +49,6 @@ class ImportFile:
     name: str = ""
 
     def open(self) -> BinaryIO:
-        """Open it for reading."""
         return self.path.open("rb") if self.path is not None else io.BytesIO(self.data)
 
     @cached_property
@@ -68,7 +67,6 @@ class ImportFile:
 
     @cached_property
     def head(self) -> bytes:
-        """Its beginning."""
         with self.open() as file:
             return file.read(HEAD_BYTES)
 

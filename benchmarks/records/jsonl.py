@@ -34,8 +34,6 @@ LINE_TYPES: Final = {"run": RunLine, "series": SeriesLine, "log": LogLine, "end"
 
 @dataclass
 class _OpenRecord:
-    """A record that is being read."""
-
     line: int
     header: RunLine | None  # None: it was invalid, and its lines are skipped
     lines: int = 1

@@ -178,7 +178,6 @@ class RecordIdentity:
         self._series: dict[str, Any] = {}
 
     def add(self, line: SeriesLine) -> None:
-        """Add values of a series."""
         known = self._series.get(line.key)
         if known is None:
             about = msgspec.json.encode([line.key, line.unit, line.source, float(line.interval)])

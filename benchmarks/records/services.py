@@ -82,12 +82,10 @@ class ImportCheck:
 
     @property
     def format_name(self) -> str:
-        """The label of the format."""
         return FORMATS[self.format]
 
     @property
     def new(self) -> list[RecordPreview]:
-        """The records without an existing run."""
         return [one for one in self.runs if one.known is None]
 
 
@@ -99,12 +97,10 @@ class ImportResult:
 
     @property
     def new(self) -> list[Run]:
-        """The new runs."""
         return [run for run, is_new in self.runs if is_new]
 
     @property
     def known(self) -> list[Run]:
-        """The runs that existed before."""
         return [run for run, is_new in self.runs if not is_new]
 
 

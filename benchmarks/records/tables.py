@@ -120,8 +120,6 @@ def _statistic_value(figure: Statistic | None) -> float | None:
 
 @dataclass
 class _RunRows:
-    """The rows of one run."""
-
     id: str
     lines: int = 1
     key: str = ""
@@ -131,8 +129,6 @@ class _RunRows:
 
 
 class _CsvReader:
-    """A CSV file, row by row."""
-
     def __init__(self, problems: ImportProblems) -> None:
         self.problems = problems
         self.number = 0
@@ -140,7 +136,6 @@ class _CsvReader:
         self.counts: dict[str, int] = {}
 
     def lines(self, content: ImportFile) -> Iterator[tuple[int, RecordLine]]:
-        """Yield the lines of the records in it."""
         csv.field_size_limit(MAX_LINE_BYTES)
         group: _RunRows | None = None
         for row in self._rows(content):

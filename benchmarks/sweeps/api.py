@@ -152,7 +152,6 @@ class SweepList(generics.ListAPIView[Sweep]):
     serializer_class = SweepSerializer
 
     def get_queryset(self) -> Any:
-        """Return what fits."""
         given = self.request.query_params
         return sweep_list(
             person_of(self.request),

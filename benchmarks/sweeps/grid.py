@@ -82,7 +82,6 @@ class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     early: EarlyStopping | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 

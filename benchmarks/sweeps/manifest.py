@@ -136,7 +136,6 @@ class ManifestReader:
         self.words: list[str] = []
 
     def read(self, root: DocumentNode) -> None:
-        """Parse the whole manifest."""
         if not isinstance(root.value, dict):
             self.problems.add("A manifest is an object with members such as name, gpus and framework.", "", root.offset)
             return

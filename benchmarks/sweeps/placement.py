@@ -66,7 +66,6 @@ class SweepPool:
     drawers: Mapping[int, str] = field(default_factory=dict)
 
     def host(self, pk: int) -> PoolHost | None:
-        """Return a host."""
         return next((one for one in self.hosts if one.id == pk), None)
 
     @property

@@ -96,7 +96,6 @@ class SweepProgress:
 
     @property
     def total(self) -> int:
-        """The number of its points."""
         return sum(self.counts.values())
 
     @property

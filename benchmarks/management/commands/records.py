@@ -14,7 +14,6 @@ from benchmarks.records.import_files import MAX_DISK_BYTES, ImportFile
 from benchmarks.records.services import (
     EXPORT_KINDS,
     ExportFilter,
-    ImportCheck,
     records_check,
     records_download,
     records_import,
@@ -30,15 +29,14 @@ class Command(BaseCommand):
     help = "Export runs as records, or import a file of them or the output of a tool."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the arguments."""
-        doings = parser.add_subparsers(dest="doing", required=True)
-        export = doings.add_parser("export", help="write the records of runs that have ended")
+        actions = parser.add_subparsers(dest="action", required=True)
+        export = actions.add_parser("export", help="write the records of runs that have ended")
         export.add_argument("--run", action="append", default=[], help="id of a run; may come several times")
         export.add_argument("--sweep", default="", help="id of a sweep")
         export.add_argument("--workload", default="")
         export.add_argument("--kind", choices=list(EXPORT_KINDS), default="jsonl")
         export.add_argument("--output", type=Path, help="file to write (default: standard output)")
-        entry = doings.add_parser("import", help="import runs from a file, all or nothing")
+        entry = actions.add_parser("import", help="import runs from a file, all or nothing")
         entry.add_argument("file", type=Path)
         entry.add_argument("--kind", choices=list(FORMATS), default="", help="format of the file (default: detected)")
         entry.add_argument("--dry-run", action="store_true", help="check the file without importing it")
@@ -52,7 +50,7 @@ class Command(BaseCommand):
             self.stderr.write(f"There is no active person '{options['person']}'.")
             sys.exit(USAGE)
         try:
-            if options["doing"] == "export":
+            if options["action"] == "export":
                 self._export(person, options)
             else:
                 self._import(person, options)
@@ -82,13 +80,10 @@ class Command(BaseCommand):
                 self.stderr.write(one.words)
             self.stderr.write("Nothing was imported.")
             sys.exit(PROBLEMS)
-        self._tell(checked)
+        self.stdout.write(f"{checked.format_name}: {len(checked.runs)} records, {len(checked.new)} of them new.")
+        for note in checked.notes:
+            self.stdout.write(note)
         if not options["dry_run"]:
             imported = records_import(person=person, content=content, format=checked.format, largest=MAX_DISK_BYTES)
             for run, is_new in imported.runs:
                 self.stdout.write(f"{run.pk}  {'imported' if is_new else 'here already'}  {run.title}")
-
-    def _tell(self, checked: ImportCheck) -> None:
-        self.stdout.write(f"{checked.format_name}: {len(checked.runs)} records, {len(checked.new)} of them new.")
-        for note in checked.notes:
-            self.stdout.write(note)
