@@ -174,16 +174,16 @@ def expand_grid(grid: SweepGrid, pool: SweepPool, refuse: RefusalCheck) -> GridE
     count = 0
     seen: set[tuple[str, str]] = set()
     for values in _axis_products(grid):
-        made = _point_or_reason(grid, pool, values, refuse, seen)
-        if isinstance(made, str):
+        try:
+            spec, composition = _build_point(grid, pool, values, refuse, seen)
+        except PlacementError as error:
             count += 1
             if len(left_out) < MAX_EXCLUDED:
-                left_out.append(ExcludedCombination(values=values, why=made))
+                left_out.append(ExcludedCombination(values=values, why=str(error)))
             continue
-        spec, composition = made
         for repeat in range(1, grid.repeats + 1):
-            told = {**values, "repeat": repeat} if grid.repeats > 1 else values
-            points.append(GridPoint(values=told, spec=spec, composition=composition))
+            own = {**values, "repeat": repeat} if grid.repeats > 1 else values
+            points.append(GridPoint(values=own, spec=spec, composition=composition))
         if len(points) > MAX_POINTS:
             sentence = f"A sweep has at most {MAX_POINTS:,} runs. Remove values, or create several sweeps."
             raise Invalid(sentence, errors={"grid": sentence})
@@ -202,25 +202,10 @@ def _axis_products(grid: SweepGrid) -> Iterator[AxisValues]:
         yield dict(zip((axis for axis, _ in given), combination, strict=True))
 
 
-def _point_or_reason(
-    grid: SweepGrid, pool: SweepPool, values: AxisValues, refuse: RefusalCheck, seen: set[tuple[str, str]]
-) -> tuple[Spec, Composition] | str:
-    """Return the point of a combination, or the reason why it is impossible or a duplicate."""
-    try:
-        spec, composition = _build_point(grid, pool, values, refuse)
-    except PlacementError as error:
-        return str(error)
-    key = spec.hash, composition_key(composition)
-    if key in seen:
-        return "It is the same run as another point of this grid."
-    seen.add(key)
-    return spec, composition
-
-
 def _build_point(
-    grid: SweepGrid, pool: SweepPool, values: AxisValues, refuse: RefusalCheck
+    grid: SweepGrid, pool: SweepPool, values: AxisValues, refuse: RefusalCheck, seen: set[tuple[str, str]]
 ) -> tuple[Spec, Composition]:
-    """Return the point of a combination; raises Impossible."""
+    """Return the point of a combination, and add it to those `seen`; raises PlacementError."""
     host, placement, count = int(values["host"]), str(values["placement"]), int(values["count"])
     of_pool = pool.host(host)
     framework = str(values["framework"])
@@ -241,6 +226,10 @@ def _build_point(
     spec = _point_spec(grid, values)
     if reason := refuse(spec, composition):
         raise PlacementError(reason)
+    key = spec.hash, composition_key(composition)
+    if key in seen:
+        raise PlacementError("It is the same run as another point of this grid.")
+    seen.add(key)
     return spec, composition
 
 
