@@ -136,7 +136,7 @@ def gpu_pair_charts(rows: Sequence[RunData], *, published: bool = False) -> tupl
             f"‘{BOTH_WAYS.capitalize()}’ is bidirectional: the sum of simultaneous traffic to and from.",
             unit="GB/s",
             published=published,
-        ).noted(note, drawers),
+        ).with_notes(note, drawers),
         _pair_chart(
             having,
             "latency",
@@ -144,7 +144,7 @@ def gpu_pair_charts(rows: Sequence[RunData], *, published: bool = False) -> tupl
             caption="The mean over all pairs of a class.",
             unit="µs",
             published=published,
-        ).noted(note, drawers),
+        ).with_notes(note, drawers),
     )
 
 
@@ -240,7 +240,7 @@ def traffic_by_workload(rows: Sequence[RunData]) -> Chart:
         interval=PERCENTILE_NOTE,
         counts="readings",
         marks=sort_marks(marks, groups=list(groups)),
-    ).noted(
+    ).with_notes(
         omission_note([row for row in rows if row.id not in found], "without traffic over PCIe"),
         f"Of {len(apart)} of these runs only the sum of both directions is known." if apart else "",
     )
@@ -365,4 +365,4 @@ def storage_read_chart(rows: Sequence[RunData]) -> Chart:
         interval=BOOTSTRAP_NOTE,
         counts="passes",
         marks=sort_marks((estimate_mark(cell, *one) for cell, one in found.items()), STORAGE_LABELS),
-    ).noted(omission_note([row for row in asked if row not in having], "without times of passes"))
+    ).with_notes(omission_note([row for row in asked if row not in having], "without times of passes"))

@@ -48,7 +48,7 @@ class FigureOptions:
 class FigureDefinition:
     """A figure of the catalogue: some charts on one page. `needs` ends the sentence 'Not available: requires ...'.
 
-    `options` are the names of the options that apply, `besides` the optional additions to runs. `uses` returns whether
+    `options` are the names of the options that apply, `overlays` the optional additions to runs. `uses` returns whether
     a run can be in it; `varied`, if set, must have more than one value among the runs for a comparison.
     """
 
@@ -60,7 +60,7 @@ class FigureDefinition:
     draw: Callable[[Sequence[RunData], FigureOptions], tuple[Chart, ...]]
     options: tuple[str, ...] = ()
     varied: Callable[[RunData], object] | None = None
-    besides: tuple[str, ...] = ()
+    overlays: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def limit_marks(figure: Chart) -> Chart:
         return figure
     rest = len(figure.marks) - MAX_MARKS
     shorter = replace(figure, marks=figure.marks[:MAX_MARKS], ideals=())
-    return shorter.noted(f"{rest} marks are left out: a chart has at most {MAX_MARKS}. Choose fewer runs.")
+    return shorter.with_notes(f"{rest} marks are left out: a chart has at most {MAX_MARKS}. Choose fewer runs.")
 
 
 def _has_steps(row: RunData) -> bool:
@@ -144,7 +144,7 @@ _DEFINITIONS = (
         needs="runs with readings of their GPUs or of their host",
         uses=_has_reading("utilisation", "memory_used", "memory_share", "cpu", "memory"),
         draw=lambda rows, _: use_by_configuration(rows),
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="relative-time",
@@ -155,7 +155,7 @@ _DEFINITIONS = (
         draw=lambda rows, options: (time_by_configuration(rows, options.baseline),),
         options=("baseline",),
         varied=lambda row: configuration_label(row.topology),
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="pcie",
@@ -164,7 +164,7 @@ _DEFINITIONS = (
         needs="runs on devices whose PCIe traffic was counted",
         uses=_has_traffic,
         draw=lambda rows, _: (traffic_by_workload(rows),),
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="storage",
@@ -176,7 +176,7 @@ _DEFINITIONS = (
         options=("baseline",),
         # A storage read is a figure by itself; training requires two kinds of storage.
         varied=lambda row: row.id if row.workload == STORAGE_READ else row.topology and storage_label(row.topology),
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="software",
@@ -187,7 +187,7 @@ _DEFINITIONS = (
         draw=lambda rows, options: (time_by_software(rows, options.baseline),),
         options=("baseline",),
         varied=lambda row: (software_label(row.spec), row.spec.batch) if row.spec else None,
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="gpu-to-gpu",
@@ -196,7 +196,7 @@ _DEFINITIONS = (
         needs="runs of ‘GPU to GPU’, or imported tables of p2pBandwidthLatencyTest or nvbandwidth",
         uses=has_pairs,
         draw=lambda rows, options: gpu_pair_charts(rows, published=options.published),
-        besides=("published",),
+        overlays=("published",),
     ),
     FigureDefinition(
         name="scaling",
@@ -206,7 +206,7 @@ _DEFINITIONS = (
         uses=_has_steps,
         draw=lambda rows, _: throughput_scaling(rows),
         varied=_sizes,
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="loss",

@@ -119,7 +119,7 @@ class Chart:
                 len(one.runs) or None,
             )
 
-    def noted(self, *sentences: str) -> Chart:
+    def with_notes(self, *sentences: str) -> Chart:
         """Return a copy with additional notes; empty ones are dropped."""
         return replace(self, notes=(*self.notes, *(one for one in sentences if one)))
 

@@ -117,9 +117,9 @@ def compare_runs(rows: Sequence[RunData]) -> Comparison:
 
 
 def _facts(rows: Sequence[RunData], of: Callable[[RunData], Mapping[str, str]]) -> tuple[ComparedFact, ...]:
-    told = [of(row) for row in rows]
-    names = dict.fromkeys(name for one in told for name in one)
-    return tuple(ComparedFact(name, tuple(one.get(name, ABSENT_TEXT) for one in told)) for name in names)
+    facts = [of(row) for row in rows]
+    names = dict.fromkeys(name for one in facts for name in one)
+    return tuple(ComparedFact(name, tuple(one.get(name, ABSENT_TEXT) for one in facts)) for name in names)
 
 
 def _specification(row: RunData) -> dict[str, str]:

@@ -212,10 +212,10 @@ def work_labels(rows: Sequence[RunData], *, but: Collection[str] = ()) -> dict[s
         names = differing_fields((row.spec for row in same), but=but)
         for row in same:
             fields = work_fields(row.spec) if row.spec else {}
-            told = [field_label(name, fields[name]) for name in names if fields.get(name) is not None]
+            parts = [field_label(name, fields[name]) for name in names if fields.get(name) is not None]
             if row.spec is None and any(one.spec for one in same):
-                told = ["specification not recorded"]
-            found[row.id] = ", ".join([row.workload_title, *told])
+                parts = ["specification not recorded"]
+            found[row.id] = ", ".join([row.workload_title, *parts])
     return found
 
 
@@ -235,10 +235,12 @@ def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
         alike[configuration_label(row.topology)].append(row)
     found = {}
     for label, same in alike.items():
-        told = {row.id: _hardware(row.topology) for row in same}
-        differ = [len({parts[place] for parts in told.values()}) > 1 for place in range(4)]
+        hardware = {row.id: _hardware(row.topology) for row in same}
+        differ = [len({parts[place] for parts in hardware.values()}) > 1 for place in range(4)]
         for row in same:
-            besides = [part for part, is_told in zip(told[row.id], differ, strict=True) if is_told and part]
+            besides = [
+                part for part, is_different in zip(hardware[row.id], differ, strict=True) if is_different and part
+            ]
             found[row.id] = ", ".join([label, *besides])
     return found
 

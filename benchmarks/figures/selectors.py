@@ -64,13 +64,13 @@ class FigureQuery:
     state: str = ""
     executor: str = ""
     person: str = ""
-    besides: tuple[str, ...] = ()
+    overlays: tuple[str, ...] = ()
     options: FigureOptions = field(default_factory=FigureOptions)
 
     @property
     def is_filtered(self) -> bool:
         """Whether it restricts the runs."""
-        return self != replace(FigureQuery(), besides=self.besides, options=self.options)
+        return self != replace(FigureQuery(), overlays=self.overlays, options=self.options)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -90,17 +90,17 @@ class FigureQuery:
             "baseline": [options.baseline],
             "time": [options.time] if options.time != usual.time else [],
             "reading": [options.reading] if options.reading != usual.reading else [],
-            "with": self.besides,
+            "with": self.overlays,
         }
         return [(name, str(value)) for name, values in given.items() for value in values if value]
 
-    def query(self, *, but: Collection[str] = ()) -> str:
+    def urlencode(self, *, but: Collection[str] = ()) -> str:
         """Return it as query parameters, without those in `but`."""
         return urlencode([(name, value) for name, value in self.pairs if name not in but])
 
-    def first(self, run: str) -> str:
+    def with_first(self, run: str) -> str:
         """Return it as query parameters with one of its runs first."""
-        return replace(self, runs=tuple(sorted(self.runs, key=lambda one: str(one) != run))).query()
+        return replace(self, runs=tuple(sorted(self.runs, key=lambda one: str(one) != run))).urlencode()
 
     @property
     def since_text(self) -> str:
@@ -141,7 +141,7 @@ def parse_figure_query(given: QueryDict) -> FigureQuery:
         state=next(iter(_parse_choices(values["state"][-1:], "state", RUN_STATES, errors)), ""),
         executor=next(iter(_parse_choices(values["executor"][-1:], "executor", list(EXECUTOR_LABELS), errors)), ""),
         person=one["person"],
-        besides=_parse_choices(values["with"], "with", OVERLAYS, errors),
+        overlays=_parse_choices(values["with"], "with", OVERLAYS, errors),
         options=options,
     )
     if errors:
@@ -219,43 +219,43 @@ class RunSelection:
         return self.found - len(self.rows)
 
 
-def select_runs(person: User, asked: FigureQuery) -> RunSelection:
+def select_runs(person: User, query: FigureQuery) -> RunSelection:
     """Return the requested runs: by id in any state, else completed ones.
 
     Five queries, and one a series that a figure reads. Raises NotFound for a run or sweep that the person may not see.
     """
-    _refuse_invisible(person, asked)
-    completed = Q() if asked.state else Q(state=Run.State.COMPLETED)
-    wanted = Q(pk__in=asked.runs) | (completed & Q(sweep__in=asked.sweeps))
-    listed = RunFilter(q=asked.words, state=asked.state, executor=asked.executor, person=asked.person)
-    rows = run_list(person, listed).filter(wanted if asked.runs or asked.sweeps else completed)
-    if asked.workloads:
-        rows = rows.filter(workload__in=asked.workloads)
-    if asked.provenances:
-        rows = rows.filter(provenance__in=asked.provenances)
-    if asked.hosts:
-        rows = rows.filter(host__in=asked.hosts)
-    if asked.since:
-        rows = rows.filter(queued_at__gte=asked.since)
+    _refuse_invisible(person, query)
+    completed = Q() if query.state else Q(state=Run.State.COMPLETED)
+    wanted = Q(pk__in=query.runs) | (completed & Q(sweep__in=query.sweeps))
+    listed = RunFilter(q=query.words, state=query.state, executor=query.executor, person=query.person)
+    rows = run_list(person, listed).filter(wanted if query.runs or query.sweeps else completed)
+    if query.workloads:
+        rows = rows.filter(workload__in=query.workloads)
+    if query.provenances:
+        rows = rows.filter(provenance__in=query.provenances)
+    if query.hosts:
+        rows = rows.filter(host__in=query.hosts)
+    if query.since:
+        rows = rows.filter(queued_at__gte=query.since)
     count = rows.count()
     runs = list(
         rows.order_by("-queued_at", "pk").select_related(None).select_related("host").only(*RUN_FIELDS)[:MAX_RUNS]
     )
-    place = {pk: number for number, pk in enumerate(asked.runs)}
+    place = {pk: number for number, pk in enumerate(query.runs)}
     runs.sort(key=lambda run: place.get(run.pk, len(place)))
     made = load_run_data(runs)
     without = [row for row in made if not row.keys and row.summary == Summary()]
     return RunSelection([row for row in made if row not in without], count - len(without), without)
 
 
-def runs_to_compare(person: User, asked: FigureQuery) -> list[RunData]:
+def runs_to_compare(person: User, query: FigureQuery) -> list[RunData]:
     """Return the runs to compare, in the requested order and any state.
 
     Raises NotFound for one that the person may not see.
     """
-    _refuse_invisible(person, asked)
-    runs = Run.objects.visible_to(person).filter(pk__in=asked.runs).only(*RUN_FIELDS).select_related("host")
-    place = {pk: number for number, pk in enumerate(asked.runs)}
+    _refuse_invisible(person, query)
+    runs = Run.objects.visible_to(person).filter(pk__in=query.runs).only(*RUN_FIELDS).select_related("host")
+    place = {pk: number for number, pk in enumerate(query.runs)}
     return load_run_data(sorted(runs, key=lambda run: place[run.pk])[:MAX_COMPARED])
 
 
@@ -301,18 +301,18 @@ def visible_hosts(person: User) -> list[Host]:
     return list(Host.objects.filter(pk__in=seen.order_by().values("host")).order_by("name"))
 
 
-def requested_sweeps(person: User, asked: FigureQuery) -> list[Sweep]:
-    return list(Sweep.objects.visible_to(person).filter(pk__in=asked.sweeps).order_by("-created_at"))
+def requested_sweeps(person: User, query: FigureQuery) -> list[Sweep]:
+    return list(Sweep.objects.visible_to(person).filter(pk__in=query.sweeps).order_by("-created_at"))
 
 
 def _mark_source(provenance: str) -> MarkSource:
     return next((source for source in MARK_SOURCES if source == provenance), "imported")
 
 
-def _refuse_invisible(person: User, asked: FigureQuery) -> None:
-    if Run.objects.visible_to(person).filter(pk__in=asked.runs).count() < len(asked.runs):
+def _refuse_invisible(person: User, query: FigureQuery) -> None:
+    if Run.objects.visible_to(person).filter(pk__in=query.runs).count() < len(query.runs):
         raise NotFound("There is no such run.")
-    if Sweep.objects.visible_to(person).filter(pk__in=asked.sweeps).count() < len(asked.sweeps):
+    if Sweep.objects.visible_to(person).filter(pk__in=query.sweeps).count() < len(query.sweeps):
         raise NotFound("There is no such sweep.")
 
 
@@ -373,20 +373,20 @@ class RenderedFigure:
         return tuple(figure for figure in self.figures if not figure.is_empty)
 
 
-def render_figure(person: User, name: str, asked: FigureQuery) -> RenderedFigure:
+def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure:
     """Return a figure over the requested runs.
 
     Raises NotFound for an unknown figure and for a run that the person may not see, Invalid for invalid options.
     """
     if name not in FIGURES:
         raise NotFound("There is no such figure.")
-    selection = select_runs(person, asked)
+    selection = select_runs(person, query)
     entry = FIGURES[name]
     rows, notes = selection.rows, list[str]()
-    if "predicted" in asked.besides and "predicted" in entry.besides:
+    if "predicted" in query.overlays and "predicted" in entry.overlays:
         predicted, notes = predict_runs(rows)
         rows = [*rows, *predicted]
-    charts = tuple(limit_marks(chart) for chart in entry.draw(rows, asked.options))
+    charts = tuple(limit_marks(chart) for chart in entry.draw(rows, query.options))
     return RenderedFigure(entry, selection, charts, (*notes, *_selection_notes(selection)))
 
 

@@ -191,7 +191,7 @@ def _relative_chart(
         counts="steps",
         baseline=baseline,
         baselines=tuple(order),
-    ).noted(*notes, note)
+    ).with_notes(*notes, note)
 
 
 def _shortened_list(names: Sequence[str]) -> str:
@@ -264,7 +264,7 @@ def _scaling_chart(rows: Sequence[RunData], by: _ScalingField) -> Chart:
         counts="steps",
         marks=tuple(marks),
         ideals=_ideals(marks),
-    ).noted(omission_note(unset, f"whose {by.title} are not set") if grown else "")
+    ).with_notes(omission_note(unset, f"whose {by.title} are not set") if grown else "")
 
 
 def _throughput(row: RunData) -> Estimate | None:
@@ -328,7 +328,7 @@ def loss_chart(rows: Sequence[RunData]) -> Chart:
         y=ChartAxis(title="Loss"),
         at=tuple(float(place * size + 1) for place in range(places)),
         lines=run_lines(drawn, lambda row: _bucket_means(columns[row.id], size, places)),
-    ).noted(
+    ).with_notes(
         omission_note([row for row in rows if row not in having], "without a loss"),
         omission_note(having[MAX_LINES:], f"since a chart has at most {MAX_LINES} lines"),
     )
@@ -357,7 +357,7 @@ def step_time_chart(rows: Sequence[RunData]) -> Chart:
         y=ChartAxis(title="Step time", unit="s"),
         at=tuple(float(share) for share in STEP_PERCENTILES) if drawn else (),
         lines=run_lines(drawn, lambda row: np.percentile(row.steps(), STEP_PERCENTILES)),
-    ).noted(
+    ).with_notes(
         omission_note(
             [row for row in rows if row not in having and STEP_SECONDS_KEY not in row.keys],
             "without times of single steps",

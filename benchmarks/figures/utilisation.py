@@ -70,7 +70,7 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
         y=ChartAxis(title=title, unit=shown),
         at=tuple(float(one) for one in np.round(at, 3)) if drawn else (),
         lines=run_lines(drawn, means),
-    ).noted(
+    ).with_notes(
         omission_note([row for row in rows if row not in having], "without such readings"),
         omission_note([row for row in having if row not in drawn], f"since a chart has at most {MAX_LINES} lines"),
     )
@@ -136,7 +136,7 @@ def _resource_chart(
         interval=PERCENTILE_NOTE,
         counts="readings",
         marks=sort_marks(spread_marks(found, of), ordered_configurations(labels.values())),
-    ).noted(omission_note([row for row in rows if row not in having], "without it"))
+    ).with_notes(omission_note([row for row in rows if row not in having], "without it"))
 
 
 def _reading_spread(name: str, whole: Callable[[RunData], float | None]) -> Callable[[RunData], ReadingSpread | None]:

@@ -220,7 +220,7 @@ class FitProblem:
             if datum.effect:
                 self._shared[row, self.effects.index(datum.effect)] = 1.0
 
-    def said(self, states: Floats) -> Floats:
+    def log_values(self, states: Floats) -> Floats:
         """Return the logarithms by the formula, states by data."""
         logs = states[:, : self.size]
         step = step_times(logs, self._columns).step
@@ -232,7 +232,7 @@ class FitProblem:
     def derivatives(self, state: Floats) -> Floats:
         """Return the derivatives by the state: data by parameters."""
         moves = FINITE_DIFFERENCE * np.eye(self.size, len(state))
-        both = self.said(np.concatenate([state + moves, state - moves]))
+        both = self.log_values(np.concatenate([state + moves, state - moves]))
         own = ((both[: self.size] - both[self.size :]) / (2 * FINITE_DIFFERENCE)).T
         return np.concatenate([own, np.where(self._traffic[:, None], -self._shared, self._shared)], axis=1)
 
@@ -263,14 +263,14 @@ def fit_parameters(
         scale = np.sqrt(weights) / np.sqrt(problem.spreads**2 + size**2)
 
         def residuals(at: Floats, scale: Floats = scale) -> Floats:
-            return np.concatenate([(problem.said(at[None])[0] - problem.values) * scale, root @ (at - start)])
+            return np.concatenate([(problem.log_values(at[None])[0] - problem.values) * scale, root @ (at - start)])
 
         def slopes(at: Floats, scale: Floats = scale) -> Floats:
             return np.concatenate([problem.derivatives(at) * scale[:, None], root])
 
         state = least_squares(residuals, state, jac=slopes, method="lm", xtol=1e-5, ftol=1e-6).x
         jacobian = problem.derivatives(state)
-        left = problem.said(state[None])[0] - problem.values
+        left = problem.log_values(state[None])[0] - problem.values
         total = problem.spreads**2 + size**2
         if not learn:
             break

@@ -244,13 +244,13 @@ def _held_out_figure(datum: FitDatum, fit: ParameterFit) -> HeldOutFigure:
     covariance[: len(chosen), : len(chosen)] = fit.covariance[np.ix_(chosen, chosen)]
     slope = problem.derivatives(state)[0]
     spread = math.sqrt(float(slope @ covariance @ slope) + datum.spread**2 + PRIOR_MISFIT**2)
-    said = float(problem.said(state[None])[0, 0])
+    log_value = float(problem.log_values(state[None])[0, 0])
     return HeldOutFigure(
         name=datum.name,
         published=math.exp(datum.log_value),
-        predicted=math.exp(said),
-        low=math.exp(said - NORMAL_90 * spread),
-        high=math.exp(said + NORMAL_90 * spread),
+        predicted=math.exp(log_value),
+        low=math.exp(log_value - NORMAL_90 * spread),
+        high=math.exp(log_value + NORMAL_90 * spread),
         is_traffic=datum.is_traffic,
     )
 

@@ -149,8 +149,8 @@ def read_topology(text: str | bytes) -> Topology:
         raise TopologyError("A topology is a JSON object.", line=1)
     if plain.get("format") != TOPOLOGY_FORMAT:
         given = plain.get("format")
-        told = "there is none" if given is None else f"it is {json.dumps(given)[:80]}"
-        raise TopologyError(f"format: it must be '{TOPOLOGY_FORMAT}', and {told}.", field="format")
+        actual = "there is none" if given is None else f"it is {json.dumps(given)[:80]}"
+        raise TopologyError(f"format: it must be '{TOPOLOGY_FORMAT}', and {actual}.", field="format")
     try:
         part = msgspec.convert(plain, TopologyPart)
     except msgspec.ValidationError as wrong:
@@ -162,14 +162,14 @@ def read_topology(text: str | bytes) -> Topology:
 def _error_location(message: str) -> tuple[str, str]:
     """Return the message and the field of an error of msgspec: 'Expected `int`, got `str` - at `$.cores`'."""
     found = re.fullmatch(r"(.*?) - at `(?:key in )?\$\.?(.*)`", message, re.DOTALL)
-    said, field = found.groups() if found is not None else (message, "")
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", said)
+    sentence, field = found.groups() if found is not None else (message, "")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", sentence)
     if unknown is not None:
         return "there is no such member", ".".join(filter(None, (field, unknown[1])))
-    missing = re.fullmatch(r"Object missing required field `(.*)`", said)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", sentence)
     if missing is not None:
         return "it is missing", ".".join(filter(None, (field, missing[1])))
-    return said[0].lower() + said[1:], field
+    return sentence[0].lower() + sentence[1:], field
 
 
 def _topology_from_part(part: TopologyPart) -> Topology:

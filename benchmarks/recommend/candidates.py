@@ -68,7 +68,7 @@ class CandidateSet:
 class _SpecCache:
     """A cache of the specifications for each number of devices, and of whether they fit into memory."""
 
-    asked: RecommendationRequest
+    request: RecommendationRequest
     known: dict[int, list[Spec]] = field(default_factory=dict)
     fit: dict[tuple[int, frozenset[DeviceClass]], str] = field(default_factory=dict)  # by the specification's identity
 
@@ -79,7 +79,7 @@ class _SpecCache:
         return self.known[count]
 
     def _made(self, count: int) -> Sequence[Spec]:
-        template, freedom, whole = self.asked.spec, self.asked.freedom, self.asked.global_batch
+        template, freedom, whole = self.request.spec, self.request.freedom, self.request.global_batch
         if whole is not None and whole % (count * template.accumulation):
             return []
         strategies: tuple[Strategy, ...] = tuple(
@@ -113,21 +113,21 @@ def _memory_sentence(spec: Spec, layout: Layout) -> str:
 
 
 def enumerate_candidates(
-    pool: RecommendationPool, asked: RecommendationRequest, draws: Draws, *, most: int = MAX_CANDIDATES
+    pool: RecommendationPool, request: RecommendationRequest, draws: Draws, *, most: int = MAX_CANDIDATES
 ) -> CandidateSet:
     """Return the candidates: all up to `most`, else those that are best by a few `draws`, such as the centre.
 
     The limit on power is applied, those on time and energy are not.
     """
-    found = search_layouts(pool, asked.limits)
-    specs = _SpecCache(asked)
+    found = search_layouts(pool, request.limits)
+    specs = _SpecCache(request)
     unfit: dict[str, None] = {}
     undivided: set[int] = set()
     groups: list[list[RunCandidate]] = []
     for layout in found.layouts:
         made = specs.of(layout.count)
         if not made:
-            if asked.global_batch is not None:
+            if request.global_batch is not None:
                 undivided.add(layout.count)
             continue
         topology = layout.topology()
@@ -137,7 +137,7 @@ def enumerate_candidates(
                 unfit[reason] = None
                 continue
             one = RunCandidate(layout=layout, spec=spec, topology=topology)
-            if asked.limits.most_watts is None or one.watts <= asked.limits.most_watts:
+            if request.limits.most_watts is None or one.watts <= request.limits.most_watts:
                 group.append(one)
         if group:
             groups.append(group)
@@ -145,7 +145,7 @@ def enumerate_candidates(
     exact = found.exact
     if len(every) > most:
         exact = False
-        every = _most_promising(groups, asked, draws, most)
+        every = _most_promising(groups, request, draws, most)
     return CandidateSet(
         every=tuple(every),
         exact=exact,
@@ -156,11 +156,11 @@ def enumerate_candidates(
 
 
 def _most_promising(
-    groups: list[list[RunCandidate]], asked: RecommendationRequest, draws: Draws, most: int
+    groups: list[list[RunCandidate]], request: RecommendationRequest, draws: Draws, most: int
 ) -> list[RunCandidate]:
     """Return the most promising: layouts by their first option, the best of each number of devices among them."""
     heads = [group[0] for group in groups]
-    cost = np.median(ranking_costs(heads, asked, StepSeconds.of(heads, draws)), axis=0)
+    cost = np.median(ranking_costs(heads, request, StepSeconds.of(heads, draws)), axis=0)
     order = np.argsort(cost, kind="stable")
     best: dict[int, int] = {}
     for position in order:
@@ -205,29 +205,29 @@ class StepSeconds:
         return cls(both[:, : len(cells)], both[:, [len(cells) + position for position in positions]])
 
 
-def job_seconds(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
+def job_seconds(candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> Array:
     """Return seconds of the whole job, by draw and candidate."""
-    steps = np.array([asked.samples / one.spec.global_batch for one in candidates])
+    steps = np.array([request.samples / one.spec.global_batch for one in candidates])
     found: Array = seconds.step * steps
     return found
 
 
-def job_joules(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
+def job_joules(candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> Array:
     """Return the energy of the job's GPUs, J, by draw and candidate."""
     watts = np.array([one.watts for one in candidates])
     busy = np.minimum(1.0, seconds.alone / seconds.step)
-    found: Array = job_seconds(candidates, asked, seconds) * watts * (IDLE_SHARE + (1.0 - IDLE_SHARE) * busy)
+    found: Array = job_seconds(candidates, request, seconds) * watts * (IDLE_SHARE + (1.0 - IDLE_SHARE) * busy)
     return found
 
 
 def objective_values(
-    candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds, objective: Objective
+    candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds, objective: Objective
 ) -> Array:
     """Return the values to minimise: seconds, GPU-hours, joules or devices, by draw and candidate."""
     devices = np.array([float(one.layout.count) for one in candidates])
     if objective == "energy":
-        return job_joules(candidates, asked, seconds)
-    time = job_seconds(candidates, asked, seconds)
+        return job_joules(candidates, request, seconds)
+    time = job_seconds(candidates, request, seconds)
     if objective == "gpu_hours":
         hours: Array = time * devices / 3600.0
         return hours
@@ -236,23 +236,23 @@ def objective_values(
     return time
 
 
-def ranking_costs(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
+def ranking_costs(candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> Array:
     """Return the costs for ranking: the objective; for devices, equal numbers are ordered by time."""
-    cost = objective_values(candidates, asked, seconds, asked.objective)
-    if asked.objective == "devices":
-        time = job_seconds(candidates, asked, seconds)
+    cost = objective_values(candidates, request, seconds, request.objective)
+    if request.objective == "devices":
+        time = job_seconds(candidates, request, seconds)
         cost = cost + 1e-3 * time / time.max(axis=1, keepdims=True)
     return cost
 
 
 def within_constraints(
-    candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds
+    candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds
 ) -> NDArray[np.bool_]:
     """Return the candidates that keep the limits on time and energy in nine of ten draws."""
     kept = np.ones(len(candidates), dtype=bool)
-    limits = asked.limits
+    limits = request.limits
     if limits.most_seconds is not None:
-        kept &= (job_seconds(candidates, asked, seconds) <= limits.most_seconds).mean(axis=0) >= CONSTRAINT_CONFIDENCE
+        kept &= (job_seconds(candidates, request, seconds) <= limits.most_seconds).mean(axis=0) >= CONSTRAINT_CONFIDENCE
     if limits.most_joules is not None:
-        kept &= (job_joules(candidates, asked, seconds) <= limits.most_joules).mean(axis=0) >= CONSTRAINT_CONFIDENCE
+        kept &= (job_joules(candidates, request, seconds) <= limits.most_joules).mean(axis=0) >= CONSTRAINT_CONFIDENCE
     return kept

@@ -55,7 +55,7 @@ class RecommendationForm:
     errors: dict[str, str] = field(default_factory=dict)
 
     @property
-    def is_asked(self) -> bool:
+    def is_submitted(self) -> bool:
         return "workload" in self.given
 
     def text(self, name: str, usual: str = "") -> str:
@@ -99,18 +99,18 @@ class RecommendationForm:
             return 0
         return int(value) if whole or name in INTEGER_FIELDS else value
 
-    def refused(self, error: Invalid | Any) -> None:
+    def add_errors(self, error: Invalid | Any) -> None:
         """Store errors by the names of the form."""
-        told: Mapping[str, str] = error.details.get("errors") or {}
+        found: Mapping[str, str] = error.details.get("errors") or {}
         names = {"/".join(where): name for name, where in NUMBER_FIELDS.items()}
         names |= {member: name for name, (member, _) in CHOICE_FIELDS.items()} | {
             "batches": "batch",
             "limits/host_ids": "host",
         }
-        for where, words in told.items():
+        for where, words in found.items():
             bare = where.replace(".", "/").split("[", maxsplit=1)[0]
             self.errors.setdefault(names.get(bare, bare), words)
-        if not told:
+        if not found:
             self.errors.setdefault("", error.sentence)
 
     def context(self) -> dict[str, Any]:

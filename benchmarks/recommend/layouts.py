@@ -108,7 +108,7 @@ class Layout:
                 return pool.drawers[position].devices[device].id, pool.drawers[position].ports[port].id
         return None
 
-    def wanted(self, pool: RecommendationPool) -> DesiredState:
+    def desired_state(self, pool: RecommendationPool) -> DesiredState:
         """Return the desired state of a plan, empty without changes."""
         attachments: dict[int, int | None] = {}
         modes: dict[int, DrawerMode] = {}
@@ -123,7 +123,7 @@ class Layout:
                 modes[drawer.id] = option.mode
         return DesiredState(attachments=attachments, modes=modes)
 
-    def named(self, pool: RecommendationPool) -> Topology:
+    def named_topology(self, pool: RecommendationPool) -> Topology:
         """Return the topology of a run with the names of its devices and places."""
         accelerators = list(_numbered_accelerators(self.host.local, LOCAL, self.local))
         uplinks: dict[str, PcieLink] = {}
@@ -140,9 +140,9 @@ class Layout:
                 uplinks[place] = pool.uplinks[drawer.ports[option.storage[1]].id]
                 kind = pool.devices[drawer.devices[option.storage[0]].id].kind
                 storage = _drive_storage(kind, place)
-        return self._topology(name=self.words(pool), accelerators=tuple(accelerators), storage=storage, uplinks=uplinks)
+        return self._topology(name=self.label(pool), accelerators=tuple(accelerators), storage=storage, uplinks=uplinks)
 
-    def words(self, pool: RecommendationPool) -> str:
+    def label(self, pool: RecommendationPool) -> str:
         """Return it as text: 'node-a: 4 local GPUs, 4 × V100-PCIE-16GB below falcon-1/drawer 1/H1'."""
         parts = [f"{self.local} local GPU{'' if self.local == 1 else 's'}"] if self.local else []
         ports = [(position, port, held) for position, option in self.choices for port, held in option.held]

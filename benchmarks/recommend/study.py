@@ -144,44 +144,46 @@ def run_study(trials: int, *, seed: int = 1, runs: int = RUNS_A_TRIAL) -> list[T
 
 def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
     random = np.random.default_rng(seed)
-    pool, asked = random_pool(random), random_request(random)
-    truth = GroundTruth.drawn(random, seed, asked.spec.workload)
+    pool, request = random_pool(random), random_request(random)
+    truth = GroundTruth.drawn(random, seed, request.spec.workload)
     seen: list[Observation] = []
     belief = refit(seen)
-    every = enumerate_candidates(pool, asked, belief.centre(), most=10**9).every
+    every = enumerate_candidates(pool, request, belief.centre(), most=10**9).every
     if not every:
         raise ValueError("The pool has no room for the workload.")
     true = np.array([truth.step(one.spec, one.topology) for one in every])
-    cost = _true_costs(every, asked, truth, true)
+    cost = _true_costs(every, request, truth, true)
     places = {id(one): place for place, one in enumerate(every)}
-    regrets, weighed = [], None
+    regrets, evaluation = [], None
     for number in range(runs + 1):
         belief = refit(seen)
-        weighed = evaluate_candidates(every, asked, belief, tuple(seen))
-        if weighed is None:
+        evaluation = evaluate_candidates(every, request, belief, tuple(seen))
+        if evaluation is None:
             raise ValueError("Without limits there is always something.")
-        first = places[id(weighed.candidates[weighed.ranking.first])]
+        first = places[id(evaluation.candidates[evaluation.ranking.first])]
         regrets.append(float(cost[first] / cost.min() - 1))
         if number < runs:
-            one = weighed.candidates[next_run(weighed)]
+            one = evaluation.candidates[next_run(evaluation)]
             measured = float(true[places[id(one)]] * np.exp(NOISE * random.standard_normal()))
             seen.append(Observation(spec=one.spec, topology=one.topology, step_seconds=measured, spread=NOISE))
     return Trial(
-        workload=asked.spec.workload,
-        objective=asked.objective,
+        workload=request.spec.workload,
+        objective=request.objective,
         candidates=len(every),
         regrets=tuple(regrets),
     )
 
 
-def next_run(weighed: CandidateEvaluation) -> int:
+def next_run(evaluation: CandidateEvaluation) -> int:
     """Return the next run: the deciding one, else the first candidate without a run, else the first."""
-    if weighed.deciding is not None:
-        return weighed.deciding.candidate
-    return next((one for one in weighed.ranking.order if one not in weighed.run), weighed.ranking.first)
+    if evaluation.deciding is not None:
+        return evaluation.deciding.candidate
+    return next((one for one in evaluation.ranking.order if one not in evaluation.run), evaluation.ranking.first)
 
 
-def _true_costs(every: Sequence[RunCandidate], asked: RecommendationRequest, truth: GroundTruth, true: Array) -> Array:
+def _true_costs(
+    every: Sequence[RunCandidate], request: RecommendationRequest, truth: GroundTruth, true: Array
+) -> Array:
     """Return the true cost of each candidate, with energy by the same rule as in the model."""
     seconds = StepSeconds.of(every, refit([]).centre())
     alone = np.array([
@@ -191,8 +193,8 @@ def _true_costs(every: Sequence[RunCandidate], asked: RecommendationRequest, tru
                                         uplinks=one.topology.uplinks, storage=one.topology.storage)
         )
         for one in every
-    ]) if asked.objective == "energy" else seconds.alone[0]  # fmt: skip
-    found: Array = ranking_costs(every, asked, StepSeconds(true[None, :], alone[None, :]))[0]
+    ]) if request.objective == "energy" else seconds.alone[0]  # fmt: skip
+    found: Array = ranking_costs(every, request, StepSeconds(true[None, :], alone[None, :]))[0]
     return found
 
 

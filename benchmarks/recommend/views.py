@@ -57,11 +57,11 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
     form = RecommendationForm(request.GET, pool)
     context: dict[str, Any] = {"pool": pool, "free": _free_counts(pool)}
     status = 200
-    if form.is_asked:
+    if form.is_submitted:
         try:
             answer = _answer(person, form)
         except Invalid as error:
-            form.refused(error)
+            form.add_errors(error)
             status = error.status
         else:
             context |= _recommendation_context(person, pool, answer)
@@ -124,8 +124,8 @@ def _redirect_with_error(request: HttpRequest, error: FalconWebError) -> HttpRes
         raise error
     messages.error(request, f"{error.sentence} Nothing was changed.")
     # The request is repeated: the answer reflects the current state.
-    asked = QueryDict(request.POST.get("asked", "")[:MAX_BODY_LENGTH]).urlencode()
-    return redirect(f"{reverse('recommend:recommend')}{'?' if asked else ''}{asked}")
+    query = QueryDict(request.POST.get("asked", "")[:MAX_BODY_LENGTH]).urlencode()
+    return redirect(f"{reverse('recommend:recommend')}{'?' if query else ''}{query}")
 
 
 def _free_counts(pool: RecommendationPool) -> dict[str, int]:
@@ -136,7 +136,7 @@ def _free_counts(pool: RecommendationPool) -> dict[str, int]:
 def _recommendation_context(person: User, pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
     executors = {host.id: host.executors for host in host_choices(person)} if person.may_compose else {}
     bars = ranking_bars(answer)
-    unit = OBJECTIVE_UNITS[answer.asked.objective][0]
+    unit = OBJECTIVE_UNITS[answer.request.objective][0]
     deciding = answer.deciding
     return {
         "answer": answer,
@@ -145,9 +145,9 @@ def _recommendation_context(person: User, pool: RecommendationPool, answer: Reco
         ],
         "deciding": _candidate_row(pool, answer, deciding.line, None, executors) if deciding is not None else None,
         "unit": unit,
-        "heading": OBJECTIVE_LABELS[answer.asked.objective],
-        "samples_asked": answer.asked.samples,
-        "unit_of_work": CATALOGUE[answer.asked.spec.workload].samples,
+        "heading": OBJECTIVE_LABELS[answer.request.objective],
+        "samples_asked": answer.request.samples,
+        "unit_of_work": CATALOGUE[answer.request.spec.workload].samples,
     }
 
 
@@ -159,7 +159,7 @@ def _candidate_row(
     executors: dict[int, tuple[str, ...]],
 ) -> dict[str, Any]:
     layout = line.candidate.layout
-    wanted = layout.wanted(pool)
+    wanted = layout.desired_state(pool)
     return {
         "line": line,
         "words": amount_text(answer, line.objective),

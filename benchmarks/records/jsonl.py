@@ -50,7 +50,7 @@ def read_record_lines(content: ImportFile, problems: ImportProblems) -> Iterator
     reader = RecordReader(problems)
     try:
         for number, text in content.lines():
-            line = reader.taken(number, text)
+            line = reader.read_text(number, text)
             if line is not None:
                 yield number, line
     except InvalidDocument as error:  # of the file's bytes, whose field is the line
@@ -67,7 +67,7 @@ class RecordReader:
         self.open: _OpenRecord | None = None
         self.ids: set[str] = set()
 
-    def taken(self, number: int, text: str) -> RecordLine | None:
+    def read_text(self, number: int, text: str) -> RecordLine | None:
         """Return the line, None if it or its record is invalid."""
         try:
             line = _parse_line(text)
@@ -79,9 +79,9 @@ class RecordReader:
             elif self.open is not None:
                 self.open.header = None
             return None
-        return self.checked(number, line)
+        return self.add_line(number, line)
 
-    def checked(self, number: int, line: RecordLine) -> RecordLine | None:
+    def add_line(self, number: int, line: RecordLine) -> RecordLine | None:
         """Add a line to its record and return it, None if it or its record is invalid."""
         if isinstance(line, RunLine):
             return self._begin(number, line)

@@ -48,7 +48,7 @@ class _MlperfRun:
     """A run while it is parsed; times in seconds."""
 
     line: int
-    told: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     open: dict[str, tuple[float, int]] = field(default_factory=dict)
     began: float | None = None
@@ -120,8 +120,8 @@ def _record_event(  # noqa: PLR0917 - one event, in the order of its members
     if key in INTEGER_KEYS and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53):
         problems.note(number, "value", f"{key} is a whole number, and this is '{str(value)[:40]}'.")
         return
-    if len(run.told) < MAX_KEYS and len(str(value)) <= MAX_VALUE_LENGTH:
-        run.told[key] = value
+    if len(run.values) < MAX_KEYS and len(str(value)) <= MAX_VALUE_LENGTH:
+        run.values[key] = value
 
 
 def _record_interval_edge(  # noqa: PLR0917 - as above
@@ -158,7 +158,7 @@ def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -
     if run.began is None:
         problems.note(run.line, "key", "There is no run_start: its start time is unknown.")
         return
-    benchmark = str(run.told.get("submission_benchmark", "") or "unknown")[:40]
+    benchmark = str(run.values.get("submission_benchmark", "") or "unknown")[:40]
     workload = WORKLOAD_NAMES.get(benchmark, benchmark)
     spec = _spec(run, workload)
     if spec is None:
@@ -194,23 +194,23 @@ def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -
 
 
 def _submitter(run: _MlperfRun) -> str:
-    parts = (str(run.told.get(name) or "") for name in ("submission_org", "submission_platform"))
+    parts = (str(run.values.get(name) or "") for name in ("submission_org", "submission_platform"))
     words = ", ".join(part for part in parts if part)
     return f", {words}" if words else ""
 
 
 def _spec(run: _MlperfRun, workload: str) -> Spec | None:
     """Return its specification, if the log has the distribution of its batch."""
-    whole = run.told.get("global_batch_size")
-    ranks = next((run.told[name] for name in DEVICE_COUNT_KEYS if run.told.get(name)), None)
-    if ranks is None and (found := PLATFORM_PATTERN.search(str(run.told.get("submission_platform", "")))):
-        nodes = run.told.get("number_of_nodes", run.told.get("num_nodes", 1))
+    whole = run.values.get("global_batch_size")
+    ranks = next((run.values[name] for name in DEVICE_COUNT_KEYS if run.values.get(name)), None)
+    if ranks is None and (found := PLATFORM_PATTERN.search(str(run.values.get("submission_platform", "")))):
+        nodes = run.values.get("number_of_nodes", run.values.get("num_nodes", 1))
         ranks = int(found[1]) * (nodes if isinstance(nodes, int) and nodes > 0 else 1)
-    accumulation = run.told.get("gradient_accumulation_steps") or 1
+    accumulation = run.values.get("gradient_accumulation_steps") or 1
     if not whole or not ranks or whole % (ranks * accumulation):
         return None
     batch = whole // (ranks * accumulation)
-    seed = run.told.get("seed", 0)
+    seed = run.values.get("seed", 0)
     if max(batch, ranks, accumulation) > 10**9 or min(batch, ranks, accumulation) < 1:
         return None
     return Spec(
@@ -236,7 +236,7 @@ def _series_lines(run: _MlperfRun, name: str) -> list[SeriesLine]:
 
 def _results(run: _MlperfRun) -> dict[str, Any]:
     """Return medians, and other values of the log by key."""
-    tables: dict[str, Any] = {"mlperf": run.told}
+    tables: dict[str, Any] = {"mlperf": run.values}
     units: dict[str, str] = {}
     if run.ended is not None and run.began is not None:
         tables["run_seconds"], units["run_seconds"] = run.ended - run.began, "s"
@@ -248,7 +248,7 @@ def _results(run: _MlperfRun) -> dict[str, Any]:
         statistic_of(np.array([value for _, value in run.series.get(key, [])]), unit)
         for key, unit in (("train/samples_per_second", "1/s"), ("train/step_seconds", "s"))
     )
-    whole = run.told.get("global_batch_size")
+    whole = run.values.get("global_batch_size")
     if step is None and throughput is not None and whole and throughput.low > 0:
         # The log has one of the two; the other follows from the batch.
         step = Statistic(

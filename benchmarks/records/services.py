@@ -168,8 +168,8 @@ def records_import(
 
 def original_provenance(header: RunLine) -> str:
     """Return the original provenance of a record, however often it was imported since."""
-    told = header.source.get("provenance")
-    return told if header.provenance == "imported" and isinstance(told, str) and told else header.provenance
+    origin = header.source.get("provenance")
+    return origin if header.provenance == "imported" and isinstance(origin, str) and origin else header.provenance
 
 
 def _preview_records(person: User, reading: FormatReader) -> list[RecordPreview]:

@@ -58,9 +58,9 @@ def read_csv_lines(content: ImportFile, problems: ImportProblems) -> Iterator[tu
     reader = RecordReader(problems)
     try:
         for number, line in _CsvReader(problems).lines(content):
-            taken = reader.checked(number, line)
-            if taken is not None:
-                yield number, taken
+            added = reader.add_line(number, line)
+            if added is not None:
+                yield number, added
     except InvalidDocument as error:
         problems.note(int(error.where or 0), "", error.sentence)
 

@@ -98,12 +98,12 @@ class SweepPreviewSerializer(serializers.Serializer[Any]):
     """What a grid comes to: `moves` of devices in `compositions` goes; `seconds` are predicted, of `predicted` runs."""
 
     runs = serializers.IntegerField()
-    left_out = LeftOutPointSerializer(many=True, source="drawn.expansion.left_out")
-    left_out_count = serializers.IntegerField(source="drawn.expansion.left_out_count")
-    compositions = serializers.IntegerField(source="drawn.cost.compositions")
-    moves = serializers.IntegerField(source="drawn.cost.moves")
-    seconds = serializers.FloatField(source="drawn.seconds")
-    predicted = serializers.IntegerField(source="drawn.predicted_count")
+    left_out = LeftOutPointSerializer(many=True, source="expanded.expansion.left_out")
+    left_out_count = serializers.IntegerField(source="expanded.expansion.left_out_count")
+    compositions = serializers.IntegerField(source="expanded.cost.compositions")
+    moves = serializers.IntegerField(source="expanded.cost.moves")
+    seconds = serializers.FloatField(source="expanded.seconds")
+    predicted = serializers.IntegerField(source="expanded.predicted_count")
     explained = ExplainedSerializer(many=True)
 
 
@@ -122,8 +122,8 @@ class SweepSerializer(serializers.ModelSerializer[Sweep]):
 
     def get_runs(self, sweep: Sweep) -> dict[str, int]:
         """Return how many points are in which state, and how many there are."""
-        standing = (self.context.get("standings") or progress_of_sweeps([sweep]))[sweep.pk]
-        return {"all": standing.total, **standing.counts}
+        found = (self.context.get("progress") or progress_of_sweeps([sweep]))[sweep.pk]
+        return {"all": found.total, **found.counts}
 
 
 PointFigureSerializer = dataclass_serializer(Statistic, "PointFigure")
@@ -161,8 +161,8 @@ class SweepList(generics.ListAPIView[Sweep]):
         )
 
     def get_serializer(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the serializer of a page, whose standings are read at once."""
-        context = {**self.get_serializer_context(), "standings": progress_of_sweeps(args[0]) if args else {}}
+        """Return the serializer of a page, with the progress of all its sweeps."""
+        context = {**self.get_serializer_context(), "progress": progress_of_sweeps(args[0]) if args else {}}
         return SweepSerializer(*args, **{**kwargs, "context": context})
 
     @strict_schema(
@@ -217,10 +217,10 @@ class SweepPreview(APIView):
         person = person_of(request)
         require_composer(person, "run anything")
         grid, manifest = _sweep_request(request)
-        drawn = expand_sweep(person, validated_grid(grid))
-        runs = len(drawn.points)
+        expanded = expand_sweep(person, validated_grid(grid))
+        runs = len(expanded.points)
         audit_record(action=Action.SWEEP_READ, actor=person, after={"name": manifest.title, "runs": runs})
-        found: Any = {"runs": runs, "drawn": drawn, "explained": manifest.explained}
+        found: Any = {"runs": runs, "expanded": expanded, "explained": manifest.explained}
         return Response(SweepPreviewSerializer(found).data)
 
 

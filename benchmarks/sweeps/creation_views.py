@@ -119,7 +119,8 @@ def manifest(request: HttpRequest) -> HttpResponse:
         return _render_manifest(
             request, pool, {**found, "refused": error.sentence, "errors": errors}, status=error.status
         )
-    audit_record(action=Action.SWEEP_READ, actor=person, after={"name": read.title, "runs": len(found["drawn"].points)})
+    runs = len(found["draft"].points)
+    audit_record(action=Action.SWEEP_READ, actor=person, after={"name": read.title, "runs": runs})
     return _render_manifest(request, pool, found)
 
 
@@ -131,17 +132,17 @@ def _preview(person: User, given: QueryDict, pool: SweepPool) -> dict[str, Any]:
         return {"error": error.sentence, "errors": error.details.get("errors", {})}
 
 
-def _preview_context(person: User, drawn: ExpandedSweep) -> dict[str, Any]:
-    names = axis_value_labels(person, [one.values for one in drawn.expansion.left_out[:MAX_EXCLUDED_SHOWN]])
+def _preview_context(person: User, expanded: ExpandedSweep) -> dict[str, Any]:
+    names = axis_value_labels(person, [one.values for one in expanded.expansion.left_out[:MAX_EXCLUDED_SHOWN]])
     return {
-        "drawn": drawn,
-        "reasons": drawn.expansion.reasons[:MAX_EXCLUDED_SHOWN],
+        "draft": expanded,
+        "reasons": expanded.expansion.reasons[:MAX_EXCLUDED_SHOWN],
         "left_out": [
             (", ".join(f"{AXIS_LABELS.get(axis, axis)} {names.get(axis, {}).get(value, value)}"
                        for axis, value in one.values.items() if axis not in {"framework", "storage", "host"}), one.why)
-            for one in drawn.expansion.left_out[:MAX_EXCLUDED_SHOWN]
+            for one in expanded.expansion.left_out[:MAX_EXCLUDED_SHOWN]
         ],
-        "left_out_more": max(0, drawn.expansion.left_out_count - MAX_EXCLUDED_SHOWN),
+        "left_out_more": max(0, expanded.expansion.left_out_count - MAX_EXCLUDED_SHOWN),
     }  # fmt: skip
 
 

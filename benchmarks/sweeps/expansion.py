@@ -92,14 +92,14 @@ def duration_text(seconds: float) -> str:
 
 def expand_sweep(person: User, grid: SweepGrid, pool: SweepPool | None = None) -> ExpandedSweep:
     """Expand a checked grid on the current fabric. Raises Invalid for too many points."""
-    judge = FeasibilityChecker()
-    expansion = expand_grid(grid, pool if pool is not None else sweep_pool(person), judge.refuse)
+    checker = FeasibilityChecker()
+    expansion = expand_grid(grid, pool if pool is not None else sweep_pool(person), checker.refuse)
     wanted = [one.composition.devices for one in expansion.points]
     devices = {device for places in wanted for device in places}
     now = dict(Device.objects.filter(pk__in=devices).values_list("pk", "host_port_id"))
     order = cheapest_order(wanted, now)
     points = tuple(
-        ExpandedPoint(point=one, predicted=judge.predicted(one.spec, one.composition))
+        ExpandedPoint(point=one, predicted=checker.predicted(one.spec, one.composition))
         for one in (expansion.points[number] for number in order)
     )
     cost = composition_cost([one.point.composition.devices for one in points], now)

@@ -100,9 +100,9 @@ def read_manifest(text: str) -> Manifest:
         problems.add_last(error.sentence, error.offset)
     except TooManyProblemsError:
         problems.add_last("There are more problems than are listed here.", 0)
-    told = _redact_secrets(problems.told(), fields.secrets)
-    if told:
-        return Manifest(problems=told, explained=tuple(fields.explained))
+    shown = _redact_secrets(problems.told(), fields.secrets)
+    if shown:
+        return Manifest(problems=shown, explained=tuple(fields.explained))
     return Manifest(
         grid=fields.grid, title=fields.title, explained=tuple(fields.explained), kept="\n".join(fields.kept) + "\n"
     )
@@ -110,15 +110,15 @@ def read_manifest(text: str) -> Manifest:
 
 def _redact_secrets(problems: Sequence[DocumentProblem], secrets: Collection[str]) -> tuple[DocumentProblem, ...]:
     """Return problems; those that would reveal a value of a data store have only their place."""
-    told = []
+    shown = []
     for one in problems:
         in_stores = one.place.path.startswith("data_stores")
         if in_stores or any(secret in one.sentence or secret in one.place.path for secret in secrets):
             place = replace(one.place, path="data_stores" if in_stores else "")
-            told.append(DocumentProblem(sentence=REDACTED_PROBLEM, place=place))
+            shown.append(DocumentProblem(sentence=REDACTED_PROBLEM, place=place))
         else:
-            told.append(one)
-    return tuple(told)
+            shown.append(one)
+    return tuple(shown)
 
 
 class ManifestReader:

@@ -93,20 +93,20 @@ class PlacementRequest:
     storage: str = HOST_STORAGE
 
 
-def compose_placement(pool: SweepPool, wish: PlacementRequest) -> Composition:
+def compose_placement(pool: SweepPool, request: PlacementRequest) -> Composition:
     """Return the composition for a request; raises Impossible."""
-    host = pool.host(wish.host)
+    host = pool.host(request.host)
     if host is None:
-        raise PlacementError(f"You cannot compose with host {wish.host}, or it does not exist.")
-    drive, devices = _storage_drive(pool, host, wish.storage)
-    own = wish.storage == OWN_DRIVE_STORAGE
-    if wish.placement == CPU_PLACEMENT:
+        raise PlacementError(f"You cannot compose with host {request.host}, or it does not exist.")
+    drive, devices = _storage_drive(pool, host, request.storage)
+    own = request.storage == OWN_DRIVE_STORAGE
+    if request.placement == CPU_PLACEMENT:
         return Composition(host=host.id, cpu=True, devices=devices, storage=drive, own_drive=own)
-    local = _local_count(wish)
+    local = _local_count(request)
     if local > host.local_gpus:
         has = f"{host.local_gpus} GPU{'' if host.local_gpus == 1 else 's'}" if host.local_gpus else "no GPU"
         raise PlacementError(f"{host.name} has {has} of its own; {local} would be needed.")
-    taken = _chassis_devices(pool, host, wish, wish.count - local)
+    taken = _chassis_devices(pool, host, request, request.count - local)
     return Composition(
         host=host.id,
         local_gpus=local,
@@ -134,28 +134,28 @@ def placement_label(pool: SweepPool, placement: str) -> str:
     }.get(placement, placement)
 
 
-def _local_count(wish: PlacementRequest) -> int:
-    if wish.placement == LOCAL_PLACEMENT:
-        return wish.count
-    if wish.placement == HYBRID_PLACEMENT:
-        if wish.count < 2:
+def _local_count(request: PlacementRequest) -> int:
+    if request.placement == LOCAL_PLACEMENT:
+        return request.count
+    if request.placement == HYBRID_PLACEMENT:
+        if request.count < 2:
             raise PlacementError("Half own, half drawers needs at least 2 devices.")
-        return wish.count - wish.count // 2
+        return request.count - request.count // 2
     return 0
 
 
-def _chassis_devices(pool: SweepPool, host: PoolHost, wish: PlacementRequest, count: int) -> list[PoolDevice]:
+def _chassis_devices(pool: SweepPool, host: PoolHost, request: PlacementRequest, count: int) -> list[PoolDevice]:
     if count == 0:
         return []
-    if wish.placement.startswith(DRAWER_PREFIX):
-        drawer = wish.placement.removeprefix(DRAWER_PREFIX)
+    if request.placement.startswith(DRAWER_PREFIX):
+        drawer = request.placement.removeprefix(DRAWER_PREFIX)
         if not drawer.isdecimal() or int(drawer) not in pool.drawers:
             raise PlacementError(f"You cannot compose with drawer {drawer[:20]}, or it does not exist.")
-        return _drawer_devices(pool, host, wish.accelerator, int(drawer), count)
+        return _drawer_devices(pool, host, request.accelerator, int(drawer), count)
     drawers = pool.drawers_of(host.id)
     if not drawers:
         raise PlacementError(f"{host.name} reaches no device in a drawer.")
-    return _spread_devices(pool, host, wish.accelerator, drawers, count)
+    return _spread_devices(pool, host, request.accelerator, drawers, count)
 
 
 def _drawer_devices(pool: SweepPool, host: PoolHost, model: str, drawer: int, count: int) -> list[PoolDevice]:

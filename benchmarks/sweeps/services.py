@@ -21,7 +21,7 @@ from accounts.models import User
 from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.services import run_cancel, run_delete
 from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
-from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, validated_grid, varied_axes
+from benchmarks.sweeps.grid import AXIS_LABELS, GridExpansion, SweepGrid, validated_grid, varied_axes
 from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import CATALOGUE
@@ -56,17 +56,17 @@ def sweep_create(
         if len(manifest) > MAX_MANIFEST_LENGTH:
             raise Invalid(f"A manifest has at most {MAX_MANIFEST_LENGTH:,} characters.")
         grid = validated_grid(grid)
-        drawn = expand_sweep(person, grid)
-        _refuse_empty(drawn)
+        expanded = expand_sweep(person, grid)
+        _refuse_empty(expanded.expansion)
         try:
             with act.change():
                 sweep = _save_sweep(
-                    person, grid, drawn, title=named or default_title(grid), manifest=manifest,
+                    person, grid, expanded, title=named or default_title(grid), manifest=manifest,
                     idempotency_key=idempotency_key, request_digest=digest,
                 )  # fmt: skip
                 act.target = target_of(sweep, sweep.title)
                 act.after = {
-                    "runs": len(drawn.points), "left out": drawn.expansion.left_out_count,
+                    "runs": len(expanded.points), "left out": expanded.expansion.left_out_count,
                     "workloads": list(grid.workload), "executor": grid.executor,
                 }  # fmt: skip
                 transaction.on_commit(partial(enqueue_advance, sweep.pk), robust=True)
@@ -247,17 +247,17 @@ def _cancel_runs(person: User, row: Sweep, runs: list[Run]) -> None:
     )
 
 
-def _save_sweep(person: User, grid: SweepGrid, drawn: ExpandedSweep, **more: str) -> Sweep:
+def _save_sweep(person: User, grid: SweepGrid, expanded: ExpandedSweep, **more: str) -> Sweep:
     sweep = Sweep.objects.create(
         grid=grid.as_json(),
         requested_by=person,
         requested_by_name=person.username,
         tenant=person.tenant,
         request_id=request_id(),
-        left_out=[{"values": one.values, "why": one.why} for one in drawn.expansion.left_out],
-        left_out_count=drawn.expansion.left_out_count,
-        moves=drawn.cost.moves,
-        compositions=drawn.cost.compositions,
+        left_out=[{"values": one.values, "why": one.why} for one in expanded.expansion.left_out],
+        left_out_count=expanded.expansion.left_out_count,
+        moves=expanded.cost.moves,
+        compositions=expanded.cost.compositions,
         **more,
     )
     Point.objects.bulk_create(
@@ -269,7 +269,7 @@ def _save_sweep(person: User, grid: SweepGrid, drawn: ExpandedSweep, **more: str
             composition=one.point.composition.as_stored(),
             predicted=one.stored_prediction(),
         )
-        for position, one in enumerate(drawn.points)
+        for position, one in enumerate(expanded.points)
     )
     return sweep
 
@@ -283,11 +283,11 @@ def default_title(grid: SweepGrid) -> str:
     return f"{what}{by}"[:MAX_TITLE_LENGTH]
 
 
-def _refuse_empty(drawn: ExpandedSweep) -> None:
-    if not drawn.points:
-        reasons: list[dict[str, Any]] = [{"why": why, "count": count} for why, count in drawn.expansion.reasons[:10]]
+def _refuse_empty(expansion: GridExpansion) -> None:
+    if not expansion.points:
+        reasons: list[dict[str, Any]] = [{"why": why, "count": count} for why, count in expansion.reasons[:10]]
         first = f" {reasons[0]['why']}" if reasons else ""
-        sentence = f"Nothing is left to run: each of {drawn.expansion.left_out_count} combinations is left out.{first}"
+        sentence = f"Nothing is left to run: each of {expansion.left_out_count} combinations is left out.{first}"
         raise Invalid(sentence, errors={"grid": sentence}, left_out=reasons)
 
 

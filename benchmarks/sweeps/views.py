@@ -87,18 +87,18 @@ class MatrixGroup:
 def sweeps(request: HttpRequest) -> HttpResponse:
     """List sweeps; `q`, `state`, `sort` and `page` are in the URL."""
     person = person_of(request)
-    asked, error = _list_filters(request), ""
+    filters, error = _list_filters(request), ""
     try:
-        rows = sweep_list(person, search=asked["q"], state=asked["state"], sort=asked["sort"])
+        rows = sweep_list(person, search=filters["q"], state=filters["state"], sort=filters["sort"])
     except Invalid as refused:
         error, rows = refused.sentence, sweep_list(person).none()
     page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
-    standings = progress_of_sweeps(list(page.object_list))
+    progress = progress_of_sweeps(list(page.object_list))
     context = {
         "page": page,
-        "rows": [(one, standings[one.pk]) for one in page.object_list],
-        "asked": asked,
-        "filtered": bool(asked["q"] or asked["state"]),
+        "rows": [(one, progress[one.pk]) for one in page.object_list],
+        "filters": filters,
+        "filtered": bool(filters["q"] or filters["state"]),
         "error": error,
         "states": Sweep.State.choices,
         "going_on": any(one.state == Sweep.State.RUNNING for one in page.object_list),
@@ -111,8 +111,8 @@ def sweeps(request: HttpRequest) -> HttpResponse:
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching sweeps as CSV."""
-    asked = _list_filters(request)
-    rows = sweep_list(person_of(request), search=asked["q"], state=asked["state"], sort=asked["sort"])
+    filters = _list_filters(request)
+    rows = sweep_list(person_of(request), search=filters["q"], state=filters["state"], sort=filters["sort"])
     return csv_download(csv_table(CSV_COLUMNS, sweep_rows(rows)), "sweeps.csv")
 
 
@@ -123,9 +123,9 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
     person = person_of(request)
     row = sweep_get(person, pk)
     points = point_list(row)
-    asked, error = {name: request.GET.get(name, "") for name in ("state", "sort")}, ""
+    filters, error = {name: request.GET.get(name, "") for name in ("state", "sort")}, ""
     try:
-        found = point_filter(points, state=asked["state"], sort=asked["sort"])
+        found = point_filter(points, state=filters["state"], sort=filters["sort"])
     except Invalid as refused:
         error, found = refused.sentence, []
     page = Paginator(found, ROWS_A_PAGE).get_page(request.GET.get("page"))
@@ -133,12 +133,12 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
     grid = SweepGrid.from_json(row.grid)
     axes = [axis for axis in varied_axes(grid) if any(axis in one.values for one in points)]
     left, rests_on = remaining_time(points, row)
-    standing = SweepProgress.of(one.state for one in points)
+    progress = SweepProgress.of(one.state for one in points)
     context = {
         "sweep": row,
         "grid": grid,
-        "standing": standing,
-        "counts": [(state, STATE_SIGNS[state], count) for state, count in standing.counts.items()],
+        "progress": progress,
+        "counts": [(state, STATE_SIGNS[state], count) for state, count in progress.counts.items()],
         "groups": _groups(points, names, axes),
         "running": [one for one in points if one.state == "open"],
         "scalings": sweep_scaling(points, row, names),
@@ -148,7 +148,7 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
             (one, STATE_SIGNS[one.state], [(AXIS_LABELS[axis], _axis_value(axis, one, names)) for axis in axes])
             for one in page.object_list
         ],
-        "asked": asked,
+        "filters": filters,
         "error": error,
         "states": POINT_STATES,
         "left": left,
