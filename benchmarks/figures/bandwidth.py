@@ -55,20 +55,11 @@ TIME_UNITS: Final = {"s": 1e6, "ms": 1e3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ns
 Quantity = Literal["bandwidth", "latency"]
 
 
-@dataclass(frozen=True)
-class PairMatrix:
-    """A value for each pair of devices, row to column, f8[devices, devices]: GB/s or microseconds; NaN for none."""
+def pair_matrices(row: RunData) -> Iterator[tuple[Quantity, str, Floats]]:
+    """Yield quantity, name and values of a run's tables that have a value for each pair of devices.
 
-    quantity: Quantity
-    counted: str
-    values: Floats
-
-
-def pair_matrices(row: RunData) -> Iterator[PairMatrix]:
-    """Yield the tables of a run that have a value for each pair of devices.
-
-    'bandwidth' is bidirectional, 'latency' that of a small write; other tables keep their names, and are left out if
-    they are equal to one of these two.
+    Values are f8[devices, devices], row to column: GB/s or microseconds; NaN for none. 'bandwidth' is bidirectional,
+    'latency' that of a small write; other tables keep their names, and are left out if they are equal to one of these.
     """
     known: dict[Quantity, list[Floats]] = {"bandwidth": [], "latency": []}
     for name, table in sorted(row.summary.tables.items(), key=lambda one: one[0] not in STANDARD_TABLES):
@@ -82,7 +73,7 @@ def pair_matrices(row: RunData) -> Iterator[PairMatrix]:
         if any(one.shape == values.shape and np.array_equal(one, values, equal_nan=True) for one in known[quantity]):
             continue
         known[quantity].append(values)
-        yield PairMatrix(quantity, STANDARD_TABLES.get(name, name.replace("_", " ")), values * factors.get(unit, 1.0))
+        yield quantity, STANDARD_TABLES.get(name, name.replace("_", " ")), values * factors.get(unit, 1.0)
 
 
 def _square_array(table: Any) -> Floats | None:
@@ -170,14 +161,14 @@ def _pair_marks(rows: Sequence[RunData], quantity: Quantity, *, published: bool)
     runs: dict[MarkKey, dict[str, None]] = {}
     usual = STANDARD_TABLES[quantity]
     for row in rows:
-        for matrix in pair_matrices(row):
-            if matrix.quantity != quantity:
+        for measured, counted, matrix in pair_matrices(row):
+            if measured != quantity:
                 continue
-            for one, other in np.argwhere(np.isfinite(matrix.values)).tolist():
+            for one, other in np.argwhere(np.isfinite(matrix)).tolist():
                 if one == other:
                     continue
-                cell = MarkKey(pair_class(row.topology, one, other), matrix.counted, row.provenance)
-                values.setdefault(cell, []).append(float(matrix.values[one, other]))
+                cell = MarkKey(pair_class(row.topology, one, other), counted, row.provenance)
+                values.setdefault(cell, []).append(float(matrix[one, other]))
                 runs.setdefault(cell, {})[row.id] = None
     marks = []
     for cell, found in values.items():

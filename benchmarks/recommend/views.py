@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -155,7 +154,7 @@ def _candidate_row(
     pool: RecommendationPool,
     answer: Recommendation,
     line: RankedCandidate,
-    bar: RankingBar | None,
+    bar: dict[str, float] | None,
     executors: dict[int, tuple[str, ...]],
 ) -> dict[str, Any]:
     layout = line.candidate.layout
@@ -189,24 +188,15 @@ def _software_label(line: RankedCandidate) -> str:
 BAR_WIDTH: Final = 240.0  # units of the picture
 
 
-@dataclass(frozen=True)
-class RankingBar:
-    """An interval and its median, in units of the picture from its left; `words` is its text alternative."""
-
-    low: float
-    span: float
-    middle: float
-
-
-def ranking_bars(answer: Recommendation) -> list[RankingBar]:
-    """Return a bar for each line, all on one scale that starts at 0."""
+def ranking_bars(answer: Recommendation) -> list[dict[str, float]]:
+    """Return the interval and the median of each line in units of the picture, all on one scale from 0."""
     most = max((line.objective.high for line in answer.lines), default=0.0) or 1.0
     scale = BAR_WIDTH / most
     return [
-        RankingBar(
-            low=round(line.objective.low * scale, 1),
-            span=round(max(1.0, (line.objective.high - line.objective.low) * scale), 1),
-            middle=round(line.objective.value * scale, 1),
-        )
+        {
+            "low": round(line.objective.low * scale, 1),
+            "span": round(max(1.0, (line.objective.high - line.objective.low) * scale), 1),
+            "middle": round(line.objective.value * scale, 1),
+        }
         for line in answer.lines
     ]

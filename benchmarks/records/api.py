@@ -94,12 +94,7 @@ class Records(APIView):
     def get(self, request: Request) -> HttpResponseBase:
         """Export runs that have ended: whole records, all samples, or a table of results; streamed."""
         given = request.query_params
-        wanted = ExportFilter(
-            runs=tuple(given.getlist("run")),
-            sweep=given.get("sweep", ""),
-            workload=given.get("workload", ""),
-            provenance=given.get("provenance", ""),
-        )
+        wanted = ExportFilter.of(given)
         return records_download(person=person_of(request), wanted=wanted, kind=given.get("as", "jsonl"))
 
     @declare(audited_as=Action.RECORDS_IMPORT)

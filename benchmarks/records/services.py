@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from django.db.models import Q
+from django.http import QueryDict
 from django.utils import timezone
 
 from accounts.access import require_composer
@@ -306,6 +307,12 @@ class ExportFilter:
     sweep: str = ""
     workload: str = ""
     provenance: str = ""
+
+    @classmethod
+    def of(cls, given: QueryDict) -> ExportFilter:
+        """Return the filter in query parameters."""
+        texts = {name: given.get(name, "") for name in ("sweep", "workload", "provenance")}
+        return cls(runs=tuple(given.getlist("run")), **texts)
 
 
 def export_run_list(person: User, wanted: ExportFilter) -> Any:

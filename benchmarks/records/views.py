@@ -60,16 +60,9 @@ def runs_download(request: HttpRequest, kind: str) -> HttpResponseBase:
 
     The CSV has a row a run, or with `as=samples` all samples.
     """
-    given = request.GET
-    wanted = ExportFilter(
-        runs=tuple(given.getlist("run")),
-        sweep=given.get("sweep", ""),
-        workload=given.get("workload", ""),
-        provenance=given.get("provenance", ""),
-    )
-    if kind == "summary" and given.get("as") == "samples":
+    if kind == "summary" and request.GET.get("as") == "samples":
         kind = "csv"
-    return records_download(person=person_of(request), wanted=wanted, kind=kind)
+    return records_download(person=person_of(request), wanted=ExportFilter.of(request.GET), kind=kind)
 
 
 @require_http_methods(["GET", "POST"])

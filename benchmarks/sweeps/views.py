@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -62,24 +61,6 @@ COMPOSITION_AXES = ("accelerator", "storage")  # axes that distinguish compositi
 MAX_EXCLUDED_SHOWN = 30  # excluded points on the page; the API has the rest
 # Each state has a sign, so that colour is never the only cue.
 STATE_SIGNS = {"waiting": "·", "open": "▶", "completed": "✓", "failed": "▲", "cancelled": "■", "skipped": "–"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class MatrixCell:
-    """A point in the matrix of a sweep."""
-
-    view: PointStatus
-    sign: str
-    words: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class MatrixGroup:
-    """The points of one composition, which stays while they run; `is_now` marks the one that runs."""
-
-    words: str
-    cells: tuple[MatrixCell, ...]
-    is_now: bool
 
 
 @require_GET
@@ -248,17 +229,22 @@ def _permitted_actions(person: User, row: Sweep) -> dict[str, Any]:
 
 def _groups(
     points: Sequence[PointStatus], names: dict[str, dict[object, str]], axes: Sequence[str]
-) -> list[MatrixGroup]:
-    """Return the points by composition, in the order in which they run."""
+) -> list[dict[str, Any]]:
+    """Return the points by composition, in the order in which they run; `is_now` marks the one that runs."""
     groups = []
     common = ["host", "placement", "count", *(axis for axis in COMPOSITION_AXES if axis in axes)]
     for _, some in itertools.groupby(points, key=lambda one: composition_key(one.composition)):
         group = list(some)
-        cells = tuple(
-            MatrixCell(view=one, sign=STATE_SIGNS[one.state], words=_values_label(one, names, axes)) for one in group
+        groups.append(
+            {
+                "words": _values_label(group[0], names, common),
+                "cells": [
+                    {"view": one, "sign": STATE_SIGNS[one.state], "words": _values_label(one, names, axes)}
+                    for one in group
+                ],
+                "is_now": any(one.state == "open" for one in group),
+            }
         )
-        is_now = any(one.state == "open" for one in group)
-        groups.append(MatrixGroup(words=_values_label(group[0], names, common), cells=cells, is_now=is_now))
     return groups
 
 

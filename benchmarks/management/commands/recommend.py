@@ -98,18 +98,13 @@ class Command(ExitCodeCommand):
                 self.stop(USAGE, f"'{one}' is not a constraint: write NAME=VALUE.")
             limits[name] = value.split(",") if name in {"models", "host_ids"} else value
         plain: dict[str, Any] = {
-            "workload": options["workload"],
-            "preset": options["preset"],
-            "objective": options["objective"],
             "precisions": options["precision"],
             "strategies": options["strategy"],
             "batches": options["batch"],
             "limits": limits,
         }
-        for name in ("samples", "global_batch"):
-            if options[name]:
-                plain[name] = options[name]
-        return plain
+        names = ("workload", "preset", "objective", "samples", "global_batch")
+        return plain | {name: options[name] for name in names if options[name]}
 
     def _study(self, options: dict[str, Any]) -> NoReturn:
         if options["trials"] < 1:
