@@ -7,7 +7,7 @@ same for all models; the power of hosts and chassis is not counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Final
@@ -64,44 +64,22 @@ class CandidateSet:
     undivided: tuple[int, ...] = ()  # numbers of devices that do not divide the global batch
 
 
-@dataclass
-class _SpecCache:
-    """A cache of the specifications for each number of devices, and of whether they fit into memory."""
-
-    request: RecommendationRequest
-    known: dict[int, list[Spec]] = field(default_factory=dict)
-    fit: dict[tuple[int, frozenset[DeviceClass]], str] = field(default_factory=dict)  # by the specification's identity
-
-    def of(self, count: int) -> list[Spec]:
-        """Return those for `count` devices; none if it does not divide the global batch."""
-        if count not in self.known:
-            self.known[count] = list(self._made(count))
-        return self.known[count]
-
-    def _made(self, count: int) -> Sequence[Spec]:
-        template, freedom, whole = self.request.spec, self.request.freedom, self.request.global_batch
-        if whole is not None and whole % (count * template.accumulation):
-            return []
-        strategies: tuple[Strategy, ...] = tuple(
-            dict.fromkeys(one for one in freedom.strategies or (template.strategy,) if one != "single")
-        )
-        if count == 1:
-            strategies = ("single",)
-        precisions: tuple[Precision, ...] = freedom.precisions or (template.precision,)
-        batches = (
-            (whole // (count * template.accumulation),) if whole is not None else freedom.batches or (template.batch,)
-        )
-        return [
-            msgspec.structs.replace(template, devices=count, strategy=strategy, precision=precision, batch=batch)
-            for precision, strategy, batch in product(dict.fromkeys(precisions), strategies, dict.fromkeys(batches))
-        ]
-
-    def unfit(self, spec: Spec, layout: Layout, topology: Topology) -> str:
-        """Return the reason why a device's memory is too small, '' if it is not; computed once a kind."""
-        key = (id(spec), frozenset(layout.kinds))
-        if key not in self.fit:
-            self.fit[key] = _memory_sentence(spec, layout) if fits(spec, topology) else ""
-        return self.fit[key]
+def _specs(request: RecommendationRequest, count: int) -> list[Spec]:
+    """Return the specifications for `count` devices; none if it does not divide the global batch."""
+    template, freedom, whole = request.spec, request.freedom, request.global_batch
+    if whole is not None and whole % (count * template.accumulation):
+        return []
+    strategies: tuple[Strategy, ...] = tuple(
+        dict.fromkeys(one for one in freedom.strategies or (template.strategy,) if one != "single")
+    )
+    if count == 1:
+        strategies = ("single",)
+    precisions: tuple[Precision, ...] = freedom.precisions or (template.precision,)
+    batches = (whole // (count * template.accumulation),) if whole is not None else freedom.batches or (template.batch,)
+    return [
+        msgspec.structs.replace(template, devices=count, strategy=strategy, precision=precision, batch=batch)
+        for precision, strategy, batch in product(dict.fromkeys(precisions), strategies, dict.fromkeys(batches))
+    ]
 
 
 def _memory_sentence(spec: Spec, layout: Layout) -> str:
@@ -120,12 +98,15 @@ def enumerate_candidates(
     The limit on power is applied, those on time and energy are not.
     """
     found = search_layouts(pool, request.limits)
-    specs = _SpecCache(request)
+    specs: dict[int, list[Spec]] = {}  # by number of devices
+    too_small: dict[tuple[int, frozenset[DeviceClass]], str] = {}  # reasons by the identity of a specification
     unfit: dict[str, None] = {}
     undivided: set[int] = set()
     groups: list[list[RunCandidate]] = []
     for layout in found.layouts:
-        made = specs.of(layout.count)
+        if layout.count not in specs:
+            specs[layout.count] = _specs(request, layout.count)
+        made = specs[layout.count]
         if not made:
             if request.global_batch is not None:
                 undivided.add(layout.count)
@@ -133,7 +114,10 @@ def enumerate_candidates(
         topology = layout.topology()
         group = []
         for spec in made:
-            if reason := specs.unfit(spec, layout, topology):
+            key = (id(spec), frozenset(layout.kinds))
+            if key not in too_small:
+                too_small[key] = _memory_sentence(spec, layout) if fits(spec, topology) else ""
+            if reason := too_small[key]:
                 unfit[reason] = None
                 continue
             one = RunCandidate(layout=layout, spec=spec, topology=topology)
