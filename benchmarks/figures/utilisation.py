@@ -44,15 +44,14 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
     unit, title = READINGS[reading]
     shown, factor = DISPLAY_UNITS.get(unit, (unit, 1.0))
     having = [row for row in rows if row.readings(reading)]
-    spans = {row.id: _reading_span(row, reading) for row in having}
-    drawn = [row for row in having if spans[row.id] is not None][:MAX_LINES]
-    begins = {row.id: span[0] for row in drawn if (span := spans[row.id]) is not None}
-    lengths = {row.id: span[1] - span[0] for row in drawn if (span := spans[row.id]) is not None}
-    longest = max(lengths.values(), default=0.0)
+    spans = {row.id: span for row in having if (span := _reading_span(row, reading)) is not None}
+    drawn = [row for row in having if row.id in spans][:MAX_LINES]
+    longest = max((spans[row.id][1] - spans[row.id][0] for row in drawn), default=0.0)
 
     def means(row: RunData) -> Floats:
-        length = (lengths[row.id] if by_share else longest) or 1.0
-        edges = begins[row.id] + np.linspace(0.0, length, LINE_POINTS + 1)
+        begin, end = spans[row.id]
+        length = (end - begin if by_share else longest) or 1.0
+        edges = begin + np.linspace(0.0, length, LINE_POINTS + 1)
         return _mean_of_devices(row.readings(reading), edges) * factor
 
     middle = (np.arange(LINE_POINTS) + 0.5) / LINE_POINTS

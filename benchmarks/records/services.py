@@ -116,10 +116,7 @@ def records_check(
 
     Raises Forbidden for read-only users, TooLarge, and Invalid if it is not text or of an unknown format.
     """
-    require_composer(person, "import runs")
-    content.refuse_unreadable(largest)
-    reading = open_format(content, format)
-    runs = _preview_records(person, reading)
+    reading, runs = _open_file(person, content, format, largest)
     found = reading.problems
     return ImportCheck(
         reading.format, tuple(runs), tuple(found.found), found.more, reading.skipped, tuple(reading.notes)
@@ -140,10 +137,7 @@ def records_import(
     """
     name = content.name[:200] or "pasted text"
     with attempt(Action.RECORDS_IMPORT, actor=person, target=Target("record", name=name)) as act:
-        require_composer(person, "import runs")
-        content.refuse_unreadable(largest)
-        reading = open_format(content, format)
-        previews = _preview_records(person, reading)
+        reading, previews = _open_file(person, content, format, largest)
         refuse_problems(tuple(reading.problems.found), reading.problems.more)
         if not previews:
             raise Invalid("There is no record in the file.", errors={"file": "It has no record."})
@@ -173,8 +167,13 @@ def original_provenance(header: RunLine) -> str:
     return origin if header.provenance == "imported" and isinstance(origin, str) and origin else header.provenance
 
 
-def _preview_records(person: User, reading: FormatReader) -> list[RecordPreview]:
-    """Read a whole file once; errors are in the reading's problems."""
+def _open_file(
+    person: User, content: ImportFile, format_: str, largest: int
+) -> tuple[FormatReader, list[RecordPreview]]:
+    """Open a file in its format, and read all of it once; errors are in the reader's problems."""
+    require_composer(person, "import runs")
+    content.refuse_unreadable(largest)
+    reading = open_format(content, format_)
     runs: list[RecordPreview] = []
     identity: RecordIdentity | None = None
     try:
@@ -192,7 +191,7 @@ def _preview_records(person: User, reading: FormatReader) -> list[RecordPreview]
         pass
     whole = [one for one in runs if one.identity]
     _match_known_runs(person, whole)
-    return whole
+    return reading, whole
 
 
 def _record_identity(header: RunLine) -> RecordIdentity | None:
