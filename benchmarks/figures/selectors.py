@@ -368,10 +368,6 @@ class RenderedFigure:
     figures: tuple[Chart, ...]
     notes: tuple[str, ...]
 
-    @property
-    def shown(self) -> tuple[Chart, ...]:
-        return tuple(figure for figure in self.figures if not figure.is_empty)
-
 
 def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure:
     """Return a figure over the requested runs.

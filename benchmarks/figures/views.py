@@ -86,7 +86,7 @@ def figure(request: HttpRequest, name: str) -> HttpResponse:
         "query": query.urlencode(),
         "errors": errors,
         "drawing": drawing,
-        "figures": [display_chart(one) for one in drawing.shown] if drawing else [],
+        "figures": [display_chart(one) for one in drawing.figures if not one.is_empty] if drawing else [],
         "empty": [one for one in drawing.figures if one.is_empty] if drawing else [],
         "choosing": query.urlencode(but=OPTION_PARAMETERS),
         "hidden": [pair for pair in query.pairs if pair[0] not in OPTION_PARAMETERS],

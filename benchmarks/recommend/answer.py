@@ -157,16 +157,16 @@ class Recommendation:
 
 
 def recommend(
-    pool: RecommendationPool, request: RecommendationRequest, observations: Sequence[Observation] = (), *, seed: int = 1
+    pool: RecommendationPool, request: RecommendationRequest, observations: Sequence[Observation] = ()
 ) -> Recommendation:
-    """Return the answer to a request; the same pool, request, runs and seed give the same answer.
+    """Return the answer to a request; the same pool, request and runs give the same answer.
 
     `observations` are of any workload: rates of devices and links are learned from all.
     """
     belief = refit(observations)
     alike = tuple(one for one in observations if one.spec.workload == request.spec.workload)
     found = enumerate_candidates(pool, request, belief.centre())
-    evaluation = evaluate_candidates(found.every, request, belief, alike, seed=seed) if found.every else None
+    evaluation = evaluate_candidates(found.every, request, belief, alike) if found.every else None
     answer = Recommendation(
         request=request, exact=found.exact, considered=len(found.every), layouts=found.layouts, runs=len(observations),
         unfit=found.unfit, undivided=found.undivided,

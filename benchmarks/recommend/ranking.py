@@ -38,6 +38,8 @@ MAX_PROPOSED_RUNS: Final = 12
 MAX_TRUTHS: Final = 256
 # The relative spread that a run's median is expected to have.
 RUN_SPREAD: Final = 0.02
+TAIL: Final = (1.0 - 0.9) / 2  # on each side of a 90 % interval
+DRAW_SEED: Final = 1
 
 
 @dataclass(frozen=True)
@@ -135,10 +137,9 @@ def find_deciding_run(
     return found or DecidingCandidate(likely[0], before, before)
 
 
-def median_interval(values: Array, *, probability: float = 0.9) -> tuple[float, float, float]:
-    """Return the median of draws and the ends of the interval of the given probability."""
-    tail = (1.0 - probability) / 2
-    low, middle, high = np.quantile(values, (tail, 0.5, 1.0 - tail))
+def median_interval(values: Array) -> tuple[float, float, float]:
+    """Return the median of draws and the ends of their 90 % interval."""
+    low, middle, high = np.quantile(values, (TAIL, 0.5, 1.0 - TAIL))
     return float(middle), float(low), float(high)
 
 
@@ -224,7 +225,6 @@ def residual_draws(
     *,
     draws: int,
     floor: float,
-    seed: int = 1,
 ) -> Array:
     """Return draws of the model's error for cells (logarithms), by draw and cell, given the measurements.
 
@@ -235,7 +235,7 @@ def residual_draws(
     count = len(cells)
     whole = floor**2 * cell_covariance(every, every)
     root = np.linalg.cholesky(whole + 1e-8 * floor**2 * np.eye(len(every)))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(DRAW_SEED)
     prior = random.standard_normal((draws, len(every))) @ root.T
     if not seen:
         return prior
@@ -268,13 +268,10 @@ def evaluate_candidates(
     request: RecommendationRequest,
     belief: Belief,
     alike: Sequence[Observation],
-    *,
-    seed: int = 1,
-    draws: int = DRAW_COUNT,
 ) -> CandidateEvaluation | None:
     """Rank the most promising candidates within the limits; None without any."""
     chosen = promising_candidates(candidates, request, belief)
-    seconds = posterior_seconds(chosen, belief, alike, seed=seed, draws=draws)
+    seconds = posterior_seconds(chosen, belief, alike)
     kept = within_constraints(chosen, request, seconds)
     if not kept.any():
         return None
@@ -329,11 +326,10 @@ def posterior_seconds(
     belief: Belief,
     alike: Sequence[Observation],
     *,
-    seed: int = 1,
     draws: int = DRAW_COUNT,
 ) -> StepSeconds:
     """Return seconds of steps by draw and candidate: the model's, corrected by its error learned from runs."""
-    drawn = belief.draws(draws, seed)
+    drawn = belief.draws(draws, DRAW_SEED)
     seconds = StepSeconds.of(candidates, drawn)
     modelled: NDArray[Any] = np.zeros((draws, 0))
     if alike:
@@ -347,6 +343,5 @@ def posterior_seconds(
         modelled,
         draws=draws,
         floor=float(np.hypot(belief.misfit, SHARED_MISFIT)),
-        seed=seed,
     )
     return StepSeconds(seconds.step * np.exp(rest), seconds.alone)

@@ -66,7 +66,6 @@ class GroundTruth:
     ring: float
     shared: float  # contention of devices below one uplink
     core: float  # bytes a second that a core prepares
-    unevenness: float
 
     @classmethod
     def drawn(cls, random: np.random.Generator, seed: int, workload: str) -> GroundTruth:
@@ -85,7 +84,6 @@ class GroundTruth:
             ring=about(0.85, 0.15),
             shared=float(random.uniform(0.0, 0.3)),
             core=about(5e7, 0.3),
-            unevenness=UNEVENNESS,
         )
 
     def step(self, spec: Spec, topology: Topology) -> float:
@@ -101,7 +99,7 @@ class GroundTruth:
         feed = samples * max(costs.device_bytes, 1.0) / (self.core * workers)
         step = (body**p + feed**p) ** (1 / p) + 2e-4 * count
         key = zlib.crc32(f"{self.seed} {spec.hash} {topology_key(topology)}".encode())
-        return float(step * np.exp(self.unevenness * np.random.default_rng(key).standard_normal()))
+        return float(step * np.exp(UNEVENNESS * np.random.default_rng(key).standard_normal()))
 
     def _against_v100(self, model: str, precision: str) -> float:
         """Return the time of a device relative to a V100-SXM2 in mixed precision: a mean of powers of its rates."""
@@ -137,12 +135,12 @@ def _relative_link_rate(link: PcieLink) -> float:
     return LANE_RATES[link.generation] * link.lanes / (LANE_RATES[3] * 16)
 
 
-def run_study(trials: int, *, seed: int = 1, runs: int = RUNS_A_TRIAL) -> list[Trial]:
+def run_study(trials: int, *, seed: int = 1) -> list[Trial]:
     """Return the results of trials; deterministic for a seed."""
-    return [run_trial(seed * 10_000 + number, runs=runs) for number in range(trials)]
+    return [run_trial(seed * 10_000 + number) for number in range(trials)]
 
 
-def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
+def run_trial(seed: int) -> Trial:
     random = np.random.default_rng(seed)
     pool, request = random_pool(random), random_request(random)
     truth = GroundTruth.drawn(random, seed, request.spec.workload)
@@ -155,14 +153,14 @@ def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
     cost = _true_costs(every, request, truth, true)
     places = {id(one): place for place, one in enumerate(every)}
     regrets, evaluation = [], None
-    for number in range(runs + 1):
+    for number in range(RUNS_A_TRIAL + 1):
         belief = refit(seen)
         evaluation = evaluate_candidates(every, request, belief, tuple(seen))
         if evaluation is None:
             raise ValueError("Without limits there is always something.")
         first = places[id(evaluation.candidates[evaluation.ranking.first])]
         regrets.append(float(cost[first] / cost.min() - 1))
-        if number < runs:
+        if number < RUNS_A_TRIAL:
             one = evaluation.candidates[next_run(evaluation)]
             measured = float(true[places[id(one)]] * np.exp(NOISE * random.standard_normal()))
             seen.append(Observation(spec=one.spec, topology=one.topology, step_seconds=measured, spread=NOISE))

@@ -77,11 +77,6 @@ class ExpandedSweep:
     seconds: float
     predicted_count: int
 
-    @property
-    def words_of_time(self) -> str:
-        """The duration as text."""
-        return duration_text(self.seconds)
-
 
 def duration_text(seconds: float) -> str:
     """Return a rounded duration as text: '40 s', '12 min', '3.5 h'."""

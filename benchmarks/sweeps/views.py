@@ -386,6 +386,7 @@ def _preview_context(person: User, expanded: ExpandedSweep) -> dict[str, Any]:
     names = axis_value_labels(person, [one.values for one in expanded.expansion.left_out[:MAX_PREVIEWED]])
     return {
         "draft": expanded,
+        "duration": duration_text(expanded.seconds),
         "reasons": expanded.expansion.reasons[:MAX_PREVIEWED],
         "left_out": [
             (", ".join(f"{AXIS_LABELS.get(axis, axis)} {names.get(axis, {}).get(value, value)}"
