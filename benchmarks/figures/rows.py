@@ -23,6 +23,7 @@ from hostwire.training import Spec
 Floats = NDArray[np.float64]
 GIGA: Final = 1e9
 STEP_SECONDS_KEY: Final = "steps/timed/seconds"
+MAX_TITLES: Final = 3  # in a sentence
 LOSS_KEY: Final = "steps/timed/loss"
 
 
@@ -78,11 +79,11 @@ def count_label(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def title_list(rows: Iterable[RunData], most: int = 3) -> str:
+def title_list(rows: Iterable[RunData]) -> str:
     """Return the titles of some runs for a sentence."""
     titles = [f"‘{row.title}’" for row in rows]
-    rest = len(titles) - most
-    return ", ".join(titles[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(titles) - MAX_TITLES
+    return ", ".join(titles[:MAX_TITLES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def distinct_titles(rows: Sequence[RunData]) -> dict[str, str]:

@@ -215,9 +215,9 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
-def prediction_draws(belief: Belief | None = None, count: int = DRAW_COUNT) -> Draws:
+def prediction_draws(belief: Belief) -> Draws:
     """Return the draws that `predict` uses."""
-    return (belief or prior()).draws(count, DRAW_SEED)
+    return belief.draws(DRAW_COUNT, DRAW_SEED)
 
 
 # The basis of a figure: runs of exactly this, a model fitted to other runs, or published rates and data sheets.
