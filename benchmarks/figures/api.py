@@ -52,20 +52,18 @@ SELECTION_PARAMETERS = [
         "state", str, enum=list(RUN_STATES), description="Keeps runs in this state; completed ones without it"
     ),
     OpenApiParameter("executor", str, enum=list(EXECUTOR_LABELS), description="Keeps runs of this executor"),
-    OpenApiParameter("person", str, description="Keeps runs that this person asked for"),
+    OpenApiParameter("person", str, description="Keeps runs that this person requested"),
     OpenApiParameter("since", str, description="Keeps runs that were queued since: a day, or a moment (UTC)"),
 ]
 DRAWING_PARAMETERS = [
-    OpenApiParameter("baseline", str, description="What relative times are told against: one of `baselines`"),
+    OpenApiParameter("baseline", str, description="The baseline of relative times: one of `baselines`"),
     OpenApiParameter(
         "time", str, enum=list(TIME_SCALES), default="share", description="How the time of a run is shown"
     ),
     OpenApiParameter(
         "reading", str, enum=list(READINGS), default="utilisation", description="What is shown over a run"
     ),
-    OpenApiParameter(
-        "with", str, many=True, enum=list(OVERLAYS), description="What stands beside runs, as marks of its own"
-    ),
+    OpenApiParameter("with", str, many=True, enum=list(OVERLAYS), description="Overlays on runs, as separate marks"),
 ]
 
 
@@ -135,7 +133,7 @@ ResultSerializer = dataclass_serializer(
 
 
 class ComparisonSerializer(serializers.Serializer[Any]):
-    """Runs side by side, in the order that was asked for; ratios are to the first."""
+    """Runs side by side, in the requested order; ratios are to the first."""
 
     runs = ComparedRunSerializer(many=True)
     facts = FactSerializer(many=True)
@@ -147,7 +145,7 @@ class FigureList(APIView):
 
     @strict_schema(operation_id="figure_list", parameters=SELECTION_PARAMETERS, responses=FiguresSerializer)
     def get(self, request: Request) -> Response:
-        """List the figures that can be drawn of runs: of all that you may see, unless told."""
+        """List the figures that can be drawn of runs: by default of all that you may see."""
         selection = select_runs(person_of(request), parse_figure_query(request.query_params))
         found = {"found": selection.found, "used": len(selection.rows), "figures": figure_availability(selection.rows)}
         return Response(FiguresSerializer(found).data)

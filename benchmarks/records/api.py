@@ -50,7 +50,7 @@ class RecordSerializer(serializers.Serializer[Any]):
     line = serializers.IntegerField(help_text="Where it begins in the file")
     title = serializers.CharField()
     workload = serializers.CharField()
-    provenance = serializers.CharField(help_text="What its figures were before they were imported anywhere")
+    provenance = serializers.CharField(help_text="The provenance of its figures before any import")
     state = serializers.CharField()
     series = serializers.IntegerField(help_text="How many series it has")
     values = serializers.IntegerField(help_text="How many values they have together")
@@ -59,12 +59,12 @@ class RecordSerializer(serializers.Serializer[Any]):
 
 
 class ImportSerializer(serializers.Serializer[Any]):
-    """What a file of records comes to."""
+    """The result of an import, or its preview."""
 
     format = serializers.CharField(help_text=f"One of {', '.join(FORMATS)}")
     imported = serializers.IntegerField(help_text="How many runs were made; with `preview` how many would be")
     known = serializers.IntegerField()
-    skipped = serializers.IntegerField(help_text="Lines that meant nothing here")
+    skipped = serializers.IntegerField(help_text="Ignored lines")
     notes = serializers.ListField(child=serializers.CharField())
     records = RecordSerializer(many=True)
 
@@ -88,7 +88,7 @@ class Records(APIView):
             OpenApiParameter("sweep", OpenApiTypes.UUID, description="Exports those of the sweep of this id"),
             OpenApiParameter("workload", str, description="Exports those of this workload"),
             OpenApiParameter("provenance", str, enum=Run.Provenance.values, description="Exports those of this kind"),
-            OpenApiParameter("as", str, enum=list(EXPORT_KINDS), description="What of them; jsonl unless told"),
+            OpenApiParameter("as", str, enum=list(EXPORT_KINDS), description="The kind of export; by default jsonl"),
         ],
     )
     def get(self, request: Request) -> HttpResponseBase:
@@ -109,7 +109,7 @@ class Records(APIView):
         },
         parameters=[
             OpenApiParameter("preview", bool, description="Answers what the file would become, and makes nothing"),
-            OpenApiParameter("kind", str, enum=list(FORMATS), description="What the file is; found out unless told"),
+            OpenApiParameter("kind", str, enum=list(FORMATS), description="The format of the file; else detected"),
             OpenApiParameter("name", str, description="What you call the file"),
         ],
     )
@@ -142,7 +142,7 @@ class Records(APIView):
 
 
 class RecordsSchema(APIView):
-    """What a record may look like."""
+    """The schema of a record."""
 
     @extend_schema(operation_id="benchmarks_records_schema", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:

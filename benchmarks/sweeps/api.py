@@ -1,4 +1,4 @@
-"""Sweeps by the API: asked for by a grid or a manifest, looked at, paused, resumed, halted, tried again, deleted."""
+"""API of sweeps: create one from a grid or a manifest, read, pause, resume, halt, retry and delete it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ GRID_EXAMPLE = OpenApiExample(
     request_only=True,
 )  # fmt: skip
 MANIFEST_EXAMPLE = OpenApiExample(
-    "An FfDL manifest, with the host that it does not know of",
+    "An FfDL manifest, with the host, which it does not name",
     value={
         "manifest": "name: vision\ngpus: [1, 2, 4]\nlearners: 1\nframework:\n  name: pytorch\nworkload: resnet50\n",
         "grid": {"host": [1], "placement": ["spread"]},
@@ -68,7 +68,7 @@ MANIFEST_EXAMPLE = OpenApiExample(
 
 
 class SweepRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A wanted sweep: a grid, or a manifest with what it leaves open in `grid`.
+    """A sweep to create: a grid, or a manifest with what it leaves open in `grid`.
 
     Members of `grid`: the axes `workload`, `framework`, `batch`, `accumulation`, `threads`, `loader_workers`,
     `precision`, `gradient`, `strategy`, `compile`, `host` (ids), `accelerator` (models), `count`, `placement` ('cpu',
@@ -95,7 +95,7 @@ LeftOutPointSerializer = dataclass_serializer(ExcludedCombination, "LeftOutPoint
 
 
 class SweepPreviewSerializer(serializers.Serializer[Any]):
-    """What a grid comes to: `moves` of devices in `compositions` goes; `seconds` are predicted, of `predicted` runs."""
+    """A preview: `moves` of devices in `compositions`; `seconds` are the predicted duration of `predicted` runs."""
 
     runs = serializers.IntegerField()
     left_out = LeftOutPointSerializer(many=True, source="expanded.expansion.left_out")
@@ -108,7 +108,7 @@ class SweepPreviewSerializer(serializers.Serializer[Any]):
 
 
 class SweepSerializer(serializers.ModelSerializer[Sweep]):
-    """A sweep; `runs` says how many points are in which state, `settled` whether nothing of it is attached any more."""
+    """A sweep; `runs` counts its points by state, `settled`: all its devices are restored."""
 
     runs = serializers.SerializerMethodField()
     left_out = LeftOutPointSerializer(many=True)
@@ -121,7 +121,7 @@ class SweepSerializer(serializers.ModelSerializer[Sweep]):
         ]  # fmt: skip
 
     def get_runs(self, sweep: Sweep) -> dict[str, int]:
-        """Return how many points are in which state, and how many there are."""
+        """Return the number of points in each state, and of all."""
         found = (self.context.get("progress") or progress_of_sweeps([sweep]))[sweep.pk]
         return {"all": found.total, **found.counts}
 
@@ -130,9 +130,9 @@ PointFigureSerializer = dataclass_serializer(Statistic, "PointFigure")
 
 
 class PointSerializer(serializers.Serializer[PointStatus]):
-    """A point: its values, its newest run, what that has shown and what was predicted, seconds a step.
+    """A point: its values, its newest run with its results, and the prediction, seconds a step.
 
-    Of what was predicted low and high are the ends of the 90 % interval.
+    `low` and `high` of the prediction are the ends of its 90 % interval.
     """
 
     position = serializers.IntegerField()
@@ -147,7 +147,7 @@ class PointSerializer(serializers.Serializer[PointStatus]):
 
 
 class SweepList(generics.ListAPIView[Sweep]):
-    """Sweeps; POST asks for one."""
+    """Sweeps; POST creates one."""
 
     serializer_class = SweepSerializer
 
@@ -172,7 +172,7 @@ class SweepList(generics.ListAPIView[Sweep]):
             OpenApiParameter("state", str, enum=Sweep.State.values, description="Keeps those in this state"),
             OpenApiParameter(
                 "sort", str, enum=[sign + name for name in SORT_FIELDS for sign in ("", "-")],
-                description="What they are ordered by; '-': the other way round",
+                description="The order; '-' reverses it",
             ),
         ],
     )  # fmt: skip
@@ -188,7 +188,7 @@ class SweepList(generics.ListAPIView[Sweep]):
         examples=[GRID_EXAMPLE, MANIFEST_EXAMPLE],
     )
     def post(self, request: Request) -> Response:
-        """Ask for a sweep: 202 with its address; its first runs begin within seconds."""
+        """Create a sweep: 202 with its address; its first runs start within seconds."""
         person = person_of(request)
         require_composer(person, "run anything")
         grid, manifest = _sweep_request(request)
@@ -203,7 +203,7 @@ class SweepList(generics.ListAPIView[Sweep]):
 
 
 class SweepPreview(APIView):
-    """What a sweep would come to."""
+    """The preview of a sweep."""
 
     @declare(audited_as=Action.SWEEP_READ)
     @extend_schema(
@@ -213,7 +213,7 @@ class SweepPreview(APIView):
         examples=[GRID_EXAMPLE, MANIFEST_EXAMPLE],
     )
     def post(self, request: Request) -> Response:
-        """Say what a grid or manifest comes to: runs, what is left out and why, how often it composes."""
+        """Preview a grid or manifest: its runs, what is left out and why, and the number of compositions."""
         person = person_of(request)
         require_composer(person, "run anything")
         grid, manifest = _sweep_request(request)
@@ -231,19 +231,19 @@ class SweepViewSet(ResourceViewSet):
     address = "api:sweep"
 
     def find_row(self, pk: Any) -> Sweep:
-        """Return a sweep with who asked for it."""
+        """Return a sweep with its requester."""
         return sweep_get(self.person, pk)
 
     def retrieve(self, request: Request, pk: UUID) -> Response:
-        """Show a sweep and how it stands."""
+        """Show a sweep and its progress."""
         return self.answer(self.find_row(pk))
 
     @declare(audited_as=Action.SWEEP_DELETE)
     @strict_schema(
         responses={
             204: None,
-            403: problem("`runs`, and others asked for some of them; or you may only look"),
-            409: problem("It has not ended, or its devices are not back"),
+            403: problem("`runs`, and others requested some of them; or you are read-only"),
+            409: problem("It has not ended, or its devices are not restored yet"),
         },
         parameters=[OpenApiParameter("runs", bool, description="Deletes its runs with all their records, too")],
     )
@@ -261,7 +261,7 @@ class SweepViewSet(ResourceViewSet):
     def points(self, request: Request, pk: UUID) -> Response:
         """List the points of a sweep.
 
-        All of them, in the order in which they run, with what their runs have shown.
+        All of them, in the order in which they run, with the results of their runs.
         """
         points: Any = point_list(self.find_row(pk))
         return Response(PointSerializer(points, many=True).data)
@@ -273,7 +273,7 @@ class SweepViewSet(ResourceViewSet):
         operation_id="benchmarks_sweeps_pause",
     )
     def pause(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
-        """Pause a sweep: what runs ends by itself, then its devices are given back."""
+        """Pause a sweep: running runs complete, then its devices are restored."""
         return sweep_pause(person=self.person, sweep=sweep)
 
     @command(
@@ -283,12 +283,12 @@ class SweepViewSet(ResourceViewSet):
         operation_id="benchmarks_sweeps_resume",
     )
     def resume(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
-        """Resume a sweep that was paused or halted; runs that a halt ended are run again."""
+        """Resume a sweep that was paused or halted; runs that a halt stopped are run again."""
         return sweep_resume(person=self.person, sweep=sweep)
 
     @command(audited_as=Action.SWEEP_HALT, status=202, conflict="It has ended", operation_id="benchmarks_sweeps_halt")
     def halt(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
-        """Halt a sweep: all its runs are ended, then its devices are given back. It can be resumed."""
+        """Halt a sweep: all its runs are stopped, then its devices are restored. It can be resumed."""
         return sweep_halt(person=self.person, sweep=sweep)
 
     @command(
@@ -300,8 +300,8 @@ class SweepViewSet(ResourceViewSet):
     def retry(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
         """Run points of a sweep again that did not complete.
 
-        Those that failed, were cancelled or could not begin. A halted sweep goes on with the rest, too; a paused one
-        stays so, and they run when it is resumed.
+        Those that failed, were cancelled or could not start. A halted sweep also continues with the rest; a paused one
+        stays paused, and they run when it is resumed.
         """
         return sweep_retry(person=self.person, sweep=sweep)
 
