@@ -223,7 +223,8 @@ class _ScalingField:
 
     def of(self, row: RunData) -> int:
         """Return it of a run; 0 where it is not set."""
-        return getattr(row.spec, self.field, 0)
+        value: int = getattr(row.spec, self.field, 0)
+        return value
 
 
 def throughput_scaling(rows: Sequence[RunData]) -> tuple[Chart, ...]:

@@ -36,12 +36,17 @@ MAX_NAME_LENGTH = 200
 MEDIA_TYPES = ("application/jsonl", "application/json", "text/csv", "text/plain")
 
 
-class RawRecordsParser(BaseParser):
-    """The bytes of a body, of a file's size at most: the problems in them are reported with their lines."""
+def raw_parser(media: str) -> type[BaseParser]:
+    """Return a parser that leaves a body as it is: the problems in it are reported with their lines."""
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Return them; one byte more than is allowed shows that they are too many."""
-        return stream.read(MAX_UPLOAD_BYTES + 1)
+    class RawRecordsParser(BaseParser):
+        media_type = media
+
+        def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+            """Return the bytes; one more than is allowed shows that they are too many."""
+            return stream.read(MAX_UPLOAD_BYTES + 1)
+
+    return RawRecordsParser
 
 
 class RecordSerializer(serializers.Serializer[Any]):
@@ -73,7 +78,7 @@ class ImportSerializer(serializers.Serializer[Any]):
 class Records(APIView):
     """Records of runs."""
 
-    parser_classes = [type("RecordsParser", (RawRecordsParser,), {"media_type": one}) for one in MEDIA_TYPES]
+    parser_classes = [raw_parser(one) for one in MEDIA_TYPES]
 
     @strict_schema(
         operation_id="benchmarks_records_export",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from types import UnionType
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 from django.core.exceptions import ObjectDoesNotExist
 from drf_spectacular.utils import OpenApiParameter
@@ -166,7 +166,8 @@ def dataclass_serializer(shape: type, name: str, **others: Any) -> type[serializ
     """
     hints = get_type_hints(shape)
     own = {field: _field_of(hint) for field, hint in hints.items() if field not in others}
-    return type(f"{name}Serializer", (serializers.Serializer,), {"__doc__": shape.__doc__, **own, **others})
+    made = type(f"{name}Serializer", (serializers.Serializer,), {"__doc__": shape.__doc__, **own, **others})
+    return cast("type[serializers.Serializer[Any]]", made)
 
 
 def _field_of(hint: Any, **options: Any) -> serializers.Field[Any, Any, Any, Any]:
