@@ -148,7 +148,7 @@ def _pair_chart(
         caption=caption,
         kind="bars",
         groups="Counting",
-        x=ChartAxis(title="Pair"),
+        x=ChartAxis(title="Pair", kind="category"),
         y=ChartAxis(title=quantity.capitalize(), unit=unit),
         interval="5th to 95th percentile over the pairs",
         counts="pairs",

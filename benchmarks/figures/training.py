@@ -184,7 +184,7 @@ def _relative_chart(
         kind="bars",
         groups=groups,
         caption=RATIO_CAPTION,
-        x=ChartAxis(title=places),
+        x=ChartAxis(title=places, kind="category"),
         y=ChartAxis(title=f"Time relative to {baseline or 'the baseline'}"),
         marks=sort_marks(marks, groups=[baseline, *order]),
         interval=BOOTSTRAP_NOTE,
