@@ -191,8 +191,9 @@ SUMMARISED_KEY: Final = "summarised"  # of a run's source: its results were comp
 
 def run_record(run: Run) -> Iterator[RecordLine]:
     """Yield the record of a run that has ended: its header, series by key, log, and end."""
+    lines: Iterator[RecordLine] = itertools.chain([run_header(run)], run_series_lines(run), _log_lines(run))
     count = 0
-    for line in itertools.chain([run_header(run)], run_series_lines(run), _log_lines(run)):
+    for line in lines:
         count += 1
         yield line
     yield EndLine(run=str(run.pk), lines=count)

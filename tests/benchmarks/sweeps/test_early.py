@@ -12,8 +12,8 @@ BOTH = EarlyStopping(objectives=("time", "devices"))
 
 
 def standing(position: int = 0, **more: Any) -> PointEstimate:
-    """Return what is known of a point: measured, a device, 10 to 11 ms a sample."""
-    told = {"name": "batch 64", "family": "resnet50", "devices": 1, "low": 0.010, "high": 0.011, "known": "measured"}
+    """Return an estimate of a point: measured, a device, 10 to 11 ms a sample."""
+    told = {"name": "batch 64", "family": "resnet50", "devices": 1, "low": 0.010, "high": 0.011, "source": "measured"}
     return PointEstimate(position=position, **{**told, **more})
 
 
