@@ -18,7 +18,8 @@ from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD
 from simulator.control import ControlHandlers
 from simulator.host_state import HostError
 from simulator.lab import Lab, LabError
-from simulator.simulation import ADDRESS, OptionError, Simulation, argument_parser, lab_from_options
+from simulator.server import ADDRESS
+from simulator.simulation import OptionError, Simulation, argument_parser, lab_from_options
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +29,12 @@ TICK_SECONDS = 0.1
 def main(arguments: list[str] | None = None) -> int:
     """Run the simulator until it is terminated; returns the exit status."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    made = argument_parser()
-    options = made.parse_args(arguments)
+    parser = argument_parser()
+    options = parser.parse_args(arguments)
     try:
         lab = lab_from_options(options)
     except OptionError as error:
-        made.error(str(error))
+        parser.error(str(error))
     except LabError as error:
         print(error, file=sys.stderr)
         return 2

@@ -14,10 +14,51 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from simulator.errors import Body
+from simulator.odata import V1, Body, identity, link, odata_type
 
 logger = logging.getLogger(__name__)
-LOG_URI = "/redfish/v1/Managers/bmc/LogServices/Events"
+LOG_URI = f"{V1}/Managers/bmc/LogServices/Events"
+# The events of the chassis: message with places for its arguments, and severity.
+MESSAGES = {
+    "Environmental.1.0.FanFailed": ("Fan '{}' has failed.", "Critical"),
+    "Environmental.1.0.FanRestored": ("Fan '{}' was repaired or restored to normal operation.", "OK"),
+    "Fabric.1.0.CableInserted": ("A cable was inserted into switch '{}' port '{}'.", "OK"),
+    "Fabric.1.0.CableRemoved": ("A cable was removed from switch '{}' port '{}'.", "Warning"),
+    "Fabric.1.0.DegradedDownstreamLinkEstablished": (
+        "Switch '{}' downstream link is established on port '{}', but is running in a degraded state.",
+        "Warning",
+    ),
+    "Fabric.1.0.DegradedUpstreamLinkEstablished": (
+        "Switch '{}' upstream link is established on port '{}', but is running in a degraded state.",
+        "Warning",
+    ),
+    "Fabric.1.0.DownstreamLinkDropped": ("Switch '{}' downstream link has gone down on port '{}'.", "Warning"),
+    "Fabric.1.0.DownstreamLinkEstablished": ("Switch '{}' downstream link is established on port '{}'.", "OK"),
+    "Fabric.1.0.DownstreamLinkFlapDetected": ("Switch '{}' downstream link is flapping on port '{}'.", "Warning"),
+    "Fabric.1.0.EndpointModified": ("Endpoint '{}' in fabric '{}' was modified.", "OK"),
+    "Fabric.1.0.PortManuallyDisabled": ("Switch '{}' port '{}' was manually disabled.", "OK"),
+    "Fabric.1.0.PortManuallyEnabled": ("Switch '{}' port '{}' was manually enabled.", "OK"),
+    "Fabric.1.0.UpstreamLinkDropped": ("Switch '{}' upstream link has gone down on port '{}'.", "Warning"),
+    "Fabric.1.0.UpstreamLinkEstablished": ("Switch '{}' upstream link is established on port '{}'.", "OK"),
+    "Fabric.1.0.UpstreamLinkFlapDetected": ("Switch '{}' upstream link is flapping on port '{}'.", "Warning"),
+    "Fabric.1.0.ZoneModified": ("Zone '{}' in fabric '{}' was modified.", "OK"),
+    "H3Falcon.1.0.DrawerModeChanged": ("Drawer {} is in the mode {}.", "OK"),
+    "H3Falcon.1.0.ManagerRestarted": ("The BMC has restarted.", "Warning"),
+    "ResourceEvent.1.3.ResourceChanged": ("One or more resource properties have changed.", "OK"),
+    "ResourceEvent.1.3.ResourceCreated": ("The resource was created successfully.", "OK"),
+    "ResourceEvent.1.3.ResourceRemoved": ("The resource was removed successfully.", "Critical"),
+    "SensorEvent.1.0.ReadingAboveUpperCautionThreshold": (
+        "Sensor '{}' reading of {} ({}) is above the {} upper caution threshold.",
+        "Warning",
+    ),
+    "SensorEvent.1.0.ReadingAboveUpperCriticalThreshold": (
+        "Sensor '{}' reading of {} ({}) is above the {} upper critical threshold.",
+        "Critical",
+    ),
+    "SensorEvent.1.0.SensorReadingNormalRange": ("Sensor '{}' reading is within normal operating range.", "OK"),
+    "TaskEvent.1.0.TaskAborted": ("The task with Id '{}' has completed with errors.", "Critical"),
+    "TaskEvent.1.0.TaskCompletedOK": ("The task with Id '{}' has completed.", "OK"),
+}
 MAX_ENTRIES = 5000
 MAX_REMEMBERED = 50_000
 MAX_STREAMS = 10
@@ -61,10 +102,10 @@ class EventLogEntry:
             "Message": self.message,
             "MessageArgs": list(self.arguments),
             "MessageSeverity": self.severity,
-            "LogEntry": {"@odata.id": f"{LOG_URI}/Entries/{self.number}"},
+            "LogEntry": link(f"{LOG_URI}/Entries/{self.number}"),
         }
         if self.origin is not None:
-            record["OriginOfCondition"] = {"@odata.id": self.origin}
+            record["OriginOfCondition"] = link(self.origin)
         if self.by is not None:
             record["Username"] = self.by.account
             record["OriginAddress"] = self.by.origin_address
@@ -73,10 +114,7 @@ class EventLogEntry:
     def log_entry(self) -> Body:
         """Return the log entry; one caused by a client's request names the account and its address."""
         body: Body = {
-            "@odata.id": f"{LOG_URI}/Entries/{self.number}",
-            "@odata.type": "#LogEntry.v1_21_0.LogEntry",
-            "Id": str(self.number),
-            "Name": "Event Log Entry",
+            **identity(f"{LOG_URI}/Entries/{self.number}", "LogEntry", "Event Log Entry"),
             "EntryType": "Event",
             "Created": self.created,
             "EventTimestamp": self.created,
@@ -87,7 +125,7 @@ class EventLogEntry:
             "Severity": self.severity,
         }
         if self.origin is not None:
-            body["Links"] = {"OriginOfCondition": {"@odata.id": self.origin}}
+            body["Links"] = {"OriginOfCondition": link(self.origin)}
         if self.by is not None:
             body["Originator"] = self.by.account
             body["OriginatorType"] = "Client"
@@ -99,9 +137,9 @@ class EventLogEntry:
         """Return the Event resource as JSON; without `named` it has no id, as with some services."""
         if not named:
             record = {name: value for name, value in self.event_record().items() if name not in {"EventId", "LogEntry"}}
-            return msgspec.json.encode({"@odata.type": "#Event.v1_13_0.Event", "Name": "Event", "Events": [record]})
+            return msgspec.json.encode({"@odata.type": odata_type("Event"), "Name": "Event", "Events": [record]})
         body: Body = {
-            "@odata.type": "#Event.v1_13_0.Event",
+            "@odata.type": odata_type("Event"),
             "Id": str(self.number),
             "Name": "Event of the Falcon",
             "Context": context,
@@ -123,7 +161,7 @@ class Subscription:
     sender: asyncio.Task[None] | None = None
     is_connected: Callable[[], bool] = lambda: True
 
-    def wants(self, entry: EventLogEntry) -> bool:
+    def accepts(self, entry: EventLogEntry) -> bool:
         """Return whether the subscriber requested messages of this registry."""
         return not self.prefixes or entry.message_id.split(".", 1)[0] in self.prefixes
 
@@ -135,10 +173,10 @@ class EventLog:
         self._timestamp = timestamp
         self.entries: dict[int, EventLogEntry] = {}
         # All events, also those no longer in the log, to compare clients' records with.
-        self.told: deque[EventLogEntry] = deque(maxlen=MAX_REMEMBERED)
+        self.history: deque[EventLogEntry] = deque(maxlen=MAX_REMEMBERED)
         self.limit = MAX_ENTRIES
         self.subscriptions: dict[str, Subscription] = {}
-        self._number = 0
+        self.last_number = 0
         self._subscribed = 0
 
     def emit(
@@ -151,13 +189,13 @@ class EventLog:
         by: Actor | None = None,
     ) -> EventLogEntry:
         """Write a log entry and send it to its subscribers; `by` is the origin of the causing request."""
-        self._number += 1
-        entry = EventLogEntry(self._number, self._timestamp(), message_id, message, args, severity, origin, by)
-        self.told.append(entry)
+        self.last_number += 1
+        entry = EventLogEntry(self.last_number, self._timestamp(), message_id, message, args, severity, origin, by)
+        self.history.append(entry)
         self.entries[entry.number] = entry
         self._overwrite()
         for subscription in self.subscriptions.values():
-            if subscription.wants(entry):
+            if subscription.accepts(entry):
                 try:
                     subscription.queue.put_nowait(entry)
                 except asyncio.QueueFull:
@@ -165,15 +203,14 @@ class EventLog:
                     logger.warning("subscriber %s is too slow, event %s dropped", subscription.id, entry.number)
         return entry
 
-    def changed(self, origin: str, *, by: Actor | None = None) -> None:
-        """Report a changed resource, with the generic message."""
-        words = "One or more resource properties have changed."
-        self.emit("ResourceEvent.1.3.ResourceChanged", words, origin=origin, by=by)
+    def report(self, message_id: str, *args: str, origin: str, by: Actor | None = None) -> None:
+        """Emit an event of the chassis, with the text and the severity of its message."""
+        text, severity = MESSAGES[message_id]
+        self.emit(message_id, text.format(*args), *args, severity=severity, origin=origin, by=by)
 
-    @property
-    def last_number(self) -> int:
-        """The number of the latest event, 0 before the first."""
-        return self._number
+    def report_change(self, origin: str, *, by: Actor | None = None) -> None:
+        """Report a changed resource, with the generic message."""
+        self.report("ResourceEvent.1.3.ResourceChanged", origin=origin, by=by)
 
     def clear(self) -> None:
         """Clear the log; numbering continues."""
@@ -190,10 +227,10 @@ class EventLog:
         while len(self.entries) > self.limit:
             del self.entries[next(iter(self.entries))]
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Lose the log, and restart numbering at 1, as a BMC that has both only in memory."""
         self.entries.clear()
-        self._number = 0
+        self.last_number = 0
 
     @property
     def streams(self) -> int:

@@ -20,7 +20,9 @@ class NVMLError(Exception):
     """An error of NVML."""
 
 
-class _Gpu(msgspec.Struct):
+class GpuReadings(msgspec.Struct):
+    """The file of a GPU: shares in percent, watts, degrees Celsius, and traffic in bytes per second."""
+
     name: str
     serial: str
     gpu: float
@@ -64,9 +66,9 @@ def _folder() -> Path:
     return Path(os.environ["AGENT_ROOT"]) / "gpus"
 
 
-def _gpu(handle: Path) -> _Gpu:
+def _gpu(handle: Path) -> GpuReadings:
     try:
-        return msgspec.json.decode(handle.read_bytes(), type=_Gpu)
+        return msgspec.json.decode(handle.read_bytes(), type=GpuReadings)
     except OSError as error:
         raise NVMLError("GPU is lost") from error
 

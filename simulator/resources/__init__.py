@@ -5,7 +5,6 @@ from __future__ import annotations
 from simulator.resources import (
     access,
     blocks,
-    certificates,
     chassis,
     devices,
     eventing,
@@ -30,7 +29,6 @@ def register_all(falcon: Falcon) -> None:
         schemas,
         access,
         manager,
-        certificates,
         eventing,
         tasking,
         chassis,

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import urlsplit
 
-from simulator.errors import Body, RedfishError, property_missing, property_value
+from simulator.errors import RedfishError, property_missing, property_value
 from simulator.events import DELIVERY_ATTEMPTS, MAX_SUBSCRIPTIONS, Subscription
+from simulator.odata import V1, Body, identity, link
 from simulator.service import Falcon
-from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, collection, link
+from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod
 
-V1 = "/redfish/v1"
 SERVICE = f"{V1}/EventService"
 SUBSCRIPTIONS = f"{SERVICE}/Subscriptions"
 STREAM = f"{SERVICE}/SSE"
+FILTERS = (
+    "EventFormatType",
+    "MessageId",
+    "MetricReportDefinition",
+    "OriginResource",
+    "RegistryPrefix",
+    "ResourceType",
+    "SubordinateResources",
+)
 
 
-def subscription_body(one: Subscription) -> Body:
+def subscription_body(subscription: Subscription) -> Body:
     """Render a subscription."""
+    streamed = subscription.destination is None
     return {
-        "@odata.id": f"{SUBSCRIPTIONS}/{one.id}",
-        "@odata.type": "#EventDestination.v1_16_0.EventDestination",
-        "Id": one.id,
-        "Name": "Event Subscription",
-        "Destination": one.destination,
-        "Context": one.context,
+        **identity(f"{SUBSCRIPTIONS}/{subscription.id}", "EventDestination", "Event Subscription"),
+        "Destination": subscription.destination,
+        "Context": subscription.context,
         "Protocol": "Redfish",
-        "SubscriptionType": "SSE" if one.destination is None else "RedfishEvent",
+        "SubscriptionType": "SSE" if streamed else "RedfishEvent",
         "EventFormatType": "Event",
-        "RegistryPrefixes": list(one.prefixes),
-        "DeliveryRetryPolicy": "RetryForever" if one.destination is None else "SuspendRetries",
+        "RegistryPrefixes": list(subscription.prefixes),
+        "DeliveryRetryPolicy": "RetryForever" if streamed else "SuspendRetries",
         "Status": {"State": "Enabled", "Health": "OK"},
     }
 
 
-def _wanted(body: Body) -> tuple[str, tuple[str, ...]]:
+def _requested_delivery(body: Body) -> tuple[str, tuple[str, ...]]:
     """Return destination and registry prefixes of a new subscription; refuses invalid values with 400."""
     destination = body.get("Destination")
     if not isinstance(destination, str):
@@ -52,14 +60,11 @@ def _wanted(body: Body) -> tuple[str, tuple[str, ...]]:
 
 def register(falcon: Falcon) -> None:
     """Add the event service with its subscriptions."""
-    tree, events = falcon.tree, falcon.events
+    events = falcon.events
 
     def service() -> Body:
         return {
-            "@odata.id": SERVICE,
-            "@odata.type": "#EventService.v1_12_0.EventService",
-            "Id": "EventService",
-            "Name": "Event Service",
+            **identity(SERVICE, "EventService", "Event Service"),
             "ServiceEnabled": True,
             "DeliveryRetryAttempts": DELIVERY_ATTEMPTS,
             "DeliveryRetryIntervalSeconds": 1,
@@ -67,57 +72,30 @@ def register(falcon: Falcon) -> None:
             "RegistryPrefixes": ["Fabric", "ResourceEvent", "SensorEvent", "TaskEvent", "Environmental", "H3Falcon"],
             "ResourceTypes": ["Chassis", "Port", "Zone", "Sensor", "Task", "Manager"],
             **({} if falcon.faults.is_active("event_stream_missing") else {"ServerSentEventUri": STREAM}),
-            "SSEFilterPropertiesSupported": {
-                "EventFormatType": False,
-                "MessageId": False,
-                "MetricReportDefinition": False,
-                "OriginResource": False,
-                "RegistryPrefix": False,
-                "ResourceType": False,
-                "SubordinateResources": False,
-            },
+            "SSEFilterPropertiesSupported": dict.fromkeys(FILTERS, False),
             "Status": {"State": "Enabled", "Health": "OK"},
             "Subscriptions": link(SUBSCRIPTIONS),
         }
 
     async def create(call: AuthenticatedRequest) -> Reply:
-        destination, prefixes = _wanted(call.body)
+        destination, prefixes = _requested_delivery(call.body)
         if len(events.subscriptions) >= MAX_SUBSCRIPTIONS:
-            raise RedfishError(
-                503, "EventSubscriptionLimitExceeded", "The event subscription failed: there are too many."
-            )
+            sentence = "The event subscription failed: there are too many."
+            raise RedfishError(503, "EventSubscriptionLimitExceeded", sentence)
         context = call.body.get("Context")
-        one = events.subscribe(destination=destination, context=str(context) if context else None, prefixes=prefixes)
-        return Reply(201, subscription_body(one), {"Location": f"{SUBSCRIPTIONS}/{one.id}"})
+        made = events.subscribe(destination=destination, context=str(context) if context else None, prefixes=prefixes)
+        return Reply(201, subscription_body(made), {"Location": f"{SUBSCRIPTIONS}/{made.id}"})
 
-    def node(last: str) -> ResourceNode | None:
-        one = events.subscriptions.get(last)
-        if one is None:
-            return None
-
+    def node(uri: str, subscription: Subscription) -> ResourceNode:
         async def delete(call: AuthenticatedRequest) -> Reply:
-            events.unsubscribe(one.id)
+            events.unsubscribe(subscription.id)
             return Reply(204)
 
-        return ResourceNode(
-            f"{SUBSCRIPTIONS}/{last}",
-            lambda: subscription_body(one),
-            {"DELETE": WriteMethod(delete, ("ConfigureManager", "ConfigureSelf"))},
-        )
+        method = WriteMethod(delete, ("ConfigureManager", "ConfigureSelf"))
+        return ResourceNode(uri, partial(subscription_body, subscription), {"DELETE": method})
 
     post = WriteMethod(create, ("ConfigureManager", "ConfigureComponents"))
-    tree.resource(SERVICE, service)
-    tree.add(
-        ResourceNode(
-            SUBSCRIPTIONS,
-            lambda: collection(
-                SUBSCRIPTIONS,
-                "EventDestination",
-                "Event Subscriptions",
-                [f"{SUBSCRIPTIONS}/{key}" for key in events.subscriptions],
-            ),
-            {"POST": post},
-        )
+    falcon.tree.resource(SERVICE, service)
+    falcon.tree.objects(
+        SUBSCRIPTIONS, "EventDestination", "Event Subscriptions", lambda: events.subscriptions, node, POST=post
     )
-    tree.members(SUBSCRIPTIONS, lambda last: ResourceNode(f"{SUBSCRIPTIONS}/Members", None, {"POST": post})
-                 if last == "Members" else node(last))  # fmt: skip

@@ -4,124 +4,78 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
-from simulator.resources.chassis import drawer_uri
+from simulator.errors import no_operation, property_refused, property_value
+from simulator.odata import V1, Body, identity, link, references
 from simulator.service import Falcon
-from simulator.state import SimulatedDrawer, SimulatedHostPort, SimulatedSlot
-from simulator.tree import (
-    AuthenticatedRequest,
-    Handler,
-    Reply,
-    ResourceNode,
-    WriteMethod,
-    add_references,
-    collection,
-    link,
-)
+from simulator.state import SWITCHES, SimulatedDrawer, SwitchPort, drawer_uri
+from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, WriteMethod
 
-V1 = "/redfish/v1"
-SWITCHES = f"{V1}/Fabrics/PCIe/Switches"
-ENDPOINTS = f"{V1}/Fabrics/PCIe/Endpoints"
 FIRMWARE = "4.2.1.186"
 WIDTHS = (1, 2, 4, 8, 16)
 UNCONFIGURED = "UnconfiguredPort"
-PortOwner = SimulatedSlot | SimulatedHostPort
-
-
-def switch_uri(drawer: int) -> str:
-    """Return the URI of the switch chip of a drawer."""
-    return f"{SWITCHES}/drawer{drawer}_switch"
-
-
-def port_uri(place: PortOwner) -> str:
-    """Return the URI of the switch port of a slot or host port."""
-    return f"{switch_uri(place.drawer)}/Ports/{place.link.port}"
-
-
-def port_owners(drawer: SimulatedDrawer) -> list[PortOwner]:
-    """Return the host ports, then the slots, behind the ports of a drawer's switch."""
-    return [*drawer.host_ports.values(), *drawer.slots.values()]
 
 
 def register(falcon: Falcon) -> None:
     """Add the switches with their ports."""
-    tree, state = falcon.tree, falcon.state
-    uris = [switch_uri(number) for number in state.drawers]
-    tree.resource(SWITCHES, lambda: collection(SWITCHES, "Switch", "Switches", uris))
-    for drawer in state.drawers.values():
-        uri = switch_uri(drawer.number)
-        tree.resource(uri, partial(_switch, drawer))
-        members = [port_uri(place) for place in port_owners(drawer)]
-        tree.resource(
-            f"{uri}/Ports",
-            partial(collection, f"{uri}/Ports", "Port", "Ports", members),
-        )
-        for place in port_owners(drawer):
-            _register_port(falcon, place)
+    uris = [_register_switch(falcon, drawer) for drawer in falcon.state.drawers.values()]
+    falcon.tree.collection(SWITCHES, "Switch", "Switches", lambda: uris)
 
 
-def _switch(drawer: SimulatedDrawer) -> Body:
-    uri = switch_uri(drawer.number)
-    links = add_references({}, ManagedBy=[f"{V1}/Managers/bmc"])
-    links["Chassis"] = link(drawer_uri(drawer.number))
+def _register_switch(falcon: Falcon, drawer: SimulatedDrawer) -> str:
+    uri, ports = f"{SWITCHES}/drawer{drawer.number}_switch", drawer.switch_ports()
+    falcon.tree.resource(uri, partial(_switch, uri, drawer))
+    falcon.tree.collection(f"{uri}/Ports", "Port", "Ports", lambda: [port.port_uri for port in ports])
+    for port in ports:
+        _register_port(falcon, port)
+    return uri
+
+
+def _switch(uri: str, drawer: SimulatedDrawer) -> Body:
+    ports = drawer.switch_ports()
     return {
-        "@odata.id": uri,
-        "@odata.type": "#Switch.v1_11_0.Switch",
-        "Id": f"drawer{drawer.number}_switch",
-        "Name": f"PCIe switch of drawer {drawer.number}",
+        **identity(uri, "Switch", f"PCIe switch of drawer {drawer.number}"),
         "SwitchType": "PCIe",
         "Manufacturer": "Broadcom",
         "Model": "PEX88096",
         "SerialNumber": f"{drawer.serial}-SW",
         "FirmwareVersion": FIRMWARE,
-        "TotalSwitchWidth": 16 * len(port_owners(drawer)),
-        "CurrentBandwidthGbps": float(sum(place.link.gbps for place in port_owners(drawer))),
-        "MaxBandwidthGbps": float(sum(place.link.max_gbps for place in port_owners(drawer))),
+        "TotalSwitchWidth": 16 * len(ports),
+        "CurrentBandwidthGbps": float(sum(port.link.gbps for port in ports)),
+        "MaxBandwidthGbps": float(sum(port.link.max_gbps for port in ports)),
         "PowerState": "On",
         "Status": {"State": "Enabled", "Health": "OK"},
         "Ports": link(f"{uri}/Ports"),
-        "Links": links,
+        "Links": {**references(ManagedBy=[f"{V1}/Managers/bmc"]), "Chassis": link(drawer_uri(drawer.number))},
     }
 
 
-def _register_port(falcon: Falcon, place: PortOwner) -> None:
-    uri, tree = port_uri(place), falcon.tree
-    components = ("ConfigureComponents",)
-    tree.add(ResourceNode(uri, lambda: _port(place), {"PATCH": WriteMethod(_change(falcon, place), components)}))
-    tree.resource(f"{uri}/Metrics", lambda: _metrics(place))
+def _register_port(falcon: Falcon, port: SwitchPort) -> None:
+    tree, uri = falcon.tree, port.port_uri
 
     async def retrain(call: AuthenticatedRequest) -> Reply:
-        if place.link.status in ("LinkUp", "Training"):
-            falcon.physics.train(place.link, falcon.physics.time)
+        if port.link.status in ("LinkUp", "Training"):
+            falcon.physics.train(port.link)
         return Reply(204)
 
     async def reset_metrics(call: AuthenticatedRequest) -> Reply:
-        place.link.forget_counters()
+        port.link.reset_counters()
         return Reply(204)
 
-    tree.add(ResourceNode(f"{uri}/Actions/Port.Reset", None, {"POST": WriteMethod(retrain, components)}))
-    tree.add(
-        ResourceNode(
-            f"{uri}/Metrics/Actions/PortMetrics.ResetMetrics", None, {"POST": WriteMethod(reset_metrics, components)}
-        )
-    )
+    tree.resource(uri, partial(_port, port), PATCH=WriteMethod(partial(_change_port, falcon, port), COMPOSE))
+    tree.resource(f"{uri}/Metrics", partial(_metrics, port))
+    tree.action(f"{uri}/Actions/Port.Reset", retrain, COMPOSE)
+    tree.action(f"{uri}/Metrics/Actions/PortMetrics.ResetMetrics", reset_metrics, COMPOSE)
 
 
-def _port(place: PortOwner) -> Body:
-    uri, wire = port_uri(place), place.link
-    upstream = isinstance(place, SimulatedHostPort)
-    seen = upstream or (isinstance(place, SimulatedSlot) and place.present is not None)
-    links = add_references({}, AssociatedEndpoints=[f"{ENDPOINTS}/{place.endpoint}"] if seen else [])
+def _port(port: SwitchPort) -> Body:
+    uri, wire = port.port_uri, port.link
     return {
-        "@odata.id": uri,
-        "@odata.type": "#Port.v1_18_0.Port",
-        "Id": wire.port,
-        "Name": f"Host port {wire.port}" if upstream else f"Slot {wire.port.removeprefix('slot')}",
+        **identity(uri, "Port", f"Host port {wire.port}" if port.upstream else f"Slot {wire.port[4:]}"),
         "PortId": wire.port,
         "PortProtocol": "PCIe",
         "PortMedium": "Electrical",
-        "PortType": _types(place)[0 if wire.configured else 1],
-        "PortType@Redfish.AllowableValues": list(_types(place)),
+        "PortType": _types(port)[0 if wire.configured else 1],
+        "PortType@Redfish.AllowableValues": list(_types(port)),
         "LinkState": "Enabled" if wire.enabled else "Disabled",
         "LinkStatus": wire.status,
         "InterfaceEnabled": wire.enabled,
@@ -137,12 +91,16 @@ def _port(place: PortOwner) -> Body:
         },
         "Location": {
             "PartLocation": {
-                "ServiceLabel": wire.port if upstream else f"Drawer {place.drawer} slot {wire.port[4:]}",
-                "LocationType": "Connector" if upstream else "Slot",
+                "ServiceLabel": wire.port if port.upstream else f"Drawer {port.drawer} slot {wire.port[4:]}",
+                "LocationType": "Connector" if port.upstream else "Slot",
             }
         },
         "Metrics": link(f"{uri}/Metrics"),
-        "Links": links,
+        "Links": references(
+            AssociatedEndpoints=[f"{V1}/Fabrics/PCIe/Endpoints/{port.endpoint}"]
+            if port.upstream or port.connected
+            else []
+        ),
         "Actions": {
             "#Port.Reset": {
                 "target": f"{uri}/Actions/Port.Reset",
@@ -152,13 +110,10 @@ def _port(place: PortOwner) -> Body:
     }
 
 
-def _metrics(place: PortOwner) -> Body:
-    uri, wire = f"{port_uri(place)}/Metrics", place.link
+def _metrics(port: SwitchPort) -> Body:
+    uri, wire = f"{port.port_uri}/Metrics", port.link
     return {
-        "@odata.id": uri,
-        "@odata.type": "#PortMetrics.v1_8_1.PortMetrics",
-        "Id": "Metrics",
-        "Name": f"Metrics of port {wire.port}",
+        **identity(uri, "PortMetrics", f"Metrics of port {wire.port}"),
         "RXBytes": int(wire.received_bytes),
         "TXBytes": int(wire.transmitted_bytes),
         "PCIeErrors": dict(wire.errors),
@@ -166,35 +121,33 @@ def _metrics(place: PortOwner) -> Body:
     }
 
 
-def _change(falcon: Falcon, place: PortOwner) -> Handler:
-    async def change(call: AuthenticatedRequest) -> Reply:
-        if not call.body:
-            raise RedfishError(400, "NoOperation", "The request body names no property to change.")
-        known = _port(place)
-        wanted = {key: known[key] for key in ("PortType", "ConfiguredWidth", "LinkState")} | call.body
-        for key, value in call.body.items():
-            if key in ("PortType", "LinkState"):
-                allowed: tuple[object, ...] = _types(place) if key == "PortType" else ("Enabled", "Disabled")
-            elif key == "ConfiguredWidth":
-                allowed = WIDTHS
-            else:
-                raise property_not_writable(key) if key in known else property_unknown(key)
-            if value not in allowed or isinstance(value, bool):
-                raise property_value(key, value)
-        if wanted["PortType"] != known["PortType"]:
-            falcon.composer.check_port_type(place)
-        falcon.composer.set_port(
-            place,
-            configured=wanted["PortType"] != UNCONFIGURED,
-            lanes=int(wanted["ConfiguredWidth"]),
-            enabled=wanted["LinkState"] == "Enabled",
-            by=call.actor,
-        )
-        return Reply(200, _port(place))
-
-    return change
+async def _change_port(falcon: Falcon, port: SwitchPort, call: AuthenticatedRequest) -> Reply:
+    if not call.body:
+        raise no_operation()
+    known = _port(port)
+    allowed: dict[str, tuple[object, ...]] = {
+        "PortType": _types(port),
+        "LinkState": ("Enabled", "Disabled"),
+        "ConfiguredWidth": WIDTHS,
+    }
+    for key, value in call.body.items():
+        if key not in allowed:
+            raise property_refused(key, known)
+        if value not in allowed[key] or isinstance(value, bool):
+            raise property_value(key, value)
+    desired = known | call.body
+    if desired["PortType"] != known["PortType"]:
+        falcon.composer.check_port_type(port)
+    falcon.composer.set_port(
+        port,
+        configured=desired["PortType"] != UNCONFIGURED,
+        lanes=int(desired["ConfiguredWidth"]),
+        enabled=desired["LinkState"] == "Enabled",
+        by=call.actor,
+    )
+    return Reply(200, _port(port))
 
 
-def _types(place: PortOwner) -> tuple[str, str]:
+def _types(port: SwitchPort) -> tuple[str, str]:
     """Return the possible types of a port: the one of its fixed wiring, or unconfigured."""
-    return ("UpstreamPort" if isinstance(place, SimulatedHostPort) else "DownstreamPort", UNCONFIGURED)
+    return ("UpstreamPort" if port.upstream else "DownstreamPort", UNCONFIGURED)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from simulator.errors import Body
+from simulator.odata import V1, Body, link, odata_type
 from simulator.query import MAX_LEVELS
 from simulator.service import Falcon
-from simulator.tree import ResourceNode, link
+from simulator.tree import ResourceNode
 
-V1 = "/redfish/v1"
 SERVICES = {
     "Systems": "Systems",
     "Chassis": "Chassis",
@@ -30,13 +29,13 @@ def register(falcon: Falcon) -> None:
     absent = {"ResourceBlocks"} if falcon.blocks else {"CompositionService"}
     if not falcon.options.report:
         absent.add("TelemetryService")
-    names = [name for name in SERVICES if name not in absent]
+    services = {name: f"{V1}/{path}" for name, path in SERVICES.items() if name not in absent}
+    expand = falcon.options.expand
 
     def render() -> Body:
-        expand = falcon.options.expand
-        body: Body = {
+        return {
             "@odata.id": f"{V1}/",
-            "@odata.type": "#ServiceRoot.v1_20_0.ServiceRoot",
+            "@odata.type": odata_type("ServiceRoot"),
             "Id": "RootService",
             "Name": "Root Service",
             "RedfishVersion": "1.23.0",
@@ -46,10 +45,7 @@ def register(falcon: Falcon) -> None:
             "ServiceIdentification": falcon.name,
             "ProtocolFeaturesSupported": {
                 "ExpandQuery": {
-                    "ExpandAll": expand,
-                    "Levels": expand,
-                    "Links": expand,
-                    "NoLinks": expand,
+                    **dict.fromkeys(("ExpandAll", "Levels", "Links", "NoLinks"), expand),
                     **({"MaxLevels": MAX_LEVELS} if expand else {}),
                 },
                 "SelectQuery": True,
@@ -64,13 +60,13 @@ def register(falcon: Falcon) -> None:
                 "Sessions": link(f"{V1}/SessionService/Sessions"),
                 "ManagerProvidingService": link(f"{V1}/Managers/bmc"),
             },
+            **{name: link(uri) for name, uri in services.items()},
         }
-        body.update((name, link(f"{V1}/{SERVICES[name]}")) for name in names)
-        return body
 
     def document() -> Body:
-        values = [{"name": "Service", "kind": "Singleton", "url": f"{V1}/"}]
-        values += [{"name": name, "kind": "Singleton", "url": f"{V1}/{SERVICES[name]}"} for name in names]
+        values = [
+            {"name": name, "kind": "Singleton", "url": uri} for name, uri in {"Service": f"{V1}/", **services}.items()
+        ]
         return {"@odata.context": f"{V1}/$metadata", "value": values}
 
     falcon.tree.add(ResourceNode("/redfish", lambda: {"v1": f"{V1}/"}, public=True))

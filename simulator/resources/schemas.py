@@ -6,63 +6,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import Body
+from simulator.odata import STANDARD_SCHEMAS, V1, Body, identity, odata_type
 from simulator.service import Falcon
-from simulator.tree import RawReply, ResourceNode, collection
+from simulator.tree import RawReply, ResourceNode
 
-V1 = "/redfish/v1"
 SCHEMA_FOLDER = Path(__file__).parent.parent / "schemas"
 DMTF = "http://redfish.dmtf.org/schemas/v1"
-# The standard schemas that the service uses, with their implemented versions.
-STANDARD_SCHEMAS = {
-    "AccountService": "v1_18_1",
-    "Certificate": "v1_11_0",
-    "CertificateService": "v1_2_1",
-    "Chassis": "v1_28_0",
-    "CompositionService": "v1_2_3",
-    "ComputerSystem": "v1_27_0",
-    "Drive": "v1_22_0",
-    "Endpoint": "v1_8_2",
-    "EnvironmentMetrics": "v1_5_0",
-    "Event": "v1_13_0",
-    "EventDestination": "v1_16_0",
-    "EventService": "v1_12_0",
-    "Fabric": "v1_4_0",
-    "Fan": "v1_6_0",
-    "LogEntry": "v1_21_0",
-    "LogService": "v1_9_0",
-    "Manager": "v1_24_0",
-    "ManagerAccount": "v1_14_1",
-    "ManagerNetworkProtocol": "v1_12_0",
-    "Message": "v1_3_0",
-    "MessageRegistry": "v1_7_0",
-    "MessageRegistryFile": "v1_1_5",
-    "MetricReport": "v1_5_2",
-    "MetricReportDefinition": "v1_4_7",
-    "NetworkAdapter": "v1_14_0",
-    "NetworkInterface": "v1_2_3",
-    "PCIeDevice": "v1_21_0",
-    "PCIeFunction": "v1_7_0",
-    "Port": "v1_18_0",
-    "PortMetrics": "v1_8_1",
-    "PowerSubsystem": "v1_1_3",
-    "PowerSupply": "v1_6_0",
-    "Processor": "v1_22_0",
-    "ProcessorMetrics": "v1_7_0",
-    "Resource": "",
-    "ResourceBlock": "v1_4_3",
-    "Role": "v1_3_3",
-    "Sensor": "v1_12_0",
-    "ServiceRoot": "v1_20_0",
-    "Session": "v1_8_0",
-    "SessionService": "v1_2_0",
-    "Switch": "v1_11_0",
-    "Task": "v1_7_4",
-    "TaskService": "v1_3_0",
-    "TelemetryService": "v1_4_1",
-    "ThermalSubsystem": "v1_5_0",
-    "Zone": "v1_6_3",
-}
 COLLECTIONS = (
     "Certificate", "Chassis", "ComputerSystem", "Drive", "Endpoint", "EventDestination", "Fabric", "Fan", "LogEntry",
     "LogService", "Manager", "ManagerAccount", "MessageRegistryFile", "MetricReport", "MetricReportDefinition",
@@ -94,39 +43,27 @@ def register(falcon: Falcon) -> None:
     tree = falcon.tree
     tree.add(ResourceNode(f"{V1}/$metadata", raw=lambda: RawReply(_metadata(), "application/xml"), public=True))
     for name in VENDOR_SCHEMAS:
-        tree.add(
-            ResourceNode(
-                f"{V1}/schema/{name}_v1.xml",
-                raw=partial(_raw_schema, name),
-                public=True,
-            )
-        )
+        tree.add(ResourceNode(f"{V1}/schema/{name}_v1.xml", raw=partial(_raw_schema, name), public=True))
     names = [f"{name}.{version}" for name, version in REGISTRIES.items()] + ["H3Falcon.1.0.0"]
     uris = [f"{V1}/Registries/{name}" for name in names]
-    tree.resource(
-        f"{V1}/Registries",
-        lambda: collection(f"{V1}/Registries", "MessageRegistryFile", "Message Registry Files", uris),
-    )
+    tree.collection(f"{V1}/Registries", "MessageRegistryFile", "Message Registry Files", lambda: uris)
     for name in names:
         tree.resource(f"{V1}/Registries/{name}", partial(_registry_file, name))
     tree.resource(f"{V1}/Registries/H3Falcon.1.0.0/H3Falcon.1.0.0.json", _vendor_registry)
 
 
 def _registry_file(name: str) -> Body:
-    prefix, _, version = name.partition(".")
-    location: Body = {"Language": "en"}
-    if prefix == "H3Falcon":
-        location["Uri"] = f"{V1}/Registries/{name}/{name}.json"
-    else:
-        location["PublicationUri"] = f"http://redfish.dmtf.org/registries/{name}.json"
+    uri, (prefix, _, version) = f"{V1}/Registries/{name}", name.partition(".")
+    location = (
+        {"Uri": f"{uri}/{name}.json"}
+        if prefix == "H3Falcon"
+        else {"PublicationUri": f"http://redfish.dmtf.org/registries/{name}.json"}
+    )
     return {
-        "@odata.id": f"{V1}/Registries/{name}",
-        "@odata.type": f"#MessageRegistryFile.{STANDARD_SCHEMAS['MessageRegistryFile']}.MessageRegistryFile",
-        "Id": name,
-        "Name": f"{prefix} Message Registry File",
+        **identity(uri, "MessageRegistryFile", f"{prefix} Message Registry File"),
         "Registry": f"{prefix}.{version.rpartition('.')[0]}",
         "Languages": ["en"],
-        "Location": [location],
+        "Location": [{"Language": "en", **location}],
     }
 
 
@@ -145,7 +82,7 @@ def _vendor_registry() -> Body:
             messages[key]["ArgDescriptions"] = list(arguments)
     return {
         "@odata.id": f"{V1}/Registries/H3Falcon.1.0.0/H3Falcon.1.0.0.json",
-        "@odata.type": f"#MessageRegistry.{STANDARD_SCHEMAS['MessageRegistry']}.MessageRegistry",
+        "@odata.type": odata_type("MessageRegistry"),
         "Id": "H3Falcon.1.0.0",
         "Name": "H3 Falcon Message Registry",
         "Language": "en",
@@ -195,12 +132,3 @@ def _reference(uri: str, namespaces: list[str], alias: str = "") -> list[str]:
     extra = f' Alias="{alias}"' if alias else ""
     lines = [f'    <edmx:Include Namespace="{name}"{extra}/>' for name in namespaces]
     return [f'  <edmx:Reference Uri="{uri}">', *lines, "  </edmx:Reference>"]
-
-
-def json_schema_uri(body: Body) -> str | None:
-    """Return the URI of the JSON schema of a resource, or None for other types."""
-    odata_type = body.get("@odata.type")
-    if not isinstance(odata_type, str):
-        return None
-    namespace = odata_type.lstrip("#").rpartition(".")[0]
-    return f"http://redfish.dmtf.org/schemas/v1/{namespace}.json"

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
-from simulator.errors import Body
+from simulator.odata import V1, Body, identity, link
 from simulator.service import Falcon
 from simulator.tasks import ENDED, MONITORS_URI, TASKS_URI, BmcTask
-from simulator.tree import RawReply, Reply, ResourceNode, collection, link
+from simulator.tree import RawReply, Reply, ResourceNode
 
-SERVICE = "/redfish/v1/TaskService"
+SERVICE = f"{V1}/TaskService"
 
 
 def task_body(task: BmcTask) -> Body:
     """Render a task."""
     body: Body = {
-        "@odata.id": task.uri,
-        "@odata.type": "#Task.v1_7_4.Task",
-        "Id": task.id,
-        "Name": task.name,
+        **identity(task.uri, "Task", task.name),
         "TaskState": task.state,
         "TaskStatus": task.status,
         "PercentComplete": task.percent,
@@ -43,31 +42,23 @@ def register(falcon: Falcon) -> None:
 
     def service() -> Body:
         return {
-            "@odata.id": SERVICE,
-            "@odata.type": "#TaskService.v1_3_0.TaskService",
-            "Id": "TaskService",
-            "Name": "Task Service",
+            **identity(SERVICE, "TaskService", "Task Service"),
             "ServiceEnabled": True,
             "CompletedTaskOverWritePolicy": "Oldest",
             "LifeCycleEventOnTaskStateChange": True,
-            "DateTime": falcon.clock.timestamp().partition(".")[0] + "Z",
+            "DateTime": falcon.clock.date_time(),
             "Status": {"State": "Enabled", "Health": "OK"},
             "Tasks": link(TASKS_URI),
         }
 
-    def node(last: str) -> ResourceNode | None:
-        task = tasks.tasks.get(last)
-        return ResourceNode(f"{TASKS_URI}/{last}", lambda: task_body(task)) if task is not None else None
-
     def monitor(last: str) -> ResourceNode | None:
         task = tasks.tasks.get(last)
-        return ResourceNode(f"{MONITORS_URI}/{last}", raw=lambda: _monitor_reply(task)) if task is not None else None
+        return ResourceNode(task.monitor, raw=partial(_monitor_reply, task)) if task is not None else None
 
     tree.resource(SERVICE, service)
-    tree.resource(
-        TASKS_URI, lambda: collection(TASKS_URI, "Task", "Tasks", [f"{TASKS_URI}/{key}" for key in tasks.tasks])
+    tree.objects(
+        TASKS_URI, "Task", "Tasks", lambda: tasks.tasks, lambda uri, task: ResourceNode(uri, partial(task_body, task))
     )
-    tree.members(TASKS_URI, node)
     tree.members(MONITORS_URI, monitor)
 
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from simulator.errors import Body, RedfishError, property_missing, property_not_writable, property_unknown
+from simulator.composition import FABRIC, ZONES
+from simulator.errors import (
+    RedfishError,
+    internal_error,
+    no_operation,
+    parameter_missing,
+    property_missing,
+    property_refused,
+    property_type,
+)
 from simulator.events import Actor
+from simulator.odata import Body, identity, links, references
 from simulator.resources.tasking import task_accepted
 from simulator.service import Falcon
-from simulator.state import SimulatedHostPort, SimulatedSlot
+from simulator.state import SWITCHES, SimulatedHostPort, SimulatedSlot
 from simulator.tasks import BmcTask
-from simulator.tree import (
-    AuthenticatedRequest,
-    Handler,
-    Reply,
-    ResourceNode,
-    WriteMethod,
-    add_references,
-    collection,
-    links,
-)
+from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, ResourceNode, WriteMethod
 
-FABRIC = "/redfish/v1/Fabrics/PCIe"
 ENDPOINTS = f"{FABRIC}/Endpoints"
-ZONES = f"{FABRIC}/Zones"
-COMPOSERS = ("ConfigureComponents",)
 ACTIONS = ("AddEndpoint", "RemoveEndpoint")
 
 
@@ -35,8 +34,7 @@ def register(falcon: Falcon) -> None:
     if falcon.blocks:
         return
     ports = falcon.state.host_ports()
-    zones = [f"{ZONES}/{port.endpoint}" for port in ports]
-    falcon.tree.resource(ZONES, lambda: collection(ZONES, "Zone", "Zones", zones))
+    falcon.tree.collection(ZONES, "Zone", "Zones", lambda: [f"{ZONES}/{port.endpoint}" for port in ports])
     for port in ports:
         _register_zone(falcon, port)
 
@@ -46,22 +44,20 @@ def zone_body(falcon: Falcon, port: SimulatedHostPort) -> Body:
     members = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
     endpoints = [f"{ENDPOINTS}/{name}" for name in members]
     uri = f"{ZONES}/{port.endpoint}"
+    name = f"Devices of {port.name} ({port.host})" if port.host is not None else f"Devices of {port.name}"
     body: Body = {
-        "@odata.id": uri,
-        "@odata.type": "#Zone.v1_6_3.Zone",
-        "Id": port.endpoint,
-        "Name": f"Devices of {port.name} ({port.host})" if port.host is not None else f"Devices of {port.name}",
+        **identity(uri, "Zone", name),
         "ZoneType": "ZoneOfEndpoints",
         "ExternalAccessibility": "ZoneOnly",
         "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": add_references({}, InvolvedSwitches=[f"{FABRIC}/Switches/drawer{port.drawer}_switch"]),
+        "Links": references(InvolvedSwitches=[f"{SWITCHES}/{port.switch}"]),
     }
     if falcon.options.dialect == "psme-old":
         body["@odata.type"] = "#Zone.v1_0_0.Zone"
         del body["ZoneType"], body["ExternalAccessibility"]
         body["Endpoints"] = links(endpoints)
     else:
-        add_references(body["Links"], Endpoints=endpoints)
+        body["Links"] |= references(Endpoints=endpoints)
     if falcon.options.dialect in ("both", "actions"):
         body["Actions"] = {f"#Zone.{name}": {"target": f"{uri}/Actions/Zone.{name}"} for name in ACTIONS}
     return body
@@ -69,51 +65,44 @@ def zone_body(falcon: Falcon, port: SimulatedHostPort) -> Body:
 
 def _register_zone(falcon: Falcon, port: SimulatedHostPort) -> None:
     uri = f"{ZONES}/{port.endpoint}"
-
-    def render() -> Body:
-        return zone_body(falcon, port)
-
     writes = {}
     if falcon.options.dialect in ("both", "patch", "psme-old"):
-        writes["PATCH"] = WriteMethod(_patch(falcon, port), COMPOSERS)
-    node = ResourceNode(uri, render, writes, revision=lambda: port.revision)
+        writes["PATCH"] = WriteMethod(partial(_change_zone, falcon, port), COMPOSE)
+    node = ResourceNode(uri, partial(zone_body, falcon, port), writes, revision=lambda: port.revision)
     falcon.tree.add(node)
     if falcon.options.dialect in ("both", "actions"):
         for name in ACTIONS:
-            handler = _action(falcon, port, node, add=name == "AddEndpoint")
-            falcon.tree.add(ResourceNode(f"{uri}/Actions/Zone.{name}", None, {"POST": WriteMethod(handler, COMPOSERS)}))
+            falcon.tree.action(f"{uri}/Actions/Zone.{name}", partial(_act, falcon, port, node, name), COMPOSE)
 
 
-def _patch(falcon: Falcon, port: SimulatedHostPort) -> Handler:
-    async def change(call: AuthenticatedRequest) -> Reply:
-        wanted = _listed(call.body, zone_body(falcon, port), falcon.options.dialect)
-        slots = falcon.composer.slots_of_list(port, wanted)
-        falcon.composer.check(port, slots)
-        return await bind_slots(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
-
-    return change
+async def _change_zone(falcon: Falcon, port: SimulatedHostPort, call: AuthenticatedRequest) -> Reply:
+    endpoints = _listed_endpoints(call.body, zone_body(falcon, port), falcon.options.dialect)
+    slots = falcon.composer.slots_of_list(port, endpoints)
+    falcon.composer.check(port, slots)
+    return await bind_slots(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
 
 
-def _listed(body: Body, known: Body, dialect: str) -> list[str]:
+def _listed_endpoints(body: Body, known: Body, dialect: str) -> list[str]:
     """Return the endpoint Ids of a PATCH: below Links, or at the top level as in the oldest services."""
     if not body:
-        raise RedfishError(400, "NoOperation", "The request body names no property to change.")
+        raise no_operation()
     places = {"patch": ("Links",), "psme-old": ("Endpoints",)}.get(dialect, ("Links", "Endpoints"))
     for key in body:
         if key not in places:
-            raise property_not_writable(key) if key in known else property_unknown(key)
+            raise property_refused(key, known)
     value: Any = body["Endpoints"] if "Endpoints" in body else body["Links"]
     if "Links" in body:
         if not isinstance(value, dict):
-            raise malformed("Links", value)
+            raise property_type("Links", value)
         for key in value:
             if key != "Endpoints":
-                raise property_not_writable(f"Links/{key}") if key in known["Links"] else property_unknown(key)
+                name = f"Links/{key}" if key in known["Links"] else key
+                raise property_refused(name, [f"Links/{one}" for one in known["Links"]])
         if "Endpoints" not in value:
             raise property_missing("Links/Endpoints")
         value = value["Endpoints"]
     if not isinstance(value, list):
-        raise malformed("Endpoints", value)
+        raise property_type("Endpoints", value)
     return [member_id(one, ENDPOINTS, "Endpoints") for one in value]
 
 
@@ -121,37 +110,21 @@ def member_id(reference: object, collection_uri: str, name: str) -> str:
     """Return the Id of the member that a request refers to; refuses an invalid reference with 400."""
     uri = reference.get("@odata.id") if isinstance(reference, dict) else None
     if not isinstance(uri, str) or not uri.startswith(f"{collection_uri}/"):
-        raise malformed(name, reference)
+        raise property_type(name, reference)
     return uri.removeprefix(f"{collection_uri}/").rstrip("/")
 
 
-def malformed(name: str, value: object) -> RedfishError:
-    """Return the refusal of a value of the wrong type."""
-    return RedfishError(
-        400, "PropertyValueTypeError", f"The value '{value}' for the property {name} is not of a type it can accept.",
-        arguments=(str(value), name), related=f"#/{name}",
-    )  # fmt: skip
-
-
-def _action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, *, add: bool) -> Handler:
-    name = "Zone.AddEndpoint" if add else "Zone.RemoveEndpoint"
-
-    async def act(call: AuthenticatedRequest) -> Reply:
-        if "Endpoint" not in call.body:
-            raise parameter_missing(name, "Endpoint")
-        wanted = member_id(call.body["Endpoint"], ENDPOINTS, "Endpoint")
-        check_etag(call.body.get("ZoneETag"), node, "ZoneETag")
-        endpoint = falcon.tree.find(f"{ENDPOINTS}/{wanted}")
-        if endpoint is not None:
-            check_etag(call.body.get("EndpointETag"), endpoint, "EndpointETag")
-
-        def members() -> list[SimulatedSlot]:
-            return falcon.composer.slots_with(port, wanted, add=add)
-
-        falcon.composer.check(port, members())
-        return await bind_slots(falcon, port, members, by=call.actor)
-
-    return act
+async def _act(
+    falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, name: str, call: AuthenticatedRequest
+) -> Reply:
+    if "Endpoint" not in call.body:
+        raise parameter_missing(f"Zone.{name}", "Endpoint")
+    endpoint = member_id(call.body["Endpoint"], ENDPOINTS, "Endpoint")
+    check_etag(call.body.get("ZoneETag"), node, "ZoneETag")
+    target = falcon.tree.find(f"{ENDPOINTS}/{endpoint}")
+    if target is not None:
+        check_etag(call.body.get("EndpointETag"), target, "EndpointETag")
+    return await bind_member(falcon, port, endpoint, add=name == "AddEndpoint", by=call.actor)
 
 
 def check_etag(etag: object, node: ResourceNode, parameter: str) -> None:
@@ -165,59 +138,50 @@ def check_etag(etag: object, node: ResourceNode, parameter: str) -> None:
         )
 
 
-def parameter_missing(action: str, parameter: str) -> RedfishError:
-    """Return the refusal of an action without a required parameter."""
-    return RedfishError(
-        400,
-        "ActionParameterMissing",
-        f"The action {action} requires the parameter {parameter} to be present in the request body.",
-        arguments=(action, parameter),
-    )
+async def bind_member(falcon: Falcon, port: SimulatedHostPort, name: str, *, add: bool, by: Actor | None) -> Reply:
+    """Add the device with this endpoint Id to a host port, or remove it."""
+
+    def slots() -> list[SimulatedSlot]:
+        return falcon.composer.slots_with(port, name, add=add)
+
+    falcon.composer.check(port, slots())
+    return await bind_slots(falcon, port, slots, by=by)
 
 
 async def bind_slots(
     falcon: Falcon,
     port: SimulatedHostPort,
-    wanted: Callable[[], list[SimulatedSlot]],
+    desired: Callable[[], list[SimulatedSlot]],
     *,
     by: Actor | None,
     render: Callable[[], Body] | None = None,
 ) -> Reply:
     """Set the slots of a host port, immediately or as a task, and return the result of `render`, else 204."""
 
-    def body() -> Body | None:
-        return render() if render is not None else None
+    async def bind(seconds: float) -> tuple[int, Body | None]:
+        if seconds:
+            await asyncio.sleep(seconds / falcon.clock.speed)
+        _switch(falcon, port, desired(), by)
+        return (204, None) if render is None else (200, render())
 
-    status = 204 if render is None else 200
+    async def work(task: BmcTask) -> tuple[int, Body | None]:
+        task.percent = 10
+        return await bind(max(falcon.options.slow_bind, 0.2))
+
     if falcon.options.bind_by_task:
-        uri = falcon.composer.holder_uri(port)
-
-        async def work(task: BmcTask) -> tuple[int, Body | None]:
-            task.percent = 10
-            await asyncio.sleep(max(falcon.options.slow_bind, 0.2) / falcon.clock.speed)
-            _switch(falcon, port, wanted, by)
-            return status, body()
-
-        return task_accepted(falcon.tasks.start(f"Change the devices of {port.endpoint}", uri, work))
-    if falcon.options.slow_bind:
-        await asyncio.sleep(falcon.options.slow_bind / falcon.clock.speed)
-    _switch(falcon, port, wanted, by)
-    return Reply(status, body())
+        return task_accepted(falcon.tasks.start(f"Change the devices of {port.endpoint}", work))
+    return Reply(*await bind(falcon.options.slow_bind))
 
 
-def _switch(
-    falcon: Falcon, port: SimulatedHostPort, wanted: Callable[[], list[SimulatedSlot]], by: Actor | None
-) -> None:
+def _switch(falcon: Falcon, port: SimulatedHostPort, slots: list[SimulatedSlot], by: Actor | None) -> None:
     """Check again and switch; a fault may switch only one half, or answer 500 after all."""
-    slots = wanted()
     falcon.composer.check(port, slots)
     fault = falcon.faults.take("half_applied_bind", path=falcon.composer.holder_uri(port))
-    if fault is None:
+    if fault is None or fault.answer == "error":
         falcon.composer.apply(port, slots, by)
+        if fault is not None:
+            raise internal_error("The request failed due to an internal service error.")
         return
-    if fault.answer == "error":
-        falcon.composer.apply(port, slots, by)
-        raise RedfishError(500, "InternalError", "The request failed due to an internal service error.")
     kept = [slot for slot in slots if slot.attached_to == port.name]
     if len(kept) == len(port.slots):
         # Nothing is detached, so the omitted half is the last of the attached ones.
