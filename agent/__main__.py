@@ -47,7 +47,7 @@ def _look() -> int:
     unused = {"AGENT_KEY": new_key(), "AGENT_BROKER": "unused", "AGENT_HOST": "this host"}
     settings = Settings.from_environment({**unused, **os.environ})
     machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-    report = HostReporter(settings, machine, RunManager(settings, machine)).look()
+    report = HostReporter(settings, machine, RunManager(settings, machine)).read()
     machine.close()
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     return 0

@@ -82,7 +82,7 @@ def run(settings: Settings) -> None:
     worker_ready.connect(ready, weak=False)
     worker_shutting_down.connect(ending, weak=False)
     outbox.start()
-    handler.begin()
+    handler.start()
     try:
         # As `worker_main` does, but without Celery's command line, whose imports take half as long as all others.
         app.Worker(
@@ -103,7 +103,7 @@ def run(settings: Settings) -> None:
 
 
 def _register(app: Celery, name: str, handler: CommandHandler) -> None:
-    def take(text: object = None, *_: object, **__: object) -> None:
-        handler.take(name, text)
+    def handle(text: object = None, *_: object, **__: object) -> None:
+        handler.handle(name, text)
 
-    app.task(name=name)(take)
+    app.task(name=name)(handle)

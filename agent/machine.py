@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +18,7 @@ from hostwire.protocol import DeviceSelector, PciDevice
 # A device whose reads hang is not read again for this multiple of the limit: each try may leave a process behind.
 RETRY_LIMITS = 5
 POLL_SECONDS = 0.2
+T = TypeVar("T")
 
 
 class DeviceLookupError(Exception):
@@ -33,48 +36,50 @@ class Machine:
         self.root = root
         self.read_seconds = read_seconds
         self.step_seconds = step_seconds
-        self._hands = StepProcessPool(root)
+        self._steps = StepProcessPool(root)
         self._lock = threading.Lock()
-        self._spared: dict[str, float] = {}
+        # The times until which devices are not read again.
+        self._paused: dict[str, float] = {}
         self._gpu_serials: dict[str, str] = {}
 
     def close(self) -> None:
         """End the processes that executed the steps."""
-        self._hands.close()
+        self._steps.close()
 
     @property
     def stuck(self) -> list[str]:
         """Steps whose processes cannot be ended."""
-        return self._hands.stuck
+        return self._steps.stuck
+
+    def _read(self, shape: type[T], step: str, **arguments: Any) -> T:
+        return self._steps.execute(shape, step, seconds=self.read_seconds, **arguments)
 
     def addresses(self) -> list[str]:
         """Return the addresses of the devices that are reported."""
-        return list(self._hands.do(list[str], "addresses", seconds=self.read_seconds))
+        return self._read(list[str], "addresses")
 
     def functions(self, address: str) -> list[str]:
         """Return the functions of a device's card that are present."""
-        return list(self._hands.do(list[str], "functions", seconds=self.read_seconds, address=address))
+        return self._read(list[str], "functions", address=address)
 
     def present(self, address: str) -> bool:
         """Return whether the host has an entry for an address."""
-        return bool(self._hands.do(bool, "present", seconds=self.read_seconds, address=address))
+        return self._read(bool, "present", address=address)
 
     def driver(self, address: str) -> str:
         """Return the driver that a device is bound to."""
-        return str(self._hands.do(str, "driver", seconds=self.read_seconds, address=address))
+        return self._read(str, "driver", address=address)
 
     def device(self, address: str) -> PciDevice | None:
         """Return a device, None where there is none; read errors are in its `problems`."""
         with self._lock:
-            if self._spared.get(address, 0.0) > time.monotonic():
+            if self._paused.get(address, 0.0) > time.monotonic():
                 return PciDevice(address, "", "", problems=("reading it does not end",))
         try:
-            found: PciDevice | None = self._hands.do(
-                PciDevice | None, "device", seconds=self.read_seconds, address=address
-            )
+            found: PciDevice | None = self._read(PciDevice | None, "device", address=address)  # type: ignore[arg-type]
         except StepTimeoutError as error:
             with self._lock:
-                self._spared[address] = time.monotonic() + RETRY_LIMITS * self.read_seconds
+                self._paused[address] = time.monotonic() + RETRY_LIMITS * self.read_seconds
             return PciDevice(address, "", "", problems=(f"reading it {error}",))
         except StepError as error:
             return PciDevice(address, "", "", problems=(f"it cannot be read: {error}",))
@@ -90,24 +95,19 @@ class Machine:
     def holders(self, addresses: list[str]) -> DeviceHolders:
         """Return the holders of devices."""
         try:
-            held: DeviceHolders = self._hands.do(
-                DeviceHolders, "holders", seconds=self.read_seconds, addresses=addresses
-            )
+            return self._read(DeviceHolders, "holders", addresses=addresses)
         except StepTimeoutError:
             # Reading the full command line of a process that hangs in the kernel may itself hang.
-            held = self._hands.do(
-                DeviceHolders, "holders", seconds=self.read_seconds, addresses=addresses, briefly=True
-            )
-        return held
+            return self._read(DeviceHolders, "holders", addresses=addresses, briefly=True)
 
     def data_place(self, address: str) -> str:
         """Return the folder or device file for reading data from a drive; '' where neither may be used."""
-        return str(self._hands.do(str, "data_place", seconds=self.read_seconds, address=address))
+        return self._read(str, "data_place", address=address)
 
     def gpus(self) -> NvmlReadings:
         """Return NVML's readings."""
         try:
-            readings: NvmlReadings = self._hands.do(NvmlReadings, "gpus", seconds=max(self.read_seconds, 5.0))
+            readings = self._steps.execute(NvmlReadings, "gpus", seconds=max(self.read_seconds, 5.0))
         except StepError as error:
             return NvmlReadings(absent=f"NVML: {error}")
         self._gpu_serials = {gpu.address: gpu.serial for gpu in readings.gpus if gpu.serial not in ("", "0")}
@@ -115,12 +115,12 @@ class Machine:
 
     def set_draining(self, address: str, *, draining: bool) -> str:
         """Block or allow new use of a GPU by NVML; returns the reason for a refusal, or ''."""
-        return str(self._hands.do(str, "draining", seconds=self.step_seconds, address=address, draining=draining))
+        return self._steps.execute(str, "draining", seconds=self.step_seconds, address=address, draining=draining)
 
     def write(self, path: str, content: str, *, seconds: float | None = None) -> None:
         """Write to a control file below /sys/bus/pci."""
         limit = self.step_seconds if seconds is None else seconds
-        self._hands.do(None, "write", seconds=limit, path=path, content=content + "\n")
+        self._steps.execute(NoneType, "write", seconds=limit, path=path, content=content + "\n")
 
     def find(self, wanted: DeviceSelector) -> PciDevice:
         """Return the matching device, of a card its first function; raises DeviceLookupError for none or several."""
@@ -129,9 +129,8 @@ class Machine:
             raise DeviceLookupError(f"The host sees no device {describe_selector(wanted)}.")
         if len({card_address(found.address) for found in fitting}) > 1:
             places = ", ".join(found.address for found in fitting)
-            raise DeviceLookupError(
-                f"Several devices match {describe_selector(wanted)}: {places}. Name the address.", several=True
-            )
+            sentence = f"Several devices match {describe_selector(wanted)}: {places}. Name the address."
+            raise DeviceLookupError(sentence, several=True)
         return fitting[0]
 
     def possible(self, wanted: DeviceSelector) -> list[PciDevice]:

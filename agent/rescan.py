@@ -21,7 +21,7 @@ def rescan(
     before = machine.devices()
     known = set(request.known) if request.known is not None else {found.address for found in before}
     _remove_stale_entries(machine, before, step_log)
-    step_log.take("rescan", lambda: machine.write("rescan", "1", seconds=max(request.wait, machine.step_seconds)))
+    step_log.run("rescan", lambda: machine.write("rescan", "1", seconds=max(request.wait, machine.step_seconds)))
     while True:
         seen, missing = _match_devices(machine.devices(), request.wanted, known)
         step_log.devices = seen
@@ -47,9 +47,9 @@ def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], step_lo
             continue
         try:
             if any(machine.holders([found.address]).holders.values()):
-                step_log.note("clear", f"{found.address} no longer responds, but is in use")
+                step_log.skip("clear", f"{found.address} no longer responds, but is in use")
                 continue
-            step_log.take("clear", lambda found=found: machine.write(f"devices/{found.address}/remove", "1"))  # type: ignore[misc]
+            step_log.run("clear", lambda found=found: machine.write(f"devices/{found.address}/remove", "1"))  # type: ignore[misc]
         except StepTimeoutError:
             raise
         except StepError:

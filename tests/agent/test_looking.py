@@ -185,24 +185,24 @@ def test_a_step_that_never_ends_is_given_up_and_the_next_one_is_taken(tmp_path: 
     place = tmp_path / "sys/bus/pci/devices/0000:41:00.0"
     place.mkdir(parents=True)
     os.mkfifo(place / "vendor")
-    hands = StepProcessPool(tmp_path)
+    pool = StepProcessPool(tmp_path)
     for _ in range(3):
         with pytest.raises(StepTimeoutError, match=r"did not end within 0\.2 s"):
-            hands.do(PciDevice, "device", seconds=0.2, address="0000:41:00.0")
-    assert hands.do(bool, "present", seconds=5, address="0000:41:00.0") is True
+            pool.execute(PciDevice, "device", seconds=0.2, address="0000:41:00.0")
+    assert pool.execute(bool, "present", seconds=5, address="0000:41:00.0") is True
     with pytest.raises(StepError, match="no PCI address"):
-        hands.do(bool, "present", seconds=5, address="0000")
+        pool.execute(bool, "present", seconds=5, address="0000")
     with pytest.raises(StepError, match="KeyError"):
-        hands.do(bool, "reboot", seconds=5)
-    hands.close()
+        pool.execute(bool, "reboot", seconds=5)
+    pool.close()
 
 
 @pytest.mark.process
 def test_a_process_that_was_killed_while_it_waited_for_work_is_replaced(tmp_path: Path) -> None:
-    hands = StepProcessPool(tmp_path)
-    assert hands.do(bool, "present", seconds=5, address="0000:41:00.0") is False
-    for process in hands._idle:
+    pool = StepProcessPool(tmp_path)
+    assert pool.execute(bool, "present", seconds=5, address="0000:41:00.0") is False
+    for process in pool._idle:
         process.kill()
         process.wait()
-    assert hands.do(bool, "present", seconds=5, address="0000:41:00.0") is False
-    hands.close()
+    assert pool.execute(bool, "present", seconds=5, address="0000:41:00.0") is False
+    pool.close()

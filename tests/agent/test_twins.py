@@ -126,11 +126,11 @@ def test_an_agent_that_has_just_been_started_asks_the_driver_for_the_serial_numb
     root = simulated_hosts / "node-a"
     monkeypatch.setenv("AGENT_NVML", "simulator.nvml")
     monkeypatch.setenv("AGENT_ROOT", str(root))
-    machine, course = Machine(root, read_seconds=30.0, step_seconds=30.0), StepLog()
+    machine, log = Machine(root, read_seconds=30.0, step_seconds=30.0), StepLog()
     try:
         wanted = DeviceSelector("", *GPU, serial=serial)
-        outcome, _ = drain(machine, DrainRequest(wanted, force=True), course, wait_for=lambda _: False)
+        outcome, _ = drain(machine, DrainRequest(wanted, force=True), log, wait_for=lambda _: False)
     finally:
         machine.close()
-    assert (outcome, [who.owner for who in course.cut_off]) == ("removed", ["maria"])
+    assert (outcome, [who.owner for who in log.cut_off]) == ("removed", ["maria"])
     assert not (root / "sys/bus/pci/devices" / places[1]).exists()
