@@ -168,15 +168,11 @@ def device_matches(found: PciDevice, wanted: DeviceSelector) -> bool:
     """
     if wanted == DeviceSelector() or (wanted.address and wanted.address.casefold() != found.address):
         return False
-    pairs = (
-        (found.vendor_id, wanted.vendor_id),
-        (found.device_id, wanted.device_id),
-        (found.serial, wanted.serial),
-    )
-    return all(
-        not wanted_value or _normalised(has) == _normalised(wanted_value) or (not has and bool(wanted.address))
-        for has, wanted_value in pairs
-    )
+    for name in ("vendor_id", "device_id", "serial"):
+        known, required = getattr(found, name), getattr(wanted, name)
+        if required and _normalised(known) != _normalised(required) and (known or not wanted.address):
+            return False
+    return True
 
 
 def describe_selector(wanted: DeviceSelector) -> str:

@@ -67,26 +67,21 @@ def set_draining(root: Path, address: str, *, draining: bool) -> str:
     """
     try:
         with _library(root) as nvml:
-            return _set_draining(nvml, address, draining=draining)
+            modify = getattr(nvml, "nvmlDeviceModifyDrainState", None)
+            if modify is None:
+                return "this pynvml knows no drain state"
+            gpu = next((gpu for gpu in _gpus(nvml) if _address(gpu[1]) == address), None)
+            if gpu is None:
+                return "NVML does not see this GPU"
+            if draining:
+                _query(nvml, nvml.nvmlDeviceSetPersistenceMode, gpu[0], 0)
+            try:
+                modify(gpu[1], 1 if draining else 0)
+            except nvml.NVMLError as error:
+                return f"NVML refuses: {error}"
     except NvmlUnavailableError as error:
         return str(error)
-
-
-def _set_draining(nvml: Any, address: str, *, draining: bool) -> str:
-    modify = getattr(nvml, "nvmlDeviceModifyDrainState", None)
-    if modify is None:
-        return "this pynvml knows no drain state"
-    for handle, place in _gpus(nvml):
-        if _address(place) != address:
-            continue
-        if draining:
-            _query(nvml, nvml.nvmlDeviceSetPersistenceMode, handle, 0)
-        try:
-            modify(place, 1 if draining else 0)
-        except nvml.NVMLError as error:
-            return f"NVML refuses: {error}"
-        return ""
-    return "NVML does not see this GPU"
+    return ""
 
 
 @contextmanager

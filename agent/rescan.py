@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from agent.machine import POLL_SECONDS, Machine, describe_selector, device_matches
 from agent.step_execution import StepError, StepLog, StepTimeoutError
@@ -31,10 +32,8 @@ def rescan(
         if wait_for(min(left, POLL_SECONDS)):
             return "interrupted", "The agent was stopped while it waited for devices."
     if missing:
-        return (
-            "not_seen",
-            f"The host does not see {', '.join(describe_selector(one) or 'a new device' for one in missing)}.",
-        )
+        names = ", ".join(describe_selector(one) or "a new device" for one in missing)
+        return "not_seen", f"The host does not see {names}."
     if not request.wanted:
         return "seen", f"The bus was scanned; {len(seen)} devices are new."
     return "seen", "; ".join(_describe_link(found) for found in seen) + "."
@@ -49,7 +48,7 @@ def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], step_lo
             if any(machine.holders([found.address]).holders.values()):
                 step_log.skip("clear", f"{found.address} no longer responds, but is in use")
                 continue
-            step_log.run("clear", lambda found=found: machine.write(f"devices/{found.address}/remove", "1"))  # type: ignore[misc]
+            step_log.run("clear", partial(machine.write, f"devices/{found.address}/remove", "1"))
         except StepTimeoutError:
             raise
         except StepError:
@@ -88,6 +87,4 @@ def _match_devices(
 
 
 def _describe_link(found: PciDevice) -> str:
-    if not found.width:
-        return f"{found.address} is there"
-    return f"{found.address} is there with x{found.width} at {found.speed:g} GT/s"
+    return f"{found.address} is there" + (f" with x{found.width} at {found.speed:g} GT/s" if found.width else "")

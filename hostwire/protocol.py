@@ -158,7 +158,12 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def task(self) -> str:
         """The name of the Celery task that carries it out."""
-        return f"agent.{self.request.__struct_config__.tag}"
+        return task_name(type(self.request))
+
+
+def task_name(request: type[Request]) -> str:
+    """Return the name of the Celery task that carries out requests of a kind."""
+    return f"agent.{request.__struct_config__.tag}"
 
 
 class DeviceHolder(msgspec.Struct, frozen=True, omit_defaults=True):

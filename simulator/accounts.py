@@ -89,8 +89,8 @@ class Accounts:
         account = self.accounts.get(name)
         return account if account is not None and account.accepts(password) else None
 
-    def by_token(self, token: str) -> tuple[Account, Session] | None:
-        """Return account and session of an `X-Auth-Token`, and keep the session alive; None where it ended."""
+    def by_token(self, token: str) -> Account | None:
+        """Return the account of an `X-Auth-Token`, and keep its session alive; None where that has ended."""
         for session in self.sessions.values():
             if hmac.compare_digest(session.token.encode(), token.encode()):
                 account = self.accounts.get(session.account)
@@ -98,7 +98,7 @@ class Accounts:
                     del self.sessions[session.id]
                     return None
                 session.used = time.monotonic()
-                return account, session
+                return account
         return None
 
     def open_session(self, account: Account, created: str, origin: str) -> Session:

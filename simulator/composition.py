@@ -9,7 +9,7 @@ from simulator.errors import RedfishError, conflict, referenced_not_found
 from simulator.events import Actor, EventLog
 from simulator.odata import V1
 from simulator.physics import Physics
-from simulator.rules import MODES, Mode, refusal
+from simulator.rules import MODES, Allocation, Mode, refusal
 from simulator.state import ChassisState, SimulatedDrawer, SimulatedHostPort, SimulatedSlot, SwitchPort
 
 FABRIC = f"{V1}/Fabrics/PCIe"
@@ -62,17 +62,13 @@ class Composer:
 
         Refuses to remove a missing one (404), and refuses as `slots_of_list` does.
         """
-        listed = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
+        listed = [port.endpoint, *port.attached]
         if add and name not in listed:
             listed.append(name)
         elif not add:
             if name not in listed:
-                raise RedfishError(
-                    404,
-                    "ResourceNotFound",
-                    f"The {self._member} {name} is not in the {self._holder} {port.endpoint}.",
-                    arguments=(self._member, name),
-                )
+                sentence = f"The {self._member} {name} is not in the {self._holder} {port.endpoint}."
+                raise RedfishError(404, "ResourceNotFound", sentence, arguments=(self._member, name))
             listed.remove(name)
         return self.slots_of_list(port, listed)
 
@@ -91,11 +87,10 @@ class Composer:
                 )
             if slot.attached_to is None:
                 self._check_ports(port, slot)
-        wanted = {number: owner for number, owner in drawer.allocation().port_of_slot.items() if owner != port.name}
-        wanted.update((slot.number, port.name) for slot in slots)
-        reason = refusal(drawer.mode, replace(drawer.allocation(), port_of_slot=wanted))
-        if reason:
-            raise conflict(reason)
+        allocation = drawer.allocation()
+        owners = {number: owner for number, owner in allocation.port_of_slot.items() if owner != port.name}
+        owners.update((slot.number, port.name) for slot in slots)
+        _check_rule(drawer.mode, replace(allocation, port_of_slot=owners))
 
     def _unchanging_drawer(self, port: SwitchPort) -> SimulatedDrawer:
         drawer = self._state.drawers[port.drawer]
@@ -167,9 +162,7 @@ class Composer:
         """Refuse with 409 a mode that the drawer's allocation breaks."""
         if drawer.changing_to is not None:
             raise conflict(f"The mode of drawer {drawer.number} is already being changed to {drawer.changing_to}.")
-        reason = refusal(mode, drawer.allocation())
-        if reason:
-            raise conflict(reason)
+        _check_rule(mode, drawer.allocation())
 
     def set_mode(self, drawer: SimulatedDrawer, mode: Mode, by: Actor | None = None) -> None:
         """Set the mode of a drawer."""
@@ -255,3 +248,9 @@ class Composer:
             self._events.report_change(origin, by=by)
         else:
             self._events.report("Fabric.1.0.ZoneModified", port.endpoint, "PCIe", origin=origin, by=by)
+
+
+def _check_rule(mode: Mode, allocation: Allocation) -> None:
+    reason = refusal(mode, allocation)
+    if reason:
+        raise conflict(reason)

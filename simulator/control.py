@@ -58,29 +58,25 @@ class ControlHandlers:
     def application(self) -> web.Application:
         """Return the web application."""
         application = web.Application(middlewares=[_error_middleware])
-        application.add_routes(
-            [
-                web.get("/state", self._state),
-                web.get("/faults", self._faults),
-                web.post("/faults", self._add_fault),
-                web.delete("/faults", self._clear_faults),
-                web.delete("/faults/{fault}", self._remove_fault),
-                web.post("/chassis/{chassis}/cabling", self._recable),
-                web.get("/events", self._events),
-                web.post("/events", self._add_events),
-                web.post("/events/log", self._change_log),
-                web.get("/hosts", self._hosts),
-                web.get("/hosts/{host}/processes", self._processes),
-                web.post("/hosts/{host}/processes", self._start_process),
-                web.delete("/hosts/{host}/processes/{pid}", self._end_process),
-                web.post("/hosts/{host}/mounts", self._mount),
-                web.delete("/hosts/{host}/mounts/{device}", self._unmount),
-                web.get("/time", self._time),
-                web.post("/time", self._set_time),
-                web.post("/reset", self._reset),
-                web.post("/stop", self._stop),
-            ]
-        )
+        application.router.add_get("/state", self._state)
+        application.router.add_get("/faults", self._faults)
+        application.router.add_post("/faults", self._add_fault)
+        application.router.add_delete("/faults", self._clear_faults)
+        application.router.add_delete("/faults/{fault}", self._remove_fault)
+        application.router.add_post("/chassis/{chassis}/cabling", self._recable)
+        application.router.add_get("/events", self._events)
+        application.router.add_post("/events", self._add_events)
+        application.router.add_post("/events/log", self._change_log)
+        application.router.add_get("/hosts", self._hosts)
+        application.router.add_get("/hosts/{host}/processes", self._processes)
+        application.router.add_post("/hosts/{host}/processes", self._start_process)
+        application.router.add_delete("/hosts/{host}/processes/{pid}", self._end_process)
+        application.router.add_post("/hosts/{host}/mounts", self._mount)
+        application.router.add_delete("/hosts/{host}/mounts/{device}", self._unmount)
+        application.router.add_get("/time", self._time)
+        application.router.add_post("/time", self._set_time)
+        application.router.add_post("/reset", self._reset)
+        application.router.add_post("/stop", self._stop)
         return application
 
     def _falcon(self, request: web.Request) -> Falcon:
@@ -122,14 +118,13 @@ class ControlHandlers:
         falcon = self._falcon(request)
         body = msgspec.json.decode(await request.read(), type=CableRequest)
         ports = {name: port for port in falcon.state.host_ports() for name in (port.name, port.endpoint)}
-        port = ports.get(body.port)
-        if port is None:
+        if body.port not in ports:
             known = ", ".join(one.name for one in falcon.state.host_ports())
             raise ValueError(f"there is no host port {body.port!r}; there are {known}")
         if body.host is not None and body.host not in falcon.state.hosts:
             known = ", ".join(falcon.state.hosts)
             raise ValueError(f"the lab has no host {body.host!r}; it has {known}")
-        falcon.composer.recable(port, body.host)
+        falcon.composer.recable(ports[body.port], body.host)
         return _json(falcon.truth()["cabling"])
 
     async def _time(self, _request: web.Request) -> web.Response:

@@ -60,6 +60,18 @@ def referenced_not_found(kind: str, name: str) -> RedfishError:
     return RedfishError(400, "ResourceNotFound", sentence, arguments=(kind, name))
 
 
+def unauthorized(uri: str, sentence: str, reason: str) -> RedfishError:
+    """Return the refusal of missing or wrong credentials."""
+    headers = {"WWW-Authenticate": 'Basic realm="Falcon"'}
+    return RedfishError(401, "ResourceAtUriUnauthorized", sentence, arguments=(uri, reason), headers=headers)
+
+
+def stale_etag(status: int, key: str, sentence: str) -> RedfishError:
+    """Return the refusal of a change that was made to an earlier state of the resource."""
+    resolution = "Read the resource again and repeat the request with its new ETag."
+    return RedfishError(status, key, sentence, resolution=resolution)
+
+
 def no_operation() -> RedfishError:
     """Return the refusal of a change without properties."""
     return RedfishError(400, "NoOperation", "The request body names no property to change.")

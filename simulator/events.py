@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
-import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,56 +14,30 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from simulator.odata import V1, Body, identity, link, odata_type
+from simulator.odata import SCHEMA_FOLDER, V1, Body, identity, link, odata_type
 
 logger = logging.getLogger(__name__)
 LOG_URI = f"{V1}/Managers/bmc/LogServices/Events"
-# The events of the chassis: message with places for its arguments, and severity.
-MESSAGES = {
-    "Environmental.1.0.FanFailed": ("Fan '{}' has failed.", "Critical"),
-    "Environmental.1.0.FanRestored": ("Fan '{}' was repaired or restored to normal operation.", "OK"),
-    "Fabric.1.0.CableInserted": ("A cable was inserted into switch '{}' port '{}'.", "OK"),
-    "Fabric.1.0.CableRemoved": ("A cable was removed from switch '{}' port '{}'.", "Warning"),
-    "Fabric.1.0.DegradedDownstreamLinkEstablished": (
-        "Switch '{}' downstream link is established on port '{}', but is running in a degraded state.",
-        "Warning",
-    ),
-    "Fabric.1.0.DegradedUpstreamLinkEstablished": (
-        "Switch '{}' upstream link is established on port '{}', but is running in a degraded state.",
-        "Warning",
-    ),
-    "Fabric.1.0.DownstreamLinkDropped": ("Switch '{}' downstream link has gone down on port '{}'.", "Warning"),
-    "Fabric.1.0.DownstreamLinkEstablished": ("Switch '{}' downstream link is established on port '{}'.", "OK"),
-    "Fabric.1.0.DownstreamLinkFlapDetected": ("Switch '{}' downstream link is flapping on port '{}'.", "Warning"),
-    "Fabric.1.0.EndpointModified": ("Endpoint '{}' in fabric '{}' was modified.", "OK"),
-    "Fabric.1.0.PortManuallyDisabled": ("Switch '{}' port '{}' was manually disabled.", "OK"),
-    "Fabric.1.0.PortManuallyEnabled": ("Switch '{}' port '{}' was manually enabled.", "OK"),
-    "Fabric.1.0.UpstreamLinkDropped": ("Switch '{}' upstream link has gone down on port '{}'.", "Warning"),
-    "Fabric.1.0.UpstreamLinkEstablished": ("Switch '{}' upstream link is established on port '{}'.", "OK"),
-    "Fabric.1.0.UpstreamLinkFlapDetected": ("Switch '{}' upstream link is flapping on port '{}'.", "Warning"),
-    "Fabric.1.0.ZoneModified": ("Zone '{}' in fabric '{}' was modified.", "OK"),
-    "H3Falcon.1.0.DrawerModeChanged": ("Drawer {} is in the mode {}.", "OK"),
-    "H3Falcon.1.0.ManagerRestarted": ("The BMC has restarted.", "Warning"),
-    "ResourceEvent.1.3.ResourceChanged": ("One or more resource properties have changed.", "OK"),
-    "ResourceEvent.1.3.ResourceCreated": ("The resource was created successfully.", "OK"),
-    "ResourceEvent.1.3.ResourceRemoved": ("The resource was removed successfully.", "Critical"),
-    "SensorEvent.1.0.ReadingAboveUpperCautionThreshold": (
-        "Sensor '{}' reading of {} ({}) is above the {} upper caution threshold.",
-        "Warning",
-    ),
-    "SensorEvent.1.0.ReadingAboveUpperCriticalThreshold": (
-        "Sensor '{}' reading of {} ({}) is above the {} upper critical threshold.",
-        "Critical",
-    ),
-    "SensorEvent.1.0.SensorReadingNormalRange": ("Sensor '{}' reading is within normal operating range.", "OK"),
-    "TaskEvent.1.0.TaskAborted": ("The task with Id '{}' has completed with errors.", "Critical"),
-    "TaskEvent.1.0.TaskCompletedOK": ("The task with Id '{}' has completed.", "OK"),
-}
 MAX_ENTRIES = 5000
 MAX_REMEMBERED = 50_000
 MAX_STREAMS = 10
 MAX_SUBSCRIPTIONS = 20
 DELIVERY_ATTEMPTS = 3
+
+
+class EventMessage(msgspec.Struct, frozen=True, rename="pascal"):
+    """A message with `%1` and so on for its arguments, as in a message registry."""
+
+    message: str
+    message_severity: str
+
+    def text(self, *args: str) -> str:
+        """Return the message with its arguments."""
+        return re.sub(r"%(\d)", lambda place: args[int(place[1]) - 1], self.message)
+
+
+# The events of the chassis, by message ID.
+MESSAGES = msgspec.json.decode((SCHEMA_FOLDER / "messages.json").read_bytes(), type=dict[str, EventMessage])
 
 
 @dataclass(frozen=True)
@@ -151,7 +125,10 @@ class EventLogEntry:
 
 @dataclass
 class Subscription:
-    """One subscriber: an open event stream (no destination) or a URL that events are posted to."""
+    """One subscriber: an open event stream (no destination) or a URL that events are posted to.
+
+    `prefixes` are the message registries that it requested; without any, it gets all events.
+    """
 
     id: str
     context: str
@@ -160,10 +137,6 @@ class Subscription:
     queue: asyncio.Queue[EventLogEntry | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1000))
     sender: asyncio.Task[None] | None = None
     is_connected: Callable[[], bool] = lambda: True
-
-    def accepts(self, entry: EventLogEntry) -> bool:
-        """Return whether the subscriber requested messages of this registry."""
-        return not self.prefixes or entry.message_id.split(".", 1)[0] in self.prefixes
 
 
 class EventLog:
@@ -195,7 +168,7 @@ class EventLog:
         self.entries[entry.number] = entry
         self._overwrite()
         for subscription in self.subscriptions.values():
-            if subscription.accepts(entry):
+            if not subscription.prefixes or message_id.partition(".")[0] in subscription.prefixes:
                 try:
                     subscription.queue.put_nowait(entry)
                 except asyncio.QueueFull:
@@ -205,8 +178,8 @@ class EventLog:
 
     def report(self, message_id: str, *args: str, origin: str, by: Actor | None = None) -> None:
         """Emit an event of the chassis, with the text and the severity of its message."""
-        text, severity = MESSAGES[message_id]
-        self.emit(message_id, text.format(*args), *args, severity=severity, origin=origin, by=by)
+        message = MESSAGES[message_id]
+        self.emit(message_id, message.text(*args), *args, severity=message.message_severity, origin=origin, by=by)
 
     def report_change(self, origin: str, *, by: Actor | None = None) -> None:
         """Report a changed resource, with the generic message."""
@@ -269,12 +242,9 @@ class EventLog:
 
 async def _deliver(subscription: Subscription, destination: str) -> None:
     """Post a subscriber's events sequentially; an event is dropped after three failures."""
-    # Event receivers have self-signed certificates; the simulator sends nothing secret.
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
     timeout = aiohttp.ClientTimeout(total=5)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=context)) as client:
+    # Event receivers have self-signed certificates; the simulator sends nothing secret.
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=False)) as client:
         while (entry := await subscription.queue.get()) is not None:
             headers: dict[str, Any] = {"Content-Type": "application/json", "OData-Version": "4.0"}
             for attempt in range(DELIVERY_ATTEMPTS):

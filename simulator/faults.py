@@ -90,10 +90,6 @@ class Fault:
     undo: Callable[[], None] = field(default=lambda: None)
     step: Callable[[float], None] = field(default=lambda _elapsed: None)
 
-    def matches(self, method: str, path: str) -> bool:
-        """Return whether the fault applies to a request."""
-        return self.request.path in path and self.request.method.upper() in ("", method)
-
 
 class FaultInjector:
     """The active faults of one chassis."""
@@ -306,12 +302,13 @@ class FaultInjector:
         """Return a fault that applies to a request, and count it; None where there is none."""
         self.advance()
         for fault in list(self.active.values()):
-            if fault.request.kind == kind and fault.matches(method, path):
+            request = fault.request
+            if request.kind == kind and request.path in path and request.method.upper() in ("", method):
                 if fault.left is not None:
                     fault.left -= 1
                     if fault.left <= 0:
                         self.active.pop(fault.id)
-                return fault.request
+                return request
         return None
 
     def _slot(self, target: str) -> SimulatedSlot:

@@ -98,8 +98,6 @@ class HostSimulation:
                 host.lock.close()
                 host.lock = None
 
-    # Called by tests.
-
     def start_process(self, name: str, request: ProcessRequest) -> DeviceProcess:
         """Have a process use a device of a host. Raises HostError where the host has no such device with a driver."""
         host, shown = self._shown(name, request.device)
@@ -162,8 +160,6 @@ class HostSimulation:
     def hide(self, endpoint: str, *, active: bool) -> None:
         """Make scans of the bus miss a device, or find it again."""
         (self._hidden.add if active else self._hidden.discard)(endpoint)
-
-    # Behaviour of the hosts.
 
     def _apply_driver_files(self, host: HostState) -> None:
         for tail in host.unbind:
@@ -265,9 +261,8 @@ class HostSimulation:
                 if shown.card.model.kind is DeviceModelKind.GPU and shown.answers and host.tree.bound(shown.card):
                     host.meters.measure_gpu(shown.card, slots.get(address), host.loads.of(address))
 
-    # The first chassis simulates the host's own devices.
-
     def _adopt_own_cards(self, name: str, host: HostState) -> None:
+        """Simulate the host's own devices, unless another chassis does."""
         if host.lock is not None:
             return
         lock = (host.tree.folder / ".local").open("w")
@@ -287,8 +282,6 @@ class HostSimulation:
             if card.model.kind is DeviceModelKind.DRIVE:
                 host.tree.unmount(card)
                 host.tree.mount(card, "/")
-
-    # Folders.
 
     def _host(self, name: str) -> HostState:
         host = self._hosts.get(name)

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,23 +35,20 @@ class GpuReadings(msgspec.Struct):
     from_device: float = 0.0
 
 
-@dataclass(frozen=True)
-class Pci:
+class Pci(NamedTuple):
     """The PCI address of a GPU."""
 
     busId: str  # noqa: N815 - NVML's own name
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """Utilisation in percent over the last second."""
 
     gpu: int
     memory: int
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes."""
 
     used: int

@@ -2,65 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 Body = dict[str, Any]
 V1 = "/redfish/v1"
-# The standard schemas that the service uses, with their implemented versions.
-STANDARD_SCHEMAS = {
-    "AccountService": "v1_18_1",
-    "Certificate": "v1_11_0",
-    "CertificateService": "v1_2_1",
-    "Chassis": "v1_28_0",
-    "CompositionService": "v1_2_3",
-    "ComputerSystem": "v1_27_0",
-    "Drive": "v1_22_0",
-    "Endpoint": "v1_8_2",
-    "EnvironmentMetrics": "v1_5_0",
-    "Event": "v1_13_0",
-    "EventDestination": "v1_16_0",
-    "EventService": "v1_12_0",
-    "Fabric": "v1_4_0",
-    "Fan": "v1_6_0",
-    "LogEntry": "v1_21_0",
-    "LogService": "v1_9_0",
-    "Manager": "v1_24_0",
-    "ManagerAccount": "v1_14_1",
-    "ManagerNetworkProtocol": "v1_12_0",
-    "Message": "v1_3_0",
-    "MessageRegistry": "v1_7_0",
-    "MessageRegistryFile": "v1_1_5",
-    "MetricReport": "v1_5_2",
-    "MetricReportDefinition": "v1_4_7",
-    "NetworkAdapter": "v1_14_0",
-    "NetworkInterface": "v1_2_3",
-    "PCIeDevice": "v1_21_0",
-    "PCIeFunction": "v1_7_0",
-    "Port": "v1_18_0",
-    "PortMetrics": "v1_8_1",
-    "PowerSubsystem": "v1_1_3",
-    "PowerSupply": "v1_6_0",
-    "Processor": "v1_22_0",
-    "ProcessorMetrics": "v1_7_0",
-    "Resource": "",
-    "ResourceBlock": "v1_4_3",
-    "Role": "v1_3_3",
-    "Sensor": "v1_12_0",
-    "ServiceRoot": "v1_20_0",
-    "Session": "v1_8_0",
-    "SessionService": "v1_2_0",
-    "Switch": "v1_11_0",
-    "Task": "v1_7_4",
-    "TaskService": "v1_3_0",
-    "TelemetryService": "v1_4_1",
-    "ThermalSubsystem": "v1_5_0",
-    "Zone": "v1_6_3",
-}
+DMTF = "http://redfish.dmtf.org/schemas/v1"
+SCHEMA_FOLDER = Path(__file__).with_name("schemas")
+
+
+class StandardVersions(msgspec.Struct, frozen=True):
+    """The standard schemas, collections and message registries that the service uses, in their implemented versions."""
+
+    schemas: dict[str, str]
+    collections: tuple[str, ...]
+    registries: dict[str, str]
+
+
+STANDARD = msgspec.json.decode((SCHEMA_FOLDER / "standard.json").read_bytes(), type=StandardVersions)
 
 
 def odata_type(kind: str) -> str:
     """Return the type of a resource, such as `#Sensor.v1_12_0.Sensor`."""
-    return f"#{kind}.{STANDARD_SCHEMAS[kind]}.{kind}"
+    return f"#{kind}.{STANDARD.schemas[kind]}.{kind}"
 
 
 def identity(uri: str, kind: str, name: str) -> Body:

@@ -16,11 +16,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from simulator import query as queries
 from simulator.accounts import Account, forbidden
-from simulator.errors import RedfishError, internal_error, not_found
+from simulator.errors import RedfishError, internal_error, not_found, stale_etag, unauthorized
 from simulator.events import MAX_STREAMS
-from simulator.odata import Body
-from simulator.resources.eventing import STREAM
-from simulator.resources.schemas import DMTF
+from simulator.odata import DMTF, Body, odata_type
+from simulator.resources.services import STREAM
 from simulator.service import Falcon
 from simulator.tree import AuthenticatedRequest, RawReply, Reply, ResourceNode, WriteMethod
 
@@ -165,17 +164,14 @@ class Exchange:
             return await stream_events(self._falcon, request)
         if node is None:
             raise not_found(self._uri)
+        allow = {"Allow": ", ".join(node.methods)}
         if request.method == "OPTIONS":
-            return web.Response(status=204, headers={**COMMON, "Allow": ", ".join(node.methods)})
+            return web.Response(status=204, headers={**COMMON, **allow})
         if request.method not in node.methods:
-            raise RedfishError(
-                405,
-                "OperationNotAllowed",
-                "The HTTP method is not allowed on this resource.",
-                headers={"Allow": ", ".join(node.methods)},
-            )
+            sentence = "The HTTP method is not allowed on this resource."
+            raise RedfishError(405, "OperationNotAllowed", sentence, headers=allow)
         if request.method in ("GET", "HEAD"):
-            return self._read(node)
+            return self._read(node, allow)
         return await self._write(node, node.writes[request.method])
 
     def _authenticate(self, node: ResourceNode | None) -> None:
@@ -183,26 +179,17 @@ class Exchange:
         token = request.headers.get("X-Auth-Token")
         basic = request.headers.get(hdrs.AUTHORIZATION)
         if token is not None:
-            found = accounts.by_token(token)
-            self._account = found[0] if found is not None else None
+            self._account = accounts.by_token(token)
         elif basic is not None:
             self._account = accounts.by_basic(basic)
         if self._account is not None:
             return
-        if node is not None:
-            write = node.writes.get(request.method)
-            if node.public or (write is not None and not write.privileges):
-                return
-        raise RedfishError(
-            401,
-            "ResourceAtUriUnauthorized",
-            "The request has no valid credentials.",
-            arguments=(self._uri, "no valid credentials"),
-            headers={"WWW-Authenticate": 'Basic realm="Falcon"'},
-        )
+        write = node.writes.get(request.method) if node is not None else None
+        if (node is not None and node.public) or (write is not None and not write.privileges):
+            return
+        raise unauthorized(self._uri, "The request has no valid credentials.", "no valid credentials")
 
-    def _read(self, node: ResourceNode) -> web.Response:
-        allow = {"Allow": ", ".join(node.methods)}
+    def _read(self, node: ResourceNode, allow: dict[str, str]) -> web.Response:
         query = queries.parse(self._request.rel_url.query, expand_allowed=self._falcon.options.expand)
         if node.raw is not None and (query.plain or node.render is None):
             return self._raw(node.raw(), allow)
@@ -222,8 +209,7 @@ class Exchange:
     def _raw(self, raw: RawReply, allow: Mapping[str, str]) -> web.Response:
         headers = {**COMMON, **allow, **raw.headers}
         if raw.etag:
-            headers["ETag"] = raw.etag
-            headers["Link"] = "<http://redfish.dmtf.org/schemas/v1/MetricReport.v1_5_2.json>; rel=describedby"
+            headers |= {"ETag": raw.etag, **_schema_header({"@odata.type": odata_type("MetricReport")})}
             if raw.etag in _listed(self._request.headers.get(hdrs.IF_NONE_MATCH)):
                 return web.Response(status=304, headers=headers)
         headers["Content-Type"] = raw.content_type
@@ -241,7 +227,7 @@ class Exchange:
             raise forbidden()
         body = await self._body()
         self._check_match(node)
-        reply = await write.handler(AuthenticatedRequest(self._uri, self._account, body, self._request.remote or ""))
+        reply = await write.handler(AuthenticatedRequest(self._account, body, self._request.remote or ""))
         return self._reply(node, reply)
 
     async def _body(self) -> Body:
@@ -266,12 +252,8 @@ class Exchange:
         if not etags or "*" in etags or node.render is None:
             return
         if node.etag(node.render()) not in etags:
-            raise RedfishError(
-                412,
-                "PreconditionFailed",
-                "The ETag supplied did not match the ETag required to change this resource.",
-                resolution="Read the resource again and repeat the request with its new ETag.",
-            )
+            sentence = "The ETag supplied did not match the ETag required to change this resource."
+            raise stale_etag(412, "PreconditionFailed", sentence)
 
     def _reply(self, node: ResourceNode, reply: Reply) -> web.Response:
         if reply.body is None:

@@ -100,10 +100,6 @@ class Falcon:
         """Whether devices are resource blocks of computer systems, in place of endpoints of zones."""
         return self.options.dialect == "blocks"
 
-    def attach_hosts(self, hosts: HostSimulation) -> None:
-        """Connect the hosts to the chassis."""
-        self.hosts = self.faults.hosts = hosts
-
     def advance(self, *, at_once: bool = False) -> None:
         """Advance the chassis to the simulated present, and its hosts, with a short delay unless `at_once`."""
         self.faults.advance()
@@ -157,10 +153,7 @@ class Falcon:
         return {
             "chassis": self.name,
             "boots": self.boots,
-            "zones": {
-                port.endpoint: [f"drawer{port.drawer}slot{number}" for number in port.slots]
-                for port in state.host_ports()
-            },
+            "zones": {port.endpoint: port.attached for port in state.host_ports()},
             "cabling": {port.endpoint: port.host for port in state.host_ports()},
             "hosts": {} if self.hosts is None else self.hosts.truth(),
             "ports": {port.endpoint: _port_state(port.link) for port in state.switch_ports()},

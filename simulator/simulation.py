@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -74,20 +75,14 @@ class Simulation:
 
     def _build_chassis(self, options: argparse.Namespace, lab: Lab) -> list[Falcon]:
         name = options.chassis or next(iter(lab.chassis))
-        offers = ServiceOptions(
-            expand=not options.no_expand,
-            sessions=not options.no_sessions,
-            report=not options.no_report,
-            dialect=options.dialect,
-            slow_bind=options.slow_bind,
-            bind_by_task=options.bind_by_task,
-            seed=options.seed,
-        )
+        features = ServiceOptions(**{field.name: getattr(options, field.name) for field in fields(ServiceOptions)})
         aliases: list[str | None] = [None]
         if options.chassis_count:
             aliases = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)]
         chassis = [
-            Falcon(lab, name, lab.chassis[name], password=self._password, clock=self.clock, options=offers, alias=alias)
+            Falcon(
+                lab, name, lab.chassis[name], password=self._password, clock=self.clock, options=features, alias=alias
+            )
             for alias in aliases
         ]
         for falcon in chassis:
@@ -96,10 +91,9 @@ class Simulation:
             place = list(lab.chassis).index(name)
             for number, falcon in enumerate(chassis):
                 index = place + number * len(lab.chassis)
-                hosts = HostSimulation(
+                falcon.hosts = falcon.faults.hosts = HostSimulation(
                     falcon.state, lab, options.hosts_root, self.clock, index=index, hotplug=options.hotplug
                 )
-                falcon.attach_hosts(hosts)
         return chassis
 
 
@@ -149,9 +143,11 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
         "--certificate-directory", type=Path, help="folder of the certificate (default: a temporary one)"
     )
     less = parser.add_argument_group("a service with fewer or other features")
-    less.add_argument("--no-expand", action="store_true", help="$expand is answered 501")
-    less.add_argument("--no-sessions", action="store_true", help="session creation is answered 401, Basic works")
-    less.add_argument("--no-report", action="store_true", help="no telemetry service")
+    less.add_argument("--no-expand", dest="expand", action="store_false", help="$expand is answered 501")
+    less.add_argument(
+        "--no-sessions", dest="sessions", action="store_false", help="session creation is answered 401, Basic works"
+    )
+    less.add_argument("--no-report", dest="report", action="store_false", help="no telemetry service")
     less.add_argument(
         "--dialect",
         choices=DIALECTS,

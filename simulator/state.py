@@ -220,6 +220,11 @@ class SimulatedHostPort(SwitchPortBase):
         return f"hostport{self.drawer}_{self.name}"
 
     @property
+    def attached(self) -> list[str]:
+        """The Ids of the endpoints of the attached slots."""
+        return [f"drawer{self.drawer}slot{number}" for number in self.slots]
+
+    @property
     def connected(self) -> bool:
         """Whether a host is cabled to the port."""
         return self.host is not None

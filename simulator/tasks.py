@@ -84,10 +84,10 @@ class Tasks:
         except asyncio.CancelledError:
             task.state, task.status = "Killed", "Critical"
             task.outcome = (500, internal_error("The BMC restarted during the task.").body())
-            task.add_message(ABORTED, MESSAGES[ABORTED][0].format(task.id), task.id)
+            task.add_message(ABORTED, MESSAGES[ABORTED].text(task.id), task.id)
         else:
             task.state, task.percent = "Completed", 100
-            task.add_message(COMPLETED, MESSAGES[COMPLETED][0].format(task.id), task.id)
+            task.add_message(COMPLETED, MESSAGES[COMPLETED].text(task.id), task.id)
         task.ended = self._timestamp()
         self._running.pop(task.id, None)
         self._announce(task)

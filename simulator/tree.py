@@ -23,7 +23,6 @@ COMPOSE = ("ConfigureComponents",)
 class AuthenticatedRequest:
     """A request that passed authentication and its preconditions."""
 
-    uri: str
     account: Account | None
     body: Body
     origin: str = ""

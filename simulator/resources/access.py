@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD, ROLES, SESSION_TIMEOUT, Account, Session, forbidden
-from simulator.errors import RedfishError, property_missing
+from simulator.errors import RedfishError, property_missing, unauthorized
 from simulator.odata import V1, Body, identity, link
 from simulator.service import Falcon
 from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod
@@ -57,13 +57,7 @@ def _register_sessions(falcon: Falcon) -> None:
             raise property_missing("Password")
         account = accounts.by_password(name, password)
         if account is None:
-            raise RedfishError(
-                401,
-                "ResourceAtUriUnauthorized",
-                "The user name or the password is wrong.",
-                arguments=(SESSIONS, "invalid credentials"),
-                headers={"WWW-Authenticate": 'Basic realm="Falcon"'},
-            )
+            raise unauthorized(SESSIONS, "The user name or the password is wrong.", "invalid credentials")
         session = accounts.open_session(account, falcon.clock.timestamp(), call.origin)
         headers = {"Location": f"{SESSIONS}/{session.id}", "X-Auth-Token": session.token}
         return Reply(201, session_body(session), headers)

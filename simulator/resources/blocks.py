@@ -142,6 +142,8 @@ def _processor(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
         **identity(uri, "Processor", _device_label(slot, model)),
         "ProcessorType": "GPU" if model.kind is DeviceModelKind.GPU else "Accelerator",
         **hardware(device),
+        "UUID": device.uuid,
+        "FirmwareVersion": model.firmware,
         "TDPWatts": int(model.max_watts),
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Links": {

@@ -9,7 +9,7 @@ from simulator.errors import no_operation, property_refused, property_value
 from simulator.events import Actor
 from simulator.lab import DeviceModelKind
 from simulator.odata import V1, Body, identity, link, references
-from simulator.resources.tasking import task_accepted
+from simulator.resources.services import task_accepted
 from simulator.rules import MODES, Mode
 from simulator.service import Falcon
 from simulator.state import SWITCHES, SimulatedDrawer, SimulatedSlot, drawer_uri

@@ -112,6 +112,8 @@ def _pcie_device(slot: SimulatedSlot) -> Body:
         "Description": _CLASSES[model.kind][1],
         "DeviceType": "SingleFunction",
         **hardware(device),
+        "UUID": device.uuid,
+        "FirmwareVersion": model.firmware,
         "ReadyToRemove": slot.attached_to is None,
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "PCIeInterface": {
@@ -136,8 +138,6 @@ def hardware(device: SimulatedDevice) -> Body:
         "Model": model.model,
         "PartNumber": model.part_number,
         "SerialNumber": device.serial,
-        "UUID": device.uuid,
-        "FirmwareVersion": model.firmware,
     }
 
 
@@ -189,10 +189,7 @@ def _drive(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     model = device.model
     return {
         **identity(uri, "Drive", f"NVMe drive in drawer {slot.drawer} slot {slot.number}"),
-        "Manufacturer": model.manufacturer,
-        "Model": model.model,
-        "PartNumber": model.part_number,
-        "SerialNumber": device.serial,
+        **hardware(device),
         "Revision": model.firmware,
         "MediaType": "SSD",
         "Protocol": "NVMe",
@@ -214,10 +211,7 @@ def _network_adapter(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> 
     model = device.model
     return {
         **identity(uri, "NetworkAdapter", f"Network adapter in drawer {slot.drawer} slot {slot.number}"),
-        "Manufacturer": model.manufacturer,
-        "Model": model.model,
-        "PartNumber": model.part_number,
-        "SerialNumber": device.serial,
+        **hardware(device),
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Controllers": [{"FirmwarePackageVersion": model.firmware, "Links": references(PCIeDevices=[slot.uri])}],
     }

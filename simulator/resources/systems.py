@@ -6,15 +6,14 @@ from collections.abc import Callable
 from functools import partial
 
 from simulator.composition import SYSTEMS
-from simulator.errors import parameter_missing, referenced_not_found
 from simulator.lab import HostLab, stable_serial, stable_uuid
 from simulator.odata import Body, identity, link, references
-from simulator.resources.zones import ENDPOINTS, bind_member, check_etag, member_id
+from simulator.resources.zones import ENDPOINTS, register_actions
 from simulator.service import Falcon
 from simulator.state import COMPOSITION_BLOCKS, SimulatedHostPort
-from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, ResourceNode
+from simulator.tree import ResourceNode
 
-ACTIONS = ("AddResourceBlock", "RemoveResourceBlock")
+ACTIONS = ("ComputerSystem.AddResourceBlock", "ComputerSystem.RemoveResourceBlock")
 
 
 def system_uri(falcon: Falcon, port: SimulatedHostPort) -> str:
@@ -83,15 +82,13 @@ def _register_composed(falcon: Falcon, port: SimulatedHostPort) -> None:
 
     def render() -> Body:
         host = port.host
-        blocks = [f"{COMPOSITION_BLOCKS}/drawer{port.drawer}slot{number}" for number in port.slots]
+        blocks = [f"{COMPOSITION_BLOCKS}/{endpoint}" for endpoint in port.attached]
         body: Body = {
             **identity(uri, "ComputerSystem", f"{host} over {port.name}" if host else f"No host at {port.name}"),
             "SystemType": "Composed",
             "Status": {"State": "Enabled", "Health": "OK"} if host is not None else {"State": "Absent"},
             "Links": references(Endpoints=[f"{ENDPOINTS}/{port.endpoint}"], ResourceBlocks=blocks),
-            "Actions": {
-                f"#ComputerSystem.{name}": {"target": f"{uri}/Actions/ComputerSystem.{name}"} for name in ACTIONS
-            },
+            "Actions": {f"#{name}": {"target": f"{uri}/Actions/{name}"} for name in ACTIONS},
         }
         if host is not None:
             body |= _hardware(uri, host, falcon.state.hosts[host])
@@ -99,23 +96,8 @@ def _register_composed(falcon: Falcon, port: SimulatedHostPort) -> None:
 
     node = ResourceNode(uri, render, revision=lambda: port.revision)
     falcon.tree.add(node)
-    for name in ACTIONS:
-        falcon.tree.action(f"{uri}/Actions/ComputerSystem.{name}", partial(_act, falcon, port, node, name), COMPOSE)
+    register_actions(falcon, port, node, ACTIONS, COMPOSITION_BLOCKS)
     _register_processors(falcon, uri, lambda: port.host)
-
-
-async def _act(
-    falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, name: str, call: AuthenticatedRequest
-) -> Reply:
-    if "ResourceBlock" not in call.body:
-        raise parameter_missing(f"ComputerSystem.{name}", "ResourceBlock")
-    block = member_id(call.body["ResourceBlock"], COMPOSITION_BLOCKS, "ResourceBlock")
-    block_node = falcon.tree.find(f"{COMPOSITION_BLOCKS}/{block}")
-    if block_node is None:
-        raise referenced_not_found("ResourceBlock", block)
-    check_etag(call.body.get("ComputerSystemETag"), node, "ComputerSystemETag")
-    check_etag(call.body.get("ResourceBlockETag"), block_node, "ResourceBlockETag")
-    return await bind_member(falcon, port, block, add=name == "AddResourceBlock", by=call.actor)
 
 
 def _register_processors(falcon: Falcon, system: str, host: Callable[[], str | None]) -> None:

@@ -12,7 +12,6 @@ from zlib import crc32
 
 import msgspec
 
-from simulator.faults import FaultInjector
 from simulator.lab import DeviceModelKind
 from simulator.odata import V1, Body, identity, link
 from simulator.resources.chassis import FALCON
@@ -26,6 +25,9 @@ REPORTS = f"{SERVICE}/MetricReports"
 DEFINITIONS = f"{SERVICE}/MetricReportDefinitions"
 REPORT_URI = f"{REPORTS}/All"
 REPORT_NAME = "Every reading of the chassis"
+RECORDED_REPORTS = 120
+JSON_NAN = msgspec.Raw(b"NaN")  # not valid in JSON, but some services write it
+NO_NUMBER = "not available"
 
 
 class ReportedMetric(msgspec.Struct, rename="pascal"):
@@ -93,7 +95,8 @@ class MetricReportBuilder:
         self._encoder = msgspec.json.Encoder()
         self._built: tuple[int, ...] = ()
         self._raw = RawReply(b"")
-        self._faults = ReportFaults(falcon.faults)
+        # The latest reports, with the simulated seconds at which they were made.
+        self._recorded: deque[tuple[float, RawReply]] = deque(maxlen=RECORDED_REPORTS)
         self.points = _points(falcon)
         sensors = {f"{point.uri}#/Reading": point.uri for point in sensor_points(falcon)}
         falcon.faults.metrics = {point.metric: sensors.get(point.property, "") for point in self.points}
@@ -113,17 +116,26 @@ class MetricReportBuilder:
             self._built = key
             content = self._encoder.encode(self._report())
             self._raw = RawReply(content, etag=f'"{"-".join(map(str, key))}"')
-            self._faults.record(self._falcon.clock.now(), self._raw)
-        return self._faults.select(self._falcon.clock.now(), state.steps, self._raw)
+            self._recorded.append((self._falcon.clock.now(), self._raw))
+        return self._selected()
+
+    def _selected(self) -> RawReply:
+        """Return the report to send: with late reports, every third is an older one."""
+        for fault in self._falcon.faults.of_kind("late_reports"):
+            if self._falcon.state.steps % 3 == 0:
+                latest = self._falcon.clock.now() - fault.delay
+                return next((report for at, report in reversed(self._recorded) if at <= latest), self._raw)
+        return self._raw
 
     def _report(self) -> Body:
         stamp = self._falcon.clock.timestamp(self._falcon.physics.time)
         values = [
-            ReportedMetric(point.metric, self._faults.value(point.metric, value), stamp, point.property)
+            ReportedMetric(point.metric, self._value(point.metric, value), stamp, point.property)
             for point in self.points
             if (value := point.read()) is not None
         ]
-        for number in range(len(values) + 1, self._faults.padding + 1):
+        size = max((fault.readings for fault in self._falcon.faults.of_kind("many_readings")), default=0)
+        for number in range(len(values) + 1, size + 1):
             extra = f"Extra{number}"
             # Its number and noise: identical series would compress unrealistically well.
             value = f"{number + crc32(f'{extra} {stamp}'.encode()) % 1000 / 1000:.3f}"
@@ -135,6 +147,20 @@ class MetricReportBuilder:
             "MetricValues": values,
             "MetricValues@odata.count": len(values),
         }
+
+    def _value(self, metric: str, value: str) -> str | msgspec.Raw | None:
+        """Return the reported value after the faults; only the first three apply to values that are not numbers."""
+        for fault in self._falcon.faults.of_kind("bad_values"):
+            if fault.target in metric:
+                if fault.value == "nan":
+                    return JSON_NAN
+                if fault.value == "null":
+                    return None
+                if fault.value == "text":
+                    return NO_NUMBER
+                if re.fullmatch(r"[\d.]+", value):
+                    return f"-{value}" if float(value) else "-1"
+        return value
 
 
 def _points(falcon: Falcon) -> list[ReportPoint]:
@@ -189,47 +215,3 @@ def _gpu_point(slot: SimulatedSlot) -> ReportPoint:
         f"{slot.gpu_uri}/ProcessorMetrics#/BandwidthPercent",
         read,
     )
-
-
-RECORDED_REPORTS = 120
-JSON_NAN = msgspec.Raw(b"NaN")  # not valid in JSON, but some services write it
-NO_NUMBER = "not available"
-
-
-class ReportFaults:
-    """The present faults of one chassis' report."""
-
-    def __init__(self, faults: FaultInjector) -> None:
-        self._faults = faults
-        self._recorded: deque[tuple[float, RawReply]] = deque(maxlen=RECORDED_REPORTS)
-
-    @property
-    def padding(self) -> int:
-        """The number of readings to which the report is padded; 0 for no padding."""
-        return max((fault.readings for fault in self._faults.of_kind("many_readings")), default=0)
-
-    def value(self, metric: str, value: str) -> str | msgspec.Raw | None:
-        """Return the reported value after the faults; only the first three apply to values that are not numbers."""
-        for fault in self._faults.of_kind("bad_values"):
-            if fault.target in metric:
-                if fault.value == "nan":
-                    return JSON_NAN
-                if fault.value == "null":
-                    return None
-                if fault.value == "text":
-                    return NO_NUMBER
-                if re.fullmatch(r"[\d.]+", value):
-                    return f"-{value}" if float(value) else "-1"
-        return value
-
-    def record(self, now: float, report: RawReply) -> None:
-        """Record a report that was made at a simulated second."""
-        self._recorded.append((now, report))
-
-    def select(self, now: float, step: int, report: RawReply) -> RawReply:
-        """Return the report to send: with late reports, every third is an older one."""
-        for fault in self._faults.of_kind("late_reports"):
-            if step % 3 == 0:
-                old = [older for at, older in self._recorded if at <= now - fault.delay]
-                return old[-1] if old else report
-        return report

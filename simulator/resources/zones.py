@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from simulator.composition import FABRIC, ZONES
 from simulator.errors import (
-    RedfishError,
     internal_error,
     no_operation,
     parameter_missing,
     property_missing,
     property_refused,
     property_type,
+    referenced_not_found,
+    stale_etag,
 )
 from simulator.events import Actor
 from simulator.odata import Body, identity, links, references
-from simulator.resources.tasking import task_accepted
+from simulator.resources.services import task_accepted
 from simulator.service import Falcon
 from simulator.state import SWITCHES, SimulatedHostPort, SimulatedSlot
 from simulator.tasks import BmcTask
-from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, ResourceNode, WriteMethod
+from simulator.tree import COMPOSE, AuthenticatedRequest, Handler, Reply, ResourceNode, WriteMethod
 
 ENDPOINTS = f"{FABRIC}/Endpoints"
-ACTIONS = ("AddEndpoint", "RemoveEndpoint")
+ACTIONS = ("Zone.AddEndpoint", "Zone.RemoveEndpoint")
 
 
 def register(falcon: Falcon) -> None:
@@ -41,8 +42,7 @@ def register(falcon: Falcon) -> None:
 
 def zone_body(falcon: Falcon, port: SimulatedHostPort) -> Body:
     """Render the zone of a host port: the port's endpoint first, then the attached devices."""
-    members = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
-    endpoints = [f"{ENDPOINTS}/{name}" for name in members]
+    endpoints = [f"{ENDPOINTS}/{name}" for name in (port.endpoint, *port.attached)]
     uri = f"{ZONES}/{port.endpoint}"
     name = f"Devices of {port.name} ({port.host})" if port.host is not None else f"Devices of {port.name}"
     body: Body = {
@@ -59,7 +59,7 @@ def zone_body(falcon: Falcon, port: SimulatedHostPort) -> Body:
     else:
         body["Links"] |= references(Endpoints=endpoints)
     if falcon.options.dialect in ("both", "actions"):
-        body["Actions"] = {f"#Zone.{name}": {"target": f"{uri}/Actions/Zone.{name}"} for name in ACTIONS}
+        body["Actions"] = {f"#{name}": {"target": f"{uri}/Actions/{name}"} for name in ACTIONS}
     return body
 
 
@@ -71,15 +71,14 @@ def _register_zone(falcon: Falcon, port: SimulatedHostPort) -> None:
     node = ResourceNode(uri, partial(zone_body, falcon, port), writes, revision=lambda: port.revision)
     falcon.tree.add(node)
     if falcon.options.dialect in ("both", "actions"):
-        for name in ACTIONS:
-            falcon.tree.action(f"{uri}/Actions/Zone.{name}", partial(_act, falcon, port, node, name), COMPOSE)
+        register_actions(falcon, port, node, ACTIONS, ENDPOINTS)
 
 
 async def _change_zone(falcon: Falcon, port: SimulatedHostPort, call: AuthenticatedRequest) -> Reply:
     endpoints = _listed_endpoints(call.body, zone_body(falcon, port), falcon.options.dialect)
     slots = falcon.composer.slots_of_list(port, endpoints)
     falcon.composer.check(port, slots)
-    return await bind_slots(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
+    return await _bind_slots(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
 
 
 def _listed_endpoints(body: Body, known: Body, dialect: str) -> list[str]:
@@ -103,10 +102,10 @@ def _listed_endpoints(body: Body, known: Body, dialect: str) -> list[str]:
         value = value["Endpoints"]
     if not isinstance(value, list):
         raise property_type("Endpoints", value)
-    return [member_id(one, ENDPOINTS, "Endpoints") for one in value]
+    return [_member_id(one, ENDPOINTS, "Endpoints") for one in value]
 
 
-def member_id(reference: object, collection_uri: str, name: str) -> str:
+def _member_id(reference: object, collection_uri: str, name: str) -> str:
     """Return the Id of the member that a request refers to; refuses an invalid reference with 400."""
     uri = reference.get("@odata.id") if isinstance(reference, dict) else None
     if not isinstance(uri, str) or not uri.startswith(f"{collection_uri}/"):
@@ -114,41 +113,47 @@ def member_id(reference: object, collection_uri: str, name: str) -> str:
     return uri.removeprefix(f"{collection_uri}/").rstrip("/")
 
 
-async def _act(
-    falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, name: str, call: AuthenticatedRequest
-) -> Reply:
-    if "Endpoint" not in call.body:
-        raise parameter_missing(f"Zone.{name}", "Endpoint")
-    endpoint = member_id(call.body["Endpoint"], ENDPOINTS, "Endpoint")
-    check_etag(call.body.get("ZoneETag"), node, "ZoneETag")
-    target = falcon.tree.find(f"{ENDPOINTS}/{endpoint}")
-    if target is not None:
-        check_etag(call.body.get("EndpointETag"), target, "EndpointETag")
-    return await bind_member(falcon, port, endpoint, add=name == "AddEndpoint", by=call.actor)
+def register_actions(
+    falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, actions: Sequence[str], members: str
+) -> None:
+    """Add the actions that add one of `members`, a collection, to the node of a host port, or remove it."""
+    for action in actions:
+        falcon.tree.action(f"{node.uri}/Actions/{action}", _member_action(falcon, port, node, action, members), COMPOSE)
 
 
-def check_etag(etag: object, node: ResourceNode, parameter: str) -> None:
+def _member_action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, action: str, members: str) -> Handler:
+    holder, _, verb = action.partition(".")
+    add, kind = verb.startswith("Add"), verb.removeprefix("Add").removeprefix("Remove")
+
+    async def act(call: AuthenticatedRequest) -> Reply:
+        if kind not in call.body:
+            raise parameter_missing(action, kind)
+        name = _member_id(call.body[kind], members, kind)
+        member = falcon.tree.find(f"{members}/{name}")
+        if member is None and falcon.blocks:
+            raise referenced_not_found(kind, name)
+        _check_etag(call.body, f"{holder}ETag", node)
+        if member is not None:
+            _check_etag(call.body, f"{kind}ETag", member)
+
+        def slots() -> list[SimulatedSlot]:
+            return falcon.composer.slots_with(port, name, add=add)
+
+        falcon.composer.check(port, slots())
+        return await _bind_slots(falcon, port, slots, by=call.actor)
+
+    return act
+
+
+def _check_etag(body: Body, parameter: str, node: ResourceNode) -> None:
     """Refuse an action whose ETag parameter is not the resource's, with the status required by the schemas."""
+    etag = body.get(parameter)
     if etag is not None and node.render is not None and node.etag(node.render()) != etag:
-        raise RedfishError(
-            428,
-            "PreconditionRequired",
-            f"The {parameter} supplied did not match the ETag of the resource.",
-            resolution="Read the resource again and repeat the request with its new ETag.",
-        )
+        sentence = f"The {parameter} supplied did not match the ETag of the resource."
+        raise stale_etag(428, "PreconditionRequired", sentence)
 
 
-async def bind_member(falcon: Falcon, port: SimulatedHostPort, name: str, *, add: bool, by: Actor | None) -> Reply:
-    """Add the device with this endpoint Id to a host port, or remove it."""
-
-    def slots() -> list[SimulatedSlot]:
-        return falcon.composer.slots_with(port, name, add=add)
-
-    falcon.composer.check(port, slots())
-    return await bind_slots(falcon, port, slots, by=by)
-
-
-async def bind_slots(
+async def _bind_slots(
     falcon: Falcon,
     port: SimulatedHostPort,
     desired: Callable[[], list[SimulatedSlot]],

@@ -1,19 +1,23 @@
-"""The event service: subscriptions and the address of the event stream."""
+"""The task service, and the event service with its subscriptions and the address of the event stream."""
 
 from __future__ import annotations
 
 from functools import partial
 from urllib.parse import urlsplit
 
+import msgspec
+
 from simulator.errors import RedfishError, property_missing, property_value
 from simulator.events import DELIVERY_ATTEMPTS, MAX_SUBSCRIPTIONS, Subscription
 from simulator.odata import V1, Body, identity, link
 from simulator.service import Falcon
-from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod
+from simulator.tasks import ENDED, MONITORS_URI, TASKS_URI, BmcTask
+from simulator.tree import AuthenticatedRequest, RawReply, Reply, ResourceNode, WriteMethod
 
-SERVICE = f"{V1}/EventService"
-SUBSCRIPTIONS = f"{SERVICE}/Subscriptions"
-STREAM = f"{SERVICE}/SSE"
+TASK_SERVICE = f"{V1}/TaskService"
+EVENT_SERVICE = f"{V1}/EventService"
+SUBSCRIPTIONS = f"{EVENT_SERVICE}/Subscriptions"
+STREAM = f"{EVENT_SERVICE}/SSE"
 FILTERS = (
     "EventFormatType",
     "MessageId",
@@ -23,6 +27,67 @@ FILTERS = (
     "ResourceType",
     "SubordinateResources",
 )
+
+
+def register(falcon: Falcon) -> None:
+    """Add both services with the tasks, their monitors, and the subscriptions."""
+    _register_tasks(falcon)
+    _register_events(falcon)
+
+
+def task_body(task: BmcTask) -> Body:
+    """Render a task."""
+    body: Body = {
+        **identity(task.uri, "Task", task.name),
+        "TaskState": task.state,
+        "TaskStatus": task.status,
+        "PercentComplete": task.percent,
+        "StartTime": task.started,
+        "TaskMonitor": task.monitor,
+        "HidePayload": True,
+        "Messages": task.messages,
+    }
+    if task.ended is not None:
+        body["EndTime"] = task.ended
+    return body
+
+
+def task_accepted(task: BmcTask) -> Reply:
+    """Return the response of a request that continues as a task: 202 with the monitor's address."""
+    return Reply(202, task_body(task), {"Location": task.monitor, "Retry-After": "1"})
+
+
+def _register_tasks(falcon: Falcon) -> None:
+    tree, tasks = falcon.tree, falcon.tasks
+
+    def service() -> Body:
+        return {
+            **identity(TASK_SERVICE, "TaskService", "Task Service"),
+            "ServiceEnabled": True,
+            "CompletedTaskOverWritePolicy": "Oldest",
+            "LifeCycleEventOnTaskStateChange": True,
+            "DateTime": falcon.clock.date_time(),
+            "Status": {"State": "Enabled", "Health": "OK"},
+            "Tasks": link(TASKS_URI),
+        }
+
+    def monitor(last: str) -> ResourceNode | None:
+        task = tasks.tasks.get(last)
+        return ResourceNode(task.monitor, raw=partial(_monitor_reply, task)) if task is not None else None
+
+    tree.resource(TASK_SERVICE, service)
+    tree.objects(
+        TASKS_URI, "Task", "Tasks", lambda: tasks.tasks, lambda uri, task: ResourceNode(uri, partial(task_body, task))
+    )
+    tree.members(MONITORS_URI, monitor)
+
+
+def _monitor_reply(task: BmcTask) -> RawReply:
+    if task.state not in ENDED:
+        headers = {"Location": task.monitor, "Retry-After": "1"}
+        return RawReply(msgspec.json.encode(task_body(task)), status=202, headers=headers)
+    status, body = task.outcome
+    return RawReply(b"" if body is None else msgspec.json.encode(body), status=status)
 
 
 def subscription_body(subscription: Subscription) -> Body:
@@ -58,13 +123,12 @@ def _requested_delivery(body: Body) -> tuple[str, tuple[str, ...]]:
     return destination, tuple(prefixes)
 
 
-def register(falcon: Falcon) -> None:
-    """Add the event service with its subscriptions."""
+def _register_events(falcon: Falcon) -> None:
     events = falcon.events
 
     def service() -> Body:
         return {
-            **identity(SERVICE, "EventService", "Event Service"),
+            **identity(EVENT_SERVICE, "EventService", "Event Service"),
             "ServiceEnabled": True,
             "DeliveryRetryAttempts": DELIVERY_ATTEMPTS,
             "DeliveryRetryIntervalSeconds": 1,
@@ -95,7 +159,7 @@ def register(falcon: Falcon) -> None:
         return ResourceNode(uri, partial(subscription_body, subscription), {"DELETE": method})
 
     post = WriteMethod(create, ("ConfigureManager", "ConfigureComponents"))
-    falcon.tree.resource(SERVICE, service)
+    falcon.tree.resource(EVENT_SERVICE, service)
     falcon.tree.objects(
         SUBSCRIPTIONS, "EventDestination", "Event Subscriptions", lambda: events.subscriptions, node, POST=post
     )
