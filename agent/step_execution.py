@@ -160,9 +160,11 @@ class StepLog:
         began = time.monotonic()
         try:
             value = step()
+        except StepTimeoutError as error:
+            self.steps.append(CommandStep(name, "timed_out", _elapsed(began), str(error)))
+            raise
         except StepError as error:
-            outcome = "timed_out" if isinstance(error, StepTimeoutError) else "failed"
-            self.steps.append(CommandStep(name, outcome, _elapsed(began), str(error)))
+            self.steps.append(CommandStep(name, "failed", _elapsed(began), str(error)))
             raise
         self.steps.append(CommandStep(name, "done", _elapsed(began)))
         return value

@@ -137,7 +137,7 @@ class ControlHandlers:
             raise ValueError('the body must be {"speed": simulated seconds in a second} or {"shift": seconds}')
         if "speed" in body:
             self._simulation.clock.set_speed(body["speed"])
-        self._simulation.clock.shift(body.get("shift", 0.0))
+        self._simulation.clock.shift += body.get("shift", 0.0)
         return await self._time(request)
 
     async def _reset(self, request: web.Request) -> web.Response:

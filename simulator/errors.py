@@ -6,8 +6,6 @@ from collections.abc import Container
 
 from simulator.odata import Body, odata_type
 
-BASE = "Base.1.19"
-
 
 class RedfishError(Exception):
     """A refused request: HTTP status, message ID, sentence, and the property it is about."""
@@ -25,7 +23,7 @@ class RedfishError(Exception):
     ) -> None:
         super().__init__(sentence)
         self.status = status
-        self.message_id = key if "." in key else f"{BASE}.{key}"
+        self.message_id = key if "." in key else f"Base.1.19.{key}"
         self.sentence = sentence
         self.arguments = arguments
         self.resolution = resolution

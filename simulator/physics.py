@@ -252,13 +252,10 @@ class Clock:
     def __init__(self, speed: float = 1.0) -> None:
         self._started = time.time()
         self._base = 0.0
-        self._shift = 0.0
+        # By which the displayed date is set forward or back, in seconds; the elapsed time does not change.
+        self.shift = 0.0
         self._since = time.monotonic()
         self.speed = speed
-
-    def shift(self, seconds: float) -> None:
-        """Set the displayed date forward or back, as when a clock is set; the elapsed time does not change."""
-        self._shift += seconds
 
     def set_speed(self, speed: float) -> None:
         """Change the speed from now on; raises ValueError outside of 0 (exclusive) to 1000."""
@@ -274,7 +271,7 @@ class Clock:
 
     def timestamp(self, at: float | None = None) -> str:
         """Return the Redfish date and time of a simulated second (default: now)."""
-        moment = datetime.fromtimestamp(self._started + self._shift + (self.now() if at is None else at), UTC)
+        moment = datetime.fromtimestamp(self._started + self.shift + (self.now() if at is None else at), UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def date_time(self) -> str:

@@ -76,9 +76,7 @@ class Simulation:
     def _build_chassis(self, options: argparse.Namespace, lab: Lab) -> list[Falcon]:
         name = options.chassis or next(iter(lab.chassis))
         features = ServiceOptions(**{field.name: getattr(options, field.name) for field in fields(ServiceOptions)})
-        aliases: list[str | None] = [None]
-        if options.chassis_count:
-            aliases = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)]
+        aliases = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)] or [None]
         chassis = [
             Falcon(
                 lab, name, lab.chassis[name], password=self._password, clock=self.clock, options=features, alias=alias

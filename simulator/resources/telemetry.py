@@ -92,7 +92,6 @@ class MetricReportBuilder:
 
     def __init__(self, falcon: Falcon) -> None:
         self._falcon = falcon
-        self._encoder = msgspec.json.Encoder()
         self._built: tuple[int, ...] = ()
         self._raw = RawReply(b"")
         # The latest reports, with the simulated seconds at which they were made.
@@ -114,7 +113,7 @@ class MetricReportBuilder:
         key = (state.steps, self._falcon.events.last_number, faults.changes)
         if key != self._built and not (self._built and faults.is_active("repeated_report")):
             self._built = key
-            content = self._encoder.encode(self._report())
+            content = msgspec.json.encode(self._report())
             self._raw = RawReply(content, etag=f'"{"-".join(map(str, key))}"')
             self._recorded.append((self._falcon.clock.now(), self._raw))
         return self._selected()

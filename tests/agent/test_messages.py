@@ -66,7 +66,7 @@ def test_answers_and_reports_are_read_as_they_were_written(name: str, sentence: 
 
 
 @given(st.integers(min_value=0), st.integers(min_value=0, max_value=127))
-def test_a_message_with_one_letter_changed_is_not_believed(place: int, letter: int) -> None:
+def test_a_message_with_one_letter_changed_is_rejected(place: int, letter: int) -> None:
     text = seal_command(COMMAND, KEY)
     place %= len(text)
     changed = text[:place] + chr(letter) + text[place + 1 :]
@@ -104,7 +104,7 @@ def test_no_message_passes_as_another_kind_or_at_another_host_or_with_another_ke
         open_command(seal_command(COMMAND, KEY), new_key(), identity=HOST, now=1001.0)
 
 
-def test_a_message_out_of_its_time_is_told_from_a_false_one() -> None:
+def test_a_message_out_of_its_time_is_distinguished_from_a_false_one() -> None:
     text = seal_command(COMMAND, KEY)
     for now in (1061.0, 930.0):
         with pytest.raises(ExpiredError) as refused:

@@ -23,8 +23,8 @@ from agent.settings import Settings, SettingsError
 from hostwire.protocol import DeviceSelector, TrainDeleteRequest, TrainPollRequest, TrainRequest, TrainStopRequest
 from hostwire.signing import new_key
 from hostwire.training import RunEvent, RunFailed, RunReading, RunResult, RunStarted, RunUpdate, Spec, StepsCompleted
-from tests.agent.test_keeper import Kept
 from tests.agent.test_runs import processes_of, trouble_of
+from tests.agent.test_supervisor import SupervisedRun
 from tests.waiting import wait_for
 from tests.without import NO_TORCH
 
@@ -128,7 +128,7 @@ def test_a_users_command_runs_as_the_unprivileged_account_and_learns_no_secret(h
 
 
 @as_root
-def test_the_keeper_of_a_command_knows_no_secret_either(here: Here) -> None:
+def test_the_supervisor_of_a_command_knows_no_secret_either(here: Here) -> None:
     run = here.command("sleep 600")
     environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_of(run)]
     assert len(environments) >= 2
@@ -163,7 +163,7 @@ def test_a_command_that_hides_its_processes_leaves_none(here: Here) -> None:
 
 
 @as_root
-def test_hidden_processes_of_a_command_end_with_it_and_with_a_killed_keeper(here: Here) -> None:
+def test_hidden_processes_of_a_command_end_with_it_and_with_a_killed_supervisor(here: Here) -> None:
     name = f"orphan-{os.getpid()}"
     hide = f"(setsid env -i /bin/sh -c 'while true; do sleep 0.2; done' {name} &)"
     here.ended(here.command(hide))
@@ -264,7 +264,7 @@ def test_commands_run_as_nobody_but_an_unprivileged_account(state: Path, changes
 
 
 @as_root
-def test_an_account_that_cannot_reach_its_home_is_told_which_folder_is_closed(here: Here, state: Path) -> None:
+def test_the_closed_folder_of_an_account_that_cannot_reach_its_home_is_named(here: Here, state: Path) -> None:
     state.parent.chmod(0o700)
     _, events, _ = here.ended(here.command("id"))
     assert [(what, f"{state.parent} is closed to it" in sentence) for what, sentence in trouble_of(events)] == [
@@ -272,7 +272,7 @@ def test_an_account_that_cannot_reach_its_home_is_told_which_folder_is_closed(he
     ]
 
 
-def test_a_python_without_torch_is_told(state: Path) -> None:
+def test_a_python_without_torch_is_reported(state: Path) -> None:
     here = Here(state, python="/no/such/python")
     told = here.runs.trainer()
     assert (told.executors, "AGENT_PYTHON" in told.absent) == ((), True)
@@ -357,7 +357,7 @@ def test_no_run_begins_where_the_disk_is_nearly_full(small_disk: Path) -> None:
 
 
 def test_a_run_that_fills_the_disk_is_ended_and_its_end_is_kept(small_disk: Path) -> None:
-    kept = Kept(small_disk, "head -c 60000000 /dev/zero > file; sleep 600")
+    kept = SupervisedRun(small_disk, "head -c 60000000 /dev/zero > file; sleep 600")
     news, events, _ = kept.ended()
     assert trouble_of(events) == [("crash", "It was ended: the disk of the host is full.")]
     assert news.state == "ended"

@@ -170,7 +170,7 @@ def test_links_carry_no_more_than_they_can_and_share_the_host_port() -> None:
     assert slots[0].link.transmitted_bytes - before == pytest.approx(20 * 15.75 * GIGA, rel=0.02)
 
 
-def test_a_device_that_is_asked_for_more_takes_more_power_and_warms_up() -> None:
+def test_a_device_with_more_load_takes_more_power_and_warms_up() -> None:
     one = plain_falcon(2)
     slot = one.state.drawers[1].slots[1]
     assert slot.device is not None
@@ -183,7 +183,7 @@ def test_a_device_that_is_asked_for_more_takes_more_power_and_warms_up() -> None
     assert cool + 10 < slot.temperature < 83
 
 
-def test_a_device_that_no_host_reaches_carries_nothing_whatever_is_asked() -> None:
+def test_a_device_that_no_host_reaches_carries_nothing_whatever_is_requested() -> None:
     one = plain_falcon(3)
     slot = one.state.drawers[1].slots[1]
     assert slot.device is not None

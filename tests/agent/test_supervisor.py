@@ -1,4 +1,4 @@
-"""The keeper of a run, whatever the run writes: real keepers of real processes, and what the site is told of them."""
+"""The supervisor of a run, whatever the run writes: real supervisors of real processes, and what the site reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.process
 KEY = new_key()
 
 
-class Kept:
+class SupervisedRun:
     """One run of a script of the shell, which writes what it likes where an executor tells of itself."""
 
     def __init__(self, state: Path, script: str, **changes: Any) -> None:
@@ -51,16 +51,16 @@ class Kept:
             **changes,
         }
         self.folder.write("order.json", LaunchSpec(**order))
-        self.keeper = self.keep()
+        self.supervisor = self.keep()
 
     def keep(self) -> subprocess.Popen[bytes]:
-        """Start a keeper, and wait until it keeps the run, or ends."""
-        keeper = subprocess.Popen(
+        """Start a supervisor, and wait until it keeps the run, or ends."""
+        supervisor = subprocess.Popen(
             [sys.executable, "-m", "agent.runs.supervisor", str(self.folder.place)], cwd=ROOT, stdout=subprocess.PIPE
         )
-        assert keeper.stdout is not None
-        keeper.stdout.read(1)
-        return keeper
+        assert supervisor.stdout is not None
+        supervisor.stdout.read(1)
+        return supervisor
 
     def look(self, event: int = 0, byte: int = 0) -> RunUpdate:
         """Return what the site is told; it fits into a message, and can be read at its other end."""
@@ -72,7 +72,7 @@ class Kept:
 
     def ended(self) -> tuple[RunUpdate, list[RunEvent], str]:
         """Wait for the end; return the last news, all events and the whole log."""
-        self.keeper.wait(timeout=60)
+        self.supervisor.wait(timeout=60)
         events: list[RunEvent] = []
         log, byte = "", 0
         while True:
@@ -85,25 +85,27 @@ class Kept:
 
 
 @pytest.fixture
-def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
+def keep(tmp_path: Path) -> Iterator[Callable[..., SupervisedRun]]:
     """A function that begins a run."""
-    begun: list[Kept] = []
+    begun: list[SupervisedRun] = []
 
-    def begin(script: str, **changes: Any) -> Kept:
-        begun.append(Kept(tmp_path, script, **changes))
+    def begin(script: str, **changes: Any) -> SupervisedRun:
+        begun.append(SupervisedRun(tmp_path, script, **changes))
         return begun[-1]
 
     yield begin
     for one in begun:
-        if one.keeper.poll() is None:
-            one.keeper.terminate()
-            one.keeper.wait(timeout=60)
+        if one.supervisor.poll() is None:
+            one.supervisor.terminate()
+            one.supervisor.wait(timeout=60)
 
 
 PHASE = event_encoder.encode(PhaseStarted(1.0, "timed")).decode()
 
 
-def test_lines_that_are_no_events_are_left_out_and_harm_no_other(keep: Callable[..., Kept], tmp_path: Path) -> None:
+def test_lines_that_are_no_events_are_left_out_and_harm_no_other(
+    keep: Callable[..., SupervisedRun], tmp_path: Path
+) -> None:
     # Short enough as it comes, and too long for a message once its numbers are written out.
     growing = tmp_path / "growing"
     growing.write_text('{"kind":"result","at":1,"values":{"x":[' + "1e15," * 9000 + "1]}}\n")
@@ -120,7 +122,7 @@ def test_lines_that_are_no_events_are_left_out_and_harm_no_other(keep: Callable[
     assert news.exit_code == 0
 
 
-def test_a_log_of_whatever_bytes_is_told_whole_and_in_order(keep: Callable[..., Kept]) -> None:
+def test_a_log_of_whatever_bytes_is_reported_whole_and_in_order(keep: Callable[..., SupervisedRun]) -> None:
     script = (
         "printf 'ä€\\0\\1\\2'; "
         "for i in $(seq 3000); do printf '%d \\1\\2\\3\\4\\5\\6 äöü€🙂\\n' $i; done; printf '\\303'"
@@ -134,7 +136,7 @@ def test_a_log_of_whatever_bytes_is_told_whole_and_in_order(keep: Callable[..., 
     assert news.exit_code == 0
 
 
-def test_a_flood_of_output_and_events_is_bounded_and_ends(keep: Callable[..., Kept]) -> None:
+def test_a_flood_of_output_and_events_is_bounded_and_ends(keep: Callable[..., SupervisedRun]) -> None:
     steps = event_encoder.encode(
         StepsCompleted(1.0, "timed", 0, tuple(0.1 + number / 7 for number in range(400)))
     ).decode()
@@ -149,14 +151,14 @@ def test_a_flood_of_output_and_events_is_bounded_and_ends(keep: Callable[..., Ke
     assert sum(piece.stat().st_size for piece in kept.folder.place.glob("log.*")) <= 2**17
 
 
-def test_what_a_run_leaves_may_lie_deeper_than_a_path_is_long(keep: Callable[..., Kept]) -> None:
+def test_what_a_run_leaves_may_lie_deeper_than_a_path_is_long(keep: Callable[..., SupervisedRun]) -> None:
     deep = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(2500)]"
     kept = keep(f'"{sys.executable}" -c "{deep}"')
     assert kept.ended()[0].exit_code == 0
     assert not kept.folder.home.exists()
 
 
-def test_a_folder_that_was_not_deleted_to_its_end_is_no_run_and_goes(keep: Callable[..., Kept]) -> None:
+def test_a_folder_that_was_not_deleted_to_its_end_is_no_run_and_goes(keep: Callable[..., SupervisedRun]) -> None:
     kept = keep("echo done")
     kept.ended()
     left = kept.folder.place.rename(kept.folder.place.with_name(".gone-run-1"))
@@ -166,13 +168,13 @@ def test_a_folder_that_was_not_deleted_to_its_end_is_no_run_and_goes(keep: Calla
     assert not left.exists()
 
 
-def test_a_run_that_closes_its_output_is_watched_all_the_same(keep: Callable[..., Kept]) -> None:
+def test_a_run_that_closes_its_output_is_watched_all_the_same(keep: Callable[..., SupervisedRun]) -> None:
     news, events, _ = keep("exec >&- 2>&-; sleep 600", hang=1.0).ended()
     assert trouble_of(events) == [("hang", "It was ended: nothing happened for 1 s.")]
     assert news.exit_code == -signal.SIGTERM
 
 
-def test_a_run_that_will_not_end_is_killed(keep: Callable[..., Kept]) -> None:
+def test_a_run_that_will_not_end_is_killed(keep: Callable[..., SupervisedRun]) -> None:
     kept = keep("trap '' TERM; echo ready; while true; do sleep 0.1; done", grace=0.3)
     wait_for(lambda: "ready" in kept.look().log)
     assert kept.runs.stop(TrainStopRequest("run-1", grace=0.3), threading.Event().wait)[0] == "stopped"
@@ -180,18 +182,18 @@ def test_a_run_that_will_not_end_is_killed(keep: Callable[..., Kept]) -> None:
     assert processes_of(str(kept.folder.place)) == []
 
 
-def test_a_second_keeper_leaves_a_run_alone(keep: Callable[..., Kept]) -> None:
+def test_a_second_supervisor_leaves_a_run_alone(keep: Callable[..., SupervisedRun]) -> None:
     kept = keep("echo once; sleep 600")
     second = kept.keep()
     assert second.wait(timeout=60) == 1
     assert kept.look().state == "running"
-    kept.keeper.terminate()
+    kept.supervisor.terminate()
     news, events, log = kept.ended()
     assert (log, [what for what, _ in trouble_of(events)], news.exit_code) == ("once\n", ["lost"], -signal.SIGTERM)
     assert kept.keep().wait(timeout=60) == 1
 
 
-def test_a_run_ends_with_the_process_that_it_belongs_to(keep: Callable[..., Kept]) -> None:
+def test_a_run_ends_with_the_process_that_it_belongs_to(keep: Callable[..., SupervisedRun]) -> None:
     with subprocess.Popen(["sleep", "600"]) as owner:
         kept = keep("sleep 600", parent=processes.process_identity(owner.pid))
         owner.kill()
@@ -199,11 +201,11 @@ def test_a_run_ends_with_the_process_that_it_belongs_to(keep: Callable[..., Kept
     assert trouble_of(events) == [("lost", "It was ended because its parent program ended.")]
 
 
-def test_half_a_line_that_a_killed_keeper_left_is_no_event(keep: Callable[..., Kept]) -> None:
+def test_half_a_line_that_a_killed_supervisor_left_is_no_event(keep: Callable[..., SupervisedRun]) -> None:
     kept = keep(f"echo '{PHASE}' > ../told.jsonl; sleep 600")
     wait_for(lambda: kept.look().events)
-    kept.keeper.kill()
-    kept.keeper.wait()
+    kept.supervisor.kill()
+    kept.supervisor.wait()
     with kept.folder.events.open("ab") as file:
         file.write(b'{"kind":"phase","at":2.0,"na')
     news, events, _ = kept.ended()

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.stage.chassis import PlayedChassis, Values
+from tests.stage.chassis import StageChassis, Values
 from tests.stage.operator import LOOK_SECONDS
 from tests.stage.stage import Stage
 from tests.telemetry.delivery.sinks import HttpSink
@@ -24,7 +24,7 @@ Known = dict[str, tuple[Any, ...]]
 
 
 @dataclass
-class Play:
+class Scenario:
     """What happened to a chassis from when to when (Unix s), what was counted before, and what was seen of it.
 
     `shown` and `stored` are readings of series, live and from the store; `beside` is when the well chassis was read
@@ -32,7 +32,7 @@ class Play:
     what the first series is measured in at last.
     """
 
-    chassis: PlayedChassis
+    chassis: StageChassis
     before: dict[str, int] = field(default_factory=dict)
     began: float = 0.0
     ended: float = 0.0
@@ -51,7 +51,7 @@ class Play:
         self.least[name] = least
 
     def look(self) -> dict[str, int]:
-        """Return how often things were counted since the play began; raises AssertionError for what was not enough."""
+        """Return how often things were counted since the beginning; raises AssertionError for what was not enough."""
         return {name: self.chassis.counted(name, self.before, least=least) for name, least in self.least.items()}
 
     @property
@@ -65,67 +65,69 @@ class Play:
         return self.shown, self.stored
 
 
-Act = Callable[[Play], tuple[str, ...]]  # returns the series to look at afterwards
+ScenarioSteps = Callable[[Scenario], tuple[str, ...]]  # returns the series to look at afterwards
 
 
-def perform(stage: Stage, name: str, act: Act) -> Play:
-    """Play something on a chassis that is well and read, and return what was seen."""
-    play = Play(stage[name])
-    wait_for(lambda: play.chassis.series() and play.chassis.is_read(), f"{name} is not read", 60, every=LOOK_SECONDS)
-    play.before, play.began = play.chassis.counts(), time.time()
-    keys = act(play)
-    play.ended = time.time()
-    play.beside = stage["well"].seconds_read(play.ended - play.began + 1)
+def run_scenario(stage: Stage, name: str, act: ScenarioSteps) -> Scenario:
+    """Run a scenario on a chassis that is well and read, and return what was seen."""
+    scenario = Scenario(stage[name])
+    wait_for(
+        lambda: scenario.chassis.series() and scenario.chassis.is_read(), f"{name} is not read", 60, every=LOOK_SECONDS
+    )
+    scenario.before, scenario.began = scenario.chassis.counts(), time.time()
+    keys = act(scenario)
+    scenario.ended = time.time()
+    scenario.beside = stage["well"].seconds_read(scenario.ended - scenario.began + 1)
     if keys:
-        play.chassis.heal()
-        span = {"since": play.began, "until": play.ended}
-        play.shown = play.chassis.live(*keys, **span)
-        play.chassis.be_away()
-        play.stored = play.chassis.stored(*keys, **span)
-    return play
+        scenario.chassis.heal()
+        span = {"since": scenario.began, "until": scenario.ended}
+        scenario.shown = scenario.chassis.live(*keys, **span)
+        scenario.chassis.be_away()
+        scenario.stored = scenario.chassis.stored(*keys, **span)
+    return scenario
 
 
 # --- sick BMCs ------------------------------------------------------------------------------------------------------
 
 
-def known(chassis: PlayedChassis) -> Known:
+def known(chassis: StageChassis) -> Known:
     """Return what must not be lost of devices."""
     columns = ("id", "kind", "model", "serial_number", "host_port_label", "missing_since")
     return {place: tuple(device[column] for column in columns) for place, device in chassis.devices().items()}
 
 
-def sick(**trouble: Any) -> Act:
+def sick(**trouble: Any) -> ScenarioSteps:
     """Return what makes a BMC sick until the site says so, and well again."""
 
-    def act(play: Play) -> tuple[str, ...]:
-        chassis = play.chassis
-        play.known = [known(chassis)]
+    def act(scenario: Scenario) -> tuple[str, ...]:
+        chassis = scenario.chassis
+        scenario.known = [known(chassis)]
         with chassis.counting("polls_failed", 3):
             chassis.fault(**trouble)
-            play.said = chassis.await_trouble(seconds=90)
-            play.known.append(known(chassis))
+            scenario.said = chassis.await_trouble(seconds=90)
+            scenario.known.append(known(chassis))
         chassis.heal()
         healed = time.monotonic()
         wait_for(lambda: not chassis.trouble(healed), "it did not come back", every=LOOK_SECONDS)
         wait_for(lambda: chassis.seconds_read(2), "its readings did not come back", every=LOOK_SECONDS)
-        play.known.append(known(chassis))
+        scenario.known.append(known(chassis))
         return ()
 
     return act
 
 
-def slow_bmc(play: Play) -> tuple[str, ...]:
+def slow_bmc(scenario: Scenario) -> tuple[str, ...]:
     """Let a BMC answer late, and wait until it was read so for a while."""
-    chassis = play.chassis
-    play.known = [known(chassis)]
+    chassis = scenario.chassis
+    scenario.known = [known(chassis)]
     chassis.fault("slow", delay=1.5)
 
     def is_read() -> bool:
-        return len([at for at in chassis.seconds_read(20) if at > play.began + 2]) >= 2
+        return len([at for at in chassis.seconds_read(20) if at > scenario.began + 2]) >= 2
 
     wait_for(is_read, "it is not read", seconds=60, every=LOOK_SECONDS)
-    play.said = chassis.trouble()
-    play.known.append(known(chassis))
+    scenario.said = chassis.trouble()
+    scenario.known.append(known(chassis))
     chassis.heal()
     return ()
 
@@ -133,9 +135,9 @@ def slow_bmc(play: Play) -> tuple[str, ...]:
 # --- bad reports ----------------------------------------------------------------------------------------------------
 
 
-def bad_values(play: Play) -> tuple[str, ...]:
+def bad_values(scenario: Scenario) -> tuple[str, ...]:
     """Report what is no number, and counters below zero."""
-    chassis = play.chassis
+    chassis = scenario.chassis
     sick = [chassis.temperature(f"drawer1slot{slot}") for slot in (1, 2, 3)]
     rates, errors = chassis.received("drawer1slot4"), chassis.port("drawer1slot4", "errors/ReplayCount")
     chassis.read_on(*sick, rates, errors)
@@ -146,55 +148,55 @@ def bad_values(play: Play) -> tuple[str, ...]:
 
     def noticed() -> bool:
         # More than are asked for: what comes again, since the BMC is late, is shown again and stored once.
-        return all(values.count(None) >= 5 for values in chassis.live(*sick, rates, errors, since=play.began))
+        return all(values.count(None) >= 5 for values in chassis.live(*sick, rates, errors, since=scenario.began))
 
     wait_for(noticed, "nobody noticed", every=LOOK_SECONDS)
     for name in (TEMPERATURE, RECEIVED_TOTAL, ERRORS_TOTAL):
-        play.metrics[name] = [chassis.metric(name)]
+        scenario.metrics[name] = [chassis.metric(name)]
     chassis.heal()
     chassis.read_on(*sick, rates, errors)
-    play.count("readings_not_a_number", least=9)
-    play.count("readings_negative_counter", least=6)
+    scenario.count("readings_not_a_number", least=9)
+    scenario.count("readings_negative_counter", least=6)
     return *sick, chassis.temperature("drawer1slot4"), rates, errors
 
 
-def clock_jumps(play: Play) -> tuple[str, ...]:
+def clock_jumps(scenario: Scenario) -> tuple[str, ...]:
     """Set the clock of a BMC forward, back and forward."""
-    chassis = play.chassis
+    chassis = scenario.chassis
     keys = chassis.received("drawer1slot1"), chassis.temperature("drawer1slot1")
     # Its time may have gone faster until a moment ago, by jumps that are not told of yet.
-    play.before, play.began = chassis.counts_at_rest("bmc_clock_jumps"), time.time()
+    scenario.before, scenario.began = chassis.counts_at_rest("bmc_clock_jumps"), time.time()
     chassis.read_on(*keys)
     for jump in (3600.0, -7200.0, 3600.0):
         with chassis.counting("bmc_clock_jumps"):
             chassis.set_clock(jump)
     chassis.read_on(*keys)
-    play.count("bmc_clock_jumps", least=3)
+    scenario.count("bmc_clock_jumps", least=3)
     return keys
 
 
-def repeated_report(play: Play) -> tuple[str, ...]:
+def repeated_report(scenario: Scenario) -> tuple[str, ...]:
     """Let one report come again and again."""
-    chassis = play.chassis
+    chassis = scenario.chassis
     keys = chassis.received("drawer1slot1"), chassis.temperature("drawer1slot1")
     chassis.read_on(*keys)
     with chassis.counting("readings_repeated", 3 * SERIES):
         chassis.fault("repeated_report")
     chassis.heal()
     chassis.read_on(*keys)
-    play.count("readings_repeated", least=3 * SERIES)
+    scenario.count("readings_repeated", least=3 * SERIES)
     return keys
 
 
-def late_reports(play: Play) -> tuple[str, ...]:
+def late_reports(scenario: Scenario) -> tuple[str, ...]:
     """Let reports come that are older than those before, while an error counter climbs."""
-    chassis = play.chassis
+    chassis = scenario.chassis
     rates, errors = chassis.received("drawer1slot1"), chassis.port("drawer1slot1", "errors/BadTLPCount")
     chassis.fault("error_burst", "drawer1slot1", counter="BadTLPCount", rate=500.0)
     chassis.read_on(rates)
     before, began = chassis.counts().get("readings_late", 0), time.monotonic()
     chassis.fault("late_reports", delay=2)
-    seen = play.metrics.setdefault(RECEIVED_TOTAL, [])
+    seen = scenario.metrics.setdefault(RECEIVED_TOTAL, [])
 
     def was_late() -> bool:
         seen.append(chassis.metric(RECEIVED_TOTAL))
@@ -204,13 +206,13 @@ def late_reports(play: Play) -> tuple[str, ...]:
     chassis.heal()
     chassis.read_on(rates)
     seen.append(chassis.metric(RECEIVED_TOTAL))
-    play.count("readings_late")
+    scenario.count("readings_late")
     return rates, errors
 
 
-def other_unit(play: Play) -> tuple[str, ...]:
+def other_unit(scenario: Scenario) -> tuple[str, ...]:
     """Let a sensor measure in another unit, and in the usual one again."""
-    chassis = play.chassis
+    chassis = scenario.chassis
     key = chassis.temperature("drawer1slot1")
     # A look at the sensor takes longer than a reading, so that there is one in between.
     chassis.fault("slow", path="/Sensors/slot1_temp", delay=1.5)
@@ -221,15 +223,15 @@ def other_unit(play: Play) -> tuple[str, ...]:
         with chassis.counting("units_changed"):
             change()
         chassis.read_on(key)
-    play.count("readings_in_doubt")
-    play.count("units_changed", least=2)
-    (play.unit,) = (one["unit"] for one in chassis.series() if one["key"] == key)
+    scenario.count("readings_in_doubt")
+    scenario.count("units_changed", least=2)
+    (scenario.unit,) = (one["unit"] for one in chassis.series() if one["key"] == key)
     return key, chassis.temperature("drawer1slot2")
 
 
-def many_readings(play: Play) -> tuple[str, ...]:
+def many_readings(scenario: Scenario) -> tuple[str, ...]:
     """Let a report be as long as can be."""
-    chassis = play.chassis
+    chassis = scenario.chassis
     chassis.fault("many_readings", readings=5000)
     wait_for(lambda: len(chassis.series()) == 5000, "they are not known", every=LOOK_SECONDS)
     for _ in range(2):
@@ -237,7 +239,7 @@ def many_readings(play: Play) -> tuple[str, ...]:
     return chassis.temperature("drawer1slot1"), EXTRA
 
 
-PLAYS: dict[str, Act] = {
+SCENARIOS: dict[str, ScenarioSteps] = {
     "silent": sick(kind="hang"),
     "failing": sick(kind="server_error", status=503),
     "nonsense": sick(kind="server_error", status=200),  # answers of no use, politely given

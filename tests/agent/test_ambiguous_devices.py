@@ -42,7 +42,7 @@ def silent(
     return start
 
 
-def test_of_cards_that_tell_no_serial_number_none_is_said_to_be_gone_and_none_is_taken(
+def test_of_cards_that_report_no_serial_number_none_is_said_to_be_gone_and_none_is_taken(
     silent: Callable[..., tuple[Lab, list[str]]],
 ) -> None:
     lab, (first, second) = silent(*H1_SLOTS[:2])
@@ -63,7 +63,7 @@ def test_of_cards_that_tell_no_serial_number_none_is_said_to_be_gone_and_none_is
     assert lab.agent.ask(DrainRequest(DeviceSelector(second))).outcome == "removed"
 
 
-def test_the_only_card_that_tells_no_serial_number_is_taken_where_it_was_seen(
+def test_the_only_card_that_reports_no_serial_number_is_taken_where_it_was_seen(
     silent: Callable[..., tuple[Lab, list[str]]],
 ) -> None:
     lab, (place,) = silent(H1_SLOTS[0])
@@ -74,7 +74,7 @@ def test_the_only_card_that_tells_no_serial_number_is_taken_where_it_was_seen(
     assert not lab.folder(place).exists()
 
 
-def test_a_card_that_only_lost_its_driver_is_given_it_again_although_it_tells_no_serial_number(
+def test_a_card_that_only_lost_its_driver_is_given_it_again_although_it_reports_no_serial_number(
     silent: Callable[..., tuple[Lab, list[str]]],
 ) -> None:
     lab, (place,) = silent(H1_SLOTS[0])
@@ -117,7 +117,7 @@ def test_a_card_that_cannot_be_read_may_be_the_one_that_is_looked_for(
     assert lab.agent.ask(DrainRequest(DeviceSelector("", *GPU, serial=readable))).outcome == "removed"
 
 
-def test_an_agent_that_has_just_been_started_asks_the_driver_for_the_serial_numbers_of_gpus(
+def test_an_agent_that_has_just_been_started_reads_the_serial_numbers_of_gpus_from_the_driver(
     simulated_falcon: SimulatorProcess, simulated_hosts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = silence(simulated_falcon, simulated_hosts, *H1_SLOTS)
