@@ -152,59 +152,59 @@ class _DeviceDrain:
                 _wait_until(lambda address=address: not self.machine.present(address), self.machine.step_seconds)  # type: ignore[misc]
 
 
-def restore(machine: Machine, wanted: DeviceSelector, step_log: StepLog) -> None:
+def restore(machine: Machine, selector: DeviceSelector, step_log: StepLog) -> None:
     """Bind a device to its driver; raises DeviceLookupError where the host does not see it."""
     try:
-        found = machine.find(wanted)
+        found = machine.find(selector)
     except DeviceLookupError as error:
-        possible = machine.possible(wanted)
-        if error.several or len(possible) != 1 or not possible[0].vendor_id:
+        candidates = machine.candidates(selector)
+        if error.several or len(candidates) != 1 or not candidates[0].vendor_id:
             raise
-        found = possible[0]
+        found = candidates[0]
     _rebind(machine, machine.functions(found.address), step_log)
     step_log.devices = [machine.device(found.address) or found]
 
 
-def _resolve_device(machine: Machine, wanted: DeviceSelector, step_log: StepLog) -> PciDevice | None:
+def _resolve_device(machine: Machine, selector: DeviceSelector, step_log: StepLog) -> PciDevice | None:
     """Return the device, None where the host certainly has none; raises CommandEndedError where that is ambiguous."""
-    found = _find_device(machine, wanted, step_log)
-    if _ambiguous_devices(machine, wanted, found) and wanted.vendor_id.casefold() == GPU_VENDOR:
+    found = _find_device(machine, selector, step_log)
+    if _ambiguous_devices(machine, selector, found) and selector.vendor_id.casefold() == GPU_VENDOR:
         # Only its driver can read a GPU's serial number, and a newly started agent has not read it yet.
         machine.gpus()
-        found = _find_device(machine, wanted, step_log)
-    if candidates := _ambiguous_devices(machine, wanted, found):
+        found = _find_device(machine, selector, step_log)
+    if candidates := _ambiguous_devices(machine, selector, found):
         step_log.devices = list({one.address: one for one in [*([found] if found else []), *candidates]}.values())
         places = ", ".join(one.address for one in step_log.devices)
-        sentence = f"The device {describe_selector(wanted)} cannot be identified: it may be any of {places}."
+        sentence = f"The device {describe_selector(selector)} cannot be identified: it may be any of {places}."
         raise CommandEndedError("refused", sentence)
     return found
 
 
-def _ambiguous_devices(machine: Machine, wanted: DeviceSelector, found: PciDevice | None) -> list[PciDevice]:
+def _ambiguous_devices(machine: Machine, selector: DeviceSelector, found: PciDevice | None) -> list[PciDevice]:
     """Return other devices that may match the selector, besides or instead of the one found."""
     if found is not None and (
-        (found.serial and (wanted.serial or wanted.address)) or wanted == DeviceSelector(wanted.address)
+        (found.serial and (selector.serial or selector.address)) or selector == DeviceSelector(selector.address)
     ):
         return []
-    possible = machine.possible(wanted)
-    if not wanted.address:
-        return possible
+    candidates = machine.candidates(selector)
+    if not selector.address:
+        return candidates
     # Only the address distinguishes it from others without a serial number: they may have swapped addresses meanwhile.
     own = "" if found is None else card_address(found.address)
-    return [one for one in possible if not one.serial and card_address(one.address) != own]
+    return [one for one in candidates if not one.serial and card_address(one.address) != own]
 
 
-def _find_device(machine: Machine, wanted: DeviceSelector, step_log: StepLog) -> PciDevice | None:
+def _find_device(machine: Machine, selector: DeviceSelector, step_log: StepLog) -> PciDevice | None:
     try:
-        return step_log.run("look", lambda: machine.find(wanted))
+        return step_log.run("look", lambda: machine.find(selector))
     except DeviceLookupError as error:
         if error.several:
             raise CommandEndedError("refused", str(error)) from error
-        if wanted.address and machine.present(wanted.address.casefold()):
-            now = machine.device(wanted.address.casefold())
+        if selector.address and machine.present(selector.address.casefold()):
+            now = machine.device(selector.address.casefold())
             if now is not None:
                 step_log.devices = [now]
-                sentence = f"{wanted.address} has another device now: {now.vendor_id}:{now.device_id}."
+                sentence = f"{selector.address} has another device now: {now.vendor_id}:{now.device_id}."
                 raise CommandEndedError("refused", sentence) from error
         return None
 

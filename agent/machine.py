@@ -122,31 +122,31 @@ class Machine:
         limit = self.step_seconds if seconds is None else seconds
         self._steps.execute(NoneType, "write", seconds=limit, path=path, content=content + "\n")
 
-    def find(self, wanted: DeviceSelector) -> PciDevice:
+    def find(self, selector: DeviceSelector) -> PciDevice:
         """Return the matching device, of a card its first function; raises DeviceLookupError for none or several."""
-        fitting = [found for found in self.devices() if device_matches(found, wanted)]
-        if not fitting:
-            raise DeviceLookupError(f"The host sees no device {describe_selector(wanted)}.")
-        if len({card_address(found.address) for found in fitting}) > 1:
-            places = ", ".join(found.address for found in fitting)
-            sentence = f"Several devices match {describe_selector(wanted)}: {places}. Name the address."
+        matching = [found for found in self.devices() if device_matches(found, selector)]
+        if not matching:
+            raise DeviceLookupError(f"The host sees no device {describe_selector(selector)}.")
+        if len({card_address(found.address) for found in matching}) > 1:
+            places = ", ".join(found.address for found in matching)
+            sentence = f"Several devices match {describe_selector(selector)}: {places}. Name the address."
             raise DeviceLookupError(sentence, several=True)
-        return fitting[0]
+        return matching[0]
 
-    def possible(self, wanted: DeviceSelector) -> list[PciDevice]:
+    def candidates(self, selector: DeviceSelector) -> list[PciDevice]:
         """Return the devices that may match, although nothing confirms it: one function of each card.
 
         Those are the devices with its IDs whose serial number is unknown or matches; failing that, those that cannot be
         read.
         """
-        if not (wanted.vendor_id and wanted.device_id):
+        if not (selector.vendor_id and selector.device_id):
             return []
         living = [found for found in self.devices() if found.answers]
-        kind = DeviceSelector(vendor_id=wanted.vendor_id, device_id=wanted.device_id)
+        kind = DeviceSelector(vendor_id=selector.vendor_id, device_id=selector.device_id)
         others = {
             card_address(found.address)
             for found in living
-            if found.serial and wanted.serial and _normalised(found.serial) != _normalised(wanted.serial)
+            if found.serial and selector.serial and _normalised(found.serial) != _normalised(selector.serial)
         }
         alike = [found for found in living if device_matches(found, kind) and card_address(found.address) not in others]
         cards: dict[str, PciDevice] = {}
@@ -160,26 +160,26 @@ def card_address(address: str) -> str:
     return address.rpartition(".")[0]
 
 
-def device_matches(found: PciDevice, wanted: DeviceSelector) -> bool:
+def device_matches(found: PciDevice, selector: DeviceSelector) -> bool:
     """Return whether a device matches a selector in all its fields.
 
     Unknown fields of a device (its serial number, or all of them while it cannot be read) match only where the selector
     names its address: another device of the same kind must not be mistaken for it.
     """
-    if wanted == DeviceSelector() or (wanted.address and wanted.address.casefold() != found.address):
+    if selector == DeviceSelector() or (selector.address and selector.address.casefold() != found.address):
         return False
     for name in ("vendor_id", "device_id", "serial"):
-        known, required = getattr(found, name), getattr(wanted, name)
-        if required and _normalised(known) != _normalised(required) and (known or not wanted.address):
+        known, required = getattr(found, name), getattr(selector, name)
+        if required and _normalised(known) != _normalised(required) and (known or not selector.address):
             return False
     return True
 
 
-def describe_selector(wanted: DeviceSelector) -> str:
+def describe_selector(selector: DeviceSelector) -> str:
     """Return a description of the selector."""
-    ids = f"{wanted.vendor_id}:{wanted.device_id}" if wanted.vendor_id or wanted.device_id else ""
-    serial = f"with the serial number {wanted.serial}" if wanted.serial else ""
-    return " ".join(part for part in (ids, serial, f"at {wanted.address}" if wanted.address else "") if part)
+    ids = f"{selector.vendor_id}:{selector.device_id}" if selector.vendor_id or selector.device_id else ""
+    serial = f"with the serial number {selector.serial}" if selector.serial else ""
+    return " ".join(part for part in (ids, serial, f"at {selector.address}" if selector.address else "") if part)
 
 
 def _normalised(value: str) -> str:

@@ -56,19 +56,19 @@ def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], step_lo
 
 
 def _match_devices(
-    devices: Sequence[PciDevice], wanted: Sequence[DeviceSelector], known: set[str]
+    devices: Sequence[PciDevice], selectors: Sequence[DeviceSelector], known: set[str]
 ) -> tuple[list[PciDevice], list[DeviceSelector]]:
-    """Return the expected devices that are present, in the order of `wanted`, and the missing ones.
+    """Return the expected devices that are present, in the order of `selectors`, and the missing ones.
 
-    Without `wanted`, all new devices count. A device is present if its serial number is; where the host does not report
-    it, if a device of the same kind is new.
+    Without `selectors`, all new devices count. A device is present if its serial number is; where the host does not
+    report it, if a device of the same kind is new.
     """
     there = [found for found in devices if found.answers and not found.problems]
-    if not wanted:
+    if not selectors:
         return [found for found in there if found.address not in known], []
     seen: list[PciDevice] = []
     missing: list[DeviceSelector] = []
-    for one in wanted:
+    for one in selectors:
         exact = [found for found in there if one.serial and found not in seen and device_matches(found, one)]
         kind = DeviceSelector(one.address, one.vendor_id, one.device_id)
         new = [

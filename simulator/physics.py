@@ -94,16 +94,15 @@ class Physics:
 
     def _finish_training(self, now: float) -> None:
         for drawer in self._state.drawers.values():
-            for slot in drawer.slots.values():
-                self._finish_link(slot, slot.present, now)
-            for port in drawer.host_ports.values():
-                self._finish_link(port, None, now)
+            for port in (*drawer.slots.values(), *drawer.host_ports.values()):
+                self._finish_link(port, now)
 
-    def _finish_link(self, port: SwitchPort, device: SimulatedDevice | None, now: float) -> None:
+    def _finish_link(self, port: SwitchPort, now: float) -> None:
         link = port.link
         if link.trains_until is None or link.trains_until > now or link.forced_down:
             return
         link.trains_until = None
+        device = port.present if isinstance(port, SimulatedSlot) else None
         link.lanes, link.generation = negotiated(link, device.model if device else None)
         link.status = "LinkUp"
         self.link_changed(port)
@@ -184,9 +183,8 @@ class Physics:
     @staticmethod
     def _is_reached(drawer: SimulatedDrawer, slot: SimulatedSlot) -> bool:
         """Return whether a host can reach the device: the links on both sides of the switch are up."""
-        if slot.attached_to is None or slot.link.status != "LinkUp":
-            return False
-        return drawer.host_ports[slot.attached_to].link.status == "LinkUp"
+        port = drawer.host_ports[slot.attached_to] if slot.attached_to is not None else None
+        return port is not None and slot.link.status == port.link.status == "LinkUp"
 
     def _slot_step(self, slot: SimulatedSlot, airflow: float, *, reached: bool) -> None:
         noise = self._weather.uniform(-1, 1)

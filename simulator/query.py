@@ -107,22 +107,22 @@ def _expanded(body: Body, what: str, levels: int, render: Callable[[str], Body |
     result: Body = {}
     for key, value in body.items():
         inside = in_links or key == "Links"
-        wanted = not key.startswith("@") and (what == "*" or (what == "~") == inside)
-        result[key] = _expand_value(value, what, levels, render, wanted=wanted, in_links=inside)
+        expands = not key.startswith("@") and (what == "*" or (what == "~") == inside)
+        result[key] = _expand_value(value, what, levels, render, expands=expands, in_links=inside)
     return result
 
 
 def _expand_value(
-    value: Any, what: str, levels: int, render: Callable[[str], Body | None], *, wanted: bool, in_links: bool
+    value: Any, what: str, levels: int, render: Callable[[str], Body | None], *, expands: bool, in_links: bool
 ) -> Any:
     if isinstance(value, list):
-        return [_expand_value(one, what, levels, render, wanted=wanted, in_links=in_links) for one in value]
+        return [_expand_value(one, what, levels, render, expands=expands, in_links=in_links) for one in value]
     if not isinstance(value, dict):
         return value
     if set(value) != {"@odata.id"}:
         return _expanded(value, what, levels, render, in_links=in_links)
     uri = value["@odata.id"]
-    if not wanted or "#" in uri:
+    if not expands or "#" in uri:
         return value
     other = render(uri)
     if other is None:

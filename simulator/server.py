@@ -29,7 +29,6 @@ JSON = "application/json;charset=utf-8"
 METHODS = ("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS")
 COMMON = {"OData-Version": "4.0", "Cache-Control": "no-cache"}
 HANG_SECONDS = 600.0
-_encoder = msgspec.json.Encoder()
 
 
 class _Protocol(RequestHandler):
@@ -283,7 +282,9 @@ def _unknown_method() -> RedfishError:
 
 def json_response(status: int, body: Any, headers: Mapping[str, str]) -> web.Response:
     """Return a JSON response with the common headers."""
-    return web.Response(status=status, body=_encoder.encode(body), headers={**COMMON, **headers, "Content-Type": JSON})
+    return web.Response(
+        status=status, body=msgspec.json.encode(body), headers={**COMMON, **headers, "Content-Type": JSON}
+    )
 
 
 def error_response(error: RedfishError) -> web.Response:

@@ -147,8 +147,9 @@ def _register_events(falcon: Falcon) -> None:
             sentence = "The event subscription failed: there are too many."
             raise RedfishError(503, "EventSubscriptionLimitExceeded", sentence)
         context = call.body.get("Context")
-        made = events.subscribe(destination=destination, context=str(context) if context else None, prefixes=prefixes)
-        return Reply(201, subscription_body(made), {"Location": f"{SUBSCRIPTIONS}/{made.id}"})
+        context = str(context) if context else None
+        subscription = events.subscribe(destination=destination, context=context, prefixes=prefixes)
+        return Reply(201, subscription_body(subscription), {"Location": f"{SUBSCRIPTIONS}/{subscription.id}"})
 
     def node(uri: str, subscription: Subscription) -> ResourceNode:
         async def delete(call: AuthenticatedRequest) -> Reply:
