@@ -13,7 +13,6 @@ from simulator.rules import ADVANCED, Allocation, Mode, refusal
 DEFAULT_LAB = Path(__file__).with_name("default_lab.json")
 _NAMESPACE = uuid.UUID("5f0c2a54-0d2b-4b67-9d5a-3ff6b1a1f4c4")
 SLOTS_PER_DRAWER = 8
-
 # Signalling rate of one lane in Gbit/s, by PCIe generation.
 LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0}
 GENERATIONS = tuple(LANE_GBPS)

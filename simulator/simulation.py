@@ -86,9 +86,8 @@ class Simulation:
         for falcon in chassis:
             register_all(falcon)
         if options.hosts_root is not None:
-            place = list(lab.chassis).index(name)
             for number, falcon in enumerate(chassis):
-                index = place + number * len(lab.chassis)
+                index = list(lab.chassis).index(name) + number * len(lab.chassis)
                 falcon.hosts = falcon.faults.hosts = HostSimulation(
                     falcon.state, lab, options.hosts_root, self.clock, index=index, hotplug=options.hotplug
                 )

@@ -114,8 +114,7 @@ def _registry_file(name: str) -> Body:
 
 @cache
 def _vendor_registry() -> Body:
-    body: Body = msgspec.json.decode((SCHEMA_FOLDER / "H3Falcon.1.0.0.json").read_bytes())
-    return body
+    return msgspec.json.decode((SCHEMA_FOLDER / "H3Falcon.1.0.0.json").read_bytes(), type=Body)
 
 
 @cache
