@@ -22,7 +22,6 @@ from simulator.server import ADDRESS
 from simulator.simulation import OptionError, Simulation, argument_parser, lab_from_options
 
 logger = logging.getLogger(__name__)
-
 TICK_SECONDS = 0.1
 
 

@@ -94,7 +94,8 @@ class Physics:
 
     def _finish_training(self, now: float) -> None:
         for drawer in self._state.drawers.values():
-            for port in (*drawer.slots.values(), *drawer.host_ports.values()):
+            ports: list[SwitchPort] = [*drawer.slots.values(), *drawer.host_ports.values()]
+            for port in ports:
                 self._finish_link(port, now)
 
     def _finish_link(self, port: SwitchPort, now: float) -> None:

@@ -154,7 +154,7 @@ class SwitchPortBase:
 class SimulatedSlot(SwitchPortBase):
     """A slot of a drawer; `device` is kept while it is `removed` by a fault, so that it can be reinserted."""
 
-    upstream = False
+    upstream: ClassVar[bool] = False
     number: int
     device: SimulatedDevice | None = None
     removed: bool = False
@@ -208,7 +208,7 @@ class SimulatedSlot(SwitchPortBase):
 class SimulatedHostPort(SwitchPortBase):
     """A host port; `host` is at the other end of its cable, `slots` are attached in the order of their attachment."""
 
-    upstream = True
+    upstream: ClassVar[bool] = True
     name: str
     host: str | None
     slots: list[int] = field(default_factory=list)
