@@ -76,12 +76,12 @@ class Simulation:
     def _build_chassis(self, options: argparse.Namespace, lab: Lab) -> list[Falcon]:
         name = options.chassis or next(iter(lab.chassis))
         features = ServiceOptions(**{field.name: getattr(options, field.name) for field in fields(ServiceOptions)})
-        aliases = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)] or [None]
+        aliases: list[str | None] = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)]
         chassis = [
             Falcon(
                 lab, name, lab.chassis[name], password=self._password, clock=self.clock, options=features, alias=alias
             )
-            for alias in aliases
+            for alias in aliases or [None]
         ]
         for falcon in chassis:
             register_all(falcon)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from simulator.composition import SYSTEMS, ZONES
 from simulator.lab import DeviceModel, DeviceModelKind
 from simulator.odata import V1, Body, identity, link, references
 from simulator.resources.devices import hardware, processor_uri, slot_health, typed_uri
-from simulator.resources.systems import SYSTEMS
-from simulator.resources.zones import ENDPOINTS, ZONES
+from simulator.resources.zones import ENDPOINTS
 from simulator.service import Falcon
 from simulator.state import (
     COMPOSITION_BLOCKS,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from simulator.composition import FABRIC, ZONES
 from simulator.errors import no_operation, property_refused, property_value
 from simulator.lab import DeviceModelKind
 from simulator.odata import V1, Body, identity, link, references
 from simulator.resources.devices import typed_uri
 from simulator.resources.systems import system_uri
-from simulator.resources.zones import ENDPOINTS, FABRIC, ZONES
+from simulator.resources.zones import ENDPOINTS
 from simulator.service import Falcon
 from simulator.state import (
     SWITCHES,

@@ -27,7 +27,6 @@ REPORT_URI = f"{REPORTS}/All"
 REPORT_NAME = "Every reading of the chassis"
 RECORDED_REPORTS = 120
 JSON_NAN = msgspec.Raw(b"NaN")  # not valid in JSON, but some services write it
-NO_NUMBER = "not available"
 
 
 class ReportedMetric(msgspec.Struct, rename="pascal"):
@@ -156,7 +155,7 @@ class MetricReportBuilder:
                 if fault.value == "null":
                     return None
                 if fault.value == "text":
-                    return NO_NUMBER
+                    return "not available"
                 if re.fullmatch(r"[\d.]+", value):
                     return f"-{value}" if float(value) else "-1"
         return value
