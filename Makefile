@@ -39,7 +39,8 @@ test: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the tests, those of pages 
 	@for run in $$(seq $(or $(REPEAT),1)); do $(PYTEST) $(ROOM:%=tests/%) $(ARGS) || exit 1; done
 
 # What asks the database in its own words, or leans on its locks; the rooms of the store test both databases anyway.
-ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabric/test_$(name).py) \
+ON_POSTGRES := $(foreach name,inventory/test_sync leases/test_grants leases/test_booking leases/test_leases drift/test_drift \
+	plans/test_plans,tests/fabric/$(name).py) \
 	$(foreach name,alerts events exports history links,tests/telemetry/$(name))
 
 test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed

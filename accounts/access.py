@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from accounts.models import User
 from core.errors import Forbidden, NotFound
 
-
-class RequestWithUser(Protocol):
-    """A request of a page or of the API."""
-
-    @property
-    def user(self) -> Any:
-        """The signed-in user, or an anonymous one."""
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+    from rest_framework.request import Request
 
 
-def person_of(request: RequestWithUser) -> User:
+def person_of(request: HttpRequest | Request) -> User:
     """Return the signed-in user (middleware or permission classes guarantee that there is one)."""
     if not isinstance(request.user, User):
         raise NotFound("Nobody is signed in.")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from django.urls import path
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,8 +19,8 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.models import Role, Tenant, Token, User
 from accounts.permissions import ADMINISTRATORS
-from accounts.selectors import TenantRow, holdings_of, people_found, tenants_found
-from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
+from accounts.selectors import TenantRow, find_people, find_tenants, tenant_asset_labels
+from accounts.services import MAX_TOKEN_DAYS, token_create, token_revoke
 from accounts.viewsets import BodySerializer, ResourceViewSet, command
 from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, LinkedId, LinkedText, query_search
@@ -46,7 +46,7 @@ class PersonSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class NewPersonSerializer(PersonSerializer):
-    """A person as just added: `password` is shown this once."""
+    """An added person: `password` is shown this once."""
 
     password = serializers.CharField(read_only=True)
 
@@ -65,20 +65,16 @@ class TokenSerializer(serializers.ModelSerializer[Token]):
         fields = ["id", "name", "scope", "created_at", "expires_at", "last_used_at"]
 
 
+@extend_schema_view(get=extend_schema(parameters=[SEARCH]))
 class PersonList(generics.ListAPIView[User]):
-    """People; POST adds one."""
+    """List people; each word of the search is looked for. Administrators only."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = PersonSerializer
 
     def get_queryset(self) -> Any:
         """Return people that match the search."""
-        return people_found(query_search(self.request))
-
-    @extend_schema(parameters=[SEARCH])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List people; each word of the search is looked for. Administrators only."""
-        return super().get(request, *args, **kwargs)
+        return find_people(query_search(self.request))
 
     @declare(audited_as=Action.PERSON_ADD)
     @extend_schema(request=PersonSerializer, responses={201: NewPersonSerializer, 404: problem(NO_TENANT)})
@@ -122,7 +118,7 @@ class PersonViewSet(ResourceViewSet):
         conflict="It is the last administrator, or yourself that you would deactivate",
     )
     def partial_update(self, person: User, values: dict[str, Any]) -> User:
-        """Change a person: what is given changes, and `active` false ends sessions and tokens. Administrators only."""
+        """Change the given fields of a person; `active` false ends sessions and tokens. Administrators only."""
         with _api_field_names():
             services.person_edit(
                 by=self.person,
@@ -148,20 +144,16 @@ class PersonViewSet(ResourceViewSet):
         return _shown_once(Response({}), password=password)
 
 
+@extend_schema_view(get=extend_schema(operation_id="people_tokens_list"))
 class PersonTokens(generics.ListAPIView[Token]):
-    """The tokens of a person."""
+    """List a person's tokens, without secrets; administrators only."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = TokenSerializer
 
     def get_queryset(self) -> Any:
-        """Return them."""
+        """Return the person's tokens."""
         return row_or_404(User.objects.all(), self.kwargs["pk"], "person").tokens.all()
-
-    @extend_schema(operation_id="people_tokens_list")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List a person's tokens, without secrets; administrators only."""
-        return super().get(request, *args, **kwargs)
 
 
 class PersonToken(APIView):
@@ -188,7 +180,7 @@ def _shown_once(answer: Response, **secret: str) -> Response:
 
 @contextmanager
 def _api_field_names() -> Iterator[None]:
-    """Let what is wrong with a person carry the name of the field that was sent."""
+    """Rename fields of errors to those of the API."""
     try:
         yield
     except Invalid as error:
@@ -199,7 +191,7 @@ def _api_field_names() -> Iterator[None]:
 
 
 class MeSerializer(serializers.Serializer[Any]):
-    """The person who asks; `previous_login` is the sign-in before the last."""
+    """Your own account; `previous_login` is the sign-in before the last."""
 
     id = serializers.IntegerField()
     username = serializers.CharField()
@@ -214,9 +206,9 @@ class MeSerializer(serializers.Serializer[Any]):
 
 
 class NewTokenSerializer(StrictSerializer, TokenSerializer):
-    """A token as just made: `secret` is shown this once. `days` is how long it works."""
+    """A created token: `secret` is shown this once. It is valid for `days`."""
 
-    days = serializers.IntegerField(min_value=1, max_value=TOKEN_MOST_DAYS, write_only=True)
+    days = serializers.IntegerField(min_value=1, max_value=MAX_TOKEN_DAYS, write_only=True)
     secret = serializers.CharField(read_only=True)
 
     class Meta(TokenSerializer.Meta):
@@ -225,7 +217,7 @@ class NewTokenSerializer(StrictSerializer, TokenSerializer):
 
 
 class Me(APIView):
-    """The person who asks."""
+    """One's own account."""
 
     @extend_schema(responses=MeSerializer)
     def get(self, request: Request) -> Response:
@@ -233,8 +225,9 @@ class Me(APIView):
         return Response(MeSerializer(person_of(request)).data)
 
 
+@extend_schema_view(get=extend_schema(operation_id="me_tokens_list"))
 class OwnTokenList(generics.ListAPIView[Token]):
-    """One's own tokens; POST makes one."""
+    """List your tokens, without their secrets."""
 
     serializer_class = TokenSerializer
 
@@ -242,19 +235,14 @@ class OwnTokenList(generics.ListAPIView[Token]):
         """Return one's own."""
         return person_of(self.request).tokens.all()
 
-    @extend_schema(operation_id="me_tokens_list")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List your tokens, without their secrets."""
-        return super().get(request, *args, **kwargs)
-
     @declare(audited_as=Action.TOKEN_CREATE)
     @extend_schema(
         operation_id="me_tokens_create",
         request=NewTokenSerializer,
-        responses={201: NewTokenSerializer, 409: problem("You have as many tokens as anybody may have")},
+        responses={201: NewTokenSerializer, 409: problem("You have the maximum number of tokens")},
     )
     def post(self, request: Request) -> Response:
-        """Make a token; the answer shows its secret, this once. A token that only reads may make none."""
+        """Create a token; the answer shows its secret, this once. A read-only token may not create any."""
         values = validated_body(NewTokenSerializer, request)
         token, secret = token_create(
             person=person_of(request),
@@ -287,34 +275,30 @@ class OwnTokenViewSet(ResourceViewSet):
 
 
 class TenantSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A tenant: how many people it has, and what it holds in words."""
+    """A tenant: its number of people, and in words what it owns or leases."""
 
     id = serializers.IntegerField(source="tenant.pk", read_only=True)
     name = serializers.CharField(source="tenant.name", max_length=100)
     created_at = serializers.DateTimeField(source="tenant.created_at", read_only=True)
     people = serializers.IntegerField(read_only=True)
-    holds = serializers.ListField(child=serializers.CharField(), read_only=True)
+    holds = serializers.ListField(source="assets", child=serializers.CharField(), read_only=True)
 
 
+@extend_schema_view(get=extend_schema(parameters=[SEARCH]))
 class TenantList(generics.ListAPIView[Any]):
-    """Tenants; POST adds one."""
+    """List tenants; administrators only."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = TenantSerializer
 
     def get_queryset(self) -> Any:
-        """Return tenants that match the search (a list: they are few, and counted with what they hold)."""
-        return tenants_found(query_search(self.request))
-
-    @extend_schema(parameters=[SEARCH])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List tenants; administrators only."""
-        return super().get(request, *args, **kwargs)
+        """Return tenants that match the search."""
+        return find_tenants(query_search(self.request))
 
     @declare(audited_as=Action.TENANT_ADD)
     @extend_schema(responses={201: TenantSerializer})
     def post(self, request: Request) -> Response:
-        """Add a tenant, which has nobody and holds nothing. Administrators only."""
+        """Add a tenant without people and devices. Administrators only."""
         name = validated_body(TenantSerializer, request)["tenant"]["name"]
         row = services.tenant_add(by=person_of(request), name=name)
         return TenantViewSet(request=request).answer(row, 201)
@@ -333,8 +317,8 @@ class TenantViewSet(ResourceViewSet):
 
     def presented(self, row: Tenant) -> Any:
         """Return a tenant with its people and what it holds."""
-        holds = holdings_of([row.pk]).get(row.pk, [])
-        return TenantRow(tenant=row, people=row.people.count(), holds=tuple(holds))
+        assets = tenant_asset_labels([row.pk]).get(row.pk, [])
+        return TenantRow(tenant=row, people=row.people.count(), assets=tuple(assets))
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show a tenant; administrators only."""
@@ -345,9 +329,9 @@ class TenantViewSet(ResourceViewSet):
         """Give a tenant another name; administrators only."""
         return services.tenant_edit(by=self.person, tenant=tenant, name=values["tenant"]["name"])
 
-    @command(audited_as=Action.TENANT_REMOVE, status=204, conflict="It still has people or holds something")
+    @command(audited_as=Action.TENANT_REMOVE, status=204, conflict="It still has people or devices")
     def destroy(self, tenant: Tenant, values: dict[str, Any]) -> None:
-        """Remove a tenant that has nobody and holds nothing. Administrators only."""
+        """Delete a tenant without people and devices. Administrators only."""
         services.tenant_remove(by=self.person, tenant=tenant)
 
 

@@ -1,6 +1,6 @@
-"""What a page or an endpoint states about itself, once, where it is written.
+"""Declarations: the facts of a page or endpoint, stated once, at its view.
 
-The audit log, the gate of requests, the navigation, the access matrix and the tests of pages read it from here.
+The audit log, the body limit, the navigation, the access matrix and the tests of pages read them.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from django.utils.decorators import method_decorator
 from accounts.access import person_of, require_administrator, require_composer
 from accounts.audit.actions import Action
 
-ATTRIBUTE: Final = "declared_facts"  # of a function, a method or a class, where `declare` leaves them
+ATTRIBUTE: Final = "declared_facts"  # of a function, a method or a class: the facts that `declare` has set
 View = TypeVar("View", bound=Callable[..., Any])
 
 
 class Audience(Enum):
-    """Who is answered at an address; whoever is signed out is asked to sign in, except where it is public."""
+    """Who may open an address; all but public ones require a sign-in."""
 
     PUBLIC = "public"
-    EVERYBODY = "everybody"  # who is signed in; what is shown is what the person may see
-    WHO_SEES_IT = "who sees it"  # whoever may see the object of the address; others are told that it does not exist
-    COMPOSERS = "composers"  # who may change things: no viewers
+    EVERYBODY = "everybody"  # who is signed in; the content depends on what the person may see
+    OBJECT_VIEWERS = "who sees it"  # who may see the object of the address; others get 404
+    COMPOSERS = "composers"  # who may change things: not viewers
     ADMINISTRATORS = "administrators"
 
 
-GUARDED: Final = {Audience.COMPOSERS, Audience.ADMINISTRATORS}  # of functions `declare` lets nobody else in
-# Why the tests of pages do not open an address by themselves.
+GUARDED: Final = {Audience.COMPOSERS, Audience.ADMINISTRATORS}  # enforced by `declare` on functions
+# Why the tests of all pages leave out an address.
 NO_PAGE: Final = "It answers with a file, a part of a page, or data for a script."
-NONE_YET: Final = "The site of the tests has nothing to show there before a test makes it."
+NO_SAMPLE: Final = "The site of the tests has no object for it until a test creates one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +52,32 @@ class MenuEntry:
 class Declaration:
     """The facts of one page or endpoint."""
 
-    # None where permission classes say it: of endpoints.
+    # None for endpoints, which have permission classes.
     audience: Audience | None = None
-    # What those who may only look hear that they may not do, where the audience is composers.
+    # The forbidden action in the sentence for viewers, where the audience is composers.
     what: str = "change anything"
-    # What the audit log calls a request that changes something, where no service has a word of its own for it.
+    # The action in the audit log of a request that changes something, where no service records its own.
     audited_as: Action = Action.REQUEST
-    # The kind of thing that the number in the address is of; '' where it is what the action is about.
+    # The kind of the object whose id is in the address; '' where the action names it.
     target_kind: str = ""
     menu_entry: MenuEntry | None = None
-    # The view whose entry is marked in the navigation, or the menu that is; '' for the entry that the address lies
-    # below, None for no place in the navigation.
+    # The view, or the menu, that is marked in the navigation; '' for the entry above the address, None for none.
     section: str | None = ""
-    # The most bytes of a body, and the sentence for more; None for the limit of the site.
+    # The maximum size of a body in bytes, and the sentence for more; None for the limit of the site.
     body_limit: tuple[int, str] | None = None
-    # How the tests of pages open it: with each of these queries, and with this in the place of an argument.
-    judged_with: tuple[str, ...] = ("",)
-    judged_of: str = "1"
-    # Why they do not, one of the sentences above where it fits.
-    not_judged: str = ""
+    # The queries with which the tests of all pages open it, and the argument of its address.
+    tested_queries: tuple[str, ...] = ("",)
+    tested_argument: str = "1"
+    # Why they leave it out; see NO_PAGE and NO_SAMPLE.
+    no_page_test: str = ""
 
 
 def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], View]:
-    """Return a decorator that states facts (fields of `Declaration`) of a view function, a method or a class.
+    """Return a decorator that declares facts (fields of `Declaration`) of a view function, a method or a class.
 
-    On a method of a view class they are those of requests with this method; what the class states holds for the rest.
-    A function for composers or administrators is not called for anybody else; any other asks itself who may see what.
-    The decorator stands right above its `def`, so that who asks by a method that an address does not take hears that
-    first.
+    Facts of a method of a view class apply to requests with this method, those of the class to the others. A function
+    for composers or administrators is not called for anybody else; others check visibility themselves. The decorator is
+    the one next to the `def`, so that a method that is not allowed is refused first.
     """
     if audience is not None:
         facts["audience"] = audience
@@ -99,17 +97,17 @@ def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], 
 
 
 def declaration_of(callback: Any, method: str = "GET") -> Declaration:
-    """Return what the view that a router leads to (None: no address) states of requests with a method."""
+    """Return the declaration of a routed view (None: unknown address) for requests with a method."""
     view = getattr(callback, "view_class", None) or getattr(callback, "cls", None) or callback
     actions = getattr(callback, "actions", None)
-    # Of a set of commands only those that the address leads to: 'DESTROY' is a method that anybody may make up.
+    # Of a set of commands only those of the address: 'DESTROY' may be a made-up method of a request.
     name = method.lower() if actions is None else actions.get(method.lower(), "")
     handler = getattr(view, name, None) if isinstance(view, type) else None
     return Declaration(**{**getattr(view, ATTRIBUTE, {}), **getattr(handler, ATTRIBUTE, {})})
 
 
 def _guarded(view: Callable[..., HttpResponseBase], stated: Declaration) -> Callable[..., HttpResponseBase]:
-    """Return a view function that refuses whoever is not of its audience."""
+    """Return a view function that refuses users outside of its audience."""
     if stated.audience not in GUARDED:
         return view
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from django import forms
 
 from accounts.models import Role, Tenant, Token, User
-from accounts.services import TOKEN_MOST_DAYS
+from accounts.services import MAX_TOKEN_DAYS
+
+NO_AUTOCOMPLETE = {"autocomplete": "off"}
 
 
 class PersonForm(forms.Form):
     """A user, as edited by administrators."""
 
     username = forms.CharField(
-        label="User name", max_length=150, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+        label="User name", max_length=150, widget=forms.TextInput(NO_AUTOCOMPLETE | {"spellcheck": "false"})
     )
     full_name = forms.CharField(
-        label="Full name", max_length=150, required=False, widget=forms.TextInput(attrs={"autocomplete": "off"})
+        label="Full name", max_length=150, required=False, widget=forms.TextInput(NO_AUTOCOMPLETE)
     )
-    email = forms.EmailField(
-        label="E-mail", max_length=254, required=False, widget=forms.EmailInput(attrs={"autocomplete": "off"})
-    )
+    email = forms.EmailField(label="E-mail", max_length=254, required=False, widget=forms.EmailInput(NO_AUTOCOMPLETE))
     role = forms.ChoiceField(
         label="Role",
         choices=Role.choices,
@@ -58,7 +58,7 @@ class PersonForm(forms.Form):
 class TenantForm(forms.Form):
     """A tenant's name."""
 
-    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(NO_AUTOCOMPLETE))
 
 
 class PasswordForm(forms.Form):
@@ -80,7 +80,7 @@ class PasswordForm(forms.Form):
     )
 
     def clean_again(self) -> str:
-        """Refuse a new password and a differing repetition."""
+        """Refuse a repetition that differs from the new password."""
         again: str = self.cleaned_data["again"]
         if again != self.cleaned_data.get("new", again):
             raise forms.ValidationError("The two new passwords differ. Type them again.")
@@ -94,7 +94,7 @@ class TokenForm(forms.Form):
         label="Name",
         max_length=100,
         help_text="Where it is used, such as 'nightly job'.",
-        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+        widget=forms.TextInput(NO_AUTOCOMPLETE),
     )
     scope = forms.ChoiceField(label="May", choices=Token.Scope.choices, initial=Token.Scope.READ)
-    days = forms.IntegerField(label="Days until it expires", min_value=1, max_value=TOKEN_MOST_DAYS, initial=90)
+    days = forms.IntegerField(label="Days until it expires", min_value=1, max_value=MAX_TOKEN_DAYS, initial=90)

@@ -19,10 +19,10 @@ class TenantRow:
 
     tenant: Tenant
     people: int
-    holds: tuple[str, ...]
+    assets: tuple[str, ...]
 
 
-def people_found(search: str) -> QuerySet[User]:
+def find_people(search: str) -> QuerySet[User]:
     """Return users whose name, e-mail, role or tenant contains every word of `search`."""
     people = User.objects.select_related("tenant").order_by("username")
     for word in _words(search):
@@ -37,14 +37,14 @@ def people_found(search: str) -> QuerySet[User]:
     return people
 
 
-def tenants_found(search: str) -> list[TenantRow]:
+def find_tenants(search: str) -> list[TenantRow]:
     """Return tenants whose name contains every word of `search`."""
     tenants = Tenant.objects.annotate(people_count=Count("people")).order_by("name")
     for word in _words(search):
         tenants = tenants.filter(name__icontains=word)
     rows = list(tenants)
-    holdings = holdings_of([row.pk for row in rows])
-    return [TenantRow(tenant=row, people=row.people_count, holds=tuple(holdings.get(row.pk, ()))) for row in rows]
+    assets = tenant_asset_labels([row.pk for row in rows])
+    return [TenantRow(tenant=row, people=row.people_count, assets=tuple(assets.get(row.pk, ()))) for row in rows]
 
 
 def _words(search: str) -> list[str]:
@@ -52,10 +52,10 @@ def _words(search: str) -> list[str]:
     return search.replace("\0", " ").split()[:MAX_WORDS]
 
 
-def holdings_of(tenant_ids: list[int]) -> dict[int, list[str]]:
+def tenant_asset_labels(tenant_ids: list[int]) -> dict[int, list[str]]:
     """Return the tenants' assets in other features, in words; tenants without any are omitted."""
     found: dict[int, list[str]] = {}
-    answers: list[tuple[Any, Any]] = tenant_holdings.send(Tenant, tenant_ids=tenant_ids)
+    answers: list[tuple[Any, Any]] = tenant_assets.send(Tenant, tenant_ids=tenant_ids)
     for _, answer in answers:
         for tenant_id, words in answer.items():
             found.setdefault(tenant_id, []).extend(words)
@@ -63,4 +63,4 @@ def holdings_of(tenant_ids: list[int]) -> dict[int, list[str]]:
 
 
 # tenant_ids: list[int]. Each receiver returns {tenant id: ["3 devices", ...]}, without tenants that have no assets.
-tenant_holdings = Signal()
+tenant_assets = Signal()

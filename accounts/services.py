@@ -25,8 +25,9 @@ from accounts.access import require_administrator
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Role, Tenant, Token, User
-from accounts.selectors import holdings_of
+from accounts.selectors import tenant_asset_labels
 from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.text import join_words
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,8 @@ logger = logging.getLogger(__name__)
 PASSWORD_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"  # noqa: S105 - an alphabet
 PASSWORD_GROUPS = 4
 TOKEN_PREFIX = "fw_"  # noqa: S105 - a prefix by which scanners find leaked tokens
-TOKEN_MOST_DAYS = 365
-TOKENS_MOST = 50
+MAX_TOKEN_DAYS = 365
+MAX_TOKENS = 50
 PERSON_FIELDS = ["username", "first_name", "last_name", "email", "role", "tenant", "is_active", "is_superuser"]
 
 
@@ -195,12 +196,12 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
         require_administrator(by)
         tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         people = tenant.people.count()
-        holdings = holdings_of([tenant.pk]).get(tenant.pk, [])
-        if people or holdings:
+        assets = tenant_asset_labels([tenant.pk]).get(tenant.pk, [])
+        if people or assets:
             first = ["move its people to another tenant"] if people else []
-            first += ["free what it holds"] if holdings else []
-            has = [f"{people} {'person' if people == 1 else 'people'}", *holdings] if people else holdings
-            raise Conflict(f"{tenant.name} still has {_join_words(has)}: {_join_words(first)} first, then remove it.")
+            first += ["free what it holds"] if assets else []
+            has = [f"{people} {'person' if people == 1 else 'people'}", *assets] if people else assets
+            raise Conflict(f"{tenant.name} still has {join_words(has)}: {join_words(first)} first, then delete it.")
         name = tenant.name
         act.before = {"name": name}
         tenant.delete()
@@ -221,12 +222,12 @@ def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Tok
             errors["name"] = "You have a token of this name. Take another name, or revoke that one."
         if scope not in Token.Scope.values:
             errors["scope"] = "Choose what the token may do."
-        if not 1 <= days <= TOKEN_MOST_DAYS:
-            errors["days"] = f"Choose 1 to {TOKEN_MOST_DAYS} days."
+        if not 1 <= days <= MAX_TOKEN_DAYS:
+            errors["days"] = f"Choose 1 to {MAX_TOKEN_DAYS} days."
         if errors:
             raise Invalid("The token cannot be created.", errors=errors)
-        if person.tokens.count() >= TOKENS_MOST:
-            raise Conflict(f"You have {TOKENS_MOST} tokens, the most that anybody may have. Revoke one first.")
+        if person.tokens.count() >= MAX_TOKENS:
+            raise Conflict(f"You have {MAX_TOKENS} tokens, the most that anybody may have. Revoke one first.")
         secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
         token = Token.objects.create(
             person=person,
@@ -316,7 +317,3 @@ def _tenant_name(name: str, *, but: Tenant | None = None) -> str:
 def _password() -> str:
     groups = ("".join(secrets.choice(PASSWORD_ALPHABET) for _ in range(4)) for _ in range(PASSWORD_GROUPS))
     return "-".join(groups)
-
-
-def _join_words(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

@@ -21,7 +21,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import Audience, MenuEntry, declare
 from accounts.forms import PasswordForm, PersonForm, TenantForm, TokenForm
 from accounts.models import Token, User
-from accounts.selectors import people_found, tenants_found
+from accounts.selectors import find_people, find_tenants
 from accounts.visibility import row_or_404
 from core.errors import Conflict, FalconWebError, Invalid
 from core.forms import add_service_errors
@@ -34,7 +34,7 @@ PEOPLE_PER_PAGE = 50
 def people(request: HttpRequest) -> HttpResponse:
     """List people; `q` and `page` are in the URL."""
     search = request.GET.get("q", "").strip()
-    page = Paginator(people_found(search), PEOPLE_PER_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(find_people(search), PEOPLE_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "accounts/people.html", {"search": search, "page": page})
 
 
@@ -98,7 +98,7 @@ def person_password(request: HttpRequest, pk: int) -> HttpResponse:
 def tenants(request: HttpRequest) -> HttpResponse:
     """List tenants with what they own or lease; `q` is in the URL."""
     search = request.GET.get("q", "").strip()
-    return render(request, "accounts/tenants.html", {"search": search, "rows": tenants_found(search)})
+    return render(request, "accounts/tenants.html", {"search": search, "rows": find_tenants(search)})
 
 
 @require_http_methods(["GET", "POST"])
@@ -163,7 +163,7 @@ def token_add(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.TOKEN_REVOKE, section=None)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.TOKEN_REVOKE, section=None)
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a token: one's own, or anybody's for administrators."""
     me = person_of(request)

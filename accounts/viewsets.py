@@ -1,4 +1,4 @@
-"""Endpoints of one resource: its rows as a person sees them, and the commands that it takes."""
+"""Endpoints of one resource: its rows visible to a person, and their commands."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
+from rest_framework.viewsets import GenericViewSet, ViewSet
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
@@ -24,19 +25,19 @@ BodySerializer = type[serializers.Serializer[Any]]
 
 
 class ResourceViewSet(ViewSet):
-    """One row of a model by its id; `command` adds what can be done with it.
+    """One row of a model by its id, with methods declared by `command`.
 
-    A router gives each method its handler: `PlanViewSet.as_view({"post": "apply"})`.
+    Addresses map HTTP methods to them: `PlanViewSet.as_view({"post": "apply"})`.
     """
 
     request: Request
     model: ClassVar[Any]  # its manager has `visible_to`
-    kind: ClassVar[str]  # what a 404 calls it: 'plan'
+    kind: ClassVar[str]  # its name in a 404: 'plan'
     serializer_class: ClassVar[BodySerializer]
-    address: ClassVar[str] = ""  # the name of the address of one row, which `Location` has after a command; '' for none
+    address: ClassVar[str] = ""  # the name of the address of one row, for `Location` after a command; '' for none
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Describe the commands of a class, which answer with its serializer where they do not say otherwise."""
+        """Describe the commands of a class, which answer with its serializer unless they declare another."""
         super().__init_subclass__(**options)
         for member in vars(cls).values():
             if describe := getattr(member, "describe", None):
@@ -44,31 +45,43 @@ class ResourceViewSet(ViewSet):
 
     @property
     def person(self) -> User:
-        """Who asks."""
+        """The user of the request."""
         return person_of(self.request)
 
     def rows(self) -> Any:
-        """Return all rows; `find_row` looks among those of them that the person may see."""
+        """Return all rows; `find_row` searches those visible to the person."""
         return self.model.objects.all()
 
     def find_row(self, pk: object) -> Any:
-        """Return a row; raises NotFound where the person sees none with that id."""
+        """Return a row; raises NotFound where none with that id is visible to the person."""
         return visible_or_404(self.rows(), self.person, pk, self.kind)
 
     def answer(self, row: Any, status: int = 200) -> Response:
-        """Return a row as the serializer shows it, with its address where something was begun or made."""
+        """Return a serialized row, with its address after a command that created or started something."""
         headers = {"Location": self.location(row)} if self.address and status != 200 else None
         shown = self.serializer_class(self.presented(row), context={"request": self.request, "view": self})
         return Response(shown.data, status=status, headers=headers)
 
     def presented(self, row: Any) -> Any:
-        """Return what the serializer reads of a row: the row itself, unless a class shows more or less of it."""
+        """Return the instance for the serializer: the row itself, unless a class overrides it."""
         return row
 
     def location(self, row: Any) -> str:
         """Return the full address of a row."""
         where: str = self.request.build_absolute_uri(reverse(self.address, args=[row.pk]))
         return where
+
+
+PagedViewSet: Any = GenericViewSet  # both it and `ResourceViewSet` declare a serializer
+
+
+class ListedResourceViewSet(ResourceViewSet, PagedViewSet):  # type: ignore[misc]  # a class of type Any
+    """A resource with a list of its rows at an address of its own: GET `list`, POST `create`."""
+
+    def answer_page(self, rows: QuerySet[Any]) -> Response:
+        page = self.paginate_queryset(rows)
+        response: Response = self.get_paginated_response(self.get_serializer(page, many=True).data)
+        return response
 
 
 def command(
@@ -85,9 +98,9 @@ def command(
 ) -> Callable[[Any], Any]:
     """Declare a method of a `ResourceViewSet` as a command: `method(view, row, values)` returns the row afterwards.
 
-    The row is found first, then the body is read (None: it must have no members; `partial`: it may leave any out).
-    A status of 204 answers nothing. A method whose answer is no such row returns a response of its own, and `answers`
-    is its serializer for the schema. `conflict` are the words for 409, `problems` those for other statuses.
+    The row is looked up first, then the body is validated (None: it must be empty; `partial`: members may be missing).
+    With status 204 there is no content. A method may return its own response instead of a row; `answers` is then the
+    serializer in the schema. `conflict` describes 409, `problems` other statuses.
     """
 
     def decorate(method: Any) -> Any:

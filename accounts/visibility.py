@@ -29,11 +29,18 @@ class RestrictedQuerySet(models.QuerySet[Any]):
         raise TypeError(f"{type(self).__name__} does not define the owner of its rows.")
 
 
+class TenantQuerySet(RestrictedQuerySet):
+    """Rows with a `tenant`, which sees them."""
+
+    def granted_to(self, tenant_id: int) -> Q:
+        return Q(tenant=tenant_id)
+
+
 class VisibleRows(Protocol):
-    """A queryset, or a manager, that knows who may see its rows."""
+    """A queryset, or a manager, with row permissions."""
 
     def visible_to(self, person: User) -> Any:
-        """Return the rows that a person may see."""
+        """Return the rows visible to a person."""
 
 
 def visible_or_404(rows: VisibleRows, person: User, pk: object, kind: str) -> Any:

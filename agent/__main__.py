@@ -15,8 +15,8 @@ from agent.settings import Settings, SettingsError
 def main(arguments: list[str] | None = None) -> int:
     """Run the agent; returns the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    given = sys.argv[1:] if arguments is None else arguments
-    if given not in ([], ["--look"]):
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments not in ([], ["--look"]):
         sys.stderr.write(
             "usage: python -m agent [--look]\nThe settings are environment variables: see docs/agent.md.\n"
         )
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     # The agent's files, its journal included, are readable by its own account only.
     os.umask(0o077)
     try:
-        if given:
+        if arguments:
             return _look()
         settings = Settings.from_environment()
         # Importing Celery takes half a second: an invalid setting is reported before.
@@ -47,7 +47,7 @@ def _look() -> int:
     unused = {"AGENT_KEY": new_key(), "AGENT_BROKER": "unused", "AGENT_HOST": "this host"}
     settings = Settings.from_environment({**unused, **os.environ})
     machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-    report = HostReporter(settings, machine, RunManager(settings, machine)).look()
+    report = HostReporter(settings, machine, RunManager(settings, machine)).read()
     machine.close()
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     return 0

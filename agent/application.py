@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from socket import gethostname
-from typing import Any
+from typing import Any, get_args
 
 from celery import Celery
 from celery.signals import worker_ready, worker_shutting_down
@@ -16,13 +16,9 @@ from agent.machine import Machine
 from agent.outbox import AgentOutbox
 from agent.runs.manager import RunManager
 from agent.settings import Settings
-from hostwire.protocol import prepare_structs
+from hostwire.protocol import Request, prepare_structs, task_name
 from hostwire.signing import digest, queue_name
 
-TASKS = (
-    "agent.report", "agent.holders", "agent.drain", "agent.rescan", "agent.restore",
-    "agent.train", "agent.train_look", "agent.train_stop", "agent.train_forget",
-)  # fmt: skip
 # Commands wait for devices, so several may run concurrently.
 CONCURRENCY = 8
 OUTBOX_SECONDS = 5.0
@@ -66,8 +62,8 @@ def run(settings: Settings) -> None:
     app = application(settings)
     outbox = AgentOutbox(app, settings.site_queue, journal)
     handler = CommandHandler(settings, machine, journal, outbox, RunManager(settings, machine))
-    for name in TASKS:
-        _register(app, name, handler)
+    for request in get_args(Request):
+        _register(app, task_name(request), handler)
 
     def ready(**_: Any) -> None:
         sys.stdout.write("ready\n")
@@ -82,7 +78,7 @@ def run(settings: Settings) -> None:
     worker_ready.connect(ready, weak=False)
     worker_shutting_down.connect(ending, weak=False)
     outbox.start()
-    handler.begin()
+    handler.start()
     try:
         # As `worker_main` does, but without Celery's command line, whose imports take half as long as all others.
         app.Worker(
@@ -103,7 +99,7 @@ def run(settings: Settings) -> None:
 
 
 def _register(app: Celery, name: str, handler: CommandHandler) -> None:
-    def take(text: object = None, *_: object, **__: object) -> None:
-        handler.take(name, text)
+    def handle(text: object = None, *_: object, **__: object) -> None:
+        handler.handle(name, text)
 
-    app.task(name=name)(take)
+    app.task(name=name)(handle)

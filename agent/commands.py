@@ -8,7 +8,7 @@ import time
 from collections import deque
 
 from agent.drain import drain, restore
-from agent.journal import Journal, JournalError
+from agent.journal import Journal, JournalEntry, JournalError
 from agent.machine import DeviceLookupError, Machine
 from agent.outbox import AgentOutbox
 from agent.report import HostReporter
@@ -57,7 +57,7 @@ class CommandHandler:
         self._problems: deque[str] = deque(maxlen=5)
         self.ending = threading.Event()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Answer the commands that an earlier agent of this host left unanswered, and start reporting."""
         for entry in self._journal.entries():
             if not entry.answer:
@@ -70,7 +70,7 @@ class CommandHandler:
                 self._outbox.answer(entry.nonce, entry.answer)
         threading.Thread(target=self._report_loop, name="reports", daemon=True).start()
 
-    def take(self, task: str, text: object) -> None:
+    def handle(self, task: str, text: object) -> None:
         """Carry out the command in a message of this task, and answer it. Raises nothing."""
         try:
             command = open_command(text, self._settings.key, identity=self._settings.host)
@@ -86,19 +86,15 @@ class CommandHandler:
             return
         if isinstance(command.request, TrainPollRequest):
             # Read-only, so repeats are harmless: journal entries for the many polls would fill it.
-            self._send(self._carry_out(command))
+            self._answer(self._carry_out(command), recorded=False)
             return
         try:
             known = self._journal.begin(command.nonce, command.task, command.expires + MAX_WAIT)
         except JournalError as error:
-            now = time.time()
-            self._answer(
-                _answer_of(command, "refused", f"The agent cannot write its journal: {error}.", now, StepLog())
-            )
+            self._answer(_refusal(command, f"The agent cannot write its journal: {error}."))
             return
         if known is not None:
-            if known.answer:
-                self._outbox.answer(known.nonce, known.answer)
+            self._repeat_answer(known)
             return
         logger.info("%s %s begins", command.task, command.nonce)
         answer = self._carry_out(command)
@@ -110,9 +106,9 @@ class CommandHandler:
         """Read the state of the host and send it as a report."""
         with self._reporting:
             try:
-                self._runs.tend()
-                seen = self._reporter.look(busy=sorted(self._busy.values()), problems=list(self._problems))
-                self._outbox.report(seal_report(seen, self._settings.key))
+                self._runs.clean_up()
+                report = self._reporter.read(busy=sorted(self._busy.values()), problems=list(self._problems))
+                self._outbox.report(seal_report(report, self._settings.key))
             except Exception:
                 logger.exception("The report failed")
 
@@ -134,6 +130,8 @@ class CommandHandler:
             outcome, sentence = self._do(command.request, step_log)
         except CommandEndedError as error:
             outcome, sentence = error.outcome, error.sentence
+        except RunRefusedError as error:
+            outcome, sentence = "refused", str(error)
         except DeviceLookupError as error:
             outcome, sentence = ("refused" if error.several else "not_present"), str(error)
         except StepTimeoutError as error:
@@ -149,80 +147,67 @@ class CommandHandler:
         return _answer_of(command, outcome, sentence, began, step_log)
 
     def _do(self, request: Request, step_log: StepLog) -> tuple[Outcome, str]:
+        result: tuple[Outcome, str]
         match request:
             case ReportRequest():
-                return "done", "The report follows."
-            case HoldersRequest(device=wanted):
-                return self._holders(wanted, step_log)
+                result = "done", "The report follows."
+            case HoldersRequest():
+                result = self._read_holders(request.device, step_log)
             case DrainRequest():
-                return drain(self._machine, request, step_log, wait_for=self.ending.wait)
+                result = drain(self._machine, request, step_log, wait_for=self.ending.wait)
             case RescanRequest():
-                return rescan(self._machine, request, step_log, wait_for=self.ending.wait)
-            case RestoreRequest(device=wanted, wait=wait):
-                outcome, sentence = rescan(
-                    self._machine, RescanRequest((wanted,), wait, known=()), step_log, wait_for=self.ending.wait
-                )
-                if outcome == "seen":
-                    restore(self._machine, wanted, step_log)
-                return outcome, sentence
-            case _:
-                return self._handle_run_request(request, step_log)
+                result = rescan(self._machine, request, step_log, wait_for=self.ending.wait)
+            case RestoreRequest():
+                search = RescanRequest((request.device,), request.wait, known=())
+                result = rescan(self._machine, search, step_log, wait_for=self.ending.wait)
+                if result[0] == "seen":
+                    restore(self._machine, request.device, step_log)
+            case TrainRequest():
+                result = self._runs.start(request)
+            case TrainPollRequest():
+                step_log.news = self._runs.poll(request)
+                result = "done", step_log.news.sentence or "It runs."
+            case TrainStopRequest():
+                result = self._runs.stop(request, self.ending.wait)
+            case TrainDeleteRequest():
+                result = self._runs.delete(request)
+        return result
 
-    def _handle_run_request(
-        self, request: TrainRequest | TrainPollRequest | TrainStopRequest | TrainDeleteRequest, step_log: StepLog
-    ) -> tuple[Outcome, str]:
-        try:
-            match request:
-                case TrainRequest():
-                    return self._runs.train(request)
-                case TrainPollRequest():
-                    step_log.news = self._runs.look(request)
-                    return "done", step_log.news.sentence or "It runs."
-                case TrainStopRequest():
-                    return self._runs.stop(request, self.ending.wait)
-                case TrainDeleteRequest():
-                    return self._runs.forget(request)
-        except RunRefusedError as error:
-            return "refused", str(error)
-
-    def _holders(self, wanted: DeviceSelector, step_log: StepLog) -> tuple[Outcome, str]:
-        found = step_log.take("look", lambda: self._machine.find(wanted))
+    def _read_holders(self, selector: DeviceSelector, step_log: StepLog) -> tuple[Outcome, str]:
+        found = step_log.run("look", lambda: self._machine.find(selector))
         step_log.devices = [found]
         functions = self._machine.functions(found.address)
-        held = step_log.take("holders", lambda: self._machine.holders(functions))
+        held = step_log.run("holders", lambda: self._machine.holders(functions))
         step_log.holders = tuple(holder for address in functions for holder in held.holders[address])
         unseen = f" The open files of {held.unseen} processes cannot be read." if held.unseen else ""
         return "done", f"{found.address} has {len(step_log.holders)} holders.{unseen}"
 
     def _handle_expired(self, error: ExpiredError) -> None:
         command = error.message
-        if not isinstance(command, Command):
-            return
-        known = self._journal.entry(command.nonce)
-        if known is None:
-            now = time.time()
-            self._answer(_answer_of(command, "refused", str(error), now, StepLog()))
-        elif known.answer:
+        if isinstance(command, Command):
+            known = self._journal.entry(command.nonce)
+            if known is None:
+                self._answer(_refusal(command, str(error)))
+            else:
+                self._repeat_answer(known)
+
+    def _repeat_answer(self, known: JournalEntry) -> None:
+        if known.answer:
             self._outbox.answer(known.nonce, known.answer)
 
     def _refuse(self, sentence: str) -> None:
         logger.warning("A message was refused: %s", sentence)
         self._problems.append(f"A message was refused: {sentence}")
 
-    def _send(self, answer: CommandAnswer) -> None:
-        try:
-            self._outbox.answer(answer.nonce, seal_answer(answer, self._settings.key))
-        except WireError as error:
-            logger.warning("%s", error)
-
-    def _answer(self, answer: CommandAnswer) -> None:
+    def _answer(self, answer: CommandAnswer, *, recorded: bool = True) -> None:
         try:
             text = seal_answer(answer, self._settings.key)
         except WireError as error:
             logger.warning("%s", error)
             return
         try:
-            self._journal.answered(answer.nonce, text)
+            if recorded:
+                self._journal.record_answer(answer.nonce, text)
         except JournalError as error:
             logger.warning("%s", error)
         self._outbox.answer(answer.nonce, text)
@@ -245,11 +230,15 @@ def _answer_of(command: Command, outcome: Outcome, sentence: str, began: float, 
     )
 
 
+def _refusal(command: Command, sentence: str) -> CommandAnswer:
+    return _answer_of(command, "refused", sentence, time.time(), StepLog())
+
+
 def _exclusive_device(request: Request) -> str:
     """Return the device that only one command at a time may use, as the command names it."""
     if isinstance(request, DrainRequest | RestoreRequest):
-        wanted = request.device
-        return (wanted.serial or wanted.address or f"{wanted.vendor_id}:{wanted.device_id}").casefold()
+        selector = request.device
+        return (selector.serial or selector.address or f"{selector.vendor_id}:{selector.device_id}").casefold()
     return ""
 
 

@@ -10,6 +10,7 @@ import pwd
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -137,14 +138,10 @@ def _user_name(root: Path, uid: str) -> str:
             return pwd.getpwuid(int(uid)).pw_name
         except (KeyError, ValueError):
             return f"uid {uid}"
-    try:
-        lines = (root / "etc/passwd").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        fields = line.split(":")
-        if len(fields) > 2 and fields[2] == uid:
-            return fields[0]
+    with suppress(OSError):
+        for line in (root / "etc/passwd").read_text().splitlines():
+            if line.split(":")[2:3] == [uid]:
+                return line.partition(":")[0]
     return f"uid {uid}"
 
 

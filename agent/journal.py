@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -65,15 +66,16 @@ class Journal:
         with self._lock:
             if (known := self._entries.get(nonce)) is not None:
                 return known
-            self._append(JournalEntry(nonce, task, expires))
-            self._entries[nonce] = JournalEntry(nonce, task, expires)
+            entry = JournalEntry(nonce, task, expires)
+            self._append(entry)
+            self._entries[nonce] = entry
             return None
 
-    def answered(self, nonce: str, answer: str) -> None:
+    def record_answer(self, nonce: str, answer: str) -> None:
         """Store the signed answer of a command. Raises JournalError; then it is in memory only."""
         self._change(nonce, answer=answer, sent=False)
 
-    def sent(self, nonce: str) -> None:
+    def record_sent(self, nonce: str) -> None:
         """Record that the broker has accepted the answer."""
         self._change(nonce, sent=True)
 
@@ -81,13 +83,11 @@ class Journal:
         """Release the folder's lock."""
         self._folder_lock.close()
 
-    def _change(self, nonce: str, *, sent: bool, answer: str | None = None) -> None:
+    def _change(self, nonce: str, **changes: Any) -> None:
         with self._lock:
-            entry = self._entries.get(nonce)
-            if entry is None:
+            if nonce not in self._entries:
                 return
-            entry.sent = sent
-            entry.answer = entry.answer if answer is None else answer
+            entry = self._entries[nonce] = msgspec.structs.replace(self._entries[nonce], **changes)
             self._append(entry)
             if self._file.stat().st_size > MAX_FILE_BYTES:
                 self._rewrite()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +18,7 @@ from hostwire.protocol import DeviceSelector, PciDevice
 # A device whose reads hang is not read again for this multiple of the limit: each try may leave a process behind.
 RETRY_LIMITS = 5
 POLL_SECONDS = 0.2
+T = TypeVar("T")
 
 
 class DeviceLookupError(Exception):
@@ -33,48 +36,50 @@ class Machine:
         self.root = root
         self.read_seconds = read_seconds
         self.step_seconds = step_seconds
-        self._hands = StepProcessPool(root)
+        self._steps = StepProcessPool(root)
         self._lock = threading.Lock()
-        self._spared: dict[str, float] = {}
+        # The times until which devices are not read again.
+        self._paused: dict[str, float] = {}
         self._gpu_serials: dict[str, str] = {}
 
     def close(self) -> None:
         """End the processes that executed the steps."""
-        self._hands.close()
+        self._steps.close()
 
     @property
     def stuck(self) -> list[str]:
         """Steps whose processes cannot be ended."""
-        return self._hands.stuck
+        return self._steps.stuck
+
+    def _read(self, shape: type[T], step: str, **arguments: Any) -> T:
+        return self._steps.execute(shape, step, seconds=self.read_seconds, **arguments)
 
     def addresses(self) -> list[str]:
         """Return the addresses of the devices that are reported."""
-        return list(self._hands.do(list[str], "addresses", seconds=self.read_seconds))
+        return self._read(list[str], "addresses")
 
     def functions(self, address: str) -> list[str]:
         """Return the functions of a device's card that are present."""
-        return list(self._hands.do(list[str], "functions", seconds=self.read_seconds, address=address))
+        return self._read(list[str], "functions", address=address)
 
     def present(self, address: str) -> bool:
         """Return whether the host has an entry for an address."""
-        return bool(self._hands.do(bool, "present", seconds=self.read_seconds, address=address))
+        return self._read(bool, "present", address=address)
 
     def driver(self, address: str) -> str:
         """Return the driver that a device is bound to."""
-        return str(self._hands.do(str, "driver", seconds=self.read_seconds, address=address))
+        return self._read(str, "driver", address=address)
 
     def device(self, address: str) -> PciDevice | None:
         """Return a device, None where there is none; read errors are in its `problems`."""
         with self._lock:
-            if self._spared.get(address, 0.0) > time.monotonic():
+            if self._paused.get(address, 0.0) > time.monotonic():
                 return PciDevice(address, "", "", problems=("reading it does not end",))
         try:
-            found: PciDevice | None = self._hands.do(
-                PciDevice | None, "device", seconds=self.read_seconds, address=address
-            )
+            found: PciDevice | None = self._read(PciDevice | None, "device", address=address)  # type: ignore[arg-type]
         except StepTimeoutError as error:
             with self._lock:
-                self._spared[address] = time.monotonic() + RETRY_LIMITS * self.read_seconds
+                self._paused[address] = time.monotonic() + RETRY_LIMITS * self.read_seconds
             return PciDevice(address, "", "", problems=(f"reading it {error}",))
         except StepError as error:
             return PciDevice(address, "", "", problems=(f"it cannot be read: {error}",))
@@ -90,24 +95,19 @@ class Machine:
     def holders(self, addresses: list[str]) -> DeviceHolders:
         """Return the holders of devices."""
         try:
-            held: DeviceHolders = self._hands.do(
-                DeviceHolders, "holders", seconds=self.read_seconds, addresses=addresses
-            )
+            return self._read(DeviceHolders, "holders", addresses=addresses)
         except StepTimeoutError:
             # Reading the full command line of a process that hangs in the kernel may itself hang.
-            held = self._hands.do(
-                DeviceHolders, "holders", seconds=self.read_seconds, addresses=addresses, briefly=True
-            )
-        return held
+            return self._read(DeviceHolders, "holders", addresses=addresses, briefly=True)
 
     def data_place(self, address: str) -> str:
         """Return the folder or device file for reading data from a drive; '' where neither may be used."""
-        return str(self._hands.do(str, "data_place", seconds=self.read_seconds, address=address))
+        return self._read(str, "data_place", address=address)
 
     def gpus(self) -> NvmlReadings:
         """Return NVML's readings."""
         try:
-            readings: NvmlReadings = self._hands.do(NvmlReadings, "gpus", seconds=max(self.read_seconds, 5.0))
+            readings = self._steps.execute(NvmlReadings, "gpus", seconds=max(self.read_seconds, 5.0))
         except StepError as error:
             return NvmlReadings(absent=f"NVML: {error}")
         self._gpu_serials = {gpu.address: gpu.serial for gpu in readings.gpus if gpu.serial not in ("", "0")}
@@ -115,39 +115,38 @@ class Machine:
 
     def set_draining(self, address: str, *, draining: bool) -> str:
         """Block or allow new use of a GPU by NVML; returns the reason for a refusal, or ''."""
-        return str(self._hands.do(str, "draining", seconds=self.step_seconds, address=address, draining=draining))
+        return self._steps.execute(str, "draining", seconds=self.step_seconds, address=address, draining=draining)
 
     def write(self, path: str, content: str, *, seconds: float | None = None) -> None:
         """Write to a control file below /sys/bus/pci."""
         limit = self.step_seconds if seconds is None else seconds
-        self._hands.do(None, "write", seconds=limit, path=path, content=content + "\n")
+        self._steps.execute(NoneType, "write", seconds=limit, path=path, content=content + "\n")
 
-    def find(self, wanted: DeviceSelector) -> PciDevice:
+    def find(self, selector: DeviceSelector) -> PciDevice:
         """Return the matching device, of a card its first function; raises DeviceLookupError for none or several."""
-        fitting = [found for found in self.devices() if device_matches(found, wanted)]
-        if not fitting:
-            raise DeviceLookupError(f"The host sees no device {describe_selector(wanted)}.")
-        if len({card_address(found.address) for found in fitting}) > 1:
-            places = ", ".join(found.address for found in fitting)
-            raise DeviceLookupError(
-                f"Several devices match {describe_selector(wanted)}: {places}. Name the address.", several=True
-            )
-        return fitting[0]
+        matching = [found for found in self.devices() if device_matches(found, selector)]
+        if not matching:
+            raise DeviceLookupError(f"The host sees no device {describe_selector(selector)}.")
+        if len({card_address(found.address) for found in matching}) > 1:
+            places = ", ".join(found.address for found in matching)
+            sentence = f"Several devices match {describe_selector(selector)}: {places}. Name the address."
+            raise DeviceLookupError(sentence, several=True)
+        return matching[0]
 
-    def possible(self, wanted: DeviceSelector) -> list[PciDevice]:
+    def candidates(self, selector: DeviceSelector) -> list[PciDevice]:
         """Return the devices that may match, although nothing confirms it: one function of each card.
 
         Those are the devices with its IDs whose serial number is unknown or matches; failing that, those that cannot be
         read.
         """
-        if not (wanted.vendor_id and wanted.device_id):
+        if not (selector.vendor_id and selector.device_id):
             return []
         living = [found for found in self.devices() if found.answers]
-        kind = DeviceSelector(vendor_id=wanted.vendor_id, device_id=wanted.device_id)
+        kind = DeviceSelector(vendor_id=selector.vendor_id, device_id=selector.device_id)
         others = {
             card_address(found.address)
             for found in living
-            if found.serial and wanted.serial and _normalised(found.serial) != _normalised(wanted.serial)
+            if found.serial and selector.serial and _normalised(found.serial) != _normalised(selector.serial)
         }
         alike = [found for found in living if device_matches(found, kind) and card_address(found.address) not in others]
         cards: dict[str, PciDevice] = {}
@@ -161,30 +160,26 @@ def card_address(address: str) -> str:
     return address.rpartition(".")[0]
 
 
-def device_matches(found: PciDevice, wanted: DeviceSelector) -> bool:
+def device_matches(found: PciDevice, selector: DeviceSelector) -> bool:
     """Return whether a device matches a selector in all its fields.
 
     Unknown fields of a device (its serial number, or all of them while it cannot be read) match only where the selector
     names its address: another device of the same kind must not be mistaken for it.
     """
-    if wanted == DeviceSelector() or (wanted.address and wanted.address.casefold() != found.address):
+    if selector == DeviceSelector() or (selector.address and selector.address.casefold() != found.address):
         return False
-    pairs = (
-        (found.vendor_id, wanted.vendor_id),
-        (found.device_id, wanted.device_id),
-        (found.serial, wanted.serial),
-    )
-    return all(
-        not wanted_value or _normalised(has) == _normalised(wanted_value) or (not has and bool(wanted.address))
-        for has, wanted_value in pairs
-    )
+    for name in ("vendor_id", "device_id", "serial"):
+        known, required = getattr(found, name), getattr(selector, name)
+        if required and _normalised(known) != _normalised(required) and (known or not selector.address):
+            return False
+    return True
 
 
-def describe_selector(wanted: DeviceSelector) -> str:
+def describe_selector(selector: DeviceSelector) -> str:
     """Return a description of the selector."""
-    ids = f"{wanted.vendor_id}:{wanted.device_id}" if wanted.vendor_id or wanted.device_id else ""
-    serial = f"with the serial number {wanted.serial}" if wanted.serial else ""
-    return " ".join(part for part in (ids, serial, f"at {wanted.address}" if wanted.address else "") if part)
+    ids = f"{selector.vendor_id}:{selector.device_id}" if selector.vendor_id or selector.device_id else ""
+    serial = f"with the serial number {selector.serial}" if selector.serial else ""
+    return " ".join(part for part in (ids, serial, f"at {selector.address}" if selector.address else "") if part)
 
 
 def _normalised(value: str) -> str:

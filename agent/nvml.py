@@ -42,8 +42,7 @@ def readings(root: Path) -> NvmlReadings:
     """Return the readings of each GPU."""
     try:
         with _library(root) as nvml:
-            handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
-            return NvmlReadings(tuple(_reading(nvml, handle) for handle in handles))
+            return NvmlReadings(tuple(_reading(nvml, handle, place) for handle, place in _gpus(nvml)))
     except NvmlUnavailableError as error:
         return NvmlReadings(absent=str(error))
 
@@ -52,9 +51,11 @@ def traffic(root: Path, addresses: Collection[str]) -> tuple[GpuTraffic, ...]:
     """Return the PCIe traffic of those of these GPUs that NVML sees; each takes 40 ms."""
     try:
         with _library(root) as nvml:
-            handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
-            places = [(_address(nvml.nvmlDeviceGetPciInfo(handle)), handle) for handle in handles]
-            return tuple(_traffic(nvml, address, handle) for address, handle in places if address in addresses)
+            return tuple(
+                _traffic(nvml, address, handle)
+                for handle, place in _gpus(nvml)
+                if (address := _address(place)) in addresses
+            )
     except NvmlUnavailableError:
         return ()
 
@@ -66,28 +67,21 @@ def set_draining(root: Path, address: str, *, draining: bool) -> str:
     """
     try:
         with _library(root) as nvml:
-            return _set_draining(nvml, address, draining=draining)
+            modify = getattr(nvml, "nvmlDeviceModifyDrainState", None)
+            if modify is None:
+                return "this pynvml knows no drain state"
+            gpu = next((gpu for gpu in _gpus(nvml) if _address(gpu[1]) == address), None)
+            if gpu is None:
+                return "NVML does not see this GPU"
+            if draining:
+                _query(nvml, nvml.nvmlDeviceSetPersistenceMode, gpu[0], 0)
+            try:
+                modify(gpu[1], 1 if draining else 0)
+            except nvml.NVMLError as error:
+                return f"NVML refuses: {error}"
     except NvmlUnavailableError as error:
         return str(error)
-
-
-def _set_draining(nvml: Any, address: str, *, draining: bool) -> str:
-    modify = getattr(nvml, "nvmlDeviceModifyDrainState", None)
-    if modify is None:
-        return "this pynvml knows no drain state"
-    for number in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(number)
-        place = nvml.nvmlDeviceGetPciInfo(handle)
-        if _address(place) != address:
-            continue
-        if draining:
-            _query(nvml, nvml.nvmlDeviceSetPersistenceMode, handle, 0)
-        try:
-            modify(place, 1 if draining else 0)
-        except nvml.NVMLError as error:
-            return f"NVML refuses: {error}"
-        return ""
-    return "NVML does not see this GPU"
+    return ""
 
 
 @contextmanager
@@ -112,8 +106,14 @@ def _library(root: Path) -> Iterator[Any]:
         nvml.nvmlShutdown()
 
 
-def _reading(nvml: Any, handle: Any) -> GpuReading:
-    place = nvml.nvmlDeviceGetPciInfo(handle)
+def _gpus(nvml: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the handle of each GPU, with its PCI information."""
+    for number in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(number)
+        yield handle, nvml.nvmlDeviceGetPciInfo(handle)
+
+
+def _reading(nvml: Any, handle: Any, place: Any) -> GpuReading:
     rates = _query(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
     memory = _query(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     milliwatts = _query(nvml, nvml.nvmlDeviceGetPowerUsage, handle)

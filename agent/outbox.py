@@ -6,8 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from celery import Celery
@@ -25,8 +24,7 @@ REPORT_EXPIRES_SECONDS = 30
 MAX_QUEUED = 2000
 
 
-@dataclass(frozen=True)
-class _PendingAnswer:
+class _PendingAnswer(NamedTuple):
     nonce: str
     text: str
     since: float
@@ -43,7 +41,7 @@ class AgentOutbox:
         self._report = ""
         self._wake = threading.Event()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="post", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
 
     def start(self) -> None:
         """Start the sending thread."""
@@ -93,7 +91,7 @@ class AgentOutbox:
                 self._send(ANSWER_TASK, answer.text, expires=None)
             self._answers.popleft()
             try:
-                self._journal.sent(answer.nonce)
+                self._journal.record_sent(answer.nonce)
             except JournalError as error:
                 logger.warning("%s", error)
         if report := self._report:

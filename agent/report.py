@@ -31,7 +31,7 @@ class HostReporter:
         self._started = time.time()
         self._number = 0
 
-    def look(self, *, busy: Sequence[str] = (), problems: Sequence[str] = ()) -> HostReport:
+    def read(self, *, busy: Sequence[str] = (), problems: Sequence[str] = ()) -> HostReport:
         """Return a report of the present state. It lists read errors; nothing is raised."""
         machine, root = self._machine, self._settings.root
         sentences = list(problems)
@@ -65,7 +65,7 @@ class HostReporter:
                 nvml=readings.absent,
                 busy=tuple(busy),
                 problems=tuple(sentences[:MAX_PROBLEMS]),
-                trainer=self._runs.trainer(),
+                trainer=self._runs.capabilities(),
             )
         )
 

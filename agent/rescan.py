@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from agent.machine import POLL_SECONDS, Machine, describe_selector, device_matches
 from agent.step_execution import StepError, StepLog, StepTimeoutError
@@ -21,7 +22,7 @@ def rescan(
     before = machine.devices()
     known = set(request.known) if request.known is not None else {found.address for found in before}
     _remove_stale_entries(machine, before, step_log)
-    step_log.take("rescan", lambda: machine.write("rescan", "1", seconds=max(request.wait, machine.step_seconds)))
+    step_log.run("rescan", lambda: machine.write("rescan", "1", seconds=max(request.wait, machine.step_seconds)))
     while True:
         seen, missing = _match_devices(machine.devices(), request.wanted, known)
         step_log.devices = seen
@@ -31,10 +32,8 @@ def rescan(
         if wait_for(min(left, POLL_SECONDS)):
             return "interrupted", "The agent was stopped while it waited for devices."
     if missing:
-        return (
-            "not_seen",
-            f"The host does not see {', '.join(describe_selector(one) or 'a new device' for one in missing)}.",
-        )
+        names = ", ".join(describe_selector(one) or "a new device" for one in missing)
+        return "not_seen", f"The host does not see {names}."
     if not request.wanted:
         return "seen", f"The bus was scanned; {len(seen)} devices are new."
     return "seen", "; ".join(_describe_link(found) for found in seen) + "."
@@ -47,9 +46,9 @@ def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], step_lo
             continue
         try:
             if any(machine.holders([found.address]).holders.values()):
-                step_log.note("clear", f"{found.address} no longer responds, but is in use")
+                step_log.skip("clear", f"{found.address} no longer responds, but is in use")
                 continue
-            step_log.take("clear", lambda found=found: machine.write(f"devices/{found.address}/remove", "1"))  # type: ignore[misc]
+            step_log.run("clear", partial(machine.write, f"devices/{found.address}/remove", "1"))
         except StepTimeoutError:
             raise
         except StepError:
@@ -57,19 +56,19 @@ def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], step_lo
 
 
 def _match_devices(
-    devices: Sequence[PciDevice], wanted: Sequence[DeviceSelector], known: set[str]
+    devices: Sequence[PciDevice], selectors: Sequence[DeviceSelector], known: set[str]
 ) -> tuple[list[PciDevice], list[DeviceSelector]]:
-    """Return the expected devices that are present, in the order of `wanted`, and the missing ones.
+    """Return the expected devices that are present, in the order of `selectors`, and the missing ones.
 
-    Without `wanted`, all new devices count. A device is present if its serial number is; where the host does not report
-    it, if a device of the same kind is new.
+    Without `selectors`, all new devices count. A device is present if its serial number is; where the host does not
+    report it, if a device of the same kind is new.
     """
     there = [found for found in devices if found.answers and not found.problems]
-    if not wanted:
+    if not selectors:
         return [found for found in there if found.address not in known], []
     seen: list[PciDevice] = []
     missing: list[DeviceSelector] = []
-    for one in wanted:
+    for one in selectors:
         exact = [found for found in there if one.serial and found not in seen and device_matches(found, one)]
         kind = DeviceSelector(one.address, one.vendor_id, one.device_id)
         new = [
@@ -88,6 +87,4 @@ def _match_devices(
 
 
 def _describe_link(found: PciDevice) -> str:
-    if not found.width:
-        return f"{found.address} is there"
-    return f"{found.address} is there with x{found.width} at {found.speed:g} GT/s"
+    return f"{found.address} is there" + (f" with x{found.width} at {found.speed:g} GT/s" if found.width else "")

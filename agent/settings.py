@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.sysfs import read_text
-from hostwire.signing import REPORT_SECONDS, WireError, check_key, reply_queue_name
+from hostwire.signing import REPORT_SECONDS, WireError, decode_key, reply_queue_name
 
 
 class SettingsError(Exception):
@@ -90,7 +90,7 @@ def _key(source: Mapping[str, str]) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"AGENT_KEY_FILE names {file}, which cannot be read: {error}.") from error
     try:
-        check_key(_required(key, "AGENT_KEY"))
+        decode_key(_required(key, "AGENT_KEY"))
     except WireError as error:
         raise SettingsError(f"AGENT_KEY cannot be used. {error}") from error
     return key

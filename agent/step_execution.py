@@ -8,8 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ MAX_STUCK_PROCESSES = 8
 # The time in seconds that a new process may take to start; a busy machine is not a hanging device.
 START_SECONDS = 30.0
 CODE_ROOT = Path(__file__).resolve().parent.parent
+T = TypeVar("T")
 
 
 class StepError(Exception):
@@ -44,7 +44,7 @@ class StepProcessPool:
         self._idle: list[subprocess.Popen[bytes]] = []
         self._stuck: list[tuple[subprocess.Popen[bytes], str]] = []
 
-    def do(self, shape: Any, step: str, *, seconds: float, **arguments: Any) -> Any:
+    def execute(self, shape: type[T], step: str, *, seconds: float, **arguments: Any) -> T:
         """Execute a step and return its value as `shape`.
 
         Raises StepTimeoutError after `seconds`, StepError where the host refuses it.
@@ -132,9 +132,6 @@ def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
     return line
 
 
-T = TypeVar("T")
-
-
 class CommandEndedError(Exception):
     """Ends a command early, with its outcome and the sentence for people."""
 
@@ -154,20 +151,15 @@ class StepLog:
     cut_off: tuple[DeviceHolder, ...] = ()
     news: RunUpdate | None = None
 
-    def note(self, name: str, sentence: str) -> None:
+    def skip(self, name: str, sentence: str) -> None:
         """Log a step that was not needed, or not possible."""
         self.steps.append(CommandStep(name, "skipped", 0.0, sentence))
 
-    def take(self, name: str, step: Callable[[], T]) -> T:
+    def run(self, name: str, step: Callable[[], T]) -> T:
         """Execute a step and log its result; raises the step's errors."""
-        with self._noted(name):
-            return step()
-
-    @contextmanager
-    def _noted(self, name: str) -> Iterator[None]:
         began = time.monotonic()
         try:
-            yield
+            value = step()
         except StepTimeoutError as error:
             self.steps.append(CommandStep(name, "timed_out", _elapsed(began), str(error)))
             raise
@@ -175,6 +167,7 @@ class StepLog:
             self.steps.append(CommandStep(name, "failed", _elapsed(began), str(error)))
             raise
         self.steps.append(CommandStep(name, "done", _elapsed(began)))
+        return value
 
 
 def _elapsed(began: float) -> float:

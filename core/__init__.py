@@ -1,1 +1,1 @@
-"""What every room stands on, and which knows none of them: one subject a module."""
+"""The base of all rooms, which imports none of them: one subject a module."""

@@ -70,7 +70,7 @@ class DocumentProblems:
         """Add the problem that ends the reading, regardless of the limit."""
         self.found = [*self.found[: MAX_PROBLEMS - 1], DocumentProblem(sentence=sentence, place=self.place("", offset))]
 
-    def told(self) -> tuple[DocumentProblem, ...]:
+    def in_order(self) -> tuple[DocumentProblem, ...]:
         """Return the problems in the order of the file."""
         return tuple(sorted(self.found, key=lambda one: (one.place.line, one.place.column)))
 
@@ -260,12 +260,21 @@ def _json_value(tokens: _JsonTokens, problems: DocumentProblems, path: str = "",
     return node
 
 
+def _json_items(tokens: _JsonTokens, closing: str, name: str) -> Iterator[None]:
+    """Yield before each item up to the closing sign, and step over the commas between them."""
+    if tokens.at_sign(closing):
+        return
+    yield
+    while not tokens.at_sign(closing):
+        if not tokens.at_sign(","):
+            raise tokens.expected(f"a comma or the closing {name}")
+        tokens.step()
+        yield
+
+
 def _json_object(tokens: _JsonTokens, problems: DocumentProblems, path: str, depth: int) -> DocumentNode:
-    """Read the members up to the closing brace."""
     node = DocumentNode({}, 0)
-    if tokens.at_sign("}"):
-        return node
-    while True:
+    for _ in _json_items(tokens, "}", "brace"):
         if tokens.kind != "text":
             raise tokens.expected("a name in double quotes")
         name, offset = _json_text(tokens.shown, tokens.offset), tokens.offset
@@ -275,25 +284,14 @@ def _json_object(tokens: _JsonTokens, problems: DocumentProblems, path: str, dep
         tokens.step()
         value = _json_value(tokens, problems, member_path(path, name), depth + 1)
         add_member(node, name, value, problems=problems, path=path, offset=offset)
-        if tokens.at_sign("}"):
-            return node
-        if not tokens.at_sign(","):
-            raise tokens.expected("a comma or the closing brace")
-        tokens.step()
+    return node
 
 
 def _json_list(tokens: _JsonTokens, problems: DocumentProblems, path: str, depth: int) -> DocumentNode:
-    """Read the items up to the closing bracket."""
     items: list[DocumentNode] = []
-    if tokens.at_sign("]"):
-        return DocumentNode(items, 0)
-    while True:
+    for _ in _json_items(tokens, "]", "bracket"):
         items.append(_json_value(tokens, problems, f"{path}[{len(items)}]", depth + 1))
-        if tokens.at_sign("]"):
-            return DocumentNode(items, 0)
-        if not tokens.at_sign(","):
-            raise tokens.expected("a comma or the closing bracket")
-        tokens.step()
+    return DocumentNode(items, 0)
 
 
 def _json_text(quoted_text: str, offset: int) -> str:
@@ -307,18 +305,10 @@ def _json_text(quoted_text: str, offset: int) -> str:
 
 
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where the wheel includes it
-YAML_LITERALS = {
-    "null": None,
-    "Null": None,
-    "NULL": None,
-    "~": None,
-    "": None,
-    "true": True,
-    "True": True,
-    "TRUE": True,
-    "false": False,
-    "False": False,
-    "FALSE": False,
+YAML_LITERALS: dict[str, bool | None] = {
+    **dict.fromkeys(("null", "Null", "NULL", "~", "")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 YAML_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 YAML_NOT_A_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")

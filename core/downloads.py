@@ -12,7 +12,7 @@ from core.threads import run_in_thread
 
 # Spreadsheets take a cell with such a first character for a formula (OWASP, CSV injection), some also with its
 # full-width form.
-FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class _Echo:
@@ -34,7 +34,7 @@ def csv_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Itera
 def csv_cell(cell: object) -> str:
     """Return the cell in a form that no spreadsheet takes for a formula."""
     text = "" if cell is None else str(cell)
-    begins = text.lstrip(" ").startswith(FORMULA_BEGINS)
+    begins = text.lstrip(" ").startswith(FORMULA_PREFIXES)
     return f"'{text}" if begins and not isinstance(cell, int | float) else text
 
 

@@ -1,12 +1,16 @@
-"""Errors of services as errors of a form."""
+"""Errors of services as errors of a form, and typed instants."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, time
 from typing import Any
 
 from django import forms
+from django.utils.dateparse import parse_date, parse_datetime
 
-from core.errors import FalconWebError
+from core.errors import Conflict, FalconWebError, Invalid
 
 
 def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
@@ -16,6 +20,35 @@ def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
         form.add_error(field if field in form.fields else None, sentence)
     if not sentences:
         form.add_error(None, error.sentence)
+
+
+@contextmanager
+def service_errors_in(form: forms.Form) -> Iterator[None]:
+    """Add the errors of the services called inside to the form: what follows them in the block is not done then."""
+    try:
+        yield
+    except (Invalid, Conflict) as error:
+        add_service_errors(form, error)
+
+
+def parse_instant(text: str) -> datetime | None:
+    """Return the instant of a typed day, or day and time, in UTC unless it has an offset; None for anything else."""
+    try:
+        found = parse_datetime(text)
+        if found is None and (day := parse_date(text)) is not None:
+            found = datetime.combine(day, time())
+        # Instants on the first and the last day of the calendar may not exist in UTC.
+        return found and (found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        return None
+
+
+def checked_instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
+    """Return the instant of a text, None for an empty one; an error of this name is added for one that is not valid."""
+    found = parse_instant(text)
+    if text and found is None:
+        errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
+    return found
 
 
 MINUTE_FORMAT = "%Y-%m-%dT%H:%M"

@@ -74,8 +74,8 @@ def describe_error(message: str) -> tuple[str, str]:
     if bound := BOUND.search(plain):
         return f"It is {'less' if bound[2] == '>=' else 'more'} than {bound[3]}.", where
     if kinds := EXPECTED.search(plain):
-        wanted, got = (TYPE_NAMES.get(one, one) for one in kinds.groups())
-        return f"{wanted.capitalize()} is expected, and this is {got}.", where
+        expected, got = (TYPE_NAMES.get(one, one) for one in kinds.groups())
+        return f"{expected.capitalize()} is expected, and this is {got}.", where
     return f"{plain.replace('`', chr(39)).rstrip('.')}.", where
 
 

@@ -1,4 +1,4 @@
-"""Text helpers: ids in text, natural sorting, and enumerations in sentences."""
+"""Texts: ids in them, natural sorting, and enumerations in sentences."""
 
 from __future__ import annotations
 

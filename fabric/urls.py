@@ -9,7 +9,6 @@ from fabric.allocation import views as allocation_views
 from fabric.drift import views as drift_views
 from fabric.history import views as history_views
 from fabric.inventory import views as inventory_views
-from fabric.leases import tenant_views
 from fabric.leases import views as leases_views
 from fabric.operations import views as operations_views
 from fabric.plans import views as plans_views
@@ -36,10 +35,10 @@ urlpatterns = [
     path("drift/<int:pk>/", drift_views.drift, name="drift"),
     path("drift/acceptance/", drift_views.drift_accept, name="drift_accept"),
     path("drift/re-application/", drift_views.drift_reapply, name="drift_reapply"),
-    path("slots/<int:pk>/history/", history_views.slot_history, name="slot_history"),
-    path("slots/<int:pk>/history.csv", history_views.slot_history_csv, name="slot_history_csv"),
-    path("devices/<int:pk>/history/", history_views.device_history, name="device_history"),
-    path("devices/<int:pk>/history.csv", history_views.device_history_csv, name="device_history_csv"),
+    path("slots/<int:pk>/history/", history_views.history, {"kind": "slot"}, name="slot_history"),
+    path("slots/<int:pk>/history.csv", history_views.history_csv, {"kind": "slot"}, name="slot_history_csv"),
+    path("devices/<int:pk>/history/", history_views.history, {"kind": "device"}, name="device_history"),
+    path("devices/<int:pk>/history.csv", history_views.history_csv, {"kind": "device"}, name="device_history_csv"),
     path("hosts/<int:pk>/agent/", agents_views.host_agent, name="host_agent"),
     path("operations/", operations_views.operations, name="operations"),
     path("operations/<uuid:pk>/", operations_views.operation, name="operation"),
@@ -54,16 +53,16 @@ urlpatterns = [
     path("plans/<uuid:pk>/resumption/", plans_views.plan_resumption, name="plan_resume"),
     path("plans/<uuid:pk>/undoing/", plans_views.plan_undoing, name="plan_undo"),
     path("plans/<uuid:pk>/removal/", plans_views.plan_removal, name="plan_discard"),
-    path("tenants/<int:pk>/", tenant_views.tenant, name="tenant"),
-    path("tenants/<int:pk>/grants/", tenant_views.tenant_grants, name="tenant_grants"),
-    path("tenants/<int:pk>/removal/", tenant_views.tenant_removal, name="tenant_removal"),
-    path("tenants/<int:pk>/quotas/", tenant_views.quotas, name="quotas"),
+    path("tenants/<int:pk>/", leases_views.tenant, name="tenant"),
+    path("tenants/<int:pk>/grants/", leases_views.tenant_grants, name="tenant_grants"),
+    path("tenants/<int:pk>/removal/", leases_views.tenant_removal, name="tenant_removal"),
+    path("tenants/<int:pk>/quotas/", leases_views.quotas, name="quotas"),
     path("leases/", leases_views.leases, name="leases"),
     path("leases/request/", leases_views.lease_request_page, name="lease_request"),
     path("leases/give/", leases_views.lease_give_page, name="lease_give"),
-    path("leases/calendar/", tenant_views.calendar, name="lease_calendar"),
-    path("leases/usage/", tenant_views.usage, name="lease_usage"),
-    path("leases/usage.csv", tenant_views.usage_csv, name="lease_usage_csv"),
+    path("leases/calendar/", leases_views.calendar, name="lease_calendar"),
+    path("leases/usage/", leases_views.usage, name="lease_usage"),
+    path("leases/usage.csv", leases_views.usage_csv, name="lease_usage_csv"),
     path("leases/<int:pk>/", leases_views.lease, name="lease"),
     path("leases/<int:pk>/decision/", leases_views.lease_decision, name="lease_decision"),
     path("leases/<int:pk>/withdrawal/", leases_views.lease_withdrawal, name="lease_withdrawal"),

@@ -25,13 +25,13 @@ Application = Callable[[Any, Any, Any], Awaitable[Any]]
 NOT_FOUND_CLOSE_CODE = 4404
 MAX_BODY_BYTES = 2_560 * 2**10
 SITE_LIMIT = (MAX_BODY_BYTES, f"This request is larger than {MAX_BODY_BYTES // 2**10} KiB: send less at once.")
-# What is read and thrown away of a body that is refused, so that its sender hears why.
+# A refused body is read and discarded up to this size, so that its sender gets the answer.
 MAX_DRAINED_BYTES = 64 * 2**20
 DRAIN_SECONDS, IDLE_SECONDS = 15.0, 2.0
 
 
 async def _drain_body(receive: Receive) -> None:
-    """Read on for a while what a client sends: one that does not look for an answer before its end hears it then."""
+    """Read the rest of a body for a while: some clients read the answer only after they have sent all."""
     dropped, more = 0, True
     with suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):
@@ -43,25 +43,25 @@ async def _drain_body(receive: Receive) -> None:
 
 
 def _empty_receive() -> Receive:
-    """Return what an application receives in the place of a body that was refused: nothing, and then no word more."""
-    is_told = False
+    """Return the `receive` of an application whose request body was refused: an empty body, then nothing."""
+    is_received = False
 
     async def receive() -> Message:
-        nonlocal is_told
-        if is_told:
+        nonlocal is_received
+        if is_received:
             await asyncio.Event().wait()
-        is_told = True
+        is_received = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     return receive
 
 
 class _TooLargeError(Exception):
-    """More came than a request may carry."""
+    """The body is larger than allowed."""
 
 
 def _body_limit(scope: Scope) -> tuple[int, str]:
-    """Return how many bytes a request may have, and the sentence for more: of its own address, else of the site."""
+    """Return the limit of a request's body in bytes, and the sentence for more: those of its address, or the site's."""
     try:
         callback = resolve(scope["path"]).func
     except Resolver404:
@@ -70,10 +70,10 @@ def _body_limit(scope: Scope) -> tuple[int, str]:
 
 
 class BodyLimit:
-    """Refuses requests larger than the site takes, or than the view of their address declares, from strangers too.
+    """Refuses requests larger than the site's limit, or than the limit that their view declares, before any sign-in.
 
-    Django writes a body of any size to the disk before it looks at the request, and the API reads it into memory: here
-    it sees none, and says so as it says everything else.
+    Django writes a body of any size to the disk before it handles the request, and the API reads it into memory. A
+    refused body does not reach them: they get an empty one, and answer in their usual form.
     """
 
     def __init__(self, application: Application) -> None:
@@ -86,10 +86,10 @@ class BodyLimit:
         text = headers.get(b"content-length", b"0")
         content_length = int(text[:19]) if text.isdigit() else 0
         if content_length > largest:
-            # Which view it is for is looked for no sooner: most requests are small.
+            # Resolved only here: most requests are small.
             largest, sentence = _body_limit(scope)
         if content_length > largest:
-            # Who asks before it sends is answered before it does.
+            # A client that expects '100 Continue' gets the answer before it sends the body.
             if content_length <= MAX_DRAINED_BYTES and b"expect" not in headers:
                 await _drain_body(receive)
             await self._refuse(scope, send, sentence)
@@ -110,7 +110,7 @@ class BodyLimit:
         try:
             await self.application(scope, counted, send)
         except _TooLargeError:
-            # Bodies are read whole before anything is answered.
+            # Nothing was sent yet: applications read the whole body before they respond.
             if more:
                 await _drain_body(receive)
             await self._refuse(scope, send, sentence)
@@ -125,9 +125,9 @@ class BodyLimit:
 
 
 class SameOriginOnly:
-    """Lets a websocket in only from a page of this very site, port included.
+    """Admits a websocket only from a page of this site, port included.
 
-    Cookies know no ports, so that a page of another server on the same host would open a socket as its visitor.
+    Cookies do not distinguish ports: a page of another server on the same host could open a socket as its visitor.
     """
 
     def __init__(self, application: Application) -> None:
@@ -146,19 +146,19 @@ class SameOriginOnly:
 
 
 async def close_unknown_socket(scope: Scope, receive: Receive, send: Send) -> None:
-    """Close a websocket to an address that is none."""
+    """Close a websocket to an unknown address."""
     await receive()
     await send({"type": "websocket.close", "code": NOT_FOUND_CLOSE_CODE})
 
 
-# The last of the addresses of websockets: without it one that is none is an error, told at length in the log.
+# The last of the addresses of websockets: without it an unknown one is an error with a traceback in the log.
 UNKNOWN_SOCKET: Any = re_path("", cast("Any", close_unknown_socket))
 
 
 class SocketSessionMiddleware(SessionMiddleware):
-    """Channels' session middleware without its look at the session before each message that goes out.
+    """Channels' session middleware without its check of the session before each outgoing message.
 
-    A websocket can set no cookie, so there is nothing to look for; the look costs more than the frame.
+    A websocket cannot set a cookie, so the check is useless; it costs more than the frame.
     """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The audit log's eye on requests: each gets an id, and each that may change something leaves an entry.
+"""Audit of requests: each gets an id, and each that may change something leaves an entry.
 
-Services leave the entries that say what changed. What they do not hear of (nobody signed in, a form that is wrong, an
-address that is none) and what they are silent about gets one here, by what the view that was asked for declares.
+Services record the entries that say what changed. A request that reaches no service (nobody signed in, an invalid form,
+an unknown address), or whose service records nothing, gets an entry here, by the declaration of its view.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from falconweb.api.errors import CONTENT_TYPE, PREFIX
 logger = logging.getLogger(__name__)
 
 HEADER = "X-Request-ID"
-# Entries that wait for a database, oldest first: of this process, and so many at most. The log file has all of them.
+# Entries of this process that wait for a database, oldest first; the log file has those beyond the limit, too.
 late_entries: deque[tuple[Origin, dict[str, Any]]] = deque(maxlen=1000)
 SENTENCES = {
     400: "Something about the request was wrong.",
@@ -48,29 +48,24 @@ SENTENCES = {
 }
 
 
-class AuditMiddleware:
-    """Gives each request its id, and sees to it that one which may change something leaves an entry."""
+def audit_middleware(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """Give each request an id, and make sure that one which may change something leaves an entry."""
 
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass the request on."""
+    def middleware(request: HttpRequest) -> HttpResponse:
         origin = _origin_of(request)
         token = bind_origin(origin)
-        # Django logs some answers once every middleware is through.
+        # Django logs some responses after all middleware.
         request.META[ORIGIN] = origin
         try:
-            answer = self.get_response(request)
+            answer = get_response(request)
             if request.method not in SAFE_METHODS and not origin.counted:
                 _append_missing_entry(request, answer, origin)
             answer[HEADER] = origin.request_id
             return answer
         finally:
             unbind_origin(token)
+
+    return middleware
 
 
 def _origin_of(request: HttpRequest) -> Origin:
@@ -84,7 +79,7 @@ def _origin_of(request: HttpRequest) -> Origin:
 
 
 def _append_missing_entry(request: HttpRequest, answer: HttpResponseBase, origin: Origin) -> None:
-    """Leave the entry that nobody left. What was undone left none: so the log itself is asked."""
+    """Record an entry unless a service has; that of a rolled-back change is gone, so the log itself is queried."""
     try:
         if origin.appended and AuditEntry.objects.filter(request_id=origin.request_id).exists():
             _append_late()
@@ -101,7 +96,7 @@ def _append_missing_entry(request: HttpRequest, answer: HttpResponseBase, origin
             "status": answer.status_code,
         }
     except DatabaseError:
-        # Not even who asked can be told; the log file is what is left.
+        # Not even the user can be determined; only the log file remains.
         logger.exception("%s %s (%s) left no entry in the audit log", origin.method, origin.path, origin.request_id)
         return
     try:
@@ -114,7 +109,7 @@ def _append_missing_entry(request: HttpRequest, answer: HttpResponseBase, origin
 
 
 def _append_late() -> None:
-    """Leave the entries for which there was no database, now that there is one."""
+    """Record the entries that have waited for a database."""
     while late_entries:
         try:
             origin, entry = late = late_entries.popleft()
@@ -131,7 +126,7 @@ def _append_late() -> None:
 
 
 def _outcome_of(request: HttpRequest, answer: HttpResponseBase, origin: Origin) -> tuple[Outcome, str]:
-    """Return how a request ended, as far as its answer tells."""
+    """Return the outcome of a request, as far as its response shows it."""
     status = answer.status_code
     if status >= 500:
         return Outcome.FAILED, origin.sentence or "An error of the site stopped it."
@@ -142,9 +137,9 @@ def _outcome_of(request: HttpRequest, answer: HttpResponseBase, origin: Origin) 
         return Outcome.REFUSED, "The request was sent on to another address."
     if where.partition("?")[0] == resolve_url(settings.LOGIN_URL):
         return Outcome.REFUSED, SENTENCES[401]
-    # A page that was refused something shows the sentence on the page after it.
-    told = getattr(getattr(request, "_messages", None), "_queued_messages", [])
-    errors = [str(one.message) for one in told if one.level >= messages.ERROR]
+    # The sentence of a refusal is shown on the next page.
+    queued = getattr(getattr(request, "_messages", None), "_queued_messages", [])
+    errors = [str(one.message) for one in queued if one.level >= messages.ERROR]
     return (Outcome.REFUSED, " ".join(errors)) if errors else (Outcome.DONE, "")
 
 
@@ -156,7 +151,7 @@ def _problem_sentence(answer: HttpResponseBase) -> str:
 
 
 def _person_of(request: HttpRequest, origin: Origin) -> User | None:
-    """Return who asked: also with a token that may not, or in a browser that somebody else's page made ask."""
+    """Return the user: also with a token without permission, or where the request came from a page of another site."""
     person = getattr(request, "user", None)
     if isinstance(person, User):
         return person

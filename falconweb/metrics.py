@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -55,7 +54,8 @@ class Metrics(APIView):
             places.release()
         if is_zipped := _accepts_gzip(request):
             pieces = gzip_pieces(pieces)
-        answer = Download(_not_empty(pieces), content_type=CONTENT_TYPE)
+        # An empty piece would end a `Download`.
+        answer = Download(filter(None, pieces), content_type=CONTENT_TYPE)
         if is_zipped:
             answer["Content-Encoding"] = "gzip"
         patch_vary_headers(answer, ["Accept-Encoding"])
@@ -68,8 +68,3 @@ def _accepts_gzip(request: Request) -> bool:
         if coding.strip().lower() == "gzip":
             return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
     return False
-
-
-def _not_empty(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the non-empty pieces: an empty one would end a `Download`."""
-    return (piece for piece in pieces if piece)

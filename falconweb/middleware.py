@@ -22,7 +22,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
 
-from accounts.audit.context import note_person, request_id
+from accounts.audit.context import complete_origin, request_id
 from core.errors import FalconWebError, TooLarge
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import PREFIX, database_unavailable
@@ -35,20 +35,17 @@ TOO_LARGE: Final = "falconweb.too_large"  # key in the scope: the verdict of asg
 REQUEST_LOCK_WAIT_SECONDS: Final = 15.0
 
 
-class HealthMiddleware:
-    """Answers /healthz and /readyz before all other middleware: probes use the site's address, not its host name."""
+GetResponse = Callable[[HttpRequest], HttpResponse]
 
-    sync_capable = True
-    async_capable = False
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
+def health_middleware(get_response: GetResponse) -> GetResponse:
+    """Answer /healthz and /readyz before all other middleware: probes use the site's address, not its host name."""
+    probes: dict[str, GetResponse] = {"/healthz": healthz, "/readyz": readyz}
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer, or pass the request on."""
-        if request.path == "/healthz":
-            return healthz(request)
-        return readyz(request) if request.path == "/readyz" else self.get_response(request)
+    def middleware(request: HttpRequest) -> HttpResponse:
+        return probes.get(request.path, get_response)(request)
+
+    return middleware
 
 
 class SignInRequiredMiddleware(LoginRequiredMiddleware):
@@ -61,7 +58,7 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
         if request.path.startswith("/api/"):
             return None
         if getattr(view_func, "login_required", True) and (person_id := request.user.pk) is not None:
-            note_person(person_id)
+            complete_origin(person_id=person_id)
         return super().process_view(request, view_func, view_args, view_kwargs)  # type: ignore[arg-type]
 
     def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponseBase:  # type: ignore[override]
@@ -82,81 +79,65 @@ def referring_page(request: HttpRequest) -> str:
     return where if url_has_allowed_host_and_scheme(where, None) and where.startswith("/") else "/"
 
 
-class LockWaitMiddleware:
-    """Limits the wait of requests for a database that another process has locked; workers wait longer."""
+def lock_wait_middleware(get_response: GetResponse) -> GetResponse:
+    """Limit the wait of requests for a database that another process has locked; workers wait longer."""
 
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass the request on."""
+    def middleware(request: HttpRequest) -> HttpResponse:
         with limit_lock_wait(REQUEST_LOCK_WAIT_SECONDS):
-            return self.get_response(request)
+            return get_response(request)
+
+    return middleware
 
 
-class NoStoreMiddleware:
-    """Forbids all caches, the browser's included, to store a response: it is specific to a user."""
+def no_store_middleware(get_response: GetResponse) -> GetResponse:
+    """Forbid all caches, the browser's included, to store a response: it is specific to a user.
 
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Set the header on every response without its own, such as those of static files."""
-        response = self.get_response(request)
-        if not response.has_header("Cache-Control"):
-            response["Cache-Control"] = "no-store, private"
-        return response
-
-
-class StaticFilesMiddleware:
-    """Serves static files. The library's own middleware is asynchronous: every other request would change threads twice
-    for it, which takes longer than a short response.
+    Responses with a header of their own, such as static files, keep it.
     """
 
-    sync_capable = True
-    async_capable = False
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        response.headers.setdefault("Cache-Control", "no-store, private")
+        return response
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-        self._serve = async_to_sync(ServeStaticMiddleware(_no_answer))
+    return middleware
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Return a file, or pass the request on."""
+
+def static_files_middleware(get_response: GetResponse) -> GetResponse:
+    """Serve static files.
+
+    The library's own middleware is asynchronous: every other request would change threads twice for it, which takes
+    longer than a short response.
+    """
+    serve = async_to_sync(ServeStaticMiddleware(_no_answer))
+
+    def middleware(request: HttpRequest) -> HttpResponse:
         if request.path_info.startswith(settings.STATIC_URL):
-            answer: HttpResponse | None = self._serve(request)
+            answer: HttpResponse | None = serve(request)
             if answer is not None:
                 return answer
-        return self.get_response(request)
+        return get_response(request)
+
+    return middleware
 
 
 async def _no_answer(_request: HttpRequest) -> None:
     """Mark a missing file, in place of the rest of the chain."""
 
 
-class TooLargeMiddleware:
-    """Responds in place of views where asgi_middleware refused the body, in the form of all other errors."""
+def too_large_middleware(get_response: GetResponse) -> GetResponse:
+    """Respond in place of views where asgi_middleware refused the body, in the form of all other errors."""
 
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer, or pass the request on."""
+    def middleware(request: HttpRequest) -> HttpResponse:
         sentence = getattr(request, "scope", {}).get(TOO_LARGE)
         if sentence is None:
-            return self.get_response(request)
+            return get_response(request)
         with suppress(Resolver404):
             # For the audit log, which records attempts.
             request.resolver_match = resolve(request.path_info)
         return error_response(request, TooLarge(sentence))
+
+    return middleware
 
 
 class ErrorMiddleware:
@@ -165,10 +146,7 @@ class ErrorMiddleware:
     The same applies to an unavailable database, and to Django's empty response to a method that is not allowed.
     """
 
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+    def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:

@@ -1,20 +1,19 @@
-"""The site's navigation, and the template context of every page."""
+"""All addresses of the site, its navigation, and the template context of every page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from accounts.declaration import MenuEntry
+from accounts.declaration import Declaration, MenuEntry, declaration_of
 from falconweb import __version__
-from falconweb.addresses import Address, addresses
 
-# The bar from left to right: entries of its own, and menus. What is in a menu, and where, its views declare.
+# The bar from left to right: entries and menus. Views declare their entries in menus.
 BAR: Final = (
     "Overview", "Fabric", "Hosts", "Compose", "Telemetry", "Benchmarks", "Alerts", "Events", "Administration",
 )  # fmt: skip
@@ -22,8 +21,43 @@ FOR_ADMINISTRATORS: Final = {"Administration"}
 
 
 @dataclass(frozen=True)
+class Address:
+    """An address: its name ('fabric:plan'), its route from the root of the site ('plans/<uuid:pk>/'), its view."""
+
+    name: str
+    route: str
+    callback: Any
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a page or a part of one, not an endpoint of the API or /metrics."""
+        return not hasattr(self.callback, "cls")
+
+    @property
+    def declaration(self) -> Declaration:
+        """The declaration of its view, for GET."""
+        return declaration_of(self.callback)
+
+
+@cache
+def addresses() -> Mapping[str, Address]:
+    """Return all addresses by their names."""
+    return {one.name: one for one in _addresses_below(get_resolver().url_patterns)}
+
+
+def _addresses_below(patterns: list[URLPattern | URLResolver], space: str = "", above: str = "") -> Iterator[Address]:
+    for pattern in patterns:
+        route = f"{above}{pattern.pattern}"
+        if isinstance(pattern, URLResolver):
+            inner = f"{pattern.namespace}:" if pattern.namespace else space
+            yield from _addresses_below(pattern.url_patterns, inner, route)
+        else:
+            yield Address(f"{space}{pattern.name}", route, pattern.callback)
+
+
+@dataclass(frozen=True)
 class NavigationLink:
-    """An entry as a page shows it; `is_current` for the page itself, `is_here` also for what lies below it."""
+    """An entry of the navigation; `is_current` on its own page, `is_here` also on pages below it."""
 
     label: str
     address: str
@@ -33,7 +67,7 @@ class NavigationLink:
 
 @dataclass(frozen=True)
 class NavigationGroup:
-    """A menu as a page shows it."""
+    """A menu of the navigation."""
 
     label: str
     links: Sequence[NavigationLink]
@@ -48,20 +82,20 @@ def navigation_entries() -> Sequence[tuple[Address, MenuEntry]]:
 
 
 def section_of(view: str) -> str:
-    """Return what is marked at a view ('fabric:device'): the view of an entry, a menu by its label, '' for nothing."""
+    """Return the marked section of a view ('fabric:device'): the view of an entry, the label of a menu, or ''."""
     here = addresses().get(view)
     if here is None or here.declaration.section is None:
         return ""
     if here.declaration.section:
         return here.declaration.section
-    # Every address begins as that of the overview does, and is no part of it for that.
+    # Every address begins with that of the overview, which is '', without being part of it.
     above = [one for one, _ in navigation_entries() if one == here or (one.route and here.route.startswith(one.route))]
     return max(above, key=lambda one: len(one.route)).name if above else ""
 
 
 @cache
 def navigation(view: str, *, is_administrator: bool) -> Sequence[NavigationLink | NavigationGroup]:
-    """Return what to show a person at a view ('' for an address without one)."""
+    """Return the navigation on the page of a view ('' for an address without one)."""
     section = section_of(view)
     shown: list[NavigationLink | NavigationGroup] = []
     for label in BAR:
@@ -79,7 +113,7 @@ def navigation(view: str, *, is_administrator: bool) -> Sequence[NavigationLink 
 
 
 def site_context(request: HttpRequest) -> dict[str, Any]:
-    """Give templates the version and the signed-in person's abilities and ways."""
+    """Return the context of all templates: version, navigation, and permissions of the signed-in person."""
     person = getattr(request, "user", None)
     signed_in = bool(person and person.is_authenticated)
     is_administrator = signed_in and bool(getattr(person, "is_administrator", False))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -16,21 +15,6 @@ from django.views.decorators.http import require_GET
 from accounts.declaration import Audience, declare
 
 STATES = (("running", "Running"), ("done", "Done"), ("failed", "Failed"))
-
-
-@dataclass(frozen=True)
-class Sorting:
-    """The sort order of a table."""
-
-    sort: str = "name"
-
-
-@dataclass(frozen=True)
-class Severity:
-    """An object with a severity."""
-
-    severity: str
-    state: str = "firing"
 
 
 class SampleForm(forms.Form):
@@ -55,12 +39,15 @@ def samples() -> dict[str, Any]:
         "earlier": timezone.now() - timedelta(minutes=12),
         "page": Paginator(range(100), 25).get_page(2),
         "states": STATES,
-        "asked": Sorting(),
+        "asked": {"sort": "name"},
         "sorts": {"speed": "sort=speed", "errors": "sort=errors"},
         "errors": {"until": "Give a time as 2026-01-31 12:00."},
         "form": SampleForm(auto_id="sample_%s"),
         "wrong": wrong,
-        "severities": [Severity("Critical"), Severity("Warning"), Severity("Warning", "resolved")],
+        "severities": [
+            {"severity": severity, "state": state}
+            for severity, state in (("Critical", "firing"), ("Warning", "firing"), ("Warning", "resolved"))
+        ],
         "looks": ["waiting", "running", "done", "failed", "cancelled"],
     }
 
@@ -69,4 +56,4 @@ def samples() -> dict[str, Any]:
 @declare(Audience.EVERYBODY, section=None)
 def patterns(request: HttpRequest) -> HttpResponse:
     """Show every component."""
-    return render(request, "patterns.html", samples())
+    return render(request, "falconweb/patterns.html", samples())

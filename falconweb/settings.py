@@ -55,14 +55,14 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "falconweb.middleware.HealthMiddleware",
-    "falconweb.middleware.LockWaitMiddleware",
-    "falconweb.audit_middleware.AuditMiddleware",
-    "falconweb.api.errors.ProblemMiddleware",
+    "falconweb.middleware.health_middleware",
+    "falconweb.middleware.lock_wait_middleware",
+    "falconweb.audit_middleware.audit_middleware",
+    "falconweb.api.errors.problem_middleware",
     "django.middleware.security.SecurityMiddleware",
-    "falconweb.middleware.NoStoreMiddleware",
+    "falconweb.middleware.no_store_middleware",
     "csp.middleware.CSPMiddleware",
-    "falconweb.middleware.StaticFilesMiddleware",
+    "falconweb.middleware.static_files_middleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -71,7 +71,7 @@ MIDDLEWARE = [
     "falconweb.middleware.SignInRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "falconweb.middleware.TooLargeMiddleware",
+    "falconweb.middleware.too_large_middleware",
     "falconweb.middleware.ErrorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
@@ -174,7 +174,7 @@ AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
-AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
+AXES_LOCKOUT_TEMPLATE = "accounts/sign_in/locked.html"
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
 
-from accounts.audit.context import note_sentence, request_id
+from accounts.audit.context import complete_origin, request_id
 from core.errors import FalconWebError, Unavailable
 from falconweb.api.errors import CONTENT_TYPE, PREFIX, RETRY_AFTER, database_unavailable, problem_document
 
@@ -23,7 +23,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
         "This form is too old, or it came from another page. Go back, load the page again and send it once more. "
         "Cookies must be allowed."
     )
-    note_sentence(sentence)
+    complete_origin(sentence=sentence)
     return render(request, "403.html", {"sentence": sentence, "reference": request_id()}, status=403)
 
 
@@ -38,7 +38,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def error_response(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     """Return an error as a page with its sentence and an id to quote, or as a problem document of the API."""
-    note_sentence(error.sentence)
+    complete_origin(sentence=error.sentence)
     if request.path.startswith(PREFIX):
         document = problem_document(error.status, error.sentence, error.code, **error.details)
         return JsonResponse(document, status=error.status, content_type=CONTENT_TYPE)
@@ -53,7 +53,7 @@ def database_error_response(request: HttpRequest, error: Unavailable) -> HttpRes
     if request.path.startswith(PREFIX):
         answer = error_response(request, error)
     else:
-        note_sentence(error.sentence)
+        complete_origin(sentence=error.sentence)
         page = render_to_string("503.html", {"sentence": error.sentence, "reference": request_id()})
         answer = HttpResponse(page, status=error.status)
     answer["Retry-After"] = RETRY_AFTER

@@ -1,1 +1,1 @@
-"""What the site and the agent of a host say to each other: shapes, and how they are signed. Knows neither of them."""
+"""The messages between the site and the agents of hosts: structs, and how they are signed. It imports neither."""

@@ -4,7 +4,7 @@ IDs are as in sysfs (`0x10de`), addresses like `0000:41:00.0`, times in Unix sec
 
 msgspec inspects a class when it first decodes it. Evaluating the annotations meanwhile can switch threads, and another
 thread that uses the half-inspected class reads uninitialised memory (msgspec 0.22.0 ends with a segmentation fault).
-So classes are inspected before threads start (`load_structs`).
+So classes are inspected before threads start (`prepare_structs`).
 """
 
 from __future__ import annotations
@@ -52,17 +52,21 @@ class DeviceSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     serial: str = ""
 
 
-class ReportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="report"):
+class AgentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task"):
+    """The request of a command; its tag is the name of the agent's task."""
+
+
+class ReportRequest(AgentRequest, frozen=True, tag="report"):
     """Requests an immediate report."""
 
 
-class HoldersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="holders"):
+class HoldersRequest(AgentRequest, frozen=True, tag="holders"):
     """Requests the holders of a device."""
 
     device: DeviceSelector
 
 
-class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="drain"):
+class DrainRequest(AgentRequest, frozen=True, tag="drain"):
     """Requests a drain: wait up to `wait` seconds until the device is unused; with `force`, do not wait."""
 
     device: DeviceSelector
@@ -70,7 +74,7 @@ class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_
     force: bool = False
 
 
-class RescanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="rescan"):
+class RescanRequest(AgentRequest, frozen=True, tag="rescan"):
     """Requests a scan for new devices, for at most `wait` seconds.
 
     `known` are the addresses that the host had before the devices were attached: a device without a known serial
@@ -82,16 +86,14 @@ class RescanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     known: tuple[str, ...] | None = None
 
 
-class RestoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="restore"):
+class RestoreRequest(AgentRequest, frozen=True, tag="restore"):
     """Requests to undo a drain: find the device again and bind it to its driver."""
 
     device: DeviceSelector
     wait: WaitSeconds = 60.0
 
 
-class TrainRequest(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="task", tag="train"
-):
+class TrainRequest(AgentRequest, frozen=True, omit_defaults=True, tag="train"):
     """Requests to start the run named `run`, once, with these devices of the host, for at most `limit` seconds.
 
     `local` is the number of the host's own GPUs that it takes besides; GPUs at the addresses `foreign` are a chassis's,
@@ -110,7 +112,7 @@ class TrainRequest(
     profile: SimulationProfile | None = None
 
 
-class TrainPollRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_look"):
+class TrainPollRequest(AgentRequest, frozen=True, tag="train_look"):
     """Requests the events and the log of a run from these positions on."""
 
     run: str
@@ -118,14 +120,14 @@ class TrainPollRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     byte: NonNegative = 0
 
 
-class TrainStopRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_stop"):
+class TrainStopRequest(AgentRequest, frozen=True, tag="train_stop"):
     """Requests to stop a run: its processes get SIGTERM, and SIGKILL after `grace` seconds."""
 
     run: str
     grace: WaitSeconds = 5.0
 
 
-class TrainDeleteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_forget"):
+class TrainDeleteRequest(AgentRequest, frozen=True, tag="train_forget"):
     """Requests to delete the files of a run that has ended: the site has all of its results."""
 
     run: str
@@ -156,7 +158,12 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def task(self) -> str:
         """The name of the Celery task that carries it out."""
-        return f"agent.{self.request.__struct_config__.tag}"
+        return task_name(type(self.request))
+
+
+def task_name(request: type[Request]) -> str:
+    """Return the name of the Celery task that carries out requests of a kind."""
+    return f"agent.{request.__struct_config__.tag}"
 
 
 class DeviceHolder(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -132,12 +132,8 @@ def open_report(text: object, key: str, *, identity: str, now: float | None = No
     return report
 
 
-def check_key(key: str) -> None:
-    """Raise WireError where a text is not a key."""
-    _key(key)
-
-
-def _key(text: str) -> bytes:
+def decode_key(text: str) -> bytes:
+    """Return the bytes of a key; raises WireError where a text is not a key."""
     try:
         key = base64.b64decode(text.strip(), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
@@ -157,7 +153,7 @@ def _seal(kind: MessageKind, body: Command | CommandAnswer | HostReport, key: st
 
 
 def _signature(kind: MessageKind, host: str, payload: str, key: str) -> str:
-    return hmac.new(_key(key), f"hostwire 1 {kind} {host}\n{payload}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(decode_key(key), f"hostwire 1 {kind} {host}\n{payload}".encode(), hashlib.sha256).hexdigest()
 
 
 def _parts(text: object) -> tuple[str, str, str]:

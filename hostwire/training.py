@@ -20,6 +20,7 @@ Provenance = Literal["measured", "simulated", "predicted", "imported"]
 Option = int | float | str | bool
 # The environment variable that names the chosen drive to the trainer: a folder on it, or its device file.
 DRIVE_VARIABLE: Final = "FALCONWEB_DRIVE"
+MESSAGE_SIZE_FACTOR: Final = 4  # between the sizes of messages of a link workload
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
@@ -55,6 +56,15 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def processes(self) -> int:
         """One per device, and a single one for 'single' and 'dp'."""
         return 1 if self.strategy in ("single", "dp") else self.devices
+
+    @property
+    def message_sizes(self) -> list[int]:
+        """The sizes of the messages of a link workload, bytes: fourfold from the smallest to the largest."""
+        size, most = int(self.options.get("least_bytes", 4)), int(self.options.get("most_bytes", 2**28))
+        sizes = [size]
+        while 0 < (size := size * MESSAGE_SIZE_FACTOR) < most:
+            sizes.append(size)
+        return sizes if sizes[-1] >= most else [*sizes, most]
 
     @property
     def global_batch(self) -> int:

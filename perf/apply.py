@@ -6,34 +6,29 @@ reality; the sequence of the drawer with the longest BMC time is the critical pa
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-import redis
-from django.conf import settings
-
 from accounts.models import User
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.operations.models import Operation, Plan
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_apply, plan_create
-from falconweb.launch.commands import celery_command, worker_arguments
-from falconweb.launch.processes import ChildProcess, terminate_all
-from perf.chassis import LOOK_SECONDS, SimulatorControl, create_mirrored_chassis
-from perf.environment import CannotMeasureError, simulator
+from falconweb.testing import SimulatorProcess
+from perf.chassis import create_mirrored_chassis
+from perf.environment import CannotMeasureError
 from perf.figures import PerfFigure
+from perf.servers import measured_worker, next_task
 
-RESULTS = "perf:tasks"
 CHASSIS = 2
 DEVICES = 14
 BIND_SECONDS = 0.5  # a zone is changed by a BMC in 0.5 to 15 s
 ROUNDS = 4
 PLAN_SECONDS = 180.0
+LOOK_SECONDS = 0.01
 MAX_RATIO = 1.10
 # The host ports of the first drawer's devices, by slot: there and back.
 LAYOUTS = (
@@ -44,39 +39,27 @@ LAYOUTS = (
 Span = tuple[float, float]
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of applying a plan."""
-    log = settings.CONFIG.data / "logs" / "worker.log"
-    command = celery_command("perf.worker:application", worker_arguments())
-    worker = ChildProcess("worker", command, environment=os.environ, log=log)
-    options = ("--chassis", "falcon-1", "--chassis-count", str(CHASSIS), "--slow-bind", str(BIND_SECONDS))
-    with simulator(*options, environment=os.environ) as output:
-        try:
-            worker.start()
-            names = [f"falcon-1-{number}" for number in range(1, CHASSIS + 1)]
-            for name, address in zip(names, output["address"], strict=True):
-                create_mirrored_chassis(name, address, output["fingerprint"][0])
-            person = User.objects.create_superuser("perf")
-            say(f"{ROUNDS} plans of {DEVICES} devices over {CHASSIS} chassis, some 30 s each")
-            control = SimulatorControl(output["control"][0])
-            found = [_apply_plan(person, control, names, LAYOUTS[number % 2]) for number in range(ROUNDS)]
-            return _figures(found)
-        finally:
-            terminate_all([worker])
+    options = ("--chassis-count", str(CHASSIS), "--slow-bind", str(BIND_SECONDS))
+    with SimulatorProcess(*options, chassis="falcon-1", own=True) as simulator, measured_worker():
+        names = [f"falcon-1-{number}" for number in range(1, CHASSIS + 1)]
+        for name, address in zip(names, simulator.addresses, strict=True):
+            create_mirrored_chassis(simulator, name, address)
+        person = User.objects.create_superuser("perf")
+        log(f"{ROUNDS} plans of {DEVICES} devices over {CHASSIS} chassis, some 30 s each")
+        return _figures([_apply_plan(person, simulator, names, LAYOUTS[number % 2]) for number in range(ROUNDS)])
 
 
-def _apply_plan(person: User, control: SimulatorControl, names: list[str], layout: dict[int, str]) -> dict[str, float]:
+def _apply_plan(
+    person: User, simulator: SimulatorProcess, names: list[str], layout: dict[int, str]
+) -> dict[str, float]:
     """Carry out a plan; returns the times in s, and the number of requests, of its critical path."""
-    plan = plan_create(person=person, wanted=_desired_allocation(layout), title="", origin="api")
-    with LinkTrainings(control, names) as trainings, redis.Redis.from_url(settings.REDIS_URL) as client:
+    plan = plan_create(person=person, desired=_desired_allocation(layout), title="", origin="api")
+    with LinkTrainings(simulator, names) as trainings:
         start = time.time()
         plan_apply(person=person, plan=plan)
-        chains = []
-        for _ in names:
-            raw: Any = client.blpop([RESULTS], timeout=PLAN_SECONDS)
-            if raw is None:
-                raise CannotMeasureError("the plan did not end.")
-            chains.append(json.loads(raw[1]))
+        chains = [next_task(PLAN_SECONDS) for _ in names]
     plan = Plan.objects.get(pk=plan.pk)
     if plan.state != Plan.State.DONE or plan.finished_at is None:
         raise CannotMeasureError(f"the plan did not succeed: {plan.state} {plan.sentence}")
@@ -112,8 +95,8 @@ def total_length(spans: Iterable[Span]) -> float:
 class LinkTrainings:
     """The spans of link training of the chassis, from the simulator; a context manager that polls it throughout."""
 
-    def __init__(self, control: SimulatorControl, names: Iterable[str]) -> None:
-        self._control = control
+    def __init__(self, simulator: SimulatorProcess, names: Iterable[str]) -> None:
+        self._simulator = simulator
         self._spans: dict[str, list[Span]] = {name: [] for name in names}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -134,7 +117,7 @@ class LinkTrainings:
         since: dict[tuple[str, str], float] = {}
         while not self._ended.wait(LOOK_SECONDS):
             for name, spans in self._spans.items():
-                links = self._control.ask(f"/state?chassis={name}")["links"]
+                links = self._simulator.state(name)["links"]
                 now = time.time()
                 for slot, link in links.items():
                     if link["status"] == "Training":
@@ -158,26 +141,21 @@ def _figures(plans: list[dict[str, float]]) -> list[PerfFigure]:
     def middle(take: Callable[[dict[str, float]], float]) -> float:
         return statistics.median(take(one) for one in plans)
 
-    figures = [
-        PerfFigure(
-            name="apply",
-            figure=f"{DEVICES} devices, {CHASSIS} drawers side by side",
-            value=middle(lambda one: one["wall"]),
-            unit="s",
-            beside="the BMC's own time",
-            beside_value=middle(lambda one: one["bmc"]),
-            most_ratio=MAX_RATIO,
-        )
-    ]
     requests = round(middle(lambda one: one["requests"]))
     parts = [
         ("own time a step", middle(lambda one: (one["wall"] - one["bmc"]) / one["steps"])),
         ("CPU of the worker a step", middle(lambda one: one["cpu"] / DEVICES)),
         ("until a worker begins", middle(lambda one: one["until_begun"])),
     ]
-    figures += [PerfFigure(name="apply", figure=figure, value=value * 1000, unit="ms") for figure, value in parts]
-    training = middle(lambda one: one["training"])
     return [
-        *figures,
-        PerfFigure(name="apply", figure=f"links training, of it; {requests} requests", value=training, unit="s"),
+        PerfFigure(
+            f"{DEVICES} devices, {CHASSIS} drawers side by side",
+            middle(lambda one: one["wall"]),
+            "s",
+            beside="the BMC's own time",
+            beside_value=middle(lambda one: one["bmc"]),
+            most_ratio=MAX_RATIO,
+        ),
+        *(PerfFigure(figure, value * 1000, "ms") for figure, value in parts),
+        PerfFigure(f"links training, of it; {requests} requests", middle(lambda one: one["training"]), "s"),
     ]

@@ -48,7 +48,7 @@ MAX_GROWTH = 1.0  # MB, after garbage collection
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser")
 UPLOT = BASE_DIR / "node_modules" / "uplot"
 UPLOT_PAINTER = Path(__file__).parent / "uplot_painter.js"
-PAINTER = re.compile(r"/static/js/chart-painter(\.\w+)?\.js$")
+PAINTER = re.compile(r"/static/site/chart-painter(\.\w+)?\.js$")
 CHROMIUM_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -87,7 +87,7 @@ class FramePublisher(threading.Thread):
         await bus.aclose()
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of the page; takes a little longer than the observation."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None:
@@ -97,7 +97,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     chassis = create_chassis("perf")
     entries = catalogue_entries(chassis)
     now = time.time()
-    say(f"an hour of {len(entries)} series")
+    log(f"an hour of {len(entries)} series")
     store_readings(chassis.pk, entries, since=now - 3600, until=now)
     call_command("collectstatic", "--noinput", verbosity=0)
     address = _address(chassis)
@@ -108,14 +108,17 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_OPTIONS))
             page = _open(browser, f"http://127.0.0.1:{port}", session)
-            own = _watch(say, page, address, feed, seconds)
+            own = _watch(log, page, address, feed, seconds)
             page.context.close()
             if not UPLOT.is_dir():
                 return _figures(own, None)
             page = _open(browser, f"http://127.0.0.1:{port}", session)
             page.route(PAINTER, lambda route: route.fulfill(path=UPLOT_PAINTER, content_type="text/javascript"))
-            page.route("**/node_modules/**", lambda route: route.fulfill(path=UPLOT / _path_in(route.request.url)))
-            return _figures(own, _watch(say, page, address, feed, min(seconds, UPLOT_SECONDS)))
+            page.route(
+                "**/node_modules/**",
+                lambda route: route.fulfill(path=UPLOT / route.request.url.partition("/node_modules/uplot/")[2]),
+            )
+            return _figures(own, _watch(log, page, address, feed, min(seconds, UPLOT_SECONDS)))
     finally:
         feed.over.set()
         terminate_all([child])
@@ -144,11 +147,7 @@ def _open(browser: Browser, site: str, session: str) -> Page:
     return context.new_page()
 
 
-def _path_in(url: str) -> str:
-    return url.partition("/node_modules/uplot/")[2]
-
-
-def _watch(say: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float) -> Watched:
+def _watch(log: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float) -> Watched:
     page.goto(address)
     charts = page.locator(".history canvas[data-points]")
     charts.nth(CHARTS - 1).wait_for(state="attached", timeout=30_000)
@@ -161,7 +160,7 @@ def _watch(say: Callable[[str], None], page: Page, address: str, feed: FramePubl
     if min(drawn) < 300:
         raise CannotMeasureError(f"a chart has {min(drawn)} points of an hour only.")
     what = f"{CHARTS} charts, {lines} lines of {max(drawn)} points"
-    say(f"{what}, for {seconds:.0f} s")
+    log(f"{what}, for {seconds:.0f} s")
     begin, first = _metrics(devtools), _memory(devtools)
     spent: list[float] = []
     memory = [first]
@@ -192,27 +191,16 @@ def _figures(own: Watched, uplot: Watched | None) -> list[PerfFigure]:
     growth = (statistics.median(settled[-2:]) - statistics.median(settled[:2])) / 1e6
     return [
         _thread(f"main thread a frame, median, {own.what}, an hour and live", statistics.median, own, uplot),
-        _thread("main thread a frame, 95 of 100", lambda values: _percentile(values, 0.95), own, uplot),
-        _figure(f"growth of the memory in use over {own.seconds:.0f} s", growth, "MB", MAX_GROWTH),
-        _figure("memory in use at the end", own.memory[-1] / 1e6, "MB"),
-        _figure("growth of the document", own.nodes, "nodes"),
+        _thread("main thread a frame, 95 of 100", _percentile_95, own, uplot),
+        PerfFigure(f"growth of the memory in use over {own.seconds:.0f} s", growth, "MB", most=MAX_GROWTH),
+        PerfFigure("memory in use at the end", own.memory[-1] / 1e6, "MB"),
+        PerfFigure("growth of the document", own.nodes, "nodes"),
     ]
 
 
 def _thread(figure: str, of: Callable[[list[float]], float], own: Watched, uplot: Watched | None) -> PerfFigure:
-    return PerfFigure(
-        name="browser",
-        figure=figure,
-        value=of(own.spent),
-        unit="ms",
-        beside="painted by uPlot" if uplot else None,
-        beside_value=of(uplot.spent) if uplot else None,
-        most=MAX_MS,
-    )
-
-
-def _figure(figure: str, value: float, unit: str, most: float | None = None) -> PerfFigure:
-    return PerfFigure(name="browser", figure=figure, value=value, unit=unit, most=most)
+    beside: dict[str, Any] = {"beside": "painted by uPlot", "beside_value": of(uplot.spent)} if uplot else {}
+    return PerfFigure(figure, of(own.spent), "ms", most=MAX_MS, **beside)
 
 
 def _metrics(devtools: CDPSession) -> dict[str, float]:
@@ -226,5 +214,5 @@ def _memory(devtools: CDPSession) -> float:
     return _metrics(devtools)["JSHeapUsedSize"]
 
 
-def _percentile(values: list[float], part: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+def _percentile_95(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.95)]

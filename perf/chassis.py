@@ -6,14 +6,10 @@ Readings are stored as by the worker, with the store's recorder and writer. Roll
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-import os
-import time
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from django.db import connections
@@ -23,9 +19,9 @@ from fabric.bmc.discovery import discover
 from fabric.bmc.readings import plan_readings
 from fabric.bmc.series import ChassisReading, ReadingSeries
 from fabric.bmc.types import BmcAddress, CertificateTrust, Inventory
-from fabric.inventory.models import Chassis, Device, Drawer, Port, Slot
-from fabric.inventory.sync import inventory_apply
-from perf.environment import PASSWORD, CannotMeasureError, simulator
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
+from falconweb.testing import SimulatorProcess, mirror
+from perf.environment import CannotMeasureError
 from telemetry.live.catalogue import ReadingContext, Sample, SeriesCatalogue, SeriesEntry, Values
 from telemetry.store.models import Chunk
 from telemetry.store.recorder import ReadingRecorder
@@ -33,51 +29,27 @@ from telemetry.store.rules import ROLLUPS, Tier
 from telemetry.store.services import chassis_roll_up
 from telemetry.store.writer import StoreWriter
 
-LOOK_SECONDS = 0.01
-UP_SECONDS = 60.0
+
+def new_chassis(simulator: SimulatorProcess, name: str, address: str) -> Chassis:
+    """Return the unsaved row of a simulated chassis, not to be polled yet: a walk must not count as polls."""
+    chassis = Chassis(
+        name=name, url=address, username="administrator", fingerprint=simulator.fingerprint, enabled=False
+    )
+    chassis.set_password(simulator.password)
+    return chassis
 
 
-def create_mirrored_chassis(name: str, address: str, fingerprint: str) -> Chassis:
-    """Add a chassis and walk it once.
-
-    Polling is off meanwhile: CPU time of a walk must not count as that of polls.
-    """
-    chassis = Chassis(name=name, url=address, username="administrator", fingerprint=fingerprint, enabled=False)
-    chassis.set_password(PASSWORD)
+def create_mirrored_chassis(simulator: SimulatorProcess, name: str, address: str) -> Chassis:
+    """Add a simulated chassis and walk it once."""
+    chassis = new_chassis(simulator, name, address)
     chassis.save()
-    reached = chassis.address()
-
-    async def walk() -> Inventory:
-        async with BmcClient(reached) as bmc:
-            return await discover(bmc)
-
-    inventory_apply(chassis=chassis, inventory=asyncio.run(walk()))
-    return Chassis.objects.get(pk=chassis.pk)
+    return mirror(chassis)
 
 
-class SimulatorControl:
-    """The simulator's control address."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        # Proxy settings of the environment must not apply to a process on this machine.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the answer to a GET, or to a POST where there is a body."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._address + path, data=data)  # noqa: S310 - a process started here
-        with self._opener.open(request, timeout=10) as reply:
-            return json.loads(reply.read())
-
-    def wait_until_up(self, slot: str) -> float:
-        """Return the Unix time at which the link of a slot came up, accurate to LOOK_SECONDS and a response time."""
-        deadline = time.time() + UP_SECONDS
-        while self.ask("/state")["links"][slot]["status"] != "LinkUp":
-            if time.time() > deadline:
-                raise CannotMeasureError(f"the link of {slot} did not come up.")
-            time.sleep(LOOK_SECONDS)
-        return time.time()
+def bmc_address(simulator: SimulatorProcess, address: str) -> BmcAddress:
+    """Return how the BMC of a simulated chassis is reached."""
+    trust = CertificateTrust(fingerprint=simulator.fingerprint)
+    return BmcAddress(url=address, username="administrator", password=simulator.password, trust=trust)
 
 
 RECORDING_SPEED = 500  # simulated seconds per second
@@ -98,11 +70,10 @@ class Recording:
 
 def record(rows: int) -> Recording:
     """Record this many simulated seconds of a simulated chassis; raises CannotMeasureError."""
-    with simulator("--speed", str(RECORDING_SPEED), environment=os.environ) as output:
-        trust = CertificateTrust(fingerprint=output["fingerprint"][0])
-        address = BmcAddress(url=output["address"][0], username="administrator", password=PASSWORD, trust=trust)
+    with SimulatorProcess("--speed", str(RECORDING_SPEED), own=True) as simulator:
         try:
-            return asyncio.run(asyncio.wait_for(_record(address, rows), MAX_SECONDS))
+            recording = _record(bmc_address(simulator, simulator.address), rows)
+            return asyncio.run(asyncio.wait_for(recording, MAX_SECONDS))
         except TimeoutError:
             raise CannotMeasureError("the simulated chassis was too slow to be recorded.") from None
 
@@ -140,42 +111,45 @@ def create_chassis(name: str) -> Chassis:
     """Make the rows of a chassis with two drawers of eight slots, a device in each."""
     chassis = Chassis.objects.create(name=name, url=f"https://127.0.0.1/{name}", enabled=False)
     for number in range(1, SLOTS + 1):
-        drawer, _ = Drawer.objects.get_or_create(
-            chassis=chassis, uri=f"/d{(number - 1) // 8}", name=f"Drawer {(number - 1) // 8 + 1}"
-        )
-        port = Port.objects.create(chassis=chassis, uri=f"/p{number}", name=f"Slot {number}")
-        slot = Slot.objects.create(
-            chassis=chassis, uri=f"/s{number}", name=f"Slot {number}", drawer=drawer, port=port, number=number
-        )
-        Device.objects.create(chassis=chassis, uri=f"/v{number}", name=f"GPU {number}", slot=slot, kind="gpu")
+        place = (number - 1) // 8
+        drawer, _ = Drawer.objects.get_or_create(chassis=chassis, uri=f"/d{place}", name=f"Drawer {place + 1}")
+        create_device(chassis, drawer, number, f"/s{number}")
     return chassis
+
+
+def create_device(chassis: Chassis, drawer: Drawer, number: int, uri: str, host_port: HostPort | None = None) -> Device:
+    """Make the rows of a slot of a drawer, of its port, and of a device in it, which is at the host port."""
+    port = Port.objects.create(chassis=chassis, uri=f"{uri}/port", name=f"Slot {number}", width=16)
+    slot = Slot.objects.create(chassis=chassis, drawer=drawer, uri=uri, name=f"Slot {number}", number=number, port=port)
+    return Device.objects.create(
+        chassis=chassis,
+        uri=f"{uri}/device",
+        name=f"GPU {number}",
+        endpoint_uri=f"{uri}/endpoint",
+        slot=slot,
+        kind="gpu",
+        host_port=host_port,
+    )
 
 
 def catalogue_entries(chassis: Chassis) -> list[SeriesEntry]:
     """Return the series of the chassis, some 400."""
     found = []
     for port in Port.objects.filter(chassis=chassis).order_by("pk").values_list("pk", flat=True):
-        found += [_entry("port", port, *one) for one in PORT_QUANTITIES]
+        found += [_entry("port", port, one) for one in PORT_QUANTITIES]
         found += [
-            SeriesEntry(
-                key=f"port/{port}/errors/Counter{number}", object="port", id=port, quantity="errors",
-                label=f"Counter {number}", unit="",
-            )
-            for number in range(COUNTERS)
-        ]  # fmt: skip
+            _entry("port", port, ("errors", f"Counter {number}", ""), f"/Counter{number}") for number in range(COUNTERS)
+        ]
     for device in Device.objects.filter(chassis=chassis).order_by("pk").values_list("pk", flat=True):
-        found += [_entry("device", device, *one) for one in DEVICE_QUANTITIES]
-    found += [
-        SeriesEntry(
-            key=f"chassis/0/fan_rpm/{n}", object="chassis", id=0, quantity="fan_rpm", label=f"Fan {n}", unit="rpm"
-        )
-        for n in range(48)
-    ]
+        found += [_entry("device", device, one) for one in DEVICE_QUANTITIES]
+    found += [_entry("chassis", 0, ("fan_rpm", f"Fan {number}", "rpm"), f"/{number}") for number in range(48)]
     return found
 
 
-def _entry(kind: str, pk: int, quantity: str, label: str, unit: str) -> SeriesEntry:
-    return SeriesEntry(key=f"{kind}/{pk}/{quantity}", object=kind, id=pk, quantity=quantity, label=label, unit=unit)
+def _entry(kind: str, pk: int, measured: tuple[str, str, str], source: str = "") -> SeriesEntry:
+    quantity, label, unit = measured
+    key = f"{kind}/{pk}/{quantity}{source}"
+    return SeriesEntry(key=key, object=kind, id=pk, quantity=quantity, label=label, unit=unit)
 
 
 class SyntheticReadings:

@@ -7,15 +7,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from falconweb.config import BASE_DIR
 from falconweb.launch.broker import start_broker
-from falconweb.launch.processes import end_with_parent, terminate_all
+from falconweb.launch.processes import terminate_all
 
-START_SECONDS = 30.0
-PASSWORD = "Falcon-perf-1"  # noqa: S105 - of chassis that exist only during a measurement
+TASK_RESULTS = "perf:tasks"  # a list in Redis, an entry per task that a measured worker has ended
 # Settings of the real site must not reach a measurement, above all its database and its broker.
 SITE_VARIABLES = ("FALCONWEB_", "DATABASE_URL", "REDIS_URL", "PORT", "DJANGO_SETTINGS_MODULE")
 
@@ -43,36 +42,6 @@ def measurement_environment() -> Iterator[dict[str, str]]:
             yield environment
         finally:
             terminate_all([broker.child])
-
-
-@contextlib.contextmanager
-def simulator(*options: str, environment: Mapping[str, str]) -> Iterator[dict[str, list[str]]]:
-    """Run a simulator on free ports; yields what it printed, by its first word: address, fingerprint, control.
-
-    The account `administrator` has PASSWORD.
-    """
-    command = [sys.executable, "-m", "simulator", "--port", "0", "--control-port", "0", *options]
-    process = subprocess.Popen(  # noqa: S603 - our own command
-        command,
-        cwd=BASE_DIR,
-        env={**environment, "SIMULATOR_PASSWORD": PASSWORD},
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=end_with_parent(),  # noqa: PLW1509 - no other thread runs yet
-    )
-    output: dict[str, list[str]] = {}
-    try:
-        for line in process.stdout or ():
-            word, _, value = line.rstrip().partition(" ")
-            output.setdefault(word, []).append(value)
-            if word == "ready":
-                break
-        else:
-            raise CannotMeasureError("the simulator did not start; see its output above.")
-        yield output
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -47,19 +47,19 @@ class ExportCost:
     peak: int
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of exporting."""
     person = User.objects.create_superuser("perf")
     definitions = [
         export_add(
-            by=person, wanted=ExportSpec(name, format=name, target="download", options=ExportOptions(keep_files=1))
+            by=person, spec=ExportSpec(name, format=name, target="download", options=ExportOptions(keep_files=1))
         )
         for name in FORMATS
     ]
     taken: dict[tuple[str, int], ExportCost] = {}
     for size in SIZES:
         _fill(size)
-        say(f"{size:,} events in the log, exported {len(FORMATS)} times and once by a bare loop")
+        log(f"{size:,} events in the log, exported {len(FORMATS)} times and once by a bare loop")
         for row in definitions:
             taken[row.name, size] = _exported(row, size)
         taken["bare", size] = _process("bare")
@@ -68,36 +68,25 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
 
 def _figures(taken: dict[tuple[str, int], ExportCost]) -> Iterator[PerfFigure]:
     least, most = SIZES[0], SIZES[-1]
-    bare = taken["bare", most]
+    bare = most / taken["bare", most].seconds
     for name in FORMATS:
-        yield PerfFigure(
-            name="export",
-            figure=f"{most:,} events as {name}",
-            value=most / taken[name, most].seconds,
-            unit="events/s",
-            beside="bare loop to csv",
-            beside_value=most / bare.seconds,
-        )
+        speed = most / taken[name, most].seconds
+        yield PerfFigure(f"{most:,} events as {name}", speed, "events/s", beside="bare loop to csv", beside_value=bare)
     for name in FORMATS:
         for size in SIZES[:-1]:
-            yield PerfFigure(
-                name="export",
-                figure=f"{size:,} events as {name}",
-                value=size / taken[name, size].seconds,
-                unit="events/s",
-            )
+            yield PerfFigure(f"{size:,} events as {name}", size / taken[name, size].seconds, "events/s")
     for name in FORMATS:
-        for size in SIZES:
-            last = size == most
-            yield PerfFigure(
-                name="export",
-                figure=f"peak memory, {size:,} as {name}",
-                value=taken[name, size].peak / 2**20,
-                unit="MiB",
-                beside=f"of {least:,}" if last else None,
-                beside_value=taken[name, least].peak / 2**20 if last else None,
-                most_ratio=MAX_GROWTH if last else None,
-            )
+        *others, last = (taken[name, size].peak / 2**20 for size in SIZES)
+        for size, peak in zip(SIZES, others, strict=False):
+            yield PerfFigure(f"peak memory, {size:,} as {name}", peak, "MiB")
+        yield PerfFigure(
+            f"peak memory, {most:,} as {name}",
+            last,
+            "MiB",
+            beside=f"of {least:,}",
+            beside_value=others[0],
+            most_ratio=MAX_GROWTH,
+        )
 
 
 def _fill(size: int) -> None:

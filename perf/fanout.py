@@ -2,6 +2,11 @@
 
 All three servers run in parallel and send the same bytes, those of the site, in alternation. Publisher and browsers are
 on one machine, so that latencies are measured with one clock.
+
+Then more chassis: each has a frame per second, published as by a worker, sequentially and spread over half of it. The
+number of frames per socket stays the same; the number read from Redis and encoded grows. And a browser that stops
+reading: it has an effect only when the kernel's buffers are full, so frames are larger and more frequent than in
+practice.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import redis.asyncio
 from channels_redis.core import RedisChannelLayer
@@ -19,9 +26,7 @@ from django.conf import settings
 
 from fabric.inventory.models import Chassis
 from falconweb.launch.processes import ChildProcess, raise_file_limit, terminate_all
-from perf import fanout_scenarios
 from perf.environment import CannotMeasureError, cpu_seconds
-from perf.fanout_scenarios import measure_stalled
 from perf.figures import PerfFigure
 from perf.servers import FrameSource, LoadGeneratorProcess, create_session, start_bare, start_web
 from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate
@@ -66,7 +71,7 @@ class FanoutServer:
 
     pid: int
     generator: LoadGeneratorProcess
-    give: Callable[[Frame, bytes], Awaitable[None]]
+    publish: Callable[[Frame, bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -85,16 +90,16 @@ class FanoutRound:
     received: float
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
-    """Return the figures of fan-out; reports its progress to `say`. Takes some minutes."""
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
+    """Return the figures of fan-out; reports its progress to `log`. Takes some minutes."""
     raise_file_limit()
     cookie = f"{settings.SESSION_COOKIE_NAME}={create_session()}"
-    many = range(1, max(fanout_scenarios.SPREAD_CHASSIS) + 1)
+    many = range(1, max(SPREAD_CHASSIS) + 1)
     Chassis.objects.bulk_create(Chassis(name=f"perf-{n}", url=f"https://127.0.0.1:{n}", enabled=False) for n in many)
-    return asyncio.run(_measure(say, cookie, list(Chassis.objects.order_by("pk").values_list("pk", flat=True))))
+    return asyncio.run(_measure(log, cookie, list(Chassis.objects.order_by("pk").values_list("pk", flat=True))))
 
 
-async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[int]) -> list[PerfFigure]:
+async def _measure(log: Callable[[str], None], cookie: str, numbers: Sequence[int]) -> list[PerfFigure]:
     chassis, other_chassis = numbers[:2]
     bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
     outbox = FrameOutbox(bus, HOLDER)
@@ -107,18 +112,16 @@ async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[in
         live = f"ws://127.0.0.1:{port}/ws/live/"
         generators.append(await LoadGeneratorProcess.start(live, cookie, _greeting(chassis)))
         servers = await _start_all(bus, outbox, children, generators)
-        figures = await _loads(say, FrameSource(bus, chassis), servers)
+        figures = await _loads(log, FrameSource(bus, chassis), servers)
         for generator in generators:
             await generator.end()
-        say("one that stops reading")
+        log("one that stops reading")
         generator = await LoadGeneratorProcess.start(live, cookie, _greeting(other_chassis))
         generators.append(generator)
-        figures += await measure_stalled(generator, FrameSource(bus, other_chassis), outbox)
+        figures += await _measure_stalled(generator, FrameSource(bus, other_chassis), outbox)
         await generator.end()
         made = partial(LoadGeneratorProcess.start, live, cookie)
-        return figures + await fanout_scenarios.measure_spread(
-            say, made, fanout_scenarios.SpreadPublisher(bus, outbox), site.pid, numbers
-        )
+        return figures + await _measure_spread(log, made, SpreadPublisher(bus, outbox), site.pid, numbers)
     finally:
         for generator in generators:
             await generator.end()
@@ -149,28 +152,26 @@ async def _start_all(
     async def by_channel(_: Frame, raw: bytes) -> None:
         await bus.publish(reference_servers.CHANNEL, raw)
 
-    children.append((started := await start_web("stock", "perf.reference_servers:application"))[0])
-    stock_url = f"ws://127.0.0.1:{started[1]}/"
-    children.append((started := await start_bare("bare"))[0])
-    bare_url = f"ws://127.0.0.1:{started[1]}/"
-    generators.append(await LoadGeneratorProcess.start(stock_url))
-    generators.append(await LoadGeneratorProcess.start(bare_url))
-    return {
-        name: FanoutServer(child.pid, generator, give)
-        for name, child, generator, give in zip(
-            (SITE, CHANNEL_LAYER, BARE), children, generators, (by_hub, by_group, by_channel), strict=True
-        )
-    }
+    servers = {SITE: FanoutServer(children[0].pid, generators[0], by_hub)}
+    for name, started, publish in (
+        (CHANNEL_LAYER, await start_web("stock", "perf.reference_servers:application"), by_group),
+        (BARE, await start_bare("bare"), by_channel),
+    ):
+        child, port = started
+        children.append(child)
+        generators.append(await LoadGeneratorProcess.start(f"ws://127.0.0.1:{port}/"))
+        servers[name] = FanoutServer(child.pid, generators[-1], publish)
+    return servers
 
 
-async def _loads(say: Callable[[str], None], feed: FrameSource, servers: dict[str, FanoutServer]) -> list[PerfFigure]:
+async def _loads(log: Callable[[str], None], feed: FrameSource, servers: dict[str, FanoutServer]) -> list[PerfFigure]:
     figures: list[PerfFigure] = []
     opened = 0
     for load in LOADS:
-        say(f"{load.sockets:,} sockets, {load.series:,} series")
+        log(f"{load.sockets:,} sockets, {load.series:,} series")
         await feed.shape(load.series, load.moving)
         for server in servers.values() if load.sockets > opened else ():
-            await server.generator.ask("open", count=load.sockets - opened)
+            await server.generator.command("open", count=load.sockets - opened)
         opened = load.sockets
         await asyncio.sleep(SETTLE_SECONDS)
         rounds: dict[str, list[FanoutRound]] = {name: [] for name in (SITE, *load.beside)}
@@ -184,20 +185,20 @@ async def _loads(say: Callable[[str], None], feed: FrameSource, servers: dict[st
 async def _round(name: str, server: FanoutServer, feed: FrameSource, load: FanoutLoad) -> FanoutRound:
     loop = asyncio.get_running_loop()
     # The first is a key frame, which is not typical of each second.
-    await server.give(*feed.next())
+    await server.publish(*feed.next())
     await asyncio.sleep(1.0)
-    await server.generator.ask("begin")
+    await server.generator.command("begin")
     busy = rest = 0.0
     for _ in range(FRAMES):
         begin = loop.time()
         before = cpu_seconds(server.pid)
-        await server.give(*feed.next())
+        await server.publish(*feed.next())
         await asyncio.sleep(begin + BUSY_SECONDS - loop.time())
         between = cpu_seconds(server.pid)
         await asyncio.sleep(begin + 1.0 - loop.time())
         busy += between - before
         rest += cpu_seconds(server.pid) - between
-    noted = await server.generator.ask("report")
+    noted = await server.generator.command("report")
     if not noted["frames"]:
         raise CannotMeasureError(f"{name}: no frame came through.")
     rest_a_second = rest / FRAMES / (1.0 - BUSY_SECONDS)
@@ -219,42 +220,165 @@ def _median(rounds: list[FanoutRound]) -> FanoutRound:
 def _figures(load: FanoutLoad, found: dict[str, FanoutRound]) -> list[PerfFigure]:
     site = found[SITE]
     what = f"{load.sockets:,} sockets, {site.size:,.0f} B a frame"
+
+    def compared(beside: str, figure: str, unit: str, value: Callable[[FanoutRound], float], **bars: Any) -> PerfFigure:
+        return PerfFigure(
+            f"{figure}, {what}", value(site), unit, beside=beside, beside_value=value(found[beside]), **bars
+        )
+
     figures = []
     for beside in load.beside:
-        other = found[beside]
         # Without equal sizes the ratios would be meaningless.
-        if abs(other.size - site.size) > 0.05 * site.size:
-            raise CannotMeasureError(f"the site sends {site.size:.0f} B a frame, {beside} {other.size:.0f} B.")
-        cost = (site.cost * 1e6, other.cost * 1e6)
-        figures.append(_beside(beside, f"CPU a delivery, {what}", "us", *cost, most_ratio=MAX_RATIO[beside]))
+        if abs(found[beside].size - site.size) > 0.05 * site.size:
+            raise CannotMeasureError(f"the site sends {site.size:.0f} B a frame, {beside} {found[beside].size:.0f} B.")
+        cost = compared(beside, "CPU a delivery", "us", lambda one: one.cost * 1e6, most_ratio=MAX_RATIO[beside])
+        figures.append(cost)
     most = MOST_P99_MS * max(1.0, load.sockets / 1000)
     for beside in load.beside:
-        other = found[beside]
-        figures.append(_beside(beside, f"p50 late, {what}", "ms", site.p50 * 1e3, other.p50 * 1e3))
-        figures.append(_beside(beside, f"p99 late, {what}", "ms", site.p99 * 1e3, other.p99 * 1e3, most=most))
-    beside, other = load.beside[0], found[load.beside[0]]
-    figures.append(_beside(beside, f"received, {what}", "%", site.received * 100, other.received * 100))
-    figures.append(_beside(beside, f"CPU without frames, {what}", "ms/s", site.rest * 1e3, other.rest * 1e3))
+        figures.append(compared(beside, "p50 late", "ms", lambda one: one.p50 * 1e3))
+        figures.append(compared(beside, "p99 late", "ms", lambda one: one.p99 * 1e3, most=most))
+    beside = load.beside[0]
+    return [
+        *figures,
+        compared(beside, "received", "%", lambda one: one.received * 100),
+        compared(beside, "CPU without frames", "ms/s", lambda one: one.rest * 1e3),
+    ]
+
+
+SPREAD_CHASSIS = (1, 10, 100, 1000)
+SOCKETS = 2000
+SERIES, MOVING = 400, 0.6
+SPREAD_SECONDS = 0.5
+WARM_SECONDS, MEASURED_SECONDS = 3, 10
+SPREAD_MOST_P99_MS = 120.0
+
+
+@dataclass
+class SpreadPublisher:
+    """Publishes frames; the outbox's owner has claimed the chassis."""
+
+    bus: redis.asyncio.Redis
+    outbox: FrameOutbox
+
+    async def seconds(self, feeds: Sequence[FrameSource], count: int) -> None:
+        """Publish the frames of this many seconds."""
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        for second in range(count):
+            under_way = []
+            for place, feed in enumerate(feeds):
+                due = begin + second + SPREAD_SECONDS * place / len(feeds)
+                if due > loop.time():
+                    await asyncio.sleep(due - loop.time())
+                under_way.append(asyncio.create_task(self.outbox.publish(FrameUpdate(feed.next()[0]))))
+            await asyncio.gather(*under_way)
+        await asyncio.sleep(begin + count - loop.time())
+
+
+async def _measure_spread(
+    log: Callable[[str], None],
+    start_generator: Callable[[], Awaitable[LoadGeneratorProcess]],
+    publisher: SpreadPublisher,
+    pid: int,
+    numbers: Sequence[int],
+) -> list[PerfFigure]:
+    """Return the figures of the web process `pid`, with new load generators and these numbers of chassis."""
+    feeds = [FrameSource(publisher.bus, number) for number in numbers]
+    for feed in feeds:
+        await feed.shape(SERIES, MOVING)
+    figures = []
+    for count in SPREAD_CHASSIS:
+        log(f"{SOCKETS:,} sockets on {count:,} chassis")
+        generator = await start_generator()
+        try:
+            greetings = [json.dumps({"subscribe": [number]}) for number in numbers[:count]]
+            await generator.command("open", count=SOCKETS, greetings=greetings)
+            await publisher.seconds(feeds[:count], WARM_SECONDS)
+            await generator.command("begin")
+            before = cpu_seconds(pid)
+            await publisher.seconds(feeds[:count], MEASURED_SECONDS)
+            spent = cpu_seconds(pid) - before
+            noted = await generator.command("report")
+        finally:
+            await generator.end()
+        if not noted["frames"]:
+            raise CannotMeasureError(f"no frame of {count:,} chassis came through.")
+        what = f"{SOCKETS:,} sockets on {count:,} chassis"
+        received = noted["frames"] / SOCKETS / MEASURED_SECONDS
+        figures += [
+            PerfFigure(f"CPU, {what}", spent / MEASURED_SECONDS * 1e3, "ms/s"),
+            PerfFigure(f"p50 late, {what}", noted["p50"] * 1e3, "ms"),
+            PerfFigure(f"p99 late, {what}", noted["p99"] * 1e3, "ms", most=SPREAD_MOST_P99_MS),
+            PerfFigure(f"received, {what}", received * 100, "%", least=99.0),
+        ]
     return figures
 
 
-def _beside(
-    beside: str,
-    figure: str,
-    unit: str,
-    value: float,
-    beside_value: float,
-    *,
-    most: float | None = None,
-    most_ratio: float | None = None,
-) -> PerfFigure:
-    return PerfFigure(
-        name="fanout",
-        figure=figure,
-        value=value,
-        unit=unit,
-        beside=beside,
-        beside_value=beside_value,
-        most=most,
-        most_ratio=most_ratio,
-    )
+OTHERS = 100
+STALLED_SERIES = 8000  # 64 KB a frame
+FRAMES_A_SECOND = 20
+STALLED_SECONDS = 5.0
+FILLING_SECONDS = 8.0
+MIN_RECEIVED = 99.0  # %
+ESTABLISHED = "01"
+
+
+async def _measure_stalled(generator: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> list[PerfFigure]:
+    """Return the figures, from a load generator without open sockets; the outbox's owner has claimed the chassis."""
+    await feed.shape(STALLED_SERIES, 1.0)
+    await generator.command("open", count=OTHERS)
+    await _publish(feed, outbox, seconds=1.0)
+    without = [await _measure_once(generator, feed, outbox)]
+    port = (await generator.command("stall"))["port"]
+    await _publish(feed, outbox, seconds=FILLING_SECONDS)
+    held = _kernel_buffered(port)
+    stalled = await _measure_once(generator, feed, outbox)
+    if not held or _kernel_buffered(port) != held:
+        raise CannotMeasureError(
+            f"the socket that stops reading did not fill up ({held} B, then {_kernel_buffered(port)} B)."
+        )
+    await generator.command("release")
+    await _publish(feed, outbox, seconds=1.0)
+    without.append(await _measure_once(generator, feed, outbox))
+    return [
+        PerfFigure(
+            f"{figure}, {OTHERS} sockets beside one that stopped reading",
+            stalled[name] * factor,
+            unit,
+            beside="without it",
+            beside_value=statistics.mean(one[name] for one in without) * factor,
+            least=least,
+        )
+        for name, figure, unit, factor, least in (
+            ("received", "received by the one that got fewest", "%", 100.0, MIN_RECEIVED),
+            ("p99", "p99 late", "ms", 1000.0, None),
+        )
+    ]
+
+
+async def _measure_once(generator: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> dict[str, Any]:
+    await asyncio.sleep(0.5)
+    await generator.command("begin")
+    sent = await _publish(feed, outbox, seconds=STALLED_SECONDS)
+    await asyncio.sleep(0.5)
+    noted: dict[str, Any] = await generator.command("report")
+    return {**noted, "received": noted["fewest"] / sent}
+
+
+async def _publish(feed: FrameSource, outbox: FrameOutbox, *, seconds: float) -> int:
+    loop = asyncio.get_running_loop()
+    count = round(seconds * FRAMES_A_SECOND)
+    begin = loop.time()
+    for number in range(count):
+        await outbox.publish(FrameUpdate(feed.next()[0]))
+        await asyncio.sleep(begin + (number + 1) / FRAMES_A_SECOND - loop.time())
+    return count
+
+
+def _kernel_buffered(port: int) -> int:
+    """Return the bytes that the kernel buffers for the socket of a client port, 0 where it is not open."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, _, remote, state, queues = line.split()[:5]
+        if remote.endswith(f":{port:04X}") and state == ESTABLISHED:
+            return int(queues.partition(":")[0], 16)
+    return 0

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
 HEADINGS = ("measured", "figure", "value", "unit", "beside", "its value", "ratio", "bar")
 RIGHT_ALIGNED = frozenset({2, 5, 6})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PerfFigure:
-    """One figure of the measurement `name`, in `unit`, and that of the reference `beside`, if any.
+    """One figure in `unit`, and that of the reference `beside`, if any; `name` is that of its measurement.
 
     A bar limits it: at most `most` in `unit`, at most `most_ratio` times the reference, or at least `least` in `unit`.
     """
 
-    name: str
     figure: str
     value: float
     unit: str
+    _: KW_ONLY
+    name: str = ""
     beside: str | None = None
     beside_value: float | None = None
     most: float | None = None
@@ -33,20 +34,20 @@ class PerfFigure:
         return self.value / self.beside_value if self.beside_value else None
 
     @property
-    def met(self) -> bool | None:
-        """Whether the bar is met; None without a bar."""
+    def bar(self) -> str:
+        """The bar and whether it is met; '' without a bar."""
         if self.most is not None:
-            return self.value <= self.most
+            return _bar(f"<= {_short(self.most)}", self.value <= self.most)
         if self.least is not None:
-            return self.value >= self.least
+            return _bar(f">= {_short(self.least)}", self.value >= self.least)
         if self.most_ratio is not None and self.ratio is not None:
-            return self.ratio <= self.most_ratio
-        return None
+            return _bar(f"ratio <= {_short(self.most_ratio)}", self.ratio <= self.most_ratio)
+        return ""
 
     def for_json(self) -> dict[str, Any]:
         """Return the figure for perf.json."""
         plain = {name: value for name, value in asdict(self).items() if name not in {"most", "most_ratio", "least"}}
-        return {**plain, "ratio": self.ratio}
+        return {"name": self.name, **plain, "ratio": self.ratio}
 
 
 def table(figures: Sequence[PerfFigure]) -> str:
@@ -71,18 +72,12 @@ def _row(figure: PerfFigure) -> tuple[str, ...]:
         figure.beside or "",
         _short(figure.beside_value),
         _short(figure.ratio),
-        _bar(figure),
+        figure.bar,
     )
 
 
-def _bar(figure: PerfFigure) -> str:
-    if figure.met is None:
-        return ""
-    if figure.least is not None:
-        bar = f">= {_short(figure.least)}"
-    else:
-        bar = f"<= {_short(figure.most)}" if figure.most is not None else f"ratio <= {_short(figure.most_ratio)}"
-    return f"{bar}: {'met' if figure.met else 'MISSED'}"
+def _bar(limit: str, is_met: bool) -> str:
+    return f"{limit}: {'met' if is_met else 'MISSED'}"
 
 
 def _short(value: float | None) -> str:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import math
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -33,8 +32,10 @@ from perf.environment import CannotMeasureError
 from perf.figures import PerfFigure
 from perf.servers import start_web
 from perf.time_series_servers import (
+    METRIC,
     PROMETHEUS,
     VICTORIA,
+    Points,
     create_blocks,
     import_series,
     running_server,
@@ -51,10 +52,8 @@ MAX_MS = 15.0
 SECRET = "fw_perf_history"  # noqa: S105 - of a site that exists only during the measurement
 METRICS = "rx_bytes_per_second,tx_bytes_per_second"
 
-Values = np.ndarray
 
-
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of history; takes some minutes."""
     person = User.objects.create_superuser("perf")
     Token.objects.create(
@@ -63,32 +62,33 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     chassis = create_chassis("perf")
     entries = catalogue_entries(chassis)
     until = time.time() // STEP * STEP
-    say(f"a day of {len(entries)} series")
+    log(f"a day of {len(entries)} series")
     store_readings(chassis.pk, entries, since=until - DAY, until=until)
-    site = asyncio.run(_site(say, chassis, until))
-    ports = Port.objects.filter(chassis=chassis).values_list("pk", flat=True)
+    ports = list(Port.objects.filter(chassis=chassis).values_list("pk", flat=True))
+    site = asyncio.run(_site(log, chassis, ports, until))
     keys = [f"port/{pk}/{metric}" for pk in ports for metric in METRICS.split(",")]
-    beside = _other_servers(say, chassis.pk, keys, until)
+    beside = _other_servers(log, chassis.pk, keys, until)
     what = f"32 series, {POINTS} points at most, over HTTP"
-    figures = []
-    for name, milliseconds in beside.items():
-        figures.append(
+    return [
+        *(
             PerfFigure(
-                name="history", figure=f"the day's chart, {what}, 1 chassis", value=site[1], unit="ms",
-                beside=name if milliseconds else f"{name}: not run", beside_value=milliseconds or None, most=MAX_MS,
+                f"the day's chart, {what}, 1 chassis",
+                site[1],
+                "ms",
+                beside=name if milliseconds else f"{name}: not run",
+                beside_value=milliseconds,
+                most=MAX_MS,
             )
-        )  # fmt: skip
-    figures += [
-        PerfFigure(name="history", figure=f"the same, {count:,} chassis", value=site[count], unit="ms", most=MAX_MS)
-        for count in STORE_SIZES[1:]
+            for name, milliseconds in beside.items()
+        ),
+        *(PerfFigure(f"the same, {count:,} chassis", site[count], "ms", most=MAX_MS) for count in STORE_SIZES[1:]),
     ]
-    return figures
 
 
-async def _site(say: Callable[[str], None], chassis: Chassis, until: float) -> dict[int, float]:
+async def _site(log: Callable[[str], None], chassis: Chassis, ports: Sequence[int], until: float) -> dict[int, float]:
     """Return ms by the number of chassis in the store."""
     child, port = await start_web("site", "falconweb.asgi:application")
-    refs = ",".join(f"port/{pk}" for pk in await asyncio.to_thread(_ports, chassis))
+    refs = ",".join(f"port/{pk}" for pk in ports)
     query = urlencode(
         {"subjects": refs, "metrics": METRICS, "since": until - DAY, "until": until, "points": POINTS}, safe=","
     )
@@ -96,24 +96,17 @@ async def _site(say: Callable[[str], None], chassis: Chassis, until: float) -> d
     has = 1
     try:
         for count in STORE_SIZES:
-            say(f"{count:,} chassis")
+            log(f"{count:,} chassis")
             others = range(1_000_000 + has, 1_000_000 + count)
             await asyncio.to_thread(copy_readings, chassis.pk, others)
             has = count
+            headers = {"Authorization": f"Bearer {SECRET}"}
             found[count] = await asyncio.to_thread(
-                _measure_requests,
-                port,
-                f"/api/v1/telemetry/?{query}",
-                {"Authorization": f"Bearer {SECRET}"},
-                _points_of_site,
+                _measure_requests, port, f"/api/v1/telemetry/?{query}", headers, _points_of_site
             )
     finally:
         terminate_all([child])
     return found
-
-
-def _ports(chassis: Chassis) -> list[int]:
-    return list(Port.objects.filter(chassis=chassis).values_list("pk", flat=True))
 
 
 def _measure_requests(port: int, path: str, headers: dict[str, str], lines: Callable[[bytes], list[int]]) -> float:
@@ -146,56 +139,50 @@ def _points_of_others(body: bytes) -> list[int]:
 
 
 def _other_servers(
-    say: Callable[[str], None], chassis: int, keys: Sequence[str], until: float
+    log: Callable[[str], None], chassis: int, keys: Sequence[str], until: float
 ) -> dict[str, float | None]:
     """Return ms by server, None for one that is not installed."""
     found: dict[str, float | None] = {PROMETHEUS: None, VICTORIA: None}
     programs = {name: shutil.which(name) for name in found}
     if not any(programs.values()):
         return found
-    at, values = _every_second(chassis, keys, until)
-    query = f"/api/v1/query_range?query={quote(f'avg_over_time(falcon_bytes[{STEP}s])')}"
+    series = _every_second(chassis, keys, until)
+    query = f"/api/v1/query_range?query={quote(f'avg_over_time({METRIC}[{STEP}s])')}"
     # Without VictoriaMetrics' response cache: the site and Prometheus have none.
     query += f"&start={until - DAY + STEP:.0f}&end={until:.0f}&step={STEP}&nocache=1"
     with tempfile.TemporaryDirectory(prefix="falconweb-perf-peer-") as folder:
         if programs[PROMETHEUS] and shutil.which("promtool"):
-            say(PROMETHEUS)
-            with _prometheus(programs[PROMETHEUS] or "", Path(folder), at, values) as port:
+            log(PROMETHEUS)
+            with _prometheus(programs[PROMETHEUS] or "", Path(folder), series) as port:
                 found[PROMETHEUS] = _measure_requests(port, query, {}, _points_of_others)
         if programs[VICTORIA]:
-            say(VICTORIA)
-            with _victoria(programs[VICTORIA] or "", Path(folder), at, values) as port:
+            log(VICTORIA)
+            with victoria_metrics(programs[VICTORIA] or "", Path(folder) / VICTORIA) as (_, port):
+                import_series(port, series)
                 found[VICTORIA] = _measure_requests(port, query, {}, _points_of_others)
     return found
 
 
-def _every_second(chassis: int, keys: Sequence[str], until: float) -> tuple[Values, Values]:
-    """Return the stored readings of the day: times (s) and values[series, rows]."""
+def _every_second(chassis: int, keys: Sequence[str], until: float) -> list[list[tuple[float, float]]]:
+    """Return the stored readings of the day, by series: times (s) and values."""
     times, values = [], []
     for begin in range(int(until) - DAY, int(until), 3600):
         part = read_series(chassis, keys, since=begin, until=begin + 3600, points=3600)
         order = [next(row for row, entry in enumerate(part.series) if entry["key"] == key) for key in keys]
         times.append(part.at)
         values.append(part.mean[order])
-    return np.concatenate(times), np.concatenate(values, axis=1)
+    at = np.concatenate(times)
+    return [
+        list(zip(at[~np.isnan(row)].tolist(), row[~np.isnan(row)].tolist(), strict=True))
+        for row in np.concatenate(values, axis=1)
+    ]
 
 
 @contextmanager
-def _prometheus(program: str, folder: Path, at: Values, values: Values) -> Iterator[int]:
+def _prometheus(program: str, folder: Path, series: Iterable[Points]) -> Iterator[int]:
     """Run Prometheus on blocks of the readings; yields its port."""
-    text = folder / "readings.txt"
-    with text.open("w") as file:
-        file.write("# TYPE falcon_bytes gauge\n")
-        for series, row in enumerate(values):
-            file.writelines(
-                f'falcon_bytes{{series="{series}"}} {value} {moment:.0f}\n'
-                for moment, value in zip(at.tolist(), row.tolist(), strict=True)
-                if not math.isnan(value)
-            )
-        file.write("# EOF\n")
     data = folder / PROMETHEUS
-    create_blocks(text, data)
-    text.unlink()
+    create_blocks(data, series)
     config = folder / "prometheus.yml"
     config.write_text("scrape_configs: []\n")
     port = free_port()
@@ -205,21 +192,3 @@ def _prometheus(program: str, folder: Path, at: Values, values: Values) -> Itera
     ]  # fmt: skip
     with running_server(command, port, "/-/ready"):
         yield port
-
-
-@contextmanager
-def _victoria(program: str, folder: Path, at: Values, values: Values) -> Iterator[int]:
-    """Run VictoriaMetrics with the readings imported; yields its port."""
-    with victoria_metrics(program, folder / VICTORIA) as (_, port):
-        import_series(port, (_line(series, at, row) for series, row in enumerate(values)))
-        yield port
-
-
-def _line(series: int, at: Values, row: Values) -> bytes:
-    here = ~np.isnan(row)
-    line = {
-        "metric": {"__name__": "falcon_bytes", "series": str(series)},
-        "values": row[here].astype(float).tolist(),
-        "timestamps": (at[here] * 1000).astype(np.int64).tolist(),
-    }
-    return json.dumps(line).encode()

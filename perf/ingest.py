@@ -9,13 +9,12 @@ one chassis with their fastest import, in their own processes.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from fabric.bmc.types import Inventory
 from perf.chassis import Recording, record
 from perf.environment import CannotMeasureError, cpu_seconds
 from perf.figures import PerfFigure
-from perf.time_series_servers import PROMETHEUS, VICTORIA, create_blocks, import_series, victoria_metrics
+from perf.time_series_servers import PROMETHEUS, VICTORIA, Points, create_blocks, import_series, victoria_metrics
 from telemetry.live.catalogue import ReadingContext, SeriesCatalogue
 from telemetry.store import services
 from telemetry.store.chunks import clear_caches
@@ -58,14 +57,14 @@ class StorageCost:
     all_tiers: float
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of storing."""
-    say(f"recording {RECORDED} s of a simulated chassis")
+    log(f"recording {RECORDED} s of a simulated chassis")
     recording = record(RECORDED)
-    peers = _other_servers(say, recording)
+    peers = _other_servers(log, recording)
     figures = []
     for count, minutes in FLEETS.items():
-        say(f"{count:,} chassis for {minutes} min")
+        log(f"{count:,} chassis for {minutes} min")
         spent = _replay(recording, count, minutes)
         what = f"{count:,} chassis, {len(recording.series)} series"
         figures += _figures(what, spent, peers if count == 1 else {})
@@ -74,26 +73,16 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
 
 def _figures(what: str, spent: StorageCost, peers: Mapping[str, StorageCost | None]) -> list[PerfFigure]:
     rate, size = spent.samples / spent.cpu, spent.all_tiers / spent.samples
-    raw = PerfFigure(
-        name="ingest", figure=f"on disk, raw readings alone, {what}", value=spent.raw / spent.samples,
-        unit="B a sample", most=MAX_BYTES,
-    )  # fmt: skip
     rates, sizes = [], []
     for name, other in (peers or {"": None}).items():
         beside = None if not name else name if other else f"{name}: not run"
-        rates.append(
-            PerfFigure(
-                name="ingest", figure=f"samples a second and core, {what}", value=rate, unit="1/s", beside=beside,
-                beside_value=other.samples / other.cpu if other else None, least=MIN_PER_CORE,
-            )
-        )  # fmt: skip
-        sizes.append(
-            PerfFigure(
-                name="ingest", figure=f"on disk, all tiers, {what}", value=size, unit="B a sample", beside=beside,
-                beside_value=other.all_tiers / other.samples if other else None, most=MAX_BYTES,
-            )
-        )  # fmt: skip
-    return [*rates, *sizes, raw]
+        its_rate, its_size = (other.samples / other.cpu, other.all_tiers / other.samples) if other else (None, None)
+        figure = f"samples a second and core, {what}"
+        rates.append(PerfFigure(figure, rate, "1/s", beside=beside, beside_value=its_rate, least=MIN_PER_CORE))
+        figure = f"on disk, all tiers, {what}"
+        sizes.append(PerfFigure(figure, size, "B a sample", beside=beside, beside_value=its_size, most=MAX_BYTES))
+    raw = spent.raw / spent.samples
+    return [*rates, *sizes, PerfFigure(f"on disk, raw readings alone, {what}", raw, "B a sample", most=MAX_BYTES)]
 
 
 def _replay(recording: Recording, count: int, minutes: int) -> StorageCost:
@@ -109,7 +98,8 @@ def _replay(recording: Recording, count: int, minutes: int) -> StorageCost:
         for one in fleet:
             one.second(second, since)
         if second % 60 == 59:
-            _wait_for_writer(writer)
+            while writer.queue > MAX_QUEUED:
+                time.sleep(0.01)
             _roll(since + second)
     asyncio.run(_closed(fleet))
     writer.stop(120.0)
@@ -149,11 +139,6 @@ async def _closed(fleet: list[_ReplayedChassis]) -> None:
     await asyncio.gather(*(one.recorder.close() for one in fleet))
 
 
-def _wait_for_writer(writer: StoreWriter) -> None:
-    while writer.queue > MAX_QUEUED:
-        time.sleep(0.01)
-
-
 def _roll(now: float) -> None:
     for tier in ROLLUPS:
         for chassis in services.due_chassis(tier, now=now):
@@ -175,34 +160,24 @@ def _on_disk() -> int:
     return store_bytes()
 
 
-def _other_servers(say: Callable[[str], None], recording: Recording) -> dict[str, StorageCost | None]:
+def _other_servers(log: Callable[[str], None], recording: Recording) -> dict[str, StorageCost | None]:
     """Return the costs of other servers for the readings of one chassis; None for one that is not installed."""
     found: dict[str, StorageCost | None] = {PROMETHEUS: None, VICTORIA: None}
     with tempfile.TemporaryDirectory(prefix="falconweb-perf-peer-") as folder:
         if shutil.which("promtool"):
-            say(PROMETHEUS)
+            log(PROMETHEUS)
             found[PROMETHEUS] = _prometheus(recording, Path(folder))
         if program := shutil.which(VICTORIA):
-            say(VICTORIA)
+            log(VICTORIA)
             found[VICTORIA] = _victoria(program, recording, Path(folder))
     return found
 
 
 def _prometheus(recording: Recording, folder: Path) -> StorageCost:
     """Make blocks of the readings with promtool."""
-    text, data = folder / "readings.txt", folder / PROMETHEUS
-    since = int(time.time()) - PEER_SECONDS
-    with text.open("w") as file:
-        file.write("# TYPE falcon_reading gauge\n")
-        for number in range(len(recording.series)):
-            file.writelines(
-                f'falcon_reading{{series="{number}"}} {recording.rows[second % len(recording.rows)][number]:.10g}'
-                f" {since + second}\n"
-                for second in range(PEER_SECONDS)
-            )
-        file.write("# EOF\n")
+    data = folder / PROMETHEUS
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    create_blocks(text, data)
+    create_blocks(data, _points(recording))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     size = _size(data)
@@ -210,27 +185,22 @@ def _prometheus(recording: Recording, folder: Path) -> StorageCost:
 
 
 def _victoria(program: str, recording: Recording, folder: Path) -> StorageCost:
-    """Import the readings into VictoriaMetrics, a line per series."""
+    """Import the readings into VictoriaMetrics."""
     data = folder / VICTORIA
-    since = int(time.time()) - PEER_SECONDS
-    times = [1000 * (since + second) for second in range(PEER_SECONDS)]
-    lines = [
-        json.dumps(
-            {
-                "metric": {"__name__": "falcon_reading", "series": str(number)},
-                "values": [recording.rows[second % len(recording.rows)][number] for second in range(PEER_SECONDS)],
-                "timestamps": times,
-            }
-        ).encode()
-        for number in range(len(recording.series))
-    ]
     with victoria_metrics(program, data) as (process, port):
         before = cpu_seconds(process.pid)
-        import_series(port, lines)
+        import_series(port, _points(recording))
         cpu = cpu_seconds(process.pid) - before
     # After its exit, all data is in its files.
     size = _size(data)
     return StorageCost(len(recording.series) * PEER_SECONDS, cpu, size, size)
+
+
+def _points(recording: Recording) -> Iterator[Points]:
+    """Yield the readings of the last hour of one chassis, by series."""
+    since = int(time.time()) - PEER_SECONDS
+    for values in zip(*recording.rows, strict=True):
+        yield ((since + second, values[second % len(values)]) for second in range(PEER_SECONDS))
 
 
 def _size(folder: Path) -> int:

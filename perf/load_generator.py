@@ -86,14 +86,14 @@ class LoadGenerator:
         await asyncio.gather(*(one(number) for number in range(count)))
         return {}
 
-    def begin(self) -> dict[str, Any]:
+    async def begin(self) -> dict[str, Any]:
         """Reset the records."""
         self.lateness, self.bytes = [], 0
         for listener in self.listeners:
             listener.frames = 0
         return {}
 
-    def report(self) -> dict[str, Any]:
+    async def report(self) -> dict[str, Any]:
         """Return the results since `begin`."""
         late = sorted(self.lateness)
         count = len(late)
@@ -119,23 +119,17 @@ class LoadGenerator:
         )
         return {"port": self.stalled.underlying_transport.get_extra_info("sockname")[1]}
 
-    def release(self) -> dict[str, Any]:
+    async def release(self) -> dict[str, Any]:
         """End the stalled socket."""
         if self.stalled is not None:
             self.stalled.disconnect(False)
         return {}
 
-    async def obey(self, questions: asyncio.StreamReader) -> None:
+    async def run(self, commands: asyncio.StreamReader) -> None:
         """Execute the commands until the input ends."""
-        while line := await questions.readline():
+        while line := await commands.readline():
             command = json.loads(line)
-            match command["do"]:
-                case "open":
-                    answer = await self.open(command["count"], command.get("greetings", ()))
-                case "stall":
-                    answer = await self.stall()
-                case what:
-                    answer = {"begin": self.begin, "report": self.report, "release": self.release}[what]()
+            answer = await getattr(self, command.pop("do"))(**command)
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
 
@@ -145,7 +139,7 @@ async def main() -> None:
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     url, cookie, greeting = json.loads(await lines.readline())
-    await LoadGenerator(url, cookie, greeting).obey(lines)
+    await LoadGenerator(url, cookie, greeting).run(lines)
 
 
 if __name__ == "__main__":

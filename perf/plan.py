@@ -15,11 +15,12 @@ from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
 from fabric.bmc.types import DrawerMode
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
+from fabric.inventory.models import Chassis, Drawer, Host, HostPort, Port
 from fabric.operations.projected_state import projected_drawers
 from fabric.operations.rules import DrawerSnapshot
 from fabric.plans.rules import DesiredState, plan_steps
 from fabric.plans.services import plan_create, plan_discard
+from perf.chassis import create_device
 from perf.environment import CannotMeasureError
 from perf.figures import PerfFigure
 
@@ -38,71 +39,68 @@ CHANGES = (
 )
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of planning."""
-    wanted = _create_chassis()
+    desired = _create_chassis()
     person = User.objects.create_superuser("perf")
     drawers = list(projected_drawers(list(Chassis.objects.values_list("pk", flat=True))).values())
-    steps = plan_steps(drawers, wanted).steps
+    steps = plan_steps(drawers, desired).steps
     touched = len({step.device for step in steps if step.device is not None})
     modes = sum(step.kind == "mode" for step in steps)
     if (touched, modes) != (DEVICES, CHASSIS * 2):
         raise CannotMeasureError(f"the plan moves {touched} devices and changes {modes} modes.")
-    say(f"{DEVICES} devices, {len(steps)} steps: {PLANS} times alone, {DRAFTS} times as a draft")
-    planned, compared = _measure_planning(drawers, wanted)
-    drafted, queries = _measure_drafts(person, wanted)
+    log(f"{DEVICES} devices, {len(steps)} steps: {PLANS} times alone, {DRAFTS} times as a draft")
+    planned, compared = _measure_planning(drawers, desired)
+    drafted, queries = _measure_drafts(person, desired)
     what = f"{DEVICES} devices of {CHASSIS} chassis, {modes} modes, {len(steps)} steps"
     return [
         PerfFigure(
-            name="plan",
-            figure=what,
-            value=planned * 1000,
-            unit="ms",
+            what,
+            planned * 1000,
+            "ms",
             beside="difference without rules",
             beside_value=compared * 1000,
             most=MAX_MS,
         ),
-        PerfFigure(
-            name="plan", figure=f"as a kept draft, {queries} queries", value=drafted * 1000, unit="ms", most=MAX_MS
-        ),
+        PerfFigure(f"as a stored draft, {queries} queries", drafted * 1000, "ms", most=MAX_MS),
     ]
 
 
-def _measure_planning(drawers: list[DrawerSnapshot], wanted: DesiredState) -> tuple[float, float]:
+def _measure_planning(drawers: list[DrawerSnapshot], desired: DesiredState) -> tuple[float, float]:
     """Return seconds per plan, and per plain diff of present and desired state: medians of alternating rounds."""
     spent: tuple[list[float], list[float]] = ([], [])
     ways: tuple[Callable[[list[DrawerSnapshot], DesiredState], object], ...] = (plan_steps, _differences)
     for _ in range(PLANS):
         for way, kept in zip(ways, spent, strict=True):
             begin = time.perf_counter()
-            way(drawers, wanted)
+            way(drawers, desired)
             kept.append(time.perf_counter() - begin)
     return statistics.median(spent[0]), statistics.median(spent[1])
 
 
-def _differences(drawers: list[DrawerSnapshot], wanted: DesiredState) -> list[tuple[str, int, int | None]]:
+def _differences(drawers: list[DrawerSnapshot], desired: DesiredState) -> list[tuple[str, int, int | None]]:
     """Return detach, mode and attach steps for the differences: a plan without rules and with only this order."""
     moved = [
-        (device.id, wanted.attachments[device.id])
+        (device.id, desired.attachments[device.id])
         for drawer in drawers
         for device in drawer.devices
-        if wanted.attachments.get(device.id, device.attached) != device.attached
+        if desired.attachments.get(device.id, device.attached) != device.attached
     ]
     out: list[tuple[str, int, int | None]] = [("detach", device, None) for device, _ in moved]
-    modes = [("mode", drawer.id, None) for drawer in drawers if drawer.id in wanted.modes and drawer.id is not None]
+    modes = [("mode", drawer.id, None) for drawer in drawers if drawer.id in desired.modes and drawer.id is not None]
     return out + modes + [("attach", device, target) for device, target in moved]
 
 
-def _measure_drafts(person: User, wanted: DesiredState) -> tuple[float, int]:
+def _measure_drafts(person: User, desired: DesiredState) -> tuple[float, int]:
     """Return the median seconds to create a draft, and the number of its queries."""
     spent = []
     for _ in range(DRAFTS):
         begin = time.perf_counter()
-        plan = plan_create(person=person, wanted=wanted, title="", origin="api")
+        plan = plan_create(person=person, desired=desired, title="", origin="api")
         spent.append(time.perf_counter() - begin)
         plan_discard(person=person, plan=plan)
     with CaptureQueriesContext(connection) as queries:
-        plan_create(person=person, wanted=wanted, title="", origin="api")
+        plan_create(person=person, desired=desired, title="", origin="api")
     return statistics.median(spent), len(queries)
 
 
@@ -133,18 +131,7 @@ def _create_chassis() -> DesiredState:
                 for label in (2 * position - 1, 2 * position)
             ]
             for index in range(SLOTS):
-                place = f"drawer{position}slot{index + 1}"
-                port = Port.objects.create(chassis=chassis, uri=f"/{place}/port", name=place, width=16)
-                slot = Slot.objects.create(
-                    chassis=chassis, drawer=drawer, uri=f"/{place}", name=place, number=index + 1, port=port
-                )
-                device = Device.objects.create(
-                    chassis=chassis,
-                    uri=f"/{place}/device",
-                    name=f"GPU {place}",
-                    endpoint_uri=f"/{place}/endpoint",
-                    slot=slot,
-                    host_port=ports[int(before[1][index]) - 1],
-                )
+                host_port = ports[int(before[1][index]) - 1]
+                device = create_device(chassis, drawer, index + 1, f"/drawer{position}slot{index + 1}", host_port)
                 attachments[device.pk] = ports[int(after[1][index]) - 1].pk
     return DesiredState(attachments=attachments, modes=modes)

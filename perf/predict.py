@@ -8,58 +8,50 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from benchmarks.model import paper_rows, predict, prior, refit, step_seconds
 from benchmarks.model.belief import Cell
-from benchmarks.model.calibration import Observation, falcon_gpus, hybrid_gpus, local_gpus, paper_cells
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, Observation, paper_cells
 from perf.figures import PerfFigure
 
 REPEATED, DRAWS = 5, 400
 MAX_PREDICTION_MS = 50.0  # ms, warm
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of predicting."""
     _workload, _configuration, spec, topology = paper_cells()[-1]
-    say("the prior is fitted to the published rates")
+    log("the prior is fitted to the published rates")
     began = time.perf_counter()
     belief = prior()
     predict(spec, topology)
     first = time.perf_counter() - began
-    say("predictions, of one cell and of many")
+    log("predictions, of one cell and of many")
     one = _median(lambda: predict(spec, topology, belief))
     paper = _median(paper_rows)
     cells = _cells(1000)
     draws = belief.draws(DRAWS)
     together = _median(lambda: step_seconds(draws, cells))
     apart = _median(lambda: [step_seconds(draws, [cell]) for cell in cells])
-    say("learning from runs")
-    learning = {count: _learning(_runs(count)) for count in (5, 50, 500)}
+    log("learning from runs")
+    learning = {count: _median(partial(refit, _runs(count))) for count in (5, 50, 500)}
     return [
-        PerfFigure(name="predict", figure="first prediction, with the prior's fit", value=first * 1e3, unit="ms"),
-        PerfFigure(name="predict", figure="one prediction", value=one * 1e3, unit="ms", most=MAX_PREDICTION_MS),
-        PerfFigure(name="predict", figure="predictions", value=1 / one, unit="1/s"),
-        PerfFigure(name="predict", figure="25 cells of the published experiment", value=paper * 1e3, unit="ms"),
+        PerfFigure("first prediction, with the prior's fit", first * 1e3, "ms"),
+        PerfFigure("one prediction", one * 1e3, "ms", most=MAX_PREDICTION_MS),
+        PerfFigure("predictions", 1 / one, "1/s"),
+        PerfFigure("25 cells of the published experiment", paper * 1e3, "ms"),
         PerfFigure(
-            name="predict",
-            figure=f"{len(cells):,} cells, {DRAWS} draws",
-            value=len(cells) / together,
-            unit="cells/s",
+            f"{len(cells):,} cells, {DRAWS} draws",
+            len(cells) / together,
+            "cells/s",
             beside="one after the other",
             beside_value=len(cells) / apart,
         ),
-        *(
-            PerfFigure(name="predict", figure=f"learning from {count} runs", value=seconds * 1e3, unit="ms")
-            for count, seconds in learning.items()
-        ),
+        *(PerfFigure(f"learning from {count} runs", seconds * 1e3, "ms") for count, seconds in learning.items()),
     ]
-
-
-def _learning(runs: list[Observation]) -> float:
-    """Return the seconds of fitting the model to runs."""
-    return _median(lambda: refit(runs))
 
 
 def _median(work: Callable[[], object]) -> float:
@@ -75,7 +67,7 @@ def _median(work: Callable[[], object]) -> float:
 def _cells(count: int) -> list[Cell]:
     """Return cells of the published workloads that differ in batch, precision and topology."""
     specs = [spec for _workload, configuration, spec, _topology in paper_cells() if configuration == "localGPUs"]
-    topologies = (local_gpus(), hybrid_gpus(), falcon_gpus())
+    topologies = [PAPER_TOPOLOGIES[name] for name in ("localGPUs", "hybridGPUs", "falconGPUs")]
     cells: list[Cell] = []
     batch = 0
     while len(cells) < count:

@@ -22,7 +22,7 @@ MAX_SECONDS = 1.0
 SLOTS = 8
 
 
-def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of recommending."""
     request = RecommendationRequest(
         spec=spec_of("bert_large", "paper", {}), samples=177_000, freedom=SoftwareChoices(precisions=("fp32", "fp16"))
@@ -32,7 +32,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
         "64 devices, 1 model, 4 chassis, 4 hosts": _pool(4, models=1),
         "16 devices, 1 model, 1 chassis, 2 hosts": _pool(1, models=1),
     }
-    say(f"{len(pools)} pools, {ROUNDS} times each")
+    log(f"{len(pools)} pools, {ROUNDS} times each")
     spent: dict[str, list[float]] = {name: [] for name in pools}
     answers = {}
     for _ in range(ROUNDS):
@@ -44,10 +44,9 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
         raise CannotMeasureError("a pool has no room for the workload.")
     return [
         PerfFigure(
-            name="recommend",
-            figure=f"{name}, {answers[name].considered} ways, {'exact' if answers[name].exact else 'not exact'}",
-            value=statistics.median(times),
-            unit="s",
+            f"{name}, {answers[name].considered} ways, {'exact' if answers[name].exact else 'not exact'}",
+            statistics.median(times),
+            "s",
             most=MAX_SECONDS,
         )
         for name, times in spent.items()

@@ -1,15 +1,19 @@
-"""Servers, frame sources and load generators of the fan-out measurement."""
+"""Processes of a measurement: web servers, a measured worker, load generators with their frame sources."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+import redis
 import redis.asyncio
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
@@ -17,11 +21,13 @@ from django.contrib.sessions.backends.db import SessionStore
 
 from accounts.models import User
 from falconweb.launch.broker import free_port
-from falconweb.launch.commands import web_command
-from falconweb.launch.processes import ChildProcess, end_with_parent
-from perf.environment import START_SECONDS, CannotMeasureError
+from falconweb.launch.commands import celery_command, web_command, worker_arguments
+from falconweb.launch.processes import ChildProcess, end_with_parent, terminate_all, wait_until_ready
+from perf.environment import TASK_RESULTS, CannotMeasureError
 from telemetry.live.catalogue import SeriesEntry, Values
 from telemetry.live.frames import Frame, encode_delta, set_catalogue
+
+START_SECONDS = 30.0
 
 
 class FrameSource:
@@ -74,7 +80,7 @@ class LoadGeneratorProcess:
         generator._write([url, cookie, greeting])
         return generator
 
-    async def ask(self, do: str, **more: Any) -> Any:
+    async def command(self, do: str, **more: Any) -> Any:
         """Send a command and return the answer."""
         self._write({"do": do, **more})
         line = await self._process.stdout.readline() if self._process.stdout else b""
@@ -106,19 +112,45 @@ async def start_bare(name: str) -> tuple[ChildProcess, int]:
 
 
 async def _start(name: str, port: int, command: list[str]) -> tuple[ChildProcess, int]:
+    child = start_process(name, command)
+
+    def ready() -> bool | None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return None
+
+    try:
+        await asyncio.to_thread(wait_until_ready, child, ready, START_SECONDS)
+    except TimeoutError:
+        raise CannotMeasureError(f"{name} did not start: {child.log.read_text()[-2000:]}") from None
+    return child, port
+
+
+def start_process(name: str, command: list[str]) -> ChildProcess:
+    """Start a process of the site, whose log is in the data folder."""
     child = ChildProcess(name, command, environment=os.environ, log=settings.CONFIG.data / "logs" / f"{name}.log")
     child.start()
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            if not child.alive or time.monotonic() > deadline:
-                raise CannotMeasureError(f"{name} did not start: {child.log.read_text()[-2000:]}") from None
-            await asyncio.sleep(0.1)
-        else:
-            writer.close()
-            return child, port
+    return child
+
+
+@contextmanager
+def measured_worker() -> Iterator[None]:
+    """Run a worker that reports the times of its tasks: see perf.worker."""
+    worker = start_process("worker", celery_command("perf.worker:application", worker_arguments()))
+    try:
+        yield
+    finally:
+        terminate_all([worker])
+
+
+def next_task(seconds: float) -> dict[str, Any]:
+    """Return the times of the next task that the measured worker ends (`perf.worker.MeasuredTask.report`)."""
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        raw: Any = client.blpop([TASK_RESULTS], timeout=seconds)
+    if raw is None:
+        raise CannotMeasureError(f"the worker ended no task in {seconds:.0f} s.")
+    task: dict[str, Any] = json.loads(raw[1])
+    return task
 
 
 def create_session() -> str:

@@ -11,6 +11,7 @@ import json
 import selectors
 import threading
 import time
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import redis
@@ -19,25 +20,25 @@ from django.conf import settings
 
 from fabric.bmc.transport import RawResponse, Transport
 from falconweb.celery import application
+from perf.environment import TASK_RESULTS
 
 __all__ = ["application"]
 
-RESULTS = "perf:tasks"  # a list in Redis, one entry per task: see `MeasuredTask.tell`
 
-
+@dataclass
 class MeasuredTask:
-    """The times of one task in s."""
+    """The times of one task in s, with its id argument (`about`) and its waits for the BMC (`spans`)."""
 
-    def __init__(self, about: str) -> None:
-        self.about = about
-        self.began = time.time()
-        self.cpu = time.process_time()
-        self.in_flight = 0
-        self.requests = 0
-        self.waits = 0
-        self.for_bmc = 0.0
-        self.spans: list[tuple[float, float]] = []
-        self.paused = 0.0
+    about: str
+    began: float = field(default_factory=time.time)
+    ended: float = 0.0
+    cpu: float = field(default_factory=time.process_time)
+    in_flight: int = 0
+    requests: int = 0
+    waits: int = 0
+    for_bmc: float = 0.0
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    paused: float = 0.0
 
     def waited(self, seconds: float, *, in_vain: bool) -> None:
         """Record that the loop was idle until now; `in_vain` where a timer ended the wait."""
@@ -49,20 +50,10 @@ class MeasuredTask:
         elif in_vain:
             self.paused += seconds
 
-    def tell(self) -> str:
-        """Return it as JSON; `about` is the task's id argument, `spans` are its waits for the BMC."""
-        plain: dict[str, Any] = {
-            "about": self.about,
-            "began": self.began,
-            "ended": time.time(),
-            "cpu": time.process_time() - self.cpu,
-            "requests": self.requests,
-            "waits": self.waits,
-            "for_bmc": self.for_bmc,
-            "spans": self.spans,
-            "paused": self.paused,
-        }
-        return json.dumps(plain)
+    def report(self) -> str:
+        """End the task, and return it as JSON."""
+        self.ended, self.cpu = time.time(), time.process_time() - self.cpu
+        return json.dumps(asdict(self))
 
 
 class _CurrentTask(threading.local):
@@ -118,9 +109,9 @@ def begin_task(args: Any = (), **_: Any) -> None:
 def end_task(**_: Any) -> None:
     """Record the end of a task and report it."""
     if current_task.task is not None:
-        report, current_task.task = current_task.task.tell(), None
+        report, current_task.task = current_task.task.report(), None
         with redis.Redis.from_url(settings.REDIS_URL) as client:
-            client.rpush(RESULTS, report)
+            client.rpush(TASK_RESULTS, report)
 
 
 asyncio.set_event_loop_policy(Policy())

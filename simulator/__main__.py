@@ -1,9 +1,105 @@
-"""`python -m simulator`."""
+"""`python -m simulator`: the command line."""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import logging
+import os
+import secrets
+import signal
 import sys
+import tempfile
+from pathlib import Path
 
-from simulator.cli import main
+from aiohttp import web
 
-sys.exit(main())
+from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD
+from simulator.control import ControlHandlers
+from simulator.host_state import HostError
+from simulator.lab import Lab, LabError
+from simulator.server import ADDRESS
+from simulator.simulation import OptionError, Simulation, argument_parser, lab_from_options
+
+logger = logging.getLogger(__name__)
+TICK_SECONDS = 0.1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the simulator until it is terminated; returns the exit status."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    parser = argument_parser()
+    options = parser.parse_args(arguments)
+    try:
+        lab = lab_from_options(options)
+    except OptionError as error:
+        parser.error(str(error))
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 2
+    password = os.environ.get("SIMULATOR_PASSWORD", "")
+    if password and not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
+        print(f"SIMULATOR_PASSWORD must have {MIN_PASSWORD} to {MAX_PASSWORD} characters", file=sys.stderr)
+        return 2
+    if not password:
+        password = secrets.token_urlsafe(12)
+        print(f"password {password}", flush=True)
+    try:
+        asyncio.run(_serve(options, lab, password))
+    except HostError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"cannot listen: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(options: argparse.Namespace, lab: Lab, password: str) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, ended.set)
+    with tempfile.TemporaryDirectory(prefix="simulator-") as folder:
+        simulation = Simulation(password, Path(folder))
+        await simulation.start(options, lab)
+        for address in simulation.addresses:
+            print(f"address {address}")
+        print(f"fingerprint {simulation.certificate.fingerprint}")
+        print(f"certificate {simulation.certificate.certificate.resolve()}")
+        runner = None
+        if options.control_port is not None:
+            runner = web.AppRunner(ControlHandlers(simulation).application(), access_log=None)
+            await runner.setup()
+            await web.TCPSite(runner, ADDRESS, options.control_port).start()
+            print(f"control http://{ADDRESS}:{runner.addresses[0][1]}")
+        ticker = asyncio.create_task(_tick(simulation))
+        print("ready", flush=True)
+        await ended.wait()
+        ticker.cancel()
+        await simulation.stop()
+        if runner is not None:
+            await runner.cleanup()
+
+
+async def _tick(simulation: Simulation) -> None:
+    """Advance the simulated time without requests, so that events are sent when they are due."""
+    failing: set[str] = set()
+    while True:
+        await asyncio.sleep(TICK_SECONDS)
+        for number, falcon in enumerate(list(simulation.chassis)):
+            try:
+                falcon.advance()
+                failing.discard(falcon.name)
+            except Exception:
+                # A failing chassis (such as one whose hosts' folder was removed) stops neither the others
+                # nor the simulation after a reset.
+                if falcon.name not in failing:
+                    logger.exception("%s stopped", falcon.name)
+                failing.add(falcon.name)
+            if number % 20 == 19:
+                await asyncio.sleep(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -11,7 +9,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.errors import RedfishError, property_not_writable, property_unknown, property_value
+from aiohttp import BasicAuth
+
+from simulator.errors import RedfishError, no_operation, property_error, property_refused, property_value
 
 ROLES: dict[str, tuple[str, ...]] = {
     "Administrator": ("Login", "ConfigureManager", "ConfigureUsers", "ConfigureComponents", "ConfigureSelf"),
@@ -30,20 +30,14 @@ class Account:
     name: str
     role: str
     enabled: bool = True
-    password_change_required: bool = False
     _salt: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     _digest: bytes = b""
 
     def set_password(self, password: str) -> None:
         """Set the password; refuses one that is too short or too long with 400."""
         if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
-            raise RedfishError(
-                400,
-                "PropertyValueError",
-                f"The password must have {MIN_PASSWORD} to {MAX_PASSWORD} characters.",
-                arguments=("Password",),
-                related="#/Password",
-            )
+            sentence = f"The password must have {MIN_PASSWORD} to {MAX_PASSWORD} characters."
+            raise property_error("PropertyValueError", "Password", sentence, "Password")
         self._digest = self._hash(password)
 
     def _hash(self, password: str) -> bytes:
@@ -84,22 +78,19 @@ class Accounts:
 
     def by_basic(self, header: str) -> Account | None:
         """Return the account of an `Authorization: Basic` header, or None."""
-        scheme, _, encoded = header.partition(" ")
-        if scheme.lower() != "basic":
-            return None
         try:
-            name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+            given = BasicAuth.decode(header, encoding="utf-8")
+        except ValueError:
             return None
-        return self.by_password(name, password)
+        return self.by_password(given.login, given.password)
 
     def by_password(self, name: str, password: str) -> Account | None:
         """Return the account with this name and password, or None."""
         account = self.accounts.get(name)
         return account if account is not None and account.accepts(password) else None
 
-    def by_token(self, token: str) -> tuple[Account, Session] | None:
-        """Return account and session of an `X-Auth-Token`, and keep the session alive; None where it ended."""
+    def by_token(self, token: str) -> Account | None:
+        """Return the account of an `X-Auth-Token`, and keep its session alive; None where that has ended."""
         for session in self.sessions.values():
             if hmac.compare_digest(session.token.encode(), token.encode()):
                 account = self.accounts.get(session.account)
@@ -107,7 +98,7 @@ class Accounts:
                     del self.sessions[session.id]
                     return None
                 session.used = time.monotonic()
-                return account, session
+                return account
         return None
 
     def open_session(self, account: Account, created: str, origin: str) -> Session:
@@ -122,19 +113,14 @@ class Accounts:
         name, password, role = body.get("UserName"), body.get("Password"), body.get("RoleId")
         for key, value in (("UserName", name), ("Password", password), ("RoleId", role)):
             if not isinstance(value, str) or not value:
-                raise RedfishError(
-                    400,
-                    "CreateFailedMissingReqProperties",
-                    f"The create operation failed because the required property {key} was missing from the request.",
-                    arguments=(key,),
-                    related=f"#/{key}",
+                sentence = (
+                    f"The create operation failed because the required property {key} was missing from the request."
                 )
+                raise property_error("CreateFailedMissingReqProperties", key, sentence, key)
         if name in self.accounts:
+            arguments = ("ManagerAccount", "UserName", str(name))
             raise RedfishError(
-                409,
-                "ResourceAlreadyExists",
-                f"The account '{name}' already exists.",
-                arguments=("ManagerAccount", "UserName", str(name)),
+                409, "ResourceAlreadyExists", f"The account '{name}' already exists.", arguments=arguments
             )
         if role not in ROLES:
             raise property_value("RoleId", role)
@@ -145,33 +131,28 @@ class Accounts:
 
     def change(self, account: Account, body: dict[str, Any], by: Account) -> None:
         """Apply a PATCH: all properties with the privilege to configure users, else one's own password (or 403)."""
-        if not by.may("ConfigureUsers"):
-            if by.name != account.name or set(body) - {"Password"}:
-                raise forbidden()
-            if not by.may("ConfigureSelf"):
-                raise forbidden()
+        own_password = by.name == account.name and not set(body) - {"Password"} and by.may("ConfigureSelf")
+        if not (by.may("ConfigureUsers") or own_password):
+            raise forbidden()
         if not body:
-            raise RedfishError(400, "NoOperation", "The request body names no property to change.")
+            raise no_operation()
         for key, value in body.items():
-            if key in ("Id", "Name", "UserName", "Links", "AccountTypes"):
-                raise property_not_writable(key)
             if key not in ("Password", "RoleId", "Enabled"):
-                raise property_unknown(key)
+                raise property_refused(key, ("Id", "Name", "UserName", "Links", "AccountTypes"))
             if key == "RoleId" and value not in ROLES:
                 raise property_value(key, value)
             if (key == "Enabled") != isinstance(value, bool):
                 raise property_value(key, value)
         if "Password" in body:
             account.set_password(str(body["Password"]))
-            account.password_change_required = False
-            self.drop_sessions(account.name, but=by.name == account.name)
+            if by.name != account.name:
+                self.drop_sessions(account.name)
         account.role = body.get("RoleId", account.role)
         account.enabled = body.get("Enabled", account.enabled)
 
-    def drop_sessions(self, name: str, *, but: bool = False) -> None:
-        """End the sessions of an account, unless it changed its own password."""
-        if not but:
-            self.sessions = {key: value for key, value in self.sessions.items() if value.account != name}
+    def drop_sessions(self, name: str) -> None:
+        """End the sessions of an account."""
+        self.sessions = {key: value for key, value in self.sessions.items() if value.account != name}
 
     def delete(self, account: Account) -> None:
         """Delete an account with its sessions; the last administrator stays (409)."""

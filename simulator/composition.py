@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.errors import RedfishError, conflict
+from simulator.errors import RedfishError, conflict, referenced_not_found
 from simulator.events import Actor, EventLog
+from simulator.odata import V1
 from simulator.physics import Physics
-from simulator.rules import MODES, Mode, refusal
-from simulator.state import ChassisState, SimulatedDrawer, SimulatedHostPort, SimulatedSlot
+from simulator.rules import MODES, Allocation, Mode, refusal
+from simulator.state import ChassisState, SimulatedDrawer, SimulatedHostPort, SimulatedSlot, SwitchPort
 
-FABRIC = "/redfish/v1/Fabrics/PCIe"
+FABRIC = f"{V1}/Fabrics/PCIe"
 ZONES = f"{FABRIC}/Zones"
-SYSTEMS = "/redfish/v1/Systems"
+SYSTEMS = f"{V1}/Systems"
 
 
 class Composer:
@@ -52,12 +53,7 @@ class Composer:
                 raise conflict(f"The host port {endpoint} has a zone of its own and cannot join {port.endpoint}.")
             slot = self._state.slot_of_endpoint(endpoint)
             if slot is None:
-                raise RedfishError(
-                    400,
-                    "ResourceNotFound",
-                    f"The requested resource of type Endpoint named '{endpoint}' was not found.",
-                    arguments=("Endpoint", endpoint),
-                )
+                raise referenced_not_found("Endpoint", endpoint)
             slots.append(slot)
         return slots
 
@@ -66,25 +62,19 @@ class Composer:
 
         Refuses to remove a missing one (404), and refuses as `slots_of_list` does.
         """
-        listed = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
+        listed = [port.endpoint, *port.attached]
         if add and name not in listed:
             listed.append(name)
         elif not add:
             if name not in listed:
-                raise RedfishError(
-                    404,
-                    "ResourceNotFound",
-                    f"The {self._member} {name} is not in the {self._holder} {port.endpoint}.",
-                    arguments=(self._member, name),
-                )
+                sentence = f"The {self._member} {name} is not in the {self._holder} {port.endpoint}."
+                raise RedfishError(404, "ResourceNotFound", sentence, arguments=(self._member, name))
             listed.remove(name)
         return self.slots_of_list(port, listed)
 
     def check(self, port: SimulatedHostPort, slots: Sequence[SimulatedSlot]) -> None:
         """Refuse with 409 changes that the rules of the drawer forbid; nothing is changed."""
-        drawer = self._state.drawers[port.drawer]
-        if drawer.changing_to is not None:
-            raise conflict(f"The mode of drawer {drawer.number} is being changed; wait for its task to end.")
+        drawer = self._unchanging_drawer(port)
         for slot in slots:
             if slot.drawer != port.drawer:
                 raise conflict(
@@ -97,11 +87,16 @@ class Composer:
                 )
             if slot.attached_to is None:
                 self._check_ports(port, slot)
-        wanted = {number: owner for number, owner in drawer.allocation().port_of_slot.items() if owner != port.name}
-        wanted.update((slot.number, port.name) for slot in slots)
-        reason = refusal(drawer.mode, replace(drawer.allocation(), port_of_slot=wanted))
-        if reason:
-            raise conflict(reason)
+        allocation = drawer.allocation()
+        owners = {number: owner for number, owner in allocation.port_of_slot.items() if owner != port.name}
+        owners.update((slot.number, port.name) for slot in slots)
+        _check_rule(drawer.mode, replace(allocation, port_of_slot=owners))
+
+    def _unchanging_drawer(self, port: SwitchPort) -> SimulatedDrawer:
+        drawer = self._state.drawers[port.drawer]
+        if drawer.changing_to is not None:
+            raise conflict(f"The mode of drawer {drawer.number} is being changed; wait for its task to end.")
+        return drawer
 
     @staticmethod
     def _check_ports(port: SimulatedHostPort, slot: SimulatedSlot) -> None:
@@ -123,49 +118,41 @@ class Composer:
         before = list(port.slots)
         for number in before:
             if number not in kept:
-                self._detach(drawer, port, drawer.slots[number])
+                self._detach(drawer.slots[number])
         for slot in slots:
             if slot.number not in before:
                 slot.attached_to = port.name
                 if slot.in_use:
-                    self._physics.train(slot.link, self._physics.time)
+                    self._physics.train(slot.link)
         port.slots = [slot.number for slot in slots]
         if port.slots != before:
             port.revision += 1
             self._holder_changed(port, by)
 
-    def _detach(self, drawer: SimulatedDrawer, port: SimulatedHostPort, slot: SimulatedSlot) -> None:
+    def _detach(self, slot: SimulatedSlot) -> None:
         was_up = slot.link.status == "LinkUp"
         slot.attached_to = None
-        self._physics.drop(slot.link, present=slot.present is not None)
+        self._physics.drop(slot)
         if was_up:
-            self._physics.announce_link(drawer.number, slot.link)
+            self._physics.link_changed(slot)
 
     def lose(self, slot: SimulatedSlot) -> None:
         """Remove a device by surprise: its endpoint disappears, and its zone loses it."""
         slot.removed = True
-        drawer = self._state.drawers[slot.drawer]
         if slot.attached_to is not None:
-            port = drawer.host_ports[slot.attached_to]
-            self._detach(drawer, port, slot)
+            port = self._state.drawers[slot.drawer].host_ports[slot.attached_to]
+            self._detach(slot)
             port.slots.remove(slot.number)
             port.revision += 1
             self._holder_changed(port)
-        self._physics.drop(slot.link, present=False)
-        uri = f"/redfish/v1/Chassis/drawer{slot.drawer}/PCIeDevices/slot{slot.number}"
-        self._events.emit(
-            "ResourceEvent.1.3.ResourceRemoved",
-            "The resource was removed successfully.",
-            severity="Critical",
-            origin=uri,
-        )
+        self._physics.drop(slot)
+        self._events.report("ResourceEvent.1.3.ResourceRemoved", origin=slot.uri)
 
     def restore(self, slot: SimulatedSlot) -> None:
         """Reinsert a removed device; it is unattached."""
         slot.removed = False
-        self._physics.drop(slot.link, present=slot.present is not None)
-        uri = f"/redfish/v1/Chassis/drawer{slot.drawer}/PCIeDevices/slot{slot.number}"
-        self._events.emit("ResourceEvent.1.3.ResourceCreated", "The resource was created successfully.", origin=uri)
+        self._physics.drop(slot)
+        self._events.report("ResourceEvent.1.3.ResourceCreated", origin=slot.uri)
 
     def allowed_modes(self, drawer: SimulatedDrawer) -> list[Mode]:
         """Return the modes that the drawer's present allocation satisfies."""
@@ -175,42 +162,32 @@ class Composer:
         """Refuse with 409 a mode that the drawer's allocation breaks."""
         if drawer.changing_to is not None:
             raise conflict(f"The mode of drawer {drawer.number} is already being changed to {drawer.changing_to}.")
-        reason = refusal(mode, drawer.allocation())
-        if reason:
-            raise conflict(reason)
+        _check_rule(mode, drawer.allocation())
 
     def set_mode(self, drawer: SimulatedDrawer, mode: Mode, by: Actor | None = None) -> None:
         """Set the mode of a drawer."""
         drawer.mode = mode
-        self._events.emit(
-            "H3Falcon.1.0.DrawerModeChanged",
-            f"Drawer {drawer.number} is in the mode {mode}.",
-            str(drawer.number),
-            mode,
-            origin=f"/redfish/v1/Chassis/drawer{drawer.number}",
-            by=by,
-        )
+        origin = f"{V1}/Chassis/drawer{drawer.number}"
+        self._events.report("H3Falcon.1.0.DrawerModeChanged", str(drawer.number), mode, origin=origin, by=by)
 
-    def check_port_type(self, place: SimulatedSlot | SimulatedHostPort) -> None:
+    def check_port_type(self, port: SwitchPort) -> None:
         """Refuse with 409 to change the type of a port with an attachment."""
-        drawer = self._state.drawers[place.drawer]
-        if drawer.changing_to is not None:
-            raise conflict(f"The mode of drawer {drawer.number} is being changed; wait for its task to end.")
-        if isinstance(place, SimulatedSlot) and place.attached_to is not None:
-            owner = drawer.host_ports[place.attached_to].endpoint
+        drawer = self._unchanging_drawer(port)
+        if isinstance(port, SimulatedSlot) and port.attached_to is not None:
+            owner = drawer.host_ports[port.attached_to].endpoint
             raise conflict(
-                f"{place.endpoint} is attached in the {self._holder} {owner}; "
-                f"detach it before the type of its port {place.link.port} is changed."
+                f"{port.endpoint} is attached in the {self._holder} {owner}; "
+                f"detach it before the type of its port {port.link.port} is changed."
             )
-        if isinstance(place, SimulatedHostPort) and place.slots:
+        if isinstance(port, SimulatedHostPort) and port.slots:
             raise conflict(
-                f"The {self._holder} {place.endpoint} has devices; "
-                f"detach them before the type of the host port {place.name} is changed."
+                f"The {self._holder} {port.endpoint} has devices; "
+                f"detach them before the type of the host port {port.name} is changed."
             )
 
     def set_port(
         self,
-        place: SimulatedSlot | SimulatedHostPort,
+        port: SwitchPort,
         *,
         configured: bool,
         lanes: int,
@@ -218,33 +195,23 @@ class Composer:
         by: Actor | None = None,
     ) -> None:
         """Configure a port; its link retrains where that changes its limits."""
-        link = place.link
+        link = port.link
         before = (link.configured, link.configured_lanes, link.enabled)
         if before == (configured, lanes, enabled):
             return
         was_up = link.status == "LinkUp"
         link.configured, link.configured_lanes, link.enabled = configured, lanes, enabled
-        if place.in_use:
-            self._physics.train(link, self._physics.time)
+        if port.in_use:
+            self._physics.train(link)
         elif link.status in ("LinkUp", "Starting", "Training"):
-            present = place.host is not None if isinstance(place, SimulatedHostPort) else place.present is not None
-            self._physics.drop(link, present=present)
+            self._physics.drop(port)
             if was_up:
-                self._physics.announce_link(place.drawer, link, upstream=isinstance(place, SimulatedHostPort))
-        switch = f"drawer{place.drawer}_switch"
-        origin = f"{FABRIC}/Switches/{switch}/Ports/{link.port}"
+                self._physics.link_changed(port)
         if enabled != before[2]:
-            word = "Enabled" if enabled else "Disabled"
-            self._events.emit(
-                f"Fabric.1.0.PortManually{word}",
-                f"Switch '{switch}' port '{link.port}' was manually {word.lower()}.",
-                switch,
-                link.port,
-                origin=origin,
-                by=by,
-            )
+            message = f"Fabric.1.0.PortManually{'Enabled' if enabled else 'Disabled'}"
+            self._events.report(message, port.switch, link.port, origin=port.port_uri, by=by)
         if (configured, lanes) != before[:2]:
-            self._events.changed(origin, by=by)
+            self._events.report_change(port.port_uri, by=by)
 
     def recable(self, port: SimulatedHostPort, host: str | None) -> None:
         """Move the cable of a host port manually: to another host, or out (None).
@@ -255,43 +222,35 @@ class Composer:
         """
         if port.host == host:
             return
-        switch = f"drawer{port.drawer}_switch"
-        origin = f"{FABRIC}/Switches/{switch}/Ports/{port.name}"
-        link, was_up, was_cabled = port.link, port.link.status == "LinkUp", port.host is not None
+        was_up, was_cabled = port.link.status == "LinkUp", port.host is not None
+        port.host = None
+        self._physics.drop(port)
         port.host = host
         port.revision += 1
-        self._physics.drop(link, present=False)
         if was_cabled:
-            text = f"A cable was removed from switch '{switch}' port '{port.name}'."
-            self._events.emit("Fabric.1.0.CableRemoved", text, switch, port.name, severity="Warning", origin=origin)
+            self._events.report("Fabric.1.0.CableRemoved", port.switch, port.name, origin=port.port_uri)
         if was_up:
-            self._physics.announce_link(port.drawer, link, upstream=True)
+            self._physics.link_changed(port)
         for number in port.slots:
             below = self._state.drawers[port.drawer].slots[number].link
             if below.status == "LinkUp":
-                self._physics.train(below, self._physics.time)
+                self._physics.train(below)
         if host is not None:
-            text = f"A cable was inserted into switch '{switch}' port '{port.name}'."
-            self._events.emit("Fabric.1.0.CableInserted", text, switch, port.name, origin=origin)
+            self._events.report("Fabric.1.0.CableInserted", port.switch, port.name, origin=port.port_uri)
             if port.in_use:
-                self._physics.train(link, self._physics.time)
-        self._events.emit(
-            "Fabric.1.0.EndpointModified",
-            f"Endpoint '{port.endpoint}' in fabric 'PCIe' was modified.",
-            port.endpoint,
-            "PCIe",
-            origin=f"{FABRIC}/Endpoints/{port.endpoint}",
-        )
+                self._physics.train(port.link)
+        origin = f"{FABRIC}/Endpoints/{port.endpoint}"
+        self._events.report("Fabric.1.0.EndpointModified", port.endpoint, "PCIe", origin=origin)
 
     def _holder_changed(self, port: SimulatedHostPort, by: Actor | None = None) -> None:
+        origin = self.holder_uri(port)
         if self._blocks:
-            self._events.changed(self.holder_uri(port), by=by)
-            return
-        self._events.emit(
-            "Fabric.1.0.ZoneModified",
-            f"Zone '{port.endpoint}' in fabric 'PCIe' was modified.",
-            port.endpoint,
-            "PCIe",
-            origin=self.holder_uri(port),
-            by=by,
-        )
+            self._events.report_change(origin, by=by)
+        else:
+            self._events.report("Fabric.1.0.ZoneModified", port.endpoint, "PCIe", origin=origin, by=by)
+
+
+def _check_rule(mode: Mode, allocation: Allocation) -> None:
+    reason = refusal(mode, allocation)
+    if reason:
+        raise conflict(reason)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Container
 
-Body = dict[str, Any]
-BASE = "Base.1.19"
+from simulator.odata import Body, odata_type
 
 
 class RedfishError(Exception):
@@ -24,7 +23,7 @@ class RedfishError(Exception):
     ) -> None:
         super().__init__(sentence)
         self.status = status
-        self.message_id = key if "." in key else f"{BASE}.{key}"
+        self.message_id = key if "." in key else f"Base.1.19.{key}"
         self.sentence = sentence
         self.arguments = arguments
         self.resolution = resolution
@@ -34,7 +33,7 @@ class RedfishError(Exception):
     def body(self) -> Body:
         """Return the error in the format of the specification."""
         info: Body = {
-            "@odata.type": "#Message.v1_3_0.Message",
+            "@odata.type": odata_type("Message"),
             "MessageId": self.message_id,
             "Message": self.sentence,
             "MessageArgs": list(self.arguments),
@@ -53,48 +52,70 @@ def not_found(uri: str) -> RedfishError:
     )
 
 
-def property_unknown(name: str) -> RedfishError:
-    """Return the refusal of a property that the resource does not have."""
-    return RedfishError(
-        400,
-        "PropertyUnknown",
-        f"The property '{name}' is not in the list of valid properties for the resource.",
-        arguments=(name,),
-        related=f"#/{name}",
-    )
+def referenced_not_found(kind: str, name: str) -> RedfishError:
+    """Return the refusal of a reference to a resource that does not exist."""
+    sentence = f"The requested resource of type {kind} named '{name}' was not found."
+    return RedfishError(400, "ResourceNotFound", sentence, arguments=(kind, name))
 
 
-def property_not_writable(name: str) -> RedfishError:
-    """Return the refusal of a property that cannot be changed."""
-    return RedfishError(
-        400,
-        "PropertyNotWritable",
-        f"The property '{name}' is a read-only property and cannot be assigned a value.",
-        arguments=(name,),
-        related=f"#/{name}",
-    )
+def unauthorized(uri: str, sentence: str, reason: str) -> RedfishError:
+    """Return the refusal of missing or wrong credentials."""
+    headers = {"WWW-Authenticate": 'Basic realm="Falcon"'}
+    return RedfishError(401, "ResourceAtUriUnauthorized", sentence, arguments=(uri, reason), headers=headers)
+
+
+def stale_etag(status: int, key: str, sentence: str) -> RedfishError:
+    """Return the refusal of a change that was made to an earlier state of the resource."""
+    resolution = "Read the resource again and repeat the request with its new ETag."
+    return RedfishError(status, key, sentence, resolution=resolution)
+
+
+def no_operation() -> RedfishError:
+    """Return the refusal of a change without properties."""
+    return RedfishError(400, "NoOperation", "The request body names no property to change.")
+
+
+def property_refused(name: str, known: Container[str]) -> RedfishError:
+    """Return the refusal of a property that cannot be changed, or that the resource does not have."""
+    if name in known:
+        sentence = f"The property '{name}' is a read-only property and cannot be assigned a value."
+        return property_error("PropertyNotWritable", name, sentence, name)
+    sentence = f"The property '{name}' is not in the list of valid properties for the resource."
+    return property_error("PropertyUnknown", name, sentence, name)
 
 
 def property_value(name: str, value: object) -> RedfishError:
     """Return the refusal of a value that a property cannot have."""
-    return RedfishError(
-        400,
-        "PropertyValueNotInList",
-        f"The value '{value}' for the property '{name}' is not in the list of acceptable values.",
-        arguments=(str(value), name),
-        related=f"#/{name}",
-    )
+    sentence = f"The value '{value}' for the property '{name}' is not in the list of acceptable values."
+    return property_error("PropertyValueNotInList", name, sentence, str(value), name)
+
+
+def property_type(name: str, value: object) -> RedfishError:
+    """Return the refusal of a value of the wrong type."""
+    sentence = f"The value '{value}' for the property {name} is not of a type it can accept."
+    return property_error("PropertyValueTypeError", name, sentence, str(value), name)
 
 
 def property_missing(name: str) -> RedfishError:
     """Return the refusal of a request without a required property."""
-    return RedfishError(
-        400,
-        "PropertyMissing",
-        f"The property '{name}' is a required property and must be included in the request.",
-        arguments=(name,),
-        related=f"#/{name}",
-    )
+    sentence = f"The property '{name}' is a required property and must be included in the request."
+    return property_error("PropertyMissing", name, sentence, name)
+
+
+def property_error(key: str, name: str, sentence: str, *arguments: str) -> RedfishError:
+    """Return a refusal that is about a property."""
+    return RedfishError(400, key, sentence, arguments=arguments, related=f"#/{name}")
+
+
+def parameter_missing(action: str, parameter: str) -> RedfishError:
+    """Return the refusal of an action without a required parameter."""
+    sentence = f"The action {action} requires the parameter {parameter} to be present in the request body."
+    return RedfishError(400, "ActionParameterMissing", sentence, arguments=(action, parameter))
+
+
+def internal_error(sentence: str, status: int = 500) -> RedfishError:
+    """Return the failure of a request that was correct."""
+    return RedfishError(status, "InternalError", sentence)
 
 
 def conflict(rule: str) -> RedfishError:

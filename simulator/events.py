@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
-import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,15 +14,30 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from simulator.errors import Body
+from simulator.odata import SCHEMA_FOLDER, V1, Body, identity, link, odata_type
 
 logger = logging.getLogger(__name__)
-LOG_URI = "/redfish/v1/Managers/bmc/LogServices/Events"
+LOG_URI = f"{V1}/Managers/bmc/LogServices/Events"
 MAX_ENTRIES = 5000
 MAX_REMEMBERED = 50_000
 MAX_STREAMS = 10
 MAX_SUBSCRIPTIONS = 20
 DELIVERY_ATTEMPTS = 3
+
+
+class EventMessage(msgspec.Struct, frozen=True, rename="pascal"):
+    """A message with `%1` and so on for its arguments, as in a message registry."""
+
+    message: str
+    message_severity: str
+
+    def text(self, *args: str) -> str:
+        """Return the message with its arguments."""
+        return re.sub(r"%(\d)", lambda place: args[int(place[1]) - 1], self.message)
+
+
+# The events of the chassis, by message ID.
+MESSAGES = msgspec.json.decode((SCHEMA_FOLDER / "messages.json").read_bytes(), type=dict[str, EventMessage])
 
 
 @dataclass(frozen=True)
@@ -61,10 +76,10 @@ class EventLogEntry:
             "Message": self.message,
             "MessageArgs": list(self.arguments),
             "MessageSeverity": self.severity,
-            "LogEntry": {"@odata.id": f"{LOG_URI}/Entries/{self.number}"},
+            "LogEntry": link(f"{LOG_URI}/Entries/{self.number}"),
         }
         if self.origin is not None:
-            record["OriginOfCondition"] = {"@odata.id": self.origin}
+            record["OriginOfCondition"] = link(self.origin)
         if self.by is not None:
             record["Username"] = self.by.account
             record["OriginAddress"] = self.by.origin_address
@@ -73,10 +88,7 @@ class EventLogEntry:
     def log_entry(self) -> Body:
         """Return the log entry; one caused by a client's request names the account and its address."""
         body: Body = {
-            "@odata.id": f"{LOG_URI}/Entries/{self.number}",
-            "@odata.type": "#LogEntry.v1_21_0.LogEntry",
-            "Id": str(self.number),
-            "Name": "Event Log Entry",
+            **identity(f"{LOG_URI}/Entries/{self.number}", "LogEntry", "Event Log Entry"),
             "EntryType": "Event",
             "Created": self.created,
             "EventTimestamp": self.created,
@@ -87,7 +99,7 @@ class EventLogEntry:
             "Severity": self.severity,
         }
         if self.origin is not None:
-            body["Links"] = {"OriginOfCondition": {"@odata.id": self.origin}}
+            body["Links"] = {"OriginOfCondition": link(self.origin)}
         if self.by is not None:
             body["Originator"] = self.by.account
             body["OriginatorType"] = "Client"
@@ -99,9 +111,9 @@ class EventLogEntry:
         """Return the Event resource as JSON; without `named` it has no id, as with some services."""
         if not named:
             record = {name: value for name, value in self.event_record().items() if name not in {"EventId", "LogEntry"}}
-            return msgspec.json.encode({"@odata.type": "#Event.v1_13_0.Event", "Name": "Event", "Events": [record]})
+            return msgspec.json.encode({"@odata.type": odata_type("Event"), "Name": "Event", "Events": [record]})
         body: Body = {
-            "@odata.type": "#Event.v1_13_0.Event",
+            "@odata.type": odata_type("Event"),
             "Id": str(self.number),
             "Name": "Event of the Falcon",
             "Context": context,
@@ -113,7 +125,10 @@ class EventLogEntry:
 
 @dataclass
 class Subscription:
-    """One subscriber: an open event stream (no destination) or a URL that events are posted to."""
+    """One subscriber: an open event stream (no destination) or a URL that events are posted to.
+
+    `prefixes` are the message registries that it requested; without any, it gets all events.
+    """
 
     id: str
     context: str
@@ -123,10 +138,6 @@ class Subscription:
     sender: asyncio.Task[None] | None = None
     is_connected: Callable[[], bool] = lambda: True
 
-    def wants(self, entry: EventLogEntry) -> bool:
-        """Return whether the subscriber requested messages of this registry."""
-        return not self.prefixes or entry.message_id.split(".", 1)[0] in self.prefixes
-
 
 class EventLog:
     """The event log and its subscribers; the log survives a reboot of the BMC, subscriptions do not."""
@@ -135,10 +146,10 @@ class EventLog:
         self._timestamp = timestamp
         self.entries: dict[int, EventLogEntry] = {}
         # All events, also those no longer in the log, to compare clients' records with.
-        self.told: deque[EventLogEntry] = deque(maxlen=MAX_REMEMBERED)
+        self.history: deque[EventLogEntry] = deque(maxlen=MAX_REMEMBERED)
         self.limit = MAX_ENTRIES
         self.subscriptions: dict[str, Subscription] = {}
-        self._number = 0
+        self.last_number = 0
         self._subscribed = 0
 
     def emit(
@@ -151,13 +162,13 @@ class EventLog:
         by: Actor | None = None,
     ) -> EventLogEntry:
         """Write a log entry and send it to its subscribers; `by` is the origin of the causing request."""
-        self._number += 1
-        entry = EventLogEntry(self._number, self._timestamp(), message_id, message, args, severity, origin, by)
-        self.told.append(entry)
+        self.last_number += 1
+        entry = EventLogEntry(self.last_number, self._timestamp(), message_id, message, args, severity, origin, by)
+        self.history.append(entry)
         self.entries[entry.number] = entry
         self._overwrite()
         for subscription in self.subscriptions.values():
-            if subscription.wants(entry):
+            if not subscription.prefixes or message_id.partition(".")[0] in subscription.prefixes:
                 try:
                     subscription.queue.put_nowait(entry)
                 except asyncio.QueueFull:
@@ -165,15 +176,14 @@ class EventLog:
                     logger.warning("subscriber %s is too slow, event %s dropped", subscription.id, entry.number)
         return entry
 
-    def changed(self, origin: str, *, by: Actor | None = None) -> None:
-        """Report a changed resource, with the generic message."""
-        words = "One or more resource properties have changed."
-        self.emit("ResourceEvent.1.3.ResourceChanged", words, origin=origin, by=by)
+    def report(self, message_id: str, *args: str, origin: str, by: Actor | None = None) -> None:
+        """Emit an event of the chassis, with the text and the severity of its message."""
+        message = MESSAGES[message_id]
+        self.emit(message_id, message.text(*args), *args, severity=message.message_severity, origin=origin, by=by)
 
-    @property
-    def last_number(self) -> int:
-        """The number of the latest event, 0 before the first."""
-        return self._number
+    def report_change(self, origin: str, *, by: Actor | None = None) -> None:
+        """Report a changed resource, with the generic message."""
+        self.report("ResourceEvent.1.3.ResourceChanged", origin=origin, by=by)
 
     def clear(self) -> None:
         """Clear the log; numbering continues."""
@@ -190,10 +200,10 @@ class EventLog:
         while len(self.entries) > self.limit:
             del self.entries[next(iter(self.entries))]
 
-    def begin_anew(self) -> None:
+    def restart_numbering(self) -> None:
         """Lose the log, and restart numbering at 1, as a BMC that has both only in memory."""
         self.entries.clear()
-        self._number = 0
+        self.last_number = 0
 
     @property
     def streams(self) -> int:
@@ -232,12 +242,9 @@ class EventLog:
 
 async def _deliver(subscription: Subscription, destination: str) -> None:
     """Post a subscriber's events sequentially; an event is dropped after three failures."""
-    # Event receivers have self-signed certificates; the simulator sends nothing secret.
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
     timeout = aiohttp.ClientTimeout(total=5)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=context)) as client:
+    # Event receivers have self-signed certificates; the simulator sends nothing secret.
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=False)) as client:
         while (entry := await subscription.queue.get()) is not None:
             headers: dict[str, Any] = {"Content-Type": "application/json", "OData-Version": "4.0"}
             for attempt in range(DELIVERY_ATTEMPTS):

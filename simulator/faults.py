@@ -9,12 +9,13 @@ from typing import Literal
 
 import msgspec
 
-from simulator.catalog import GENERATIONS
 from simulator.composition import Composer
 from simulator.events import EventLog
 from simulator.hosts import HostSimulation
+from simulator.lab import GENERATIONS
+from simulator.odata import V1
 from simulator.physics import Physics
-from simulator.state import ERROR_COUNTERS, ChassisState, SimulatedFan, SimulatedHostPort, SimulatedLink, SimulatedSlot
+from simulator.state import ERROR_COUNTERS, ChassisState, SimulatedFan, SimulatedSlot, SwitchPort
 
 FaultKind = Literal[
     "link_downgrade",
@@ -43,9 +44,7 @@ FaultKind = Literal[
     "other_unit",
 ]
 HOST_FAULTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
-EVENT_FAULTS = ("event_stream_missing", "event_stream_cut", "events_without_id")
 REPORT_FAULTS = ("bad_values", "repeated_report", "late_reports", "many_readings")
-REQUEST_FAULTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
 MAX_READINGS = 20_000
 
 
@@ -91,11 +90,6 @@ class Fault:
     undo: Callable[[], None] = field(default=lambda: None)
     step: Callable[[float], None] = field(default=lambda _elapsed: None)
 
-    def matches(self, method: str, path: str) -> bool:
-        """Return whether the fault applies to a request."""
-        wanted = self.request.method.upper()
-        return self.request.path in path and wanted in ("", method)
-
 
 class FaultInjector:
     """The active faults of one chassis."""
@@ -119,9 +113,7 @@ class FaultInjector:
     def add(self, request: FaultRequest) -> Fault:
         """Activate a fault; raises FaultError where its target does not exist."""
         ends = None if request.seconds is None else time.monotonic() + request.seconds
-        left = request.count
-        if request.kind == "half_applied_bind" and left is None:
-            left = 1
+        left = 1 if request.kind == "half_applied_bind" and request.count is None else request.count
         self._number += 1
         fault = Fault(str(self._number), request, ends, left)
         self._begin(fault)
@@ -130,31 +122,28 @@ class FaultInjector:
         return fault
 
     def _begin(self, fault: Fault) -> None:
-        kind = fault.request.kind
-        if kind in REQUEST_FAULTS or kind in EVENT_FAULTS:
-            return
-        if kind in HOST_FAULTS:
-            self._host_fault(fault)
-        elif kind in REPORT_FAULTS:
-            self._report_fault(fault.request)
-        else:
-            begin = {
-                "bmc_reboot": self._reboot,
-                "link_downgrade": self._downgrade,
-                "link_flap": self._flap,
-                "error_burst": self._burst,
-                "overheat": self._overheat,
-                "fan_failure": self._fan_failure,
-                "other_unit": self._other_unit,
-                "surprise_removal": self._removal,
-            }
-            begin[kind](fault)
+        begin = {
+            **dict.fromkeys(HOST_FAULTS, self._host_fault),
+            **dict.fromkeys(REPORT_FAULTS, self._report_fault),
+            "bmc_reboot": self._reboot,
+            "link_downgrade": self._downgrade,
+            "link_flap": self._flap,
+            "error_burst": self._burst,
+            "overheat": self._overheat,
+            "fan_failure": self._fan_failure,
+            "other_unit": self._other_unit,
+            "surprise_removal": self._removal,
+        }.get(fault.request.kind)
+        # Faults of requests and events have an effect when one comes.
+        if begin is not None:
+            begin(fault)
 
     def _reboot(self, fault: Fault) -> None:
         seconds = 5.0 if fault.request.seconds is None else fault.request.seconds
         fault.ends = time.monotonic() + seconds
         if fault.request.forgets_counters:
-            self._forget_counters()
+            for port in self._state.switch_ports():
+                port.link.reset_counters()
         self.reboot(seconds)
 
     def _overheat(self, fault: Fault) -> None:
@@ -169,7 +158,8 @@ class FaultInjector:
         self._composer.lose(slot)
         fault.undo = lambda: self._composer.restore(slot)
 
-    def _report_fault(self, request: FaultRequest) -> None:
+    def _report_fault(self, fault: Fault) -> None:
+        request = fault.request
         if not self.metrics:
             raise FaultError("there is no report: the simulator was started with --no-report")
         if request.kind == "bad_values" and not any(request.target in name for name in self.metrics):
@@ -186,97 +176,75 @@ class FaultInjector:
         if sensor in self._state.other_units:
             raise FaultError(f"{fault.request.target} is in another unit already")
 
-        def change(into: Callable[[str], None]) -> None:
-            into(sensor)
-            self._events.changed(sensor)
+        def change(apply: Callable[[str], None]) -> None:
+            apply(sensor)
+            self._events.report_change(sensor)
 
         change(self._state.other_units.add)
         fault.undo = lambda: change(self._state.other_units.discard)
 
-    def _forget_counters(self) -> None:
-        for slot in self._state.all_slots():
-            slot.link.forget_counters()
-        for port in self._state.host_ports():
-            port.link.forget_counters()
-
     def _host_fault(self, fault: Fault) -> None:
-        hosts, target = self.hosts, fault.request.target
+        hosts, kind, target = self.hosts, fault.request.kind, fault.request.target
         if hosts is None:
             raise FaultError("hosts are not simulated: start the simulator with --hosts-root")
-        if fault.request.kind == "host_rescan_hangs":
-            hosts.hang_rescan(target, hangs=True)
-            fault.undo = lambda: hosts.hang_rescan(target, hangs=False)
-        elif fault.request.kind == "host_remove_hangs":
-            hosts.hang_remove(target, hangs=True)
-            fault.undo = lambda: hosts.hang_remove(target, hangs=False)
-        elif fault.request.kind == "host_read_hangs":
-            endpoint = self._slot(target).endpoint
-            hosts.hang_read(endpoint, hangs=True)
-            fault.undo = lambda: hosts.hang_read(endpoint, hangs=False)
-        else:
-            endpoint = self._slot(target).endpoint
-            hosts.missed.add(endpoint)
-            fault.undo = lambda: hosts.missed.discard(endpoint)
+        hang = {
+            "host_rescan_hangs": hosts.hang_rescan,
+            "host_remove_hangs": hosts.hang_remove,
+            "host_read_hangs": hosts.hang_read,
+            "host_misses_device": hosts.hide,
+        }[kind]
+        if kind in ("host_read_hangs", "host_misses_device"):
+            target = self._slot(target).endpoint
+        hang(target, active=True)
+        fault.undo = lambda: hang(target, active=False)
 
     def _downgrade(self, fault: Fault) -> None:
-        place, link = self._link(fault.request.target)
-        generation = fault.request.generation
+        port = self._port(fault.request.target)
+        link, generation = port.link, fault.request.generation
         if generation is not None and generation not in GENERATIONS:
             raise FaultError(f"there is no PCIe generation {generation!r}")
         lanes = fault.request.lanes
         if lanes is None and generation is None:
             lanes = max(1, (link.lanes or link.max_lanes) // 2)
-        link.cap_lanes, link.cap_generation = lanes, generation
-        self._retrain(place, link)
 
-        def undo() -> None:
-            link.cap_lanes = link.cap_generation = None
-            self._retrain(place, link)
+        def limit(lanes: int | None, generation: str | None) -> None:
+            link.cap_lanes, link.cap_generation = lanes, generation
+            attached = port.upstream or (isinstance(port, SimulatedSlot) and port.attached_to)
+            if link.status in ("LinkUp", "Training") and attached:
+                self._physics.train(link)
 
-        fault.undo = undo
-
-    def _retrain(self, place: SimulatedSlot | SimulatedHostPort, link: SimulatedLink) -> None:
-        if link.status in ("LinkUp", "Training") and (isinstance(place, SimulatedHostPort) or place.attached_to):
-            self._physics.train(link, self._physics.time)
+        limit(lanes, generation)
+        fault.undo = lambda: limit(None, None)
 
     def _flap(self, fault: Fault) -> None:
-        place, link = self._link(fault.request.target)
-        upstream = isinstance(place, SimulatedHostPort)
-        waited = fault.request.period
+        port = self._port(fault.request.target)
+        link, waited = port.link, fault.request.period
 
         def step(elapsed: float) -> None:
             nonlocal waited
             waited += elapsed
-            if waited < fault.request.period or not place.in_use:
+            if waited < fault.request.period or not port.in_use:
                 return
             waited = 0.0
-            if link.held_down:
-                link.held_down = False
-                self._physics.train(link, self._physics.time)
+            if link.forced_down:
+                undo()
             else:
-                link.held_down = True
-                self._physics.drop(link, present=True)
-                direction = "Upstream" if upstream else "Downstream"
-                switch = f"drawer{place.drawer}_switch"
-                self._events.emit(
-                    f"Fabric.1.0.{direction}LinkFlapDetected",
-                    f"Switch '{switch}' {direction.lower()} link is flapping on port '{link.port}'.",
-                    switch,
-                    link.port,
-                    severity="Warning",
-                    origin=f"/redfish/v1/Fabrics/PCIe/Switches/{switch}/Ports/{link.port}",
-                )
+                link.forced_down = True
+                self._physics.drop(port)
+                direction = "Upstream" if port.upstream else "Downstream"
+                message = f"Fabric.1.0.{direction}LinkFlapDetected"
+                self._events.report(message, port.switch, link.port, origin=port.port_uri)
 
         def undo() -> None:
-            if link.held_down:
-                link.held_down = False
-                if place.in_use:
-                    self._physics.train(link, self._physics.time)
+            if link.forced_down:
+                link.forced_down = False
+                if port.in_use:
+                    self._physics.train(link)
 
         fault.step, fault.undo = step, undo
 
     def _burst(self, fault: Fault) -> None:
-        _, link = self._link(fault.request.target)
+        link = self._port(fault.request.target).link
         counter, rate = fault.request.counter, fault.request.rate
         if counter not in ERROR_COUNTERS:
             raise FaultError(f"there is no error counter {counter!r}; there are {', '.join(ERROR_COUNTERS)}")
@@ -292,24 +260,14 @@ class FaultInjector:
 
     def _fan_failure(self, fault: Fault) -> None:
         fan = self._fan(fault.request.target)
+        name = f"fan{fan.number}"
+        origin = f"{V1}/Chassis/falcon/ThermalSubsystem/Fans/{name}"
         fan.failed = True
-        origin = f"/redfish/v1/Chassis/falcon/ThermalSubsystem/Fans/fan{fan.number}"
-        self._events.emit(
-            "Environmental.1.0.FanFailed",
-            f"Fan 'fan{fan.number}' has failed.",
-            f"fan{fan.number}",
-            severity="Critical",
-            origin=origin,
-        )
+        self._events.report("Environmental.1.0.FanFailed", name, origin=origin)
 
         def undo() -> None:
             fan.failed = False
-            self._events.emit(
-                "Environmental.1.0.FanRestored",
-                f"Fan 'fan{fan.number}' was repaired or restored to normal operation.",
-                f"fan{fan.number}",
-                origin=origin,
-            )
+            self._events.report("Environmental.1.0.FanRestored", name, origin=origin)
 
         fault.undo = undo
 
@@ -338,33 +296,33 @@ class FaultInjector:
 
     def is_active(self, kind: FaultKind) -> bool:
         """Return whether a fault of a kind is active."""
-        return any(fault.request.kind == kind for fault in self.active.values())
+        return bool(self.of_kind(kind))
 
     def take(self, kind: FaultKind, method: str = "", path: str = "") -> FaultRequest | None:
         """Return a fault that applies to a request, and count it; None where there is none."""
         self.advance()
         for fault in list(self.active.values()):
-            if fault.request.kind == kind and fault.matches(method, path):
+            request = fault.request
+            if request.kind == kind and request.path in path and request.method.upper() in ("", method):
                 if fault.left is not None:
                     fault.left -= 1
                     if fault.left <= 0:
                         self.active.pop(fault.id)
-                return fault.request
+                return request
         return None
 
     def _slot(self, target: str) -> SimulatedSlot:
-        wanted = target.replace("/", "")
+        endpoint = target.replace("/", "")
         for slot in self._state.all_slots():
-            if slot.endpoint == wanted:
+            if slot.endpoint == endpoint:
                 return slot
         raise FaultError(f"there is no slot {target!r}; a slot is named like drawer1slot3")
 
-    def _link(self, target: str) -> tuple[SimulatedSlot | SimulatedHostPort, SimulatedLink]:
+    def _port(self, target: str) -> SwitchPort:
         for port in self._state.host_ports():
             if target in (port.name, port.endpoint):
-                return port, port.link
-        slot = self._slot(target)
-        return slot, slot.link
+                return port
+        return self._slot(target)
 
     def _fan(self, target: str) -> SimulatedFan:
         for fan in self._state.fans:

@@ -7,12 +7,10 @@ have the load of a training.
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -20,6 +18,7 @@ import msgspec
 
 from simulator.host_tree import USERS, FileTail, HostTree, PciCard, replace_file
 from simulator.lab import HostLab
+from simulator.nvml import GpuReadings
 from simulator.state import RequestedLoad, SimulatedSlot
 
 
@@ -67,23 +66,6 @@ class DeviceProcess:
     ends: float | None
 
 
-@dataclass
-class HostState:
-    """One host: its files, and the devices and processes of this chassis."""
-
-    tree: HostTree
-    rescan: FileTail
-    probe: FileTail
-    unbind: dict[str, FileTail]
-    loads: HostLoads
-    meters: HostMeters
-    shown: dict[str, VisibleDevice] = field(default_factory=dict)
-    processes: dict[int, DeviceProcess] = field(default_factory=dict)
-    unbinding: set[str] = field(default_factory=set)
-    lock: TextIO | None = None
-    local: list[PciCard] = field(default_factory=list)
-
-
 FRESH_SECONDS = 5.0
 MAX_LOAD_FILE_BYTES = 2**20
 LOAD_OWNER = "svc-train"
@@ -120,23 +102,17 @@ class HostLoads:
 
     def __init__(self, tree: HostTree) -> None:
         self._tree = tree
-        self._folder = tree.folder / "loads"
-        self._shown: set[int] = set()
         self.now: dict[int, HostLoad] = {}
 
     def advance(self, cards: Iterable[PciCard]) -> None:
         """Read the present loads, and show their processes as users of those cards that have a driver."""
-        self.now = dict(_read_loads(self._folder))
-        for pid in self._shown - set(self.now):
-            shutil.rmtree(self._tree.folder / "proc" / str(pid), ignore_errors=True)
-        self._shown &= set(self.now)
-        if not self.now:
-            return
+        before, self.now = self.now, dict(_read_loads(self._tree.folder / "loads"))
+        for pid in before.keys() - self.now.keys():
+            self._tree.remove_process(pid)
         ours = {card.address: card for card in cards}
         for pid, load in self.now.items():
             # Another chassis shows it, too: each chassis the device files of its own cards.
             self._show(pid, load, ours)
-            self._shown.add(pid)
 
     def of(self, address: str) -> RequestedLoad | None:
         """Return the total load of all runs on a device; None without one."""
@@ -156,48 +132,30 @@ class HostLoads:
     def _show(self, pid: int, load: HostLoad, ours: dict[str, PciCard]) -> None:
         place = self._tree.folder / "proc" / str(pid)
         if not place.exists():
-            new = self._tree.folder / "proc" / f".new-{pid}-{os.getpid()}"
-            shutil.rmtree(new, ignore_errors=True)
-            (new / "fd").mkdir(parents=True)
-            uid = USERS[LOAD_OWNER]
-            (new / "comm").write_text(load.command.partition(" ")[0][:15] + "\n")
-            (new / "cmdline").write_bytes(load.command.replace(" ", "\0").encode() + b"\0")
-            (new / "status").write_text(f"Name:\t{load.command[:15]}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
-            with suppress(OSError):  # another chassis was first
-                new.rename(place)
-            shutil.rmtree(new, ignore_errors=True)
-        wanted = {device.address for device in load.devices}
+            self._tree.add_process(pid, load.command, USERS[LOAD_OWNER], {})
+        used = {device.address for device in load.devices}
         for address, card in ours.items():
             file = place / "fd" / str(100 + int(address[:4] + address[5:7], 16))
-            holds = address in wanted and self._tree.bound(card)
+            opened = address in used and self._tree.bound(card)
             with suppress(OSError):
-                if holds and not file.is_symlink():
+                if opened and not file.is_symlink():
                     file.symlink_to(card.node)
-                elif not holds and file.is_symlink() and str(file.readlink()) == card.node:
+                elif not opened and file.is_symlink() and str(file.readlink()) == card.node:
                     file.unlink()
 
 
 def _read_loads(folder: Path) -> Iterator[tuple[int, HostLoad]]:
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:
-        return
-    for entry in entries:
-        name, dot, rest = entry.name.partition(".")
-        if not name.isdigit() or dot + rest != ".json":
+    for file in folder.glob("*.json"):
+        if not file.stem.isdigit():
             continue
-        try:
-            found = entry.stat()
+        with suppress(OSError, OverflowError, msgspec.MsgspecError):
+            found = file.stat()
             if found.st_size > MAX_LOAD_FILE_BYTES:
                 continue
-            fresh = time.time() - found.st_mtime < FRESH_SECONDS
-            if not (fresh and _is_alive(int(name))):
-                if not fresh:
-                    Path(entry.path).unlink(missing_ok=True)
-                continue
-            yield int(name), msgspec.json.decode(Path(entry.path).read_bytes(), type=HostLoad)
-        except (OSError, OverflowError, msgspec.MsgspecError):
-            continue
+            if time.time() - found.st_mtime >= FRESH_SECONDS:
+                file.unlink(missing_ok=True)
+            elif _is_alive(int(file.stem)):
+                yield int(file.stem), msgspec.json.decode(file.read_bytes(), type=HostLoad)
 
 
 def _is_alive(pid: int) -> bool:
@@ -242,30 +200,47 @@ class HostMeters:
         replace_file(proc / "stat", f"cpu  {round(self.busy)} 0 0 {round(self.idle)} 0 0 0 0 0 0\n")
         replace_file(proc / "uptime", f"{now:.2f} {now * cores:.2f}\n")
 
-    def measure_gpu(self, card: PciCard, slot: SimulatedSlot | None, asked: RequestedLoad | None) -> None:
+    def measure_gpu(self, card: PciCard, slot: SimulatedSlot | None, requested: RequestedLoad | None) -> None:
         """Write the NVML readings of a GPU in a slot, or of the host's own."""
         total = card.model.memory_mib
         if slot is not None:
-            device = slot.present
-            load = device.load if device is not None else 0.0
+            load = slot.present.load if slot.present is not None else 0.0
             watts, celsius = slot.watts, slot.temperature
-            to_device, from_device = (0.0, 0.0) if device is None else device.carried
+            to_device, from_device = slot.present.carried if slot.present is not None else (0.0, 0.0)
         else:
-            load = 0.0 if asked is None else asked.share
+            load = 0.0 if requested is None else requested.share
             watts = card.model.idle_watts + (card.model.max_watts - card.model.idle_watts) * load
             celsius = ROOM_CELSIUS + 0.16 * watts
-            to_device, from_device = (0.0, 0.0) if asked is None else (asked.to_device, asked.from_device)
-        used = 0.8 * load if asked is None else asked.memory_share
-        readings = {
-            "name": card.model.model,
-            "serial": card.serial,
-            "gpu": round(100 * load),
-            "memory": round(60 * load),
-            "used_mib": min(total, DRIVER_MIB + round(used * total)),
-            "total_mib": total,
-            "watts": watts,
-            "celsius": round(celsius),
-            "to_device": to_device,
-            "from_device": from_device,
-        }
+            to_device, from_device = (requested.to_device, requested.from_device) if requested else (0.0, 0.0)
+        used = 0.8 * load if requested is None else requested.memory_share
+        readings = GpuReadings(
+            name=card.model.model,
+            serial=card.serial,
+            gpu=round(100 * load),
+            memory=round(60 * load),
+            used_mib=min(total, DRIVER_MIB + round(used * total)),
+            total_mib=total,
+            watts=watts,
+            celsius=round(celsius),
+            to_device=to_device,
+            from_device=from_device,
+        )
         replace_file(self.tree.folder / "gpus" / f"{card.address}.json", msgspec.json.encode(readings))
+
+
+class HostState:
+    """One host: its files, and the devices and processes of this chassis."""
+
+    def __init__(self, folder: Path, name: str, host: HostLab) -> None:
+        self.tree = HostTree(folder, name, host)
+        self.rescan = FileTail(self.tree.pci / "rescan")
+        self.probe = FileTail(self.tree.pci / "drivers_probe")
+        self.unbind = [FileTail(driver / "unbind") for driver in (self.tree.pci / "drivers").iterdir()]
+        self.loads = HostLoads(self.tree)
+        self.meters = HostMeters(self.tree, host)
+        self.shown: dict[str, VisibleDevice] = {}
+        self.processes: dict[int, DeviceProcess] = {}
+        self.unbinding: set[str] = set()
+        # Held by the chassis that simulates the host's own devices.
+        self.lock: TextIO | None = None
+        self.local: list[PciCard] = []

@@ -9,15 +9,22 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from simulator.catalog import DEVICE_MODELS, LANE_GBPS, DeviceModel, DeviceModelKind
-from simulator.lab import HostLab, stable_serial, stable_uuid
+from simulator.lab import (
+    DEVICE_MODELS,
+    LANE_GBPS,
+    DeviceModel,
+    DeviceModelKind,
+    HostLab,
+    stable_serial,
+    stable_uuid,
+)
 
 DRIVERS = {
     DeviceModelKind.GPU: "nvidia",
@@ -187,9 +194,27 @@ class HostTree:
         replace_file(self.devices / card.address / "current_link_width", "63\n")
         replace_file(self.devices / card.address / "current_link_speed", "Unknown\n")
 
-    def answer_again(self, card: PciCard) -> None:
+    def restore(self, card: PciCard) -> None:
         """Make a device responsive again."""
         replace_file(self.devices / card.address / "config", _config(card.model))
+
+    def add_process(self, pid: int, command: str, uid: int, files: Mapping[int, str]) -> None:
+        """Show a process with its open files by descriptor; one with its PID that is shown already stays."""
+        new = self.folder / "proc" / f".new-{pid}-{os.getpid()}"
+        shutil.rmtree(new, ignore_errors=True)
+        (new / "fd").mkdir(parents=True)
+        (new / "comm").write_text(command.partition(" ")[0][:15] + "\n")
+        (new / "cmdline").write_bytes(command.replace(" ", "\0").encode() + b"\0")
+        (new / "status").write_text(f"Name:\t{command[:15]}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        for descriptor, file in files.items():
+            (new / "fd" / str(descriptor)).symlink_to(file)
+        with suppress(OSError):  # another chassis was first
+            new.rename(self.folder / "proc" / str(pid))
+        shutil.rmtree(new, ignore_errors=True)
+
+    def remove_process(self, pid: int) -> None:
+        """Remove a process."""
+        shutil.rmtree(self.folder / "proc" / str(pid), ignore_errors=True)
 
     def mount(self, card: PciCard, path: str) -> None:
         """Mount the first partition of a drive."""
@@ -229,17 +254,14 @@ def _mode(file: Path) -> int | None:
         return None
 
 
-def hang_file(file: Path) -> None:
-    """Make opening a file block forever."""
-    if _mode(file) not in (None, stat.S_IFIFO):
+def set_hanging(file: Path, *, hanging: bool) -> None:
+    """Make opening a file block forever, or restore it."""
+    if not hanging:
+        if _hung_path(file).exists():
+            _hung_path(file).replace(file)
+    elif _mode(file) not in (None, stat.S_IFIFO):
         file.rename(_hung_path(file))
         os.mkfifo(file)
-
-
-def unhang_file(file: Path) -> None:
-    """Restore a file that hung."""
-    if _hung_path(file).exists():
-        _hung_path(file).replace(file)
 
 
 class FileTail:
@@ -274,11 +296,9 @@ def _speed(generation: str) -> str:
 
 
 def _driver(card: PciCard) -> str:
-    return (
-        "ixgbe"
-        if card.model.vendor_id.lower() == "0x8086" and card.model.kind is DeviceModelKind.NETWORK
-        else DRIVERS[card.model.kind]
-    )
+    if card.model.vendor_id.lower() == "0x8086" and card.model.kind is DeviceModelKind.NETWORK:
+        return "ixgbe"
+    return DRIVERS[card.model.kind]
 
 
 def _files(card: PciCard) -> list[tuple[str, str, str]]:
@@ -312,19 +332,9 @@ def _config(model: DeviceModel) -> bytes:
 
 
 def _vpd(model: DeviceModel, serial: str) -> bytes:
-    name = model.model.encode()
-    fields = b"".join(
-        key + bytes([len(text)]) + text for key, text in ((b"PN", model.part_number.encode()), (b"SN", serial.encode()))
-    )
-    return (
-        b"\x82"
-        + len(name).to_bytes(2, "little")
-        + name
-        + b"\x90"
-        + len(fields).to_bytes(2, "little")
-        + fields
-        + b"\x78"
-    )
+    name, part, number = model.model.encode(), model.part_number.encode(), serial.encode()
+    fields = b"PN%c%bSN%c%b" % (len(part), part, len(number), number)
+    return b"\x82%b%b\x90%b%b\x78" % (len(name).to_bytes(2, "little"), name, len(fields).to_bytes(2, "little"), fields)
 
 
 NETWORK_CARD = DeviceModel(

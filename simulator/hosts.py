@@ -12,19 +12,9 @@ import shutil
 import time
 from pathlib import Path
 
-from simulator.catalog import DeviceModelKind
-from simulator.host_state import (
-    DeviceProcess,
-    HostError,
-    HostLoads,
-    HostMeters,
-    HostState,
-    MountRequest,
-    ProcessRequest,
-    VisibleDevice,
-)
-from simulator.host_tree import USERS, FileTail, HostTree, PciCard, hang_file, own_cards, replace_file, unhang_file
-from simulator.lab import HostLab, Lab
+from simulator.host_state import DeviceProcess, HostError, HostState, MountRequest, ProcessRequest, VisibleDevice
+from simulator.host_tree import USERS, PciCard, own_cards, replace_file, set_hanging
+from simulator.lab import DeviceModelKind, HostLab, Lab
 from simulator.physics import Clock
 from simulator.state import ChassisState, SimulatedSlot
 
@@ -49,17 +39,17 @@ class HostSimulation:
         self._folder = folder.resolve()
         self._index = index
         self._hotplug = hotplug
-        self._sites: dict[str, HostState] = {}
+        self._hosts: dict[str, HostState] = {}
         self._next_pid = PIDS * (index + 1)
-        self._looked = self._loaded = self._measured = float("-inf")
-        self.missed: set[str] = set()
-        self.remove_hangs: set[str] = set()
+        self._checked = self._loaded = self._measured = float("-inf")
+        self._hidden: set[str] = set()
+        self._remove_hangs: set[str] = set()
         try:
             self._remove_earlier_start()
             for name in state.cabled_hosts():
-                site = self._site(name)
+                host = self._host(name)
                 for slot in self._attached(name):
-                    self._plug(site, slot)
+                    self._plug_slot(host, slot)
         except OSError as error:
             raise HostError(f"the hosts cannot be simulated in {folder}: {error}") from error
 
@@ -72,8 +62,8 @@ class HostSimulation:
     def truth(self) -> dict[str, dict[str, str]]:
         """Return the addresses that each host shows, by the endpoint of the slot."""
         return {
-            name: {shown.endpoint: address for address, shown in site.shown.items() if shown.endpoint}
-            for name, site in self._sites.items()
+            name: {shown.endpoint: address for address, shown in host.shown.items() if shown.endpoint}
+            for name, host in self._hosts.items()
         }
 
     def advance(self, *, at_once: bool = False) -> None:
@@ -82,18 +72,18 @@ class HostSimulation:
         They are checked every PERIOD_SECONDS, or `at_once`.
         """
         now = time.monotonic()
-        if now - self._looked < PERIOD_SECONDS and not at_once:
+        if now - self._checked < PERIOD_SECONDS and not at_once:
             return
-        self._looked = now
+        self._checked = now
         for name in self._state.cabled_hosts():
-            self._site(name)
-        for name, site in self._sites.items():
+            self._host(name)
+        for name, host in self._hosts.items():
             attached = {self.address(slot): slot for slot in self._attached(name)}
-            self._end_processes(site, now)
-            self._apply_driver_files(site)
-            self._apply_bus_files(site, attached)
-            self._adopt_own_cards(name, site)
-            self._follow_links(site, attached)
+            self._end_processes(host, now)
+            self._apply_driver_files(host)
+            self._apply_bus_files(host, attached)
+            self._adopt_own_cards(name, host)
+            self._follow_links(host, attached)
         if now - self._loaded >= LOADS_SECONDS:
             self._loaded = now
             self._follow_loads()
@@ -103,255 +93,224 @@ class HostSimulation:
 
     def end(self) -> None:
         """Leave the hosts' own devices to other processes."""
-        for site in self._sites.values():
-            if site.lock is not None:
-                site.lock.close()
-                site.lock = None
+        for host in self._hosts.values():
+            if host.lock is not None:
+                host.lock.close()
+                host.lock = None
 
-    # Called by tests.
-
-    def start_process(self, host: str, request: ProcessRequest) -> DeviceProcess:
+    def start_process(self, name: str, request: ProcessRequest) -> DeviceProcess:
         """Have a process use a device of a host. Raises HostError where the host has no such device with a driver."""
-        site, shown = self._shown(host, request.device)
-        if not site.tree.bound(shown.card):
-            raise HostError(f"{request.device} has no driver on {host}, so nobody can open it")
-        proc = site.tree.folder / "proc"
-        while (proc / str(self._next_pid)).exists():
+        host, shown = self._shown(name, request.device)
+        if not host.tree.bound(shown.card):
+            raise HostError(f"{request.device} has no driver on {name}, so nobody can open it")
+        while (host.tree.folder / "proc" / str(self._next_pid)).exists():
             self._next_pid += 1
         pid, self._next_pid = self._next_pid, self._next_pid + 1
-        place = proc / f".new-{pid}"
-        (place / "fd").mkdir(parents=True)
         uid = USERS.get(request.owner, 2000 + pid % 1000)
-        (place / "comm").write_text(request.command.partition(" ")[0][:15] + "\n")
-        (place / "cmdline").write_bytes(request.command.replace(" ", "\0").encode() + b"\0")
-        (place / "status").write_text(f"Name:\t{request.command[:15]}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
-        (place / "fd/0").symlink_to("/dev/null")
-        (place / "fd/7").symlink_to(shown.card.node)
         if request.owner not in USERS:
-            with (site.tree.folder / "etc/passwd").open("a") as file:
+            with (host.tree.folder / "etc/passwd").open("a") as file:
                 file.write(f"\n{request.owner}:x:{uid}:{uid}::/:/bin/sh\n")
-        place.rename(proc / str(pid))
+        host.tree.add_process(pid, request.command, uid, {0: "/dev/null", 7: shown.card.node})
         ends = None if request.seconds is None else time.monotonic() + request.seconds
-        process = DeviceProcess(pid, shown.card.address, request, ends)
-        site.processes[pid] = process
-        return process
+        host.processes[pid] = DeviceProcess(pid, shown.card.address, request, ends)
+        return host.processes[pid]
 
-    def end_process(self, host: str, pid: int) -> bool:
+    def end_process(self, name: str, pid: int) -> bool:
         """End a simulated process; False where there is none."""
-        site = self._known(host)
-        if site.processes.pop(pid, None) is None:
+        host = self._known(name)
+        if host.processes.pop(pid, None) is None:
             return False
-        shutil.rmtree(site.tree.folder / "proc" / str(pid), ignore_errors=True)
+        host.tree.remove_process(pid)
         return True
 
-    def mount(self, host: str, request: MountRequest) -> None:
+    def mount(self, name: str, request: MountRequest) -> None:
         """Mount a drive on a host."""
-        site, shown = self._shown(host, request.device)
+        host, shown = self._shown(name, request.device)
         if shown.card.model.kind is not DeviceModelKind.DRIVE:
             raise HostError(f"{request.device} is not a drive")
-        site.tree.mount(shown.card, request.path)
+        host.tree.mount(shown.card, request.path)
 
-    def unmount(self, host: str, device: str) -> None:
+    def unmount(self, name: str, device: str) -> None:
         """Unmount a drive of a host."""
-        site, shown = self._shown(host, device)
-        site.tree.unmount(shown.card)
+        host, shown = self._shown(name, device)
+        host.tree.unmount(shown.card)
 
-    def processes(self, host: str) -> list[DeviceProcess]:
+    def processes(self, name: str) -> list[DeviceProcess]:
         """Return the simulated processes on a host."""
-        return list(self._known(host).processes.values())
+        return list(self._known(name).processes.values())
 
-    def hang_rescan(self, host: str, *, hangs: bool) -> None:
+    def hang_rescan(self, name: str, *, active: bool) -> None:
         """Make scans of the bus hang, or return again."""
-        (hang_file if hangs else unhang_file)(self._known(host).tree.pci / "rescan")
+        set_hanging(self._known(name).tree.pci / "rescan", hanging=active)
 
-    def hang_remove(self, host: str, *, hangs: bool) -> None:
+    def hang_remove(self, name: str, *, active: bool) -> None:
         """Make the removal of this chassis's devices hang, or return again."""
-        site = self._known(host)
-        (self.remove_hangs.add if hangs else self.remove_hangs.discard)(host)
-        for address in site.shown:
-            (hang_file if hangs else unhang_file)(site.tree.devices / address / "remove")
+        host = self._known(name)
+        (self._remove_hangs.add if active else self._remove_hangs.discard)(name)
+        for address in host.shown:
+            set_hanging(host.tree.devices / address / "remove", hanging=active)
 
-    def hang_read(self, endpoint: str, *, hangs: bool) -> None:
+    def hang_read(self, endpoint: str, *, active: bool) -> None:
         """Make reads of a device hang, or return again."""
-        for site in self._sites.values():
-            for address, shown in site.shown.items():
+        for host in self._hosts.values():
+            for address, shown in host.shown.items():
                 if shown.endpoint == endpoint:
-                    (hang_file if hangs else unhang_file)(site.tree.devices / address / "config")
+                    set_hanging(host.tree.devices / address / "config", hanging=active)
 
-    # Behaviour of the hosts.
+    def hide(self, endpoint: str, *, active: bool) -> None:
+        """Make scans of the bus miss a device, or find it again."""
+        (self._hidden.add if active else self._hidden.discard)(endpoint)
 
-    def _apply_driver_files(self, site: HostState) -> None:
-        for tail in site.unbind.values():
-            site.unbinding.update(address for address in tail.lines() if address in site.shown)
-        for address in list(site.unbinding):
-            if address not in site.shown or self._release_device(site, address):
-                site.unbinding.discard(address)
-                if address in site.shown:
-                    site.tree.unbind(site.shown[address].card)
-        for address in site.probe.lines():
-            if address in site.shown and site.shown[address].answers:
-                site.tree.bind(site.shown[address].card)
+    def _apply_driver_files(self, host: HostState) -> None:
+        for tail in host.unbind:
+            host.unbinding.update(address for address in tail.lines() if address in host.shown)
+        for address in list(host.unbinding):
+            if address not in host.shown or self._release_device(host, address):
+                host.unbinding.discard(address)
+                if address in host.shown:
+                    host.tree.unbind(host.shown[address].card)
+        for address in host.probe.lines():
+            if address in host.shown and host.shown[address].answers:
+                host.tree.bind(host.shown[address].card)
 
-    def _apply_bus_files(self, site: HostState, attached: dict[str, SimulatedSlot]) -> None:
-        for address, shown in list(site.shown.items()):
-            requested = site.tree.removal_requested(address)
+    def _apply_bus_files(self, host: HostState, attached: dict[str, SimulatedSlot]) -> None:
+        for address, shown in list(host.shown.items()):
+            requested = host.tree.removal_requested(address)
             if requested is None:
-                del site.shown[address]
-            elif requested and self._release_device(site, address):
-                del site.shown[address]
-                site.tree.unplug(shown.card)
-        if site.rescan.lines() or self._hotplug:
+                del host.shown[address]
+            elif requested and self._release_device(host, address):
+                del host.shown[address]
+                host.tree.unplug(shown.card)
+        if host.rescan.lines() or self._hotplug:
             for address, slot in attached.items():
-                if address not in site.shown and slot.endpoint not in self.missed:
-                    self._plug(site, slot)
-            for card in site.local:
-                if card.address not in site.shown:
-                    self._plug_local(site, card)
+                if address not in host.shown and slot.endpoint not in self._hidden:
+                    self._plug_slot(host, slot)
+            for card in host.local:
+                if card.address not in host.shown:
+                    _plug(host, card, card.model.lanes, card.model.generation)
 
-    def _follow_links(self, site: HostState, attached: dict[str, SimulatedSlot]) -> None:
-        for address, shown in site.shown.items():
+    def _follow_links(self, host: HostState, attached: dict[str, SimulatedSlot]) -> None:
+        for address, shown in host.shown.items():
             slot = attached.get(address)
             if slot is None:
                 if shown.answers and shown.endpoint:
                     shown.answers, shown.link = False, (0, "")
-                    site.tree.lose(shown.card)
+                    host.tree.lose(shown.card)
                 continue
             if not shown.answers:
                 shown.answers = True
-                site.tree.answer_again(shown.card)
+                host.tree.restore(shown.card)
             link = (slot.link.lanes, slot.link.generation)
             if link != shown.link:
                 shown.link = link
-                site.tree.set_link(shown.card, *link)
+                host.tree.set_link(shown.card, *link)
 
-    def _release_device(self, site: HostState, address: str) -> bool:
+    def _release_device(self, host: HostState, address: str) -> bool:
         """End the processes that use a removed device; False while one hangs."""
-        holding = [process for process in site.processes.values() if process.address == address]
-        for process in holding:
+        users = [process for process in host.processes.values() if process.address == address]
+        for process in users:
             if not process.request.hangs:
-                self.end_process(site.tree.name, process.pid)
-        return not any(process.request.hangs for process in holding)
+                self.end_process(host.tree.name, process.pid)
+        return not any(process.request.hangs for process in users)
 
-    def _end_processes(self, site: HostState, now: float) -> None:
-        for process in list(site.processes.values()):
+    def _end_processes(self, host: HostState, now: float) -> None:
+        for process in list(host.processes.values()):
             if process.ends is not None and process.ends <= now:
-                self.end_process(site.tree.name, process.pid)
+                self.end_process(host.tree.name, process.pid)
 
-    def _plug(self, site: HostState, slot: SimulatedSlot) -> None:
-        if slot.device is None:
-            return
+    def _plug_slot(self, host: HostState, slot: SimulatedSlot) -> None:
         address = self.address(slot)
-        card = PciCard(
-            address, slot.device.model, slot.device.serial, int(address[5:7], 16) + 256 * int(address[:4], 16)
-        )
-        link = (slot.link.lanes, slot.link.generation)
-        if site.tree.has(address):
+        if slot.device is None or host.tree.has(address):
             return
-        site.tree.plug(card, *link)
-        site.shown[address] = VisibleDevice(card, slot.endpoint, link=link)
-        if site.tree.name in self.remove_hangs:
-            hang_file(site.tree.devices / address / "remove")
+        number = int(address[5:7], 16) + 256 * int(address[:4], 16)
+        card = PciCard(address, slot.device.model, slot.device.serial, number)
+        _plug(host, card, slot.link.lanes, slot.link.generation, slot.endpoint)
+        if host.tree.name in self._remove_hangs:
+            set_hanging(host.tree.devices / address / "remove", hanging=True)
 
-    def _attached(self, host: str) -> list[SimulatedSlot]:
+    def _attached(self, name: str) -> list[SimulatedSlot]:
         return [
             slot
             for port in self._state.host_ports()
-            if port.host == host and port.link.status == "LinkUp"
+            if port.host == name and port.link.status == "LinkUp"
             for slot in (self._state.drawers[port.drawer].slots[number] for number in port.slots)
             if slot.present is not None and slot.link.status == "LinkUp"
         ]
 
     def _follow_loads(self) -> None:
         """Apply the loads of runs to the devices of each host; unused devices idle while others have a load."""
-        for name, site in self._sites.items():
-            site.loads.advance([shown.card for shown in site.shown.values()])
+        for name, host in self._hosts.items():
+            host.loads.advance([shown.card for shown in host.shown.values()])
             for slot in self._attached(name):
                 if slot.device is not None:
-                    used = slot.endpoint in {shown.endpoint for shown in site.shown.values() if shown.answers}
-                    slot.device.asked = site.loads.of(self.address(slot)) if used else None
-                    slot.device.rests = bool(site.loads.now)
+                    used = slot.endpoint in {shown.endpoint for shown in host.shown.values() if shown.answers}
+                    slot.device.requested = host.loads.of(self.address(slot)) if used else None
+                    slot.device.unused = bool(host.loads.now)
         for slot in self._state.all_slots():
             if slot.device is not None and slot.attached_to is None:
-                slot.device.asked, slot.device.rests = None, False
+                slot.device.requested, slot.device.unused = None, False
 
     def _measure(self) -> None:
         """Write the meters of the hosts."""
         slots = {self.address(slot): slot for slot in self._state.all_slots()}
-        for site in self._sites.values():
-            replace_file(site.tree.folder / "speed", f"{self._clock.speed:g}\n")
-            if site.lock is not None:
-                site.meters.measure_host(self._clock.now(), list(site.loads.now.values()))
-            for address, shown in site.shown.items():
-                if shown.card.model.kind is DeviceModelKind.GPU and shown.answers and site.tree.bound(shown.card):
-                    site.meters.measure_gpu(shown.card, slots.get(address), site.loads.of(address))
+        for host in self._hosts.values():
+            replace_file(host.tree.folder / "speed", f"{self._clock.speed:g}\n")
+            if host.lock is not None:
+                host.meters.measure_host(self._clock.now(), list(host.loads.now.values()))
+            for address, shown in host.shown.items():
+                if shown.card.model.kind is DeviceModelKind.GPU and shown.answers and host.tree.bound(shown.card):
+                    host.meters.measure_gpu(shown.card, slots.get(address), host.loads.of(address))
 
-    # The first chassis simulates the host's own devices.
-
-    def _adopt_own_cards(self, name: str, site: HostState) -> None:
-        if site.lock is not None:
+    def _adopt_own_cards(self, name: str, host: HostState) -> None:
+        """Simulate the host's own devices, unless another chassis does."""
+        if host.lock is not None:
             return
-        lock = (site.tree.folder / ".local").open("w")
+        lock = (host.tree.folder / ".local").open("w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.close()
             return
-        site.lock = lock
-        site.local = own_cards(name, self._lab.hosts.get(name, HostLab()))
-        for card in site.local:
-            if site.tree.has(card.address):
+        host.lock = lock
+        host.local = own_cards(name, self._lab.hosts.get(name, HostLab()))
+        for card in host.local:
+            if host.tree.has(card.address):
                 # Another chassis simulated them until it ended.
-                site.shown[card.address] = VisibleDevice(card, "")
+                host.shown[card.address] = VisibleDevice(card, "")
                 continue
-            self._plug_local(site, card)
+            _plug(host, card, card.model.lanes, card.model.generation)
             if card.model.kind is DeviceModelKind.DRIVE:
-                site.tree.unmount(card)
-                site.tree.mount(card, "/")
+                host.tree.unmount(card)
+                host.tree.mount(card, "/")
 
-    def _plug_local(self, site: HostState, card: PciCard) -> None:
-        site.tree.plug(card, card.model.lanes, card.model.generation)
-        site.shown[card.address] = VisibleDevice(card, "")
-
-    # Folders.
-
-    def _site(self, name: str) -> HostState:
-        site = self._sites.get(name)
-        if site is None:
+    def _host(self, name: str) -> HostState:
+        host = self._hosts.get(name)
+        if host is None:
             if not _NAME.fullmatch(name):
                 raise HostError(f"the host {name!r} cannot be the name of a folder")
-            host = self._lab.hosts.get(name, HostLab())
-            tree = HostTree(self._folder / name, name, host)
-            drivers = {folder.name: FileTail(folder / "unbind") for folder in (tree.pci / "drivers").iterdir()}
-            site = HostState(
-                tree,
-                FileTail(tree.pci / "rescan"),
-                FileTail(tree.pci / "drivers_probe"),
-                drivers,
-                HostLoads(tree),
-                HostMeters(tree, host),
-            )
-            self._sites[name] = site
-        return site
+            host = HostState(self._folder / name, name, self._lab.hosts.get(name, HostLab()))
+            self._hosts[name] = host
+        return host
 
     def _known(self, name: str) -> HostState:
-        site = self._sites.get(name)
-        if site is None:
-            raise HostError(f"there is no host {name!r}; there are {', '.join(self._sites)}")
-        return site
+        host = self._hosts.get(name)
+        if host is None:
+            raise HostError(f"there is no host {name!r}; there are {', '.join(self._hosts)}")
+        return host
 
-    def _shown(self, host: str, device: str) -> tuple[HostState, VisibleDevice]:
-        site = self._known(host)
-        for address, shown in site.shown.items():
+    def _shown(self, name: str, device: str) -> tuple[HostState, VisibleDevice]:
+        host = self._known(name)
+        for address, shown in host.shown.items():
             if device and device in (address, shown.endpoint):
-                return site, shown
-        raise HostError(f"{host} does not see {device!r}")
+                return host, shown
+        raise HostError(f"{name} does not see {device!r}")
 
     def _remove_earlier_start(self) -> None:
         """Remove the files that an earlier process of this chassis left."""
         self._folder.mkdir(parents=True, exist_ok=True)
         ours = {self.address(slot) for slot in self._state.all_slots()}
         for host in self._folder.iterdir():
-            unhang_file(host / "sys/bus/pci/rescan")
+            set_hanging(host / "sys/bus/pci/rescan", hanging=False)
             for address in ours:
                 shutil.rmtree(host / "sys/bus/pci/devices" / address, ignore_errors=True)
                 shutil.rmtree(host / "proc/driver/nvidia/gpus" / address, ignore_errors=True)
@@ -359,3 +318,9 @@ class HostSimulation:
             for process in (host / "proc").glob("[0-9]*"):
                 if int(process.name) // PIDS == self._index + 1:
                     shutil.rmtree(process, ignore_errors=True)
+
+
+def _plug(host: HostState, card: PciCard, lanes: int, generation: str, endpoint: str = "") -> None:
+    """Show a card, of the slot with an endpoint Id or of the host's own."""
+    host.tree.plug(card, lanes, generation)
+    host.shown[card.address] = VisibleDevice(card, endpoint, link=(lanes, generation))

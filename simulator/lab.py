@@ -1,18 +1,60 @@
-"""The description of a lab: hosts, chassis, cables and devices at the start."""
+"""The description of a lab: hosts, chassis, cables, devices and their models."""
 
 from __future__ import annotations
 
 import uuid
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
-from simulator.catalog import DEVICE_MODELS, GENERATIONS, DeviceModel
 from simulator.rules import ADVANCED, Allocation, Mode, refusal
 
 DEFAULT_LAB = Path(__file__).with_name("default_lab.json")
 _NAMESPACE = uuid.UUID("5f0c2a54-0d2b-4b67-9d5a-3ff6b1a1f4c4")
 SLOTS_PER_DRAWER = 8
+# Signalling rate of one lane in Gbit/s, by PCIe generation.
+LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0}
+GENERATIONS = tuple(LANE_GBPS)
+
+
+class DeviceModelKind(StrEnum):
+    """The PCI properties of a device on its host."""
+
+    GPU = "GPU"
+    DRIVE = "Drive"
+    NETWORK = "NetworkAdapter"
+    CUSTOM = "Custom"
+
+
+class DeviceModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model of a PCIe device; IDs are hexadecimal strings, power is in watts."""
+
+    kind: DeviceModelKind
+    manufacturer: str
+    model: str
+    part_number: str
+    vendor_id: str
+    device_id: str
+    subsystem_vendor_id: str
+    subsystem_id: str
+    class_code: str
+    generation: str = "Gen3"
+    lanes: int = 16
+    firmware: str = "1.0"
+    idle_watts: float = 15.0
+    max_watts: float = 75.0
+    memory_mib: int = 0
+    capacity_bytes: int = 0
+    # The share of the link's capacity that a busy device receives and transmits.
+    receive_share: float = 0.3
+    transmit_share: float = 0.2
+
+
+# The built-in models, with their real vendor and device IDs.
+DEVICE_MODELS = msgspec.json.decode(
+    Path(__file__).with_name("device_models.json").read_bytes(), type=dict[str, DeviceModel]
+)
 
 
 class LabError(ValueError):

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +20,9 @@ class NVMLError(Exception):
     """An error of NVML."""
 
 
-class _Gpu(msgspec.Struct):
+class GpuReadings(msgspec.Struct):
+    """The file of a GPU: shares in percent, watts, degrees Celsius, and traffic in bytes per second."""
+
     name: str
     serial: str
     gpu: float
@@ -33,23 +35,20 @@ class _Gpu(msgspec.Struct):
     from_device: float = 0.0
 
 
-@dataclass(frozen=True)
-class Pci:
+class Pci(NamedTuple):
     """The PCI address of a GPU."""
 
     busId: str  # noqa: N815 - NVML's own name
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """Utilisation in percent over the last second."""
 
     gpu: int
     memory: int
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes."""
 
     used: int
@@ -64,9 +63,9 @@ def _folder() -> Path:
     return Path(os.environ["AGENT_ROOT"]) / "gpus"
 
 
-def _gpu(handle: Path) -> _Gpu:
+def _gpu(handle: Path) -> GpuReadings:
     try:
-        return msgspec.json.decode(handle.read_bytes(), type=_Gpu)
+        return msgspec.json.decode(handle.read_bytes(), type=GpuReadings)
     except OSError as error:
         raise NVMLError("GPU is lost") from error
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
 
-from simulator.catalog import DeviceModelKind
+from simulator.lab import DeviceModelKind
 from simulator.state import (
     ChassisState,
     SimulatedDevice,
@@ -20,6 +20,7 @@ from simulator.state import (
     SimulatedHostPort,
     SimulatedLink,
     SimulatedSlot,
+    SwitchPort,
     negotiated,
 )
 
@@ -36,22 +37,24 @@ BASE_WATTS = 220.0
 MIN_LOAD = 0.001
 
 
-class Observer(Protocol):
-    """Observes changes, to create events."""
-
-    def link_changed(self, drawer: int, link: SimulatedLink, *, upstream: bool) -> None:
-        """A link came up or went down."""
-
-    def temperature_band(self, slot: SimulatedSlot, band: str) -> None:
-        """A slot's temperature crossed a threshold; the band is normal, caution or critical."""
-
-
 class Physics:
-    """Advances one chassis through simulated time in steps of a second."""
+    """Advances one chassis through simulated time in steps of a second.
 
-    def __init__(self, state: ChassisState, seed: int, observer: Observer) -> None:
+    `link_changed` is called for a link that came up, `temperature_changed` with the name of the band that a slot's
+    temperature has entered: normal, caution or critical.
+    """
+
+    def __init__(
+        self,
+        state: ChassisState,
+        seed: int,
+        *,
+        link_changed: Callable[[SwitchPort], None],
+        temperature_changed: Callable[[SimulatedSlot, str], None],
+    ) -> None:
         self._state = state
-        self._observer = observer
+        self.link_changed = link_changed
+        self._temperature_changed = temperature_changed
         self._weather = random.Random(f"{seed}/{state.name}/weather")
         self._training = random.Random(f"{seed}/{state.name}/training")
         self.time = 0.0
@@ -63,26 +66,21 @@ class Physics:
         for _ in range(90):
             # A warm chassis, with its counters still at zero.
             self._thermal_step()
-        for drawer in state.drawers.values():
-            for slot in drawer.slots.values():
-                slot.band = "normal"
+        for slot in state.all_slots():
+            slot.band = "normal"
 
-    def train(self, link: SimulatedLink, at: float) -> None:
+    def train(self, link: SimulatedLink) -> None:
         """Start the training of a link; it takes 1 to 3 simulated seconds."""
         link.status = "Training"
         link.lanes = 0
         link.errors["L0ToRecoveryCount"] += 1
-        link.trains_until = at + self._training.uniform(MIN_TRAINING, MAX_TRAINING)
+        link.trains_until = self.time + self._training.uniform(MIN_TRAINING, MAX_TRAINING)
 
-    def drop(self, link: SimulatedLink, *, present: bool) -> None:
-        """Take a link down; NoLink without anything at its other end."""
-        link.status = "LinkDown" if present else "NoLink"
-        link.lanes = 0
-        link.trains_until = None
-
-    def announce_link(self, drawer: int, link: SimulatedLink, *, upstream: bool = False) -> None:
-        """Notify the observer of a changed link."""
-        self._observer.link_changed(drawer, link, upstream=upstream)
+    def drop(self, port: SwitchPort) -> None:
+        """Take the link of a port down without a notification; NoLink without anything at its other end."""
+        port.link.status = "LinkDown" if port.connected else "NoLink"
+        port.link.lanes = 0
+        port.link.trains_until = None
 
     def advance(self, now: float) -> None:
         """Advance the chassis to the simulated second `now`."""
@@ -96,20 +94,19 @@ class Physics:
 
     def _finish_training(self, now: float) -> None:
         for drawer in self._state.drawers.values():
-            for slot in drawer.slots.values():
-                self._finish_link(drawer.number, slot.link, slot.present, now, upstream=False)
-            for port in drawer.host_ports.values():
-                self._finish_link(drawer.number, port.link, None, now, upstream=True)
+            ports: list[SwitchPort] = [*drawer.slots.values(), *drawer.host_ports.values()]
+            for port in ports:
+                self._finish_link(port, now)
 
-    def _finish_link(
-        self, drawer: int, link: SimulatedLink, device: SimulatedDevice | None, now: float, *, upstream: bool
-    ) -> None:
-        if link.trains_until is None or link.trains_until > now or link.held_down:
+    def _finish_link(self, port: SwitchPort, now: float) -> None:
+        link = port.link
+        if link.trains_until is None or link.trains_until > now or link.forced_down:
             return
         link.trains_until = None
+        device = port.present if isinstance(port, SimulatedSlot) else None
         link.lanes, link.generation = negotiated(link, device.model if device else None)
         link.status = "LinkUp"
-        self._observer.link_changed(drawer, link, upstream=upstream)
+        self.link_changed(port)
 
     def _traffic_step(self) -> None:
         for drawer in self._state.drawers.values():
@@ -118,13 +115,13 @@ class Physics:
 
     def _port_traffic(self, drawer: SimulatedDrawer, port: SimulatedHostPort) -> None:
         ceiling = port.link.gbps * PAYLOAD_SHARE / 8 * 1e9
-        wanted = [self._wanted(drawer.slots[number]) for number in port.slots]
+        demands = [self._demand(drawer.slots[number]) for number in port.slots]
         # Traffic between devices of the drawer passes the switch, but not the host port.
-        down = sum(to_device * (1 - between) for to_device, _, between in wanted)
-        up = sum(from_device * (1 - between) for _, from_device, between in wanted)
+        down = sum(to_device * (1 - between) for to_device, _, between in demands)
+        up = sum(from_device * (1 - between) for _, from_device, between in demands)
         squeeze_down = min(1.0, ceiling / down) if down else 1.0
         squeeze_up = min(1.0, ceiling / up) if up else 1.0
-        for number, (to_device, from_device, between) in zip(port.slots, wanted, strict=True):
+        for number, (to_device, from_device, between) in zip(port.slots, demands, strict=True):
             slot = drawer.slots[number]
             sent = to_device * (between + (1 - between) * squeeze_down)
             received = from_device * (between + (1 - between) * squeeze_up)
@@ -137,14 +134,14 @@ class Physics:
         port.link.received_bytes += down * squeeze_down
         port.link.transmitted_bytes += up * squeeze_up
 
-    def _wanted(self, slot: SimulatedSlot) -> tuple[float, float, float]:
+    def _demand(self, slot: SimulatedSlot) -> tuple[float, float, float]:
         """Return the traffic to and from a device in a step, and the share that stays within the drawer."""
         device = slot.present
         if device is None:
             return 0.0, 0.0, 0.0
         capacity = slot.link.gbps * PAYLOAD_SHARE / 8 * 1e9 * STEP_SECONDS
         chance = self._weather.random()
-        if (load := device.asked) is not None:
+        if (load := device.requested) is not None:
             jitter = (0.98 + 0.04 * chance) * STEP_SECONDS
             return (
                 min(capacity, load.to_device * jitter),
@@ -160,10 +157,8 @@ class Physics:
 
     def _count_link_errors(self, link: SimulatedLink) -> None:
         if link.status == "LinkUp" and self._weather.random() < 1 / 900:
-            link.errors["CorrectableErrorCount"] += 1
-            link.errors["BadTLPCount"] += 1
-            link.errors["NAKSentCount"] += 1
-            link.errors["ReplayCount"] += 1
+            for counter in ("CorrectableErrorCount", "BadTLPCount", "NAKSentCount", "ReplayCount"):
+                link.errors[counter] += 1
 
     def _thermal_step(self) -> None:
         state = self._state
@@ -180,18 +175,17 @@ class Physics:
             drawer.inlet += (state.inlet - drawer.inlet) * 0.05 + self._weather.uniform(-0.05, 0.05)
             drawer.outlet += (drawer.inlet + 4 + watts / (40 + 120 * airflow) - drawer.outlet) * 0.08
             total += watts
-        wanted = min(100.0, max(30.0, 30 + (hottest - 45) * 1.8))
+        percent = min(100.0, max(30.0, 30 + (hottest - 45) * 1.8))
         for fan in state.fans:
-            self._fan_step(fan, wanted)
+            self._fan_step(fan, percent)
         state.watts = total + sum(12 * (fan.percent / 100) ** 3 for fan in moving)
         state.joules += state.watts * STEP_SECONDS
 
     @staticmethod
     def _is_reached(drawer: SimulatedDrawer, slot: SimulatedSlot) -> bool:
         """Return whether a host can reach the device: the links on both sides of the switch are up."""
-        if slot.attached_to is None or slot.link.status != "LinkUp":
-            return False
-        return drawer.host_ports[slot.attached_to].link.status == "LinkUp"
+        port = drawer.host_ports[slot.attached_to] if slot.attached_to is not None else None
+        return port is not None and slot.link.status == port.link.status == "LinkUp"
 
     def _slot_step(self, slot: SimulatedSlot, airflow: float, *, reached: bool) -> None:
         noise = self._weather.uniform(-1, 1)
@@ -215,8 +209,8 @@ class Physics:
             device.load = 0.0
             device.carried = (0.0, 0.0)
             return
-        if device.asked is not None or device.rests:
-            share = 0.0 if device.asked is None else device.asked.share
+        if device.requested is not None or device.unused:
+            share = 0.0 if device.requested is None else device.requested.share
             load = device.load + (share * (1 + 0.01 * noise) - device.load) * 0.6
             device.load = min(1.0, load) if load > MIN_LOAD else 0.0
             return
@@ -237,14 +231,14 @@ class Physics:
             band = "normal" if slot.temperature < CAUTION_CELSIUS - 2 else slot.band
         if band != slot.band:
             slot.band = band
-            self._observer.temperature_band(slot, band)
+            self._temperature_changed(slot, band)
 
-    def _fan_step(self, fan: SimulatedFan, wanted: float) -> None:
+    def _fan_step(self, fan: SimulatedFan, percent: float) -> None:
         if fan.failed:
             fan.percent = 0.0
             fan.rpm = max(0.0, fan.rpm * 0.3 - 50)
             return
-        fan.percent += (wanted - fan.percent) * 0.3
+        fan.percent += (percent - fan.percent) * 0.3
         fan.rpm = fan.percent * 150 + self._weather.uniform(-25, 25)
 
 
@@ -252,23 +246,15 @@ MAX_SPEED = 1000.0
 
 
 class Clock:
-    """Simulated seconds since the start, and the corresponding date."""
+    """Simulated seconds since the start, and the corresponding date; `speed` is in simulated seconds per second."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self._started = time.time()
         self._base = 0.0
-        self._shift = 0.0
+        # By which the displayed date is set forward or back, in seconds; the elapsed time does not change.
+        self.shift = 0.0
         self._since = time.monotonic()
-        self._speed = speed
-
-    @property
-    def speed(self) -> float:
-        """Simulated seconds per second."""
-        return self._speed
-
-    def shift(self, seconds: float) -> None:
-        """Set the displayed date forward or back, as when a clock is set; the elapsed time does not change."""
-        self._shift += seconds
+        self.speed = speed
 
     def set_speed(self, speed: float) -> None:
         """Change the speed from now on; raises ValueError outside of 0 (exclusive) to 1000."""
@@ -276,13 +262,17 @@ class Clock:
             raise ValueError(f"the speed must be between 0 and {MAX_SPEED:g}")
         self._base = self.now()
         self._since = time.monotonic()
-        self._speed = speed
+        self.speed = speed
 
     def now(self) -> float:
         """Return the simulated seconds since the start."""
-        return self._base + (time.monotonic() - self._since) * self._speed
+        return self._base + (time.monotonic() - self._since) * self.speed
 
     def timestamp(self, at: float | None = None) -> str:
         """Return the Redfish date and time of a simulated second (default: now)."""
-        moment = datetime.fromtimestamp(self._started + self._shift + (self.now() if at is None else at), UTC)
+        moment = datetime.fromtimestamp(self._started + self.shift + (self.now() if at is None else at), UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def date_time(self) -> str:
+        """Return the present Redfish date and time in whole seconds."""
+        return self.timestamp().partition(".")[0] + "Z"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.errors import Body, RedfishError
+from simulator.errors import RedfishError
+from simulator.odata import Body
 
 MAX_LEVELS = 6
 MAX_PAGE = 1000
@@ -36,7 +37,6 @@ def parse(parameters: Mapping[str, str], *, expand_allowed: bool) -> Query:
 
     An unknown one that starts with `$` is answered 501, an invalid value 400; others are ignored.
     """
-    query = Query()
     values: dict[str, Any] = {}
     for name, value in parameters.items():
         if name == "only":
@@ -47,12 +47,9 @@ def parse(parameters: Mapping[str, str], *, expand_allowed: bool) -> Query:
             if not expand_allowed:
                 raise _not_supported(name)
             match = _EXPAND.match(value)
-            if match is None:
+            if match is None or not 1 <= int(match["levels"] or 1) <= MAX_LEVELS:
                 raise _invalid_value(name, value)
-            levels = int(match["levels"] or 1)
-            if not 1 <= levels <= MAX_LEVELS:
-                raise _invalid_value(name, value)
-            values.update(expand=match["what"], levels=levels)
+            values.update(expand=match["what"], levels=int(match["levels"] or 1))
         elif name == "$select":
             values["select"] = tuple(part.strip() for part in value.split(",") if part.strip())
         elif name in ("$top", "$skip"):
@@ -61,25 +58,18 @@ def parse(parameters: Mapping[str, str], *, expand_allowed: bool) -> Query:
             values[name[1:]] = int(value)
         elif name.startswith("$"):
             raise _not_supported(name)
-    return Query(**values) if values else query
+    return Query(**values)
 
 
 def _not_supported(name: str) -> RedfishError:
-    return RedfishError(
-        501,
-        "QueryParameterNotSupported" if name != "$expand" else "QueryNotSupported",
-        f"The query parameter {name} is not supported by this service.",
-        arguments=(name,),
-    )
+    key = "QueryParameterNotSupported" if name != "$expand" else "QueryNotSupported"
+    sentence = f"The query parameter {name} is not supported by this service."
+    return RedfishError(501, key, sentence, arguments=(name,))
 
 
 def _invalid_value(name: str, value: str) -> RedfishError:
-    return RedfishError(
-        400,
-        "QueryParameterValueFormatError",
-        f"The value '{value}' for the query parameter {name} is of a different format than it can accept.",
-        arguments=(value, name),
-    )
+    sentence = f"The value '{value}' for the query parameter {name} is of a different format than it can accept."
+    return RedfishError(400, "QueryParameterValueFormatError", sentence, arguments=(value, name))
 
 
 def apply(body: Body, query: Query, render: Callable[[str], Body | None], uri: str) -> Body:
@@ -107,40 +97,32 @@ def _page(body: Body, query: Query, uri: str) -> Body:
     end = query.skip + size
     page = {**body, "Members": members[query.skip : end]}
     if size and end < len(members):
-        page["Members@odata.nextLink"] = f"{uri}?{_next_page(query, end, size)}"
+        expand = f"&$expand={query.expand}($levels={query.levels})" if query.expand is not None else ""
+        select = f"&$select={','.join(query.select)}" if query.select else ""
+        page["Members@odata.nextLink"] = f"{uri}?$skip={end}&$top={size}{expand}{select}"
     return page
-
-
-def _next_page(query: Query, skip: int, top: int) -> str:
-    """Return the parameters of the next page, with the other parameters."""
-    parts = [f"$skip={skip}", f"$top={top}"]
-    if query.expand is not None:
-        parts.append(f"$expand={query.expand}($levels={query.levels})")
-    if query.select:
-        parts.append(f"$select={','.join(query.select)}")
-    return "&".join(parts)
 
 
 def _expanded(body: Body, what: str, levels: int, render: Callable[[str], Body | None], *, in_links: bool) -> Body:
     result: Body = {}
     for key, value in body.items():
         inside = in_links or key == "Links"
-        wanted = not key.startswith("@") and (what == "*" or (what == "~") == inside)
-        result[key] = _expand_value(value, what, levels, render, wanted=wanted, in_links=inside)
+        expands = not key.startswith("@") and (what == "*" or (what == "~") == inside)
+        result[key] = _expand_value(value, what, levels, render, expands=expands, in_links=inside)
     return result
 
 
 def _expand_value(
-    value: Any, what: str, levels: int, render: Callable[[str], Body | None], *, wanted: bool, in_links: bool
+    value: Any, what: str, levels: int, render: Callable[[str], Body | None], *, expands: bool, in_links: bool
 ) -> Any:
     if isinstance(value, list):
-        return [_expand_value(one, what, levels, render, wanted=wanted, in_links=in_links) for one in value]
+        return [_expand_value(one, what, levels, render, expands=expands, in_links=in_links) for one in value]
     if not isinstance(value, dict):
         return value
     if set(value) != {"@odata.id"}:
         return _expanded(value, what, levels, render, in_links=in_links)
     uri = value["@odata.id"]
-    if not wanted or "#" in uri:
+    if not expands or "#" in uri:
         return value
     other = render(uri)
     if other is None:

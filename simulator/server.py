@@ -16,19 +16,19 @@ from aiohttp.web_protocol import RequestHandler
 
 from simulator import query as queries
 from simulator.accounts import Account, forbidden
-from simulator.errors import Body, RedfishError, not_found
+from simulator.errors import RedfishError, internal_error, not_found, stale_etag, unauthorized
 from simulator.events import MAX_STREAMS
-from simulator.resources.eventing import STREAM
-from simulator.resources.schemas import json_schema_uri
+from simulator.odata import DMTF, Body, odata_type
+from simulator.resources.services import STREAM
 from simulator.service import Falcon
 from simulator.tree import AuthenticatedRequest, RawReply, Reply, ResourceNode, WriteMethod
 
 logger = logging.getLogger(__name__)
+ADDRESS = "127.0.0.1"
 JSON = "application/json;charset=utf-8"
 METHODS = ("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS")
 COMMON = {"OData-Version": "4.0", "Cache-Control": "no-cache"}
 HANG_SECONDS = 600.0
-_encoder = msgspec.json.Encoder()
 
 
 class _Protocol(RequestHandler):
@@ -40,9 +40,7 @@ class _Protocol(RequestHandler):
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         if isinstance(exc, BadHttpMethod):
-            response = error_response(
-                RedfishError(501, "OperationNotAllowed", "The service does not know this HTTP method.")
-            )
+            response = error_response(_unknown_method())
             response.force_close()
             return response
         return super().handle_error(request, status, exc, message)
@@ -56,10 +54,9 @@ class _Server(web.Server):
 class ChassisServer:
     """The HTTPS server of one chassis, which is temporarily down during a reboot."""
 
-    def __init__(self, falcon: Falcon, context: ssl.SSLContext, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, falcon: Falcon, context: ssl.SSLContext, port: int) -> None:
         self._falcon = falcon
         self._context = context
-        self._host = host
         self.port = port
         self._server: asyncio.Server | None = None
         self._web: _Server | None = None
@@ -71,7 +68,7 @@ class ChassisServer:
         self._web = _Server(self._handle, access_log=None, keepalive_timeout=75)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._web, self._host, self.port, ssl=self._context, reuse_address=True, backlog=128
+            self._web, ADDRESS, self.port, ssl=self._context, reuse_address=True, backlog=128
         )
         self.port = int(self._server.sockets[0].getsockname()[1])
 
@@ -105,16 +102,11 @@ class ChassisServer:
         self._falcon.rebooted()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        client = request.headers.get(hdrs.USER_AGENT, request.remote or "unknown")
-        traffic = self._falcon.traffic
-        streaming = request.path.rstrip("/") == STREAM
-        if not streaming:
-            traffic.enter(client, request.method)
-        try:
+        if request.path.rstrip("/") == STREAM:
             return await self._answer(request)
-        finally:
-            if not streaming:
-                traffic.leave(client)
+        client = request.headers.get(hdrs.USER_AGENT, request.remote or "unknown")
+        with self._falcon.traffic.counted(client, request.method):
+            return await self._answer(request)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         falcon = self._falcon
@@ -128,7 +120,7 @@ class ChassisServer:
             raise
         except Exception:
             logger.exception("%s %s failed", request.method, request.path)
-            return error_response(RedfishError(500, "InternalError", "The service failed to answer the request."))
+            return error_response(internal_error("The service failed to answer the request."))
 
     async def _apply_request_faults(self, request: web.BaseRequest) -> None:
         """Apply the faults of requests to a request."""
@@ -144,7 +136,7 @@ class ChassisServer:
         if (hang := faults.take("hang", method, path)) is not None:
             await asyncio.sleep(hang.seconds or HANG_SECONDS)
         if (broken := faults.take("server_error", method, path)) is not None:
-            raise RedfishError(broken.status, "InternalError", "The request failed due to an internal service error.")
+            raise internal_error("The request failed due to an internal service error.", broken.status)
 
 
 class Exchange:
@@ -161,29 +153,24 @@ class Exchange:
         """Return the response; raises RedfishError for a refusal."""
         request = self._request
         if request.method not in METHODS:
-            raise RedfishError(501, "OperationNotAllowed", "The service does not know this HTTP method.")
+            raise _unknown_method()
         version = request.headers.get("OData-Version")
         if version is not None and version != "4.0":
-            raise RedfishError(
-                412, "PreconditionFailed", f"The OData-Version {version} is not supported; 4.0 is.",
-            )  # fmt: skip
+            raise RedfishError(412, "PreconditionFailed", f"The OData-Version {version} is not supported; 4.0 is.")
         node = self._falcon.tree.find(self._uri)
         self._authenticate(node)
         if self._uri == STREAM and request.method == "GET":
             return await stream_events(self._falcon, request)
         if node is None:
             raise not_found(self._uri)
+        allow = {"Allow": ", ".join(node.methods)}
         if request.method == "OPTIONS":
-            return web.Response(status=204, headers={**COMMON, "Allow": ", ".join(node.methods)})
+            return web.Response(status=204, headers={**COMMON, **allow})
         if request.method not in node.methods:
-            raise RedfishError(
-                405,
-                "OperationNotAllowed",
-                "The HTTP method is not allowed on this resource.",
-                headers={"Allow": ", ".join(node.methods)},
-            )
+            sentence = "The HTTP method is not allowed on this resource."
+            raise RedfishError(405, "OperationNotAllowed", sentence, headers=allow)
         if request.method in ("GET", "HEAD"):
-            return self._read(node)
+            return self._read(node, allow)
         return await self._write(node, node.writes[request.method])
 
     def _authenticate(self, node: ResourceNode | None) -> None:
@@ -191,26 +178,17 @@ class Exchange:
         token = request.headers.get("X-Auth-Token")
         basic = request.headers.get(hdrs.AUTHORIZATION)
         if token is not None:
-            found = accounts.by_token(token)
-            self._account = found[0] if found is not None else None
+            self._account = accounts.by_token(token)
         elif basic is not None:
             self._account = accounts.by_basic(basic)
         if self._account is not None:
             return
-        if node is not None:
-            write = node.writes.get(request.method)
-            if node.public or (write is not None and not write.privileges):
-                return
-        raise RedfishError(
-            401,
-            "ResourceAtUriUnauthorized",
-            "The request has no valid credentials.",
-            arguments=(self._uri, "no valid credentials"),
-            headers={"WWW-Authenticate": 'Basic realm="Falcon"'},
-        )
+        write = node.writes.get(request.method) if node is not None else None
+        if (node is not None and node.public) or (write is not None and not write.privileges):
+            return
+        raise unauthorized(self._uri, "The request has no valid credentials.", "no valid credentials")
 
-    def _read(self, node: ResourceNode) -> web.Response:
-        allow = {"Allow": ", ".join(node.methods)}
+    def _read(self, node: ResourceNode, allow: dict[str, str]) -> web.Response:
         query = queries.parse(self._request.rel_url.query, expand_allowed=self._falcon.options.expand)
         if node.raw is not None and (query.plain or node.render is None):
             return self._raw(node.raw(), allow)
@@ -222,18 +200,15 @@ class Exchange:
             return web.Response(status=304, headers={**COMMON, **allow, "ETag": etag})
         if not query.plain or len(body.get("Members", ())) > queries.MAX_PAGE:
             body = queries.apply(body, query, self._render, self._uri)
-        headers = {**allow, "ETag": etag}
-        schema = json_schema_uri(body)
-        if schema is not None:
-            headers["Link"] = f"<{schema}>; rel=describedby"
+        headers = {**allow, "ETag": etag, **_schema_header(body)}
+        if "Link" in headers:
             body = {**body, "@odata.etag": etag}
         return json_response(200, body, headers)
 
     def _raw(self, raw: RawReply, allow: Mapping[str, str]) -> web.Response:
         headers = {**COMMON, **allow, **raw.headers}
         if raw.etag:
-            headers["ETag"] = raw.etag
-            headers["Link"] = "<http://redfish.dmtf.org/schemas/v1/MetricReport.v1_5_2.json>; rel=describedby"
+            headers |= {"ETag": raw.etag, **_schema_header({"@odata.type": odata_type("MetricReport")})}
             if raw.etag in _listed(self._request.headers.get(hdrs.IF_NONE_MATCH)):
                 return web.Response(status=304, headers=headers)
         headers["Content-Type"] = raw.content_type
@@ -251,7 +226,7 @@ class Exchange:
             raise forbidden()
         body = await self._body()
         self._check_match(node)
-        reply = await write.handler(AuthenticatedRequest(self._uri, self._account, body, self._request.remote or ""))
+        reply = await write.handler(AuthenticatedRequest(self._account, body, self._request.remote or ""))
         return self._reply(node, reply)
 
     async def _body(self) -> Body:
@@ -272,38 +247,44 @@ class Exchange:
         return {key: value for key, value in body.items() if key not in ("@odata.id", "@odata.type", "@odata.etag")}
 
     def _check_match(self, node: ResourceNode) -> None:
-        wanted = _listed(self._request.headers.get(hdrs.IF_MATCH))
-        if not wanted or "*" in wanted or node.render is None:
+        etags = _listed(self._request.headers.get(hdrs.IF_MATCH))
+        if not etags or "*" in etags or node.render is None:
             return
-        if node.etag(node.render()) not in wanted:
-            raise RedfishError(
-                412,
-                "PreconditionFailed",
-                "The ETag supplied did not match the ETag required to change this resource.",
-                resolution="Read the resource again and repeat the request with its new ETag.",
-            )
+        if node.etag(node.render()) not in etags:
+            sentence = "The ETag supplied did not match the ETag required to change this resource."
+            raise stale_etag(412, "PreconditionFailed", sentence)
 
     def _reply(self, node: ResourceNode, reply: Reply) -> web.Response:
         if reply.body is None:
             return web.Response(status=reply.status, headers={**COMMON, **reply.headers})
-        headers: dict[str, str] = dict(reply.headers)
-        body = reply.body
+        headers, body = dict(reply.headers), reply.body
         if reply.status == 200 and node.render is not None:
             headers["ETag"] = node.etag(node.render())
             body = {**body, "@odata.etag": headers["ETag"]}
-        schema = json_schema_uri(body)
-        if schema is not None:
-            headers["Link"] = f"<{schema}>; rel=describedby"
-        return json_response(reply.status, body, headers)
+        return json_response(reply.status, body, {**headers, **_schema_header(body)})
+
+
+def _schema_header(body: Body) -> dict[str, str]:
+    """Return the header that names the JSON schema of a body; there is none for bodies that are no resources."""
+    if "@odata.type" not in body:
+        return {}
+    namespace = body["@odata.type"].lstrip("#").rpartition(".")[0]
+    return {"Link": f"<{DMTF}/{namespace}.json>; rel=describedby"}
 
 
 def _listed(header: str | None) -> set[str]:
     return {part.strip().removeprefix("W/") for part in header.split(",")} if header else set()
 
 
+def _unknown_method() -> RedfishError:
+    return RedfishError(501, "OperationNotAllowed", "The service does not know this HTTP method.")
+
+
 def json_response(status: int, body: Any, headers: Mapping[str, str]) -> web.Response:
     """Return a JSON response with the common headers."""
-    return web.Response(status=status, body=_encoder.encode(body), headers={**COMMON, **headers, "Content-Type": JSON})
+    return web.Response(
+        status=status, body=msgspec.json.encode(body), headers={**COMMON, **headers, "Content-Type": JSON}
+    )
 
 
 def error_response(error: RedfishError) -> web.Response:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -13,9 +14,10 @@ from simulator.events import EventLog
 from simulator.faults import FaultInjector
 from simulator.hosts import HostSimulation
 from simulator.lab import ChassisLab, Lab
+from simulator.odata import V1
 from simulator.physics import CAUTION_CELSIUS, CRITICAL_CELSIUS, Clock, Physics
-from simulator.state import COMPOSITION_BLOCKS, SimulatedLink, SimulatedSlot, build_state
-from simulator.tasks import BmcTask, Tasks
+from simulator.state import COMPOSITION_BLOCKS, SimulatedLink, SimulatedSlot, SwitchPort, build_state, drawer_uri
+from simulator.tasks import ABORTED, COMPLETED, BmcTask, Tasks
 from simulator.tree import ResourceTree
 
 Dialect = Literal["both", "patch", "psme-old", "actions", "blocks", "none"]
@@ -43,15 +45,16 @@ class RequestCounters:
     in_flight: Counter[str] = field(default_factory=Counter)
     max_in_flight: dict[str, int] = field(default_factory=dict)
 
-    def enter(self, client: str, method: str) -> None:
-        """Count a request that arrived."""
+    @contextmanager
+    def counted(self, client: str, method: str) -> Iterator[None]:
+        """Count a request, which is in flight in the context."""
         self.by_method[method] += 1
         self.in_flight[client] += 1
         self.max_in_flight[client] = max(self.max_in_flight.get(client, 0), self.in_flight[client])
-
-    def leave(self, client: str) -> None:
-        """Count a completed or aborted request."""
-        self.in_flight[client] -= 1
+        try:
+            yield
+        finally:
+            self.in_flight[client] -= 1
 
 
 class Falcon:
@@ -77,7 +80,9 @@ class Falcon:
         if self.blocks:
             for slot in self.state.all_slots():
                 slot.blocks = COMPOSITION_BLOCKS
-        self.physics = Physics(self.state, options.seed, self)
+        self.physics = Physics(
+            self.state, options.seed, link_changed=self._link_changed, temperature_changed=self._temperature_changed
+        )
         self.physics.time = float(int(clock.now()))
         self.events = EventLog(lambda: clock.timestamp(self.physics.time))
         self.accounts = Accounts(password)
@@ -94,10 +99,6 @@ class Falcon:
     def blocks(self) -> bool:
         """Whether devices are resource blocks of computer systems, in place of endpoints of zones."""
         return self.options.dialect == "blocks"
-
-    def attach_hosts(self, hosts: HostSimulation) -> None:
-        """Connect the hosts to the chassis."""
-        self.hosts = self.faults.hosts = hosts
 
     def advance(self, *, at_once: bool = False) -> None:
         """Advance the chassis to the simulated present, and its hosts, with a short delay unless `at_once`."""
@@ -122,74 +123,29 @@ class Falcon:
     def rebooted(self) -> None:
         """Report that the BMC has restarted."""
         self.booted = self.clock.timestamp()
-        self.events.emit(
-            "H3Falcon.1.0.ManagerRestarted",
-            "The BMC has restarted.",
-            severity="Warning",
-            origin="/redfish/v1/Managers/bmc",
-        )
+        self.events.report("H3Falcon.1.0.ManagerRestarted", origin=f"{V1}/Managers/bmc")
 
-    def link_changed(self, drawer: int, link: SimulatedLink, *, upstream: bool) -> None:
+    def _link_changed(self, port: SwitchPort) -> None:
         """Create an event for a link that came up or went down."""
-        direction = "Upstream" if upstream else "Downstream"
-        switch = f"drawer{drawer}_switch"
-        if link.status == "LinkUp":
-            key, severity = ("Degraded", "Warning") if link.degraded else ("", "OK")
-            text = f"Switch '{switch}' {direction.lower()} link is established on port '{link.port}'"
-            text += ", but is running in a degraded state." if link.degraded else "."
-            message = f"Fabric.1.0.{key}{direction}LinkEstablished"
-        else:
-            severity = "Warning"
-            text = f"Switch '{switch}' {direction.lower()} link has gone down on port '{link.port}'."
-            message = f"Fabric.1.0.{direction}LinkDropped"
-        origin = f"/redfish/v1/Fabrics/PCIe/Switches/{switch}/Ports/{link.port}"
-        self.events.emit(message, text, switch, link.port, severity=severity, origin=origin)
+        change = "LinkEstablished" if port.link.status == "LinkUp" else "LinkDropped"
+        degraded = "Degraded" if port.link.degraded else ""
+        message = f"Fabric.1.0.{degraded}{'Upstream' if port.upstream else 'Downstream'}{change}"
+        self.events.report(message, port.switch, port.link.port, origin=port.port_uri)
 
-    def temperature_band(self, slot: SimulatedSlot, band: str) -> None:
+    def _temperature_changed(self, slot: SimulatedSlot, band: str) -> None:
         """Create an event for a temperature that left its range or returned to it."""
         sensor = f"slot{slot.number}_temp"
-        origin = f"/redfish/v1/Chassis/drawer{slot.drawer}/Sensors/{sensor}"
+        origin = f"{drawer_uri(slot.drawer)}/Sensors/{sensor}"
         if band == "normal":
-            self.events.emit(
-                "SensorEvent.1.0.SensorReadingNormalRange",
-                f"Sensor '{sensor}' reading is within normal operating range.",
-                sensor,
-                origin=origin,
-            )
+            self.events.report("SensorEvent.1.0.SensorReadingNormalRange", sensor, origin=origin)
             return
-        threshold, word, severity = (
-            (CRITICAL_CELSIUS, "Critical", "Critical")
-            if band == "critical"
-            else (CAUTION_CELSIUS, "Caution", "Warning")
-        )
+        threshold = CRITICAL_CELSIUS if band == "critical" else CAUTION_CELSIUS
+        message = f"SensorEvent.1.0.ReadingAboveUpper{band.title()}Threshold"
         reading = f"{slot.temperature:.1f}"
-        self.events.emit(
-            f"SensorEvent.1.0.ReadingAboveUpper{word}Threshold",
-            f"Sensor '{sensor}' reading of {reading} (Cel) is above the {threshold:g} upper {word.lower()} threshold.",
-            sensor,
-            reading,
-            "Cel",
-            f"{threshold:g}",
-            severity=severity,
-            origin=origin,
-        )
+        self.events.report(message, sensor, reading, "Cel", f"{threshold:g}", origin=origin)
 
     def _task_ended(self, task: BmcTask) -> None:
-        if task.state == "Completed":
-            self.events.emit(
-                "TaskEvent.1.0.TaskCompletedOK",
-                f"The task with Id '{task.id}' has completed.",
-                task.id,
-                origin=task.uri,
-            )
-        else:
-            self.events.emit(
-                "TaskEvent.1.0.TaskAborted",
-                f"The task with Id '{task.id}' has completed with errors.",
-                task.id,
-                severity="Critical",
-                origin=task.uri,
-            )
+        self.events.report(COMPLETED if task.state == "Completed" else ABORTED, task.id, origin=task.uri)
 
     def truth(self) -> dict[str, Any]:
         """Return the true state, for tests."""
@@ -197,23 +153,14 @@ class Falcon:
         return {
             "chassis": self.name,
             "boots": self.boots,
-            "zones": {
-                port.endpoint: [f"drawer{port.drawer}slot{number}" for number in port.slots]
-                for port in state.host_ports()
-            },
+            "zones": {port.endpoint: port.attached for port in state.host_ports()},
             "cabling": {port.endpoint: port.host for port in state.host_ports()},
             "hosts": {} if self.hosts is None else self.hosts.truth(),
-            "ports": {
-                **{slot.endpoint: _port_state(slot.link) for slot in state.all_slots()},
-                **{port.endpoint: _port_state(port.link) for port in state.host_ports()},
-            },
+            "ports": {port.endpoint: _port_state(port.link) for port in state.switch_ports()},
             "modes": {f"drawer{drawer.number}": drawer.mode for drawer in state.drawers.values()},
-            "links": {
-                **{slot.endpoint: _link_state(slot.link) for slot in state.all_slots()},
-                **{port.endpoint: _link_state(port.link) for port in state.host_ports()},
-            },
+            "links": {port.endpoint: _link_state(port.link) for port in state.switch_ports()},
             "devices": {slot.endpoint: slot.device.serial for slot in state.all_slots() if slot.device is not None},
-            "present": [slot.endpoint for slot in state.all_slots() if slot.present is not None],
+            "present": [slot.endpoint for slot in state.all_slots() if slot.connected],
             "requests": dict(self.traffic.by_method),
             "max_in_flight": dict(self.traffic.max_in_flight),
             "sessions": len(self.accounts.sessions),

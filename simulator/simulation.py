@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -13,10 +14,8 @@ from simulator.hosts import HostSimulation
 from simulator.lab import Lab, LabError, load_lab
 from simulator.physics import MAX_SPEED, Clock
 from simulator.resources import register_all
-from simulator.server import ChassisServer
+from simulator.server import ADDRESS, ChassisServer
 from simulator.service import DIALECTS, Falcon, ServiceOptions
-
-ADDRESS = "127.0.0.1"
 
 
 class Simulation:
@@ -42,14 +41,14 @@ class Simulation:
         self._options = options
         self.clock = Clock(options.speed)
         self.certificate = server_certificate(options.certificate_directory or self._folder)
-        self.chassis = self._built(options, lab)
+        self.chassis = self._build_chassis(options, lab)
         if not ports:
             ports = [options.port + number if options.port else 0 for number in range(len(self.chassis))]
         for falcon, port in zip(self.chassis, ports, strict=True):
             context = self.certificate.context()
             falcon.certificate_pem = self.certificate.pem
             falcon.replace_certificate = partial(load_pem, context)
-            server = ChassisServer(falcon, context, port, ADDRESS)
+            server = ChassisServer(falcon, context, port)
             await server.start()
             self._servers.append(server)
         self._ports = [server.port for server in self._servers]
@@ -68,40 +67,30 @@ class Simulation:
         Raises OptionError or LabError for invalid options, and continues unchanged; HostError or OSError where the
         simulation cannot start with them.
         """
-        options = self._options if arguments is None else parse_reset_options(arguments)
+        options = self._options if arguments is None else argument_parser(_ResetParser).parse_args(arguments)
         lab = lab_from_options(options)
         ports = self._ports if arguments is None else []
         await self.stop()
         await self.start(options, lab, ports)
 
-    def _built(self, options: argparse.Namespace, lab: Lab) -> list[Falcon]:
+    def _build_chassis(self, options: argparse.Namespace, lab: Lab) -> list[Falcon]:
         name = options.chassis or next(iter(lab.chassis))
-        offers = ServiceOptions(
-            expand=not options.no_expand,
-            sessions=not options.no_sessions,
-            report=not options.no_report,
-            dialect=options.dialect,
-            slow_bind=options.slow_bind,
-            bind_by_task=options.bind_by_task,
-            seed=options.seed,
-        )
-        aliases: list[str | None] = [None]
-        if options.chassis_count:
-            aliases = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)]
+        features = ServiceOptions(**{field.name: getattr(options, field.name) for field in fields(ServiceOptions)})
+        aliases: list[str | None] = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)]
         chassis = [
-            Falcon(lab, name, lab.chassis[name], password=self._password, clock=self.clock, options=offers, alias=alias)
-            for alias in aliases
+            Falcon(
+                lab, name, lab.chassis[name], password=self._password, clock=self.clock, options=features, alias=alias
+            )
+            for alias in aliases or [None]
         ]
         for falcon in chassis:
             register_all(falcon)
         if options.hosts_root is not None:
-            place = list(lab.chassis).index(name)
             for number, falcon in enumerate(chassis):
-                index = place + number * len(lab.chassis)
-                hosts = HostSimulation(
+                index = list(lab.chassis).index(name) + number * len(lab.chassis)
+                falcon.hosts = falcon.faults.hosts = HostSimulation(
                     falcon.state, lab, options.hosts_root, self.clock, index=index, hotplug=options.hotplug
                 )
-                falcon.attach_hosts(hosts)
         return chassis
 
 
@@ -121,37 +110,41 @@ class _ResetParser(argparse.ArgumentParser):
 
 def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = kind(
+    parser = kind(
         prog="python -m simulator",
         description="Simulates a Falcon 4016: a Redfish service over HTTPS on 127.0.0.1, with accounts administrator, "
         "operator and viewer. The password is that of SIMULATOR_PASSWORD, or one is made and printed.",
         epilog="The faults and the lab file are described in docs/simulator.md.",
     )
-    made.add_argument("--port", type=int, default=8443, help="port of the service; 0 finds a free one (default 8443)")
-    made.add_argument("--control-port", type=int, help="port of the control address for faults; 0 finds a free one")
-    made.add_argument("--seed", type=int, default=1, help="the same seed gives the same readings (default 1)")
-    made.add_argument("--lab", type=Path, help="lab file (JSON); default: two Falcons, three hosts")
-    made.add_argument("--chassis", help="the chassis of the lab to simulate (default: the first)")
-    made.add_argument(
+    parser.add_argument("--port", type=int, default=8443, help="port of the service; 0 finds a free one (default 8443)")
+    parser.add_argument("--control-port", type=int, help="port of the control address for faults; 0 finds a free one")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same readings (default 1)")
+    parser.add_argument("--lab", type=Path, help="lab file (JSON); default: two Falcons, three hosts")
+    parser.add_argument("--chassis", help="the chassis of the lab to simulate (default: the first)")
+    parser.add_argument(
         "--chassis-count",
         type=int,
         default=0,
         metavar="N",
         help="simulate N copies of the chassis, on N ports from --port on, for load tests",
     )
-    made.add_argument(
+    parser.add_argument(
         "--hosts-root",
         type=Path,
         metavar="DIR",
         help="simulate the hosts, too: the tree of each is in DIR/HOST, for an agent with that root",
     )
-    made.add_argument("--hotplug", action="store_true", help="hosts see a new device without scanning their bus")
-    made.add_argument("--speed", type=float, default=1.0, help="simulated seconds per second (default 1)")
-    made.add_argument("--certificate-directory", type=Path, help="folder of the certificate (default: a temporary one)")
-    less = made.add_argument_group("a service with fewer or other features")
-    less.add_argument("--no-expand", action="store_true", help="$expand is answered 501")
-    less.add_argument("--no-sessions", action="store_true", help="session creation is answered 401, Basic works")
-    less.add_argument("--no-report", action="store_true", help="no telemetry service")
+    parser.add_argument("--hotplug", action="store_true", help="hosts see a new device without scanning their bus")
+    parser.add_argument("--speed", type=float, default=1.0, help="simulated seconds per second (default 1)")
+    parser.add_argument(
+        "--certificate-directory", type=Path, help="folder of the certificate (default: a temporary one)"
+    )
+    less = parser.add_argument_group("a service with fewer or other features")
+    less.add_argument("--no-expand", dest="expand", action="store_false", help="$expand is answered 501")
+    less.add_argument(
+        "--no-sessions", dest="sessions", action="store_false", help="session creation is answered 401, Basic works"
+    )
+    less.add_argument("--no-report", dest="report", action="store_false", help="no telemetry service")
     less.add_argument(
         "--dialect",
         choices=DIALECTS,
@@ -163,12 +156,7 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
         "--slow-bind", type=float, default=0.0, metavar="SECONDS", help="a change of a zone takes this long"
     )
     less.add_argument("--bind-by-task", action="store_true", help="a change of a zone is answered 202 with a task")
-    return made
-
-
-def parse_reset_options(arguments: list[str]) -> argparse.Namespace:
-    """Return the options of a reset. Raises OptionError where they cannot be."""
-    return argument_parser(_ResetParser).parse_args(arguments)
+    return parser
 
 
 def lab_from_options(options: argparse.Namespace) -> Lab:

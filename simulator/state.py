@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-from simulator.catalog import GENERATIONS, LANE_GBPS, DeviceModel
-from simulator.lab import SLOTS_PER_DRAWER, ChassisLab, HostLab, Lab, stable_serial, stable_uuid
+from simulator.lab import (
+    GENERATIONS,
+    LANE_GBPS,
+    SLOTS_PER_DRAWER,
+    ChassisLab,
+    DeviceModel,
+    HostLab,
+    Lab,
+    stable_serial,
+    stable_uuid,
+)
+from simulator.odata import V1
 from simulator.rules import Allocation, Mode, port_number
 
 LinkStatus = Literal["LinkUp", "Starting", "Training", "LinkDown", "NoLink"]
@@ -28,8 +38,9 @@ SLOT_GENERATION = "Gen4"
 SLOT_LANES = 16
 FANS = 8
 # The collection of resource blocks of a service that composes them itself, and of one that does not.
-COMPOSITION_BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
-ROOT_BLOCKS = "/redfish/v1/ResourceBlocks"
+COMPOSITION_BLOCKS = f"{V1}/CompositionService/ResourceBlocks"
+ROOT_BLOCKS = f"{V1}/ResourceBlocks"
+SWITCHES = f"{V1}/Fabrics/PCIe/Switches"
 POWER_SUPPLIES = 4
 
 
@@ -50,14 +61,14 @@ class SimulatedLink:
     # The simulated second at which training ends; None while not training.
     trains_until: float | None = None
     # Kept down by a fault until it ends.
-    held_down: bool = False
+    forced_down: bool = False
     cap_lanes: int | None = None
     cap_generation: str | None = None
     received_bytes: float = 0.0
     transmitted_bytes: float = 0.0
     errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ERROR_COUNTERS, 0))
 
-    def forget_counters(self) -> None:
+    def reset_counters(self) -> None:
         """Reset the counters."""
         self.errors = dict.fromkeys(ERROR_COUNTERS, 0)
         self.received_bytes = self.transmitted_bytes = 0.0
@@ -101,7 +112,7 @@ class RequestedLoad:
 class SimulatedDevice:
     """A device in a slot, with its load (0 to 1) and the two numbers that shape its load profile.
 
-    With `asked` it has the load of runs. One that `rests` is not used by the runs of its host.
+    With `requested` it has the load of runs. An `unused` one has none, while other devices of its host have.
     """
 
     model: DeviceModel
@@ -110,18 +121,41 @@ class SimulatedDevice:
     load: float = 0.0
     phase: float = 0.0
     period: float = 30.0
-    asked: RequestedLoad | None = None
-    rests: bool = False
+    requested: RequestedLoad | None = None
+    unused: bool = False
     carried: tuple[float, float] = (0.0, 0.0)  # bytes to and from it in the last second
 
 
-@dataclass
-class SimulatedSlot:
-    """A slot of a drawer; `device` is kept while it is `removed` by a fault, so that it can be reinserted."""
+def drawer_uri(number: int) -> str:
+    """Return the URI of a drawer."""
+    return f"{V1}/Chassis/drawer{number}"
+
+
+@dataclass(kw_only=True)
+class SwitchPortBase:
+    """A port of a drawer's switch; an upstream port leads to a host, a downstream port to a slot."""
 
     drawer: int
-    number: int
     link: SimulatedLink
+    upstream: ClassVar[bool]
+
+    @property
+    def switch(self) -> str:
+        """The Id of the switch."""
+        return f"drawer{self.drawer}_switch"
+
+    @property
+    def port_uri(self) -> str:
+        """The URI of the port."""
+        return f"{SWITCHES}/{self.switch}/Ports/{self.link.port}"
+
+
+@dataclass(kw_only=True)
+class SimulatedSlot(SwitchPortBase):
+    """A slot of a drawer; `device` is kept while it is `removed` by a fault, so that it can be reinserted."""
+
+    upstream: ClassVar[bool] = False
+    number: int
     device: SimulatedDevice | None = None
     removed: bool = False
     attached_to: str | None = None
@@ -140,9 +174,29 @@ class SimulatedSlot:
         return f"drawer{self.drawer}slot{self.number}"
 
     @property
+    def uri(self) -> str:
+        """The URI of the slot's PCIeDevice."""
+        return f"{drawer_uri(self.drawer)}/PCIeDevices/slot{self.number}"
+
+    @property
+    def block_uri(self) -> str:
+        """The URI of the slot's resource block."""
+        return f"{self.blocks}/{self.endpoint}"
+
+    @property
+    def gpu_uri(self) -> str:
+        """The URI of the Processor of a GPU, which is in the slot's resource block."""
+        return f"{self.block_uri}/Processors/gpu{self.number}"
+
+    @property
     def present(self) -> SimulatedDevice | None:
         """The device that the chassis sees in the slot."""
         return None if self.removed else self.device
+
+    @property
+    def connected(self) -> bool:
+        """Whether the chassis sees a device in the slot."""
+        return self.present is not None
 
     @property
     def in_use(self) -> bool:
@@ -150,14 +204,13 @@ class SimulatedSlot:
         return self.attached_to is not None and self.link.usable
 
 
-@dataclass
-class SimulatedHostPort:
+@dataclass(kw_only=True)
+class SimulatedHostPort(SwitchPortBase):
     """A host port; `host` is at the other end of its cable, `slots` are attached in the order of their attachment."""
 
+    upstream: ClassVar[bool] = True
     name: str
-    drawer: int
     host: str | None
-    link: SimulatedLink
     slots: list[int] = field(default_factory=list)
     revision: int = 1
 
@@ -167,9 +220,22 @@ class SimulatedHostPort:
         return f"hostport{self.drawer}_{self.name}"
 
     @property
+    def attached(self) -> list[str]:
+        """The Ids of the endpoints of the attached slots."""
+        return [f"drawer{self.drawer}slot{number}" for number in self.slots]
+
+    @property
+    def connected(self) -> bool:
+        """Whether a host is cabled to the port."""
+        return self.host is not None
+
+    @property
     def in_use(self) -> bool:
         """Whether the port's link should be up: it is cabled, and may train."""
-        return self.host is not None and self.link.usable
+        return self.connected and self.link.usable
+
+
+SwitchPort = SimulatedSlot | SimulatedHostPort
 
 
 @dataclass
@@ -185,6 +251,10 @@ class SimulatedDrawer:
     outlet: float = 29.0
     identify: bool = False
     changing_to: Mode | None = None
+
+    def switch_ports(self) -> list[SwitchPort]:
+        """Return the host ports, then the slots, behind the ports of the drawer's switch."""
+        return [*self.host_ports.values(), *self.slots.values()]
 
     def allocation(self) -> Allocation:
         """Return the present allocation, for the rules."""
@@ -225,18 +295,11 @@ class ChassisState:
 
     def zone(self, zone_id: str) -> SimulatedHostPort | None:
         """Return the host port of a zone, or None where there is no such zone."""
-        for drawer in self.drawers.values():
-            for port in drawer.host_ports.values():
-                if port.endpoint == zone_id:
-                    return port
-        return None
+        return next((port for port in self.host_ports() if port.endpoint == zone_id), None)
 
     def slot_of_endpoint(self, endpoint_id: str) -> SimulatedSlot | None:
         """Return the slot of a device's endpoint, or None where no device is visible there."""
-        for slot in self.all_slots():
-            if slot.endpoint == endpoint_id and slot.present is not None:
-                return slot
-        return None
+        return next((slot for slot in self.all_slots() if slot.endpoint == endpoint_id and slot.connected), None)
 
     def all_slots(self) -> list[SimulatedSlot]:
         """Return all slots, first drawer first."""
@@ -245,6 +308,10 @@ class ChassisState:
     def host_ports(self) -> list[SimulatedHostPort]:
         """Return all host ports, first drawer first."""
         return [port for drawer in self.drawers.values() for port in drawer.host_ports.values()]
+
+    def switch_ports(self) -> list[SwitchPort]:
+        """Return all slots, then all host ports."""
+        return [*self.all_slots(), *self.host_ports()]
 
     def cabled_hosts(self) -> list[str]:
         """Return the names of the cabled hosts, sorted."""

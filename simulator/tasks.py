@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from simulator.errors import Body, RedfishError
+from simulator.errors import RedfishError, internal_error
+from simulator.events import MESSAGES
+from simulator.odata import V1, Body, odata_type
 
-logger = logging.getLogger(__name__)
-TASKS_URI = "/redfish/v1/TaskService/Tasks"
-MONITORS_URI = "/redfish/v1/TaskService/TaskMonitors"
+TASKS_URI = f"{V1}/TaskService/Tasks"
+MONITORS_URI = f"{V1}/TaskService/TaskMonitors"
+COMPLETED, ABORTED = "TaskEvent.1.0.TaskCompletedOK", "TaskEvent.1.0.TaskAborted"
 ENDED = ("Completed", "Exception", "Cancelled", "Killed")
 
 
@@ -22,7 +23,6 @@ class BmcTask:
     id: str
     name: str
     started: str
-    target: str
     state: str = "Running"
     status: str = "OK"
     percent: int = 0
@@ -40,11 +40,11 @@ class BmcTask:
         """The task's monitor."""
         return f"{MONITORS_URI}/{self.id}"
 
-    def say(self, message_id: str, message: str, *args: str, severity: str = "OK") -> None:
+    def add_message(self, message_id: str, message: str, *args: str, severity: str = "OK") -> None:
         """Add a message to the task."""
         self.messages.append(
             {
-                "@odata.type": "#Message.v1_3_0.Message",
+                "@odata.type": odata_type("Message"),
                 "MessageId": message_id,
                 "Message": message,
                 "MessageArgs": list(args),
@@ -66,10 +66,10 @@ class Tasks:
         self.tasks: dict[str, BmcTask] = {}
         self._number = 0
 
-    def start(self, name: str, target: str, work: TaskWork) -> BmcTask:
+    def start(self, name: str, work: TaskWork) -> BmcTask:
         """Start work in the background and return its task."""
         self._number += 1
-        task = BmcTask(str(self._number), name, self._timestamp(), target)
+        task = BmcTask(str(self._number), name, self._timestamp())
         self.tasks[task.id] = task
         self._running[task.id] = asyncio.create_task(self._run(task, work))
         return task
@@ -80,14 +80,14 @@ class Tasks:
         except RedfishError as error:
             task.outcome = (error.status, error.body())
             task.state, task.status = "Exception", "Critical"
-            task.say(error.message_id, error.sentence, *error.arguments, severity="Critical")
+            task.add_message(error.message_id, error.sentence, *error.arguments, severity="Critical")
         except asyncio.CancelledError:
             task.state, task.status = "Killed", "Critical"
-            task.outcome = (500, RedfishError(500, "InternalError", "The BMC restarted during the task.").body())
-            task.say("TaskEvent.1.0.TaskAborted", f"The task with Id '{task.id}' has completed with errors.", task.id)
+            task.outcome = (500, internal_error("The BMC restarted during the task.").body())
+            task.add_message(ABORTED, MESSAGES[ABORTED].text(task.id), task.id)
         else:
             task.state, task.percent = "Completed", 100
-            task.say("TaskEvent.1.0.TaskCompletedOK", f"The task with Id '{task.id}' has completed.", task.id)
+            task.add_message(COMPLETED, MESSAGES[COMPLETED].text(task.id), task.id)
         task.ended = self._timestamp()
         self._running.pop(task.id, None)
         self._announce(task)

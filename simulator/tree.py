@@ -5,19 +5,24 @@ from __future__ import annotations
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
 from simulator.accounts import Account
-from simulator.errors import Body
 from simulator.events import Actor
+from simulator.odata import Body, collection
+
+T = TypeVar("T")
+# Privileges, of which one is required.
+MANAGE = ("ConfigureManager",)
+COMPOSE = ("ConfigureComponents",)
 
 
 @dataclass(frozen=True)
 class AuthenticatedRequest:
     """A request that passed authentication and its preconditions."""
 
-    uri: str
     account: Account | None
     body: Body
     origin: str = ""
@@ -42,10 +47,10 @@ Handler = Callable[[AuthenticatedRequest], Awaitable[Reply]]
 
 @dataclass(frozen=True)
 class WriteMethod:
-    """A modifying method: the privileges, of which one is required, and the handler."""
+    """A modifying method: the handler, and the privileges, of which one is required."""
 
     handler: Handler
-    privileges: tuple[str, ...] = ("ConfigureManager",)
+    privileges: tuple[str, ...] = MANAGE
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class RawReply:
 
 @dataclass(frozen=True)
 class ResourceNode:
-    """One URI. `render` returns its body; an action has none and answers GET with 405."""
+    """One URI. `render` returns its body; an action has none and answers GET with 405. It is a 404 unless `exists`."""
 
     uri: str
     render: Callable[[], Body] | None = None
@@ -69,6 +74,7 @@ class ResourceNode:
     raw: Callable[[], RawReply] | None = None
     revision: Callable[[], int] | None = None
     public: bool = False
+    exists: Callable[[], bool] = lambda: True
 
     @property
     def methods(self) -> list[str]:
@@ -83,7 +89,6 @@ class ResourceNode:
         return f'"{number}-{checksum:08x}"'
 
 
-Members = Callable[[], list[str]]
 NodeFactory = Callable[[str], ResourceNode | None]
 
 
@@ -92,58 +97,66 @@ class ResourceTree:
 
     def __init__(self) -> None:
         self._fixed: dict[str, ResourceNode] = {}
-        self._makers: dict[str, NodeFactory] = {}
+        self._factories: dict[str, NodeFactory] = {}
 
     def add(self, node: ResourceNode) -> None:
         """Add a fixed resource."""
         self._fixed[node.uri] = node
 
-    def resource(self, uri: str, render: Callable[[], Body]) -> None:
-        """Add a read-only fixed resource."""
-        self.add(ResourceNode(uri, render))
+    def resource(
+        self, uri: str, render: Callable[[], Body], *, exists: Callable[[], bool] = lambda: True, **writes: WriteMethod
+    ) -> None:
+        """Add a fixed resource with its modifying methods by name."""
+        self.add(ResourceNode(uri, render, writes, exists=exists))
 
-    def members(self, parent: str, maker: NodeFactory) -> None:
+    def action(self, uri: str, handler: Handler, privileges: tuple[str, ...] = MANAGE) -> None:
+        """Add the target of an action."""
+        self.add(ResourceNode(uri, None, {"POST": WriteMethod(handler, privileges)}))
+
+    def collection(
+        self,
+        uri: str,
+        kind: str,
+        name: str,
+        members: Callable[[], list[str]],
+        *,
+        exists: Callable[[], bool] = lambda: True,
+        **writes: WriteMethod,
+    ) -> None:
+        """Add a collection of the present members; the specification has members created at `/Members`, too."""
+        self.resource(uri, lambda: collection(uri, kind, name, members()), exists=exists, **writes)
+        if writes:
+            self.add(ResourceNode(f"{uri}/Members", None, writes))
+
+    def objects(
+        self,
+        uri: str,
+        kind: str,
+        name: str,
+        objects: Callable[[], Mapping[str, T]],
+        node: Callable[[str, T], ResourceNode],
+        *,
+        exists: Callable[[], bool] = lambda: True,
+        **writes: WriteMethod,
+    ) -> None:
+        """Add a collection of varying objects by Id, and their nodes: `node` returns one from its URI and object."""
+
+        def find(key: str) -> ResourceNode | None:
+            found = objects().get(key)
+            return None if found is None else node(f"{uri}/{key}", found)
+
+        self.collection(uri, kind, name, lambda: [f"{uri}/{key}" for key in objects()], exists=exists, **writes)
+        self.members(uri, find)
+
+    def members(self, parent: str, factory: NodeFactory) -> None:
         """Register a function that returns the nodes below a collection by their last segment; None is a 404."""
-        self._makers[parent] = maker
+        self._factories[parent] = factory
 
     def find(self, uri: str) -> ResourceNode | None:
         """Return the node of a URI without a trailing slash, or None."""
         node = self._fixed.get(uri)
         if node is not None:
-            return node
+            return node if node.exists() else None
         parent, _, last = uri.rpartition("/")
-        maker = self._makers.get(parent)
-        return maker(last) if maker is not None and last else None
-
-    def uris(self) -> list[str]:
-        """Return the URIs of all fixed resources."""
-        return list(self._fixed)
-
-
-def link(uri: str) -> Body:
-    """Return a reference to a resource."""
-    return {"@odata.id": uri}
-
-
-def links(uris: list[str]) -> list[Body]:
-    """Return references to resources."""
-    return [{"@odata.id": uri} for uri in uris]
-
-
-def collection(uri: str, kind: str, name: str, members: list[str]) -> Body:
-    """Return a collection resource of a kind, such as `Chassis`."""
-    return {
-        "@odata.id": uri,
-        "@odata.type": f"#{kind}Collection.{kind}Collection",
-        "Name": name,
-        "Members": links(members),
-        "Members@odata.count": len(members),
-    }
-
-
-def add_references(body: Body, **arrays: list[str]) -> Body:
-    """Add arrays of references with their counts to an object and return it."""
-    for name, uris in arrays.items():
-        body[name] = links(uris)
-        body[f"{name}@odata.count"] = len(uris)
-    return body
+        factory = self._factories.get(parent)
+        return factory(last) if factory is not None and last else None

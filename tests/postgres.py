@@ -17,7 +17,7 @@ import psycopg
 
 from falconweb.launch.broker import free_port
 from falconweb.launch.fingerprints import schema_fingerprint
-from falconweb.testing.snapshots import only_one, template_name
+from falconweb.testing.snapshots import locked_folder, template_name
 from tests.processes import ROOT
 
 PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda one: float(one.parent.name), default=None)
@@ -35,7 +35,7 @@ class PostgresServer:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="falconweb-postgres-"))
         self.url = f"postgresql://falconweb@127.0.0.1:{self.port}/falconweb"
-        with only_one() as prepared:
+        with locked_folder() as prepared:
             kept = prepared / f"postgres-{schema_fingerprint():08x}"
             if not kept.is_dir():
                 self._make()

@@ -37,21 +37,18 @@ def main() -> int:
     # Nothing is ever downloaded: weights and data are random. GPUs are detected with NVML: once this process has
     # initialised CUDA, processes forked from it could not use it.
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", PYTORCH_NVML_BASED_CUDA_CHECK="1")
+    events = EventWriter(given.events, leads=True)
     try:
         spec = msgspec.json.decode(given.spec.read_bytes(), type=Spec)
     except (OSError, msgspec.DecodeError) as wrong:
-        return _report_refusal(
-            EventWriter(given.events, leads=True), f"The specification is not understood: {error_summary(wrong)}."
-        )
+        return _report_refusal(events, f"The specification is not understood: {error_summary(wrong)}.")
     if spec.processes > 1:
         # As torchrun does; libraries read it on import, and would use all cores in each process.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         from trainer.training import preload
     except ImportError as missing:
-        return _report_refusal(
-            EventWriter(given.events, leads=True), f"A library is missing on this host: {error_summary(missing)}."
-        )
+        return _report_refusal(events, f"A library is missing on this host: {error_summary(missing)}.")
     if spec.processes == 1:
         return _run_rank_here(spec, given.events)
     preload(spec)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -19,34 +20,22 @@ from trainer.reporting import EventWriter, RunRefused, StepReporter, logger
 from trainer.storage import data_path, open_storage_reader
 
 GIGA = 1e9
-SIZE_FACTOR = 4  # factor between message sizes
-Figures = dict[str, Any]
-Round = Callable[[], None]
+Figures = dict[str, tuple[Any, str]]  # values with their units
 
 
-class LinkMeasurement:
-    """A measurement: `round` is repeated, `figures` returns the results of the rounds since `forget`."""
+class LinkMeasurement(NamedTuple):
+    """A measurement: `run_round` is repeated, `figures` returns the results of the rounds since `reset`."""
 
-    def __init__(self, take: Round, forget: Round, figures: Callable[[], tuple[Figures, dict[str, str]]]) -> None:
-        self.take, self.forget, self.figures = take, forget, figures
-
-
-def transfer_sizes(spec: Spec) -> list[int]:
-    """Return the message sizes in bytes: by factors of 4 from the smallest to the largest, which is always included."""
-    least, most = int(spec.options.get("least_bytes", 4)), int(spec.options.get("most_bytes", 2**28))
-    sizes = [least]
-    while sizes[-1] * SIZE_FACTOR <= most:
-        sizes.append(sizes[-1] * SIZE_FACTOR)
-    return sizes if sizes[-1] >= most else [*sizes, most]
+    run_round: Callable[[], None]
+    reset: Callable[[], None]
+    figures: Callable[[], Figures]
 
 
 def transfer_count(spec: Spec) -> int:
-    """Return the number of transfers of a size in a round."""
     return int(spec.options.get("iterations", 20))
 
 
 def message_tensor(number: int, device: torch.device) -> Tensor:
-    """Return a message of `size` bytes on a device."""
     return torch.zeros(number // 4, dtype=torch.float32, device=device)
 
 
@@ -66,23 +55,12 @@ def gather_all(place: RankContext, values: Any) -> list[Any]:
     ]
 
 
-class TransferTimes:
-    """Durations in seconds by key, over rounds."""
+TransferTimes = defaultdict[Any, list[float]]  # seconds by what was transferred, over rounds
 
-    def __init__(self) -> None:
-        self._of: dict[Any, list[float]] = {}
 
-    def add(self, key: Any, seconds: float) -> None:
-        """Add the duration of a transfer."""
-        self._of.setdefault(key, []).append(max(seconds, 1e-9))
-
-    def forget(self) -> None:
-        """Discard the measurements."""
-        self._of.clear()
-
-    def median(self, key: Any) -> float | None:
-        """Return the median, None without durations."""
-        return statistics.median(self._of[key]) if key in self._of else None
+def median_seconds(times: TransferTimes, key: Any) -> float | None:
+    """Return the median duration of a transfer, None without durations."""
+    return max(statistics.median(times[key]), 1e-9) if key in times else None
 
 
 Table = list[list[float | None]]
@@ -92,33 +70,31 @@ WRITE = 0
 
 def gpu_bandwidth(spec: Spec, place: RankContext) -> LinkMeasurement:
     """Measure each pair: both directions simultaneously by size, and the one-way latency of the smallest message."""
-    sizes, times = transfer_sizes(spec), TransferTimes()
+    sizes, times = spec.message_sizes, TransferTimes(list)
     pairs = list(itertools.combinations(range(spec.devices), 2))
     if place.on_gpu:
-        take = PeerCopies(spec, times, pairs).take if place.leads else _wait_for_leader
+        run_round = PeerCopies(spec, times, pairs).run_round if place.leads else _wait_for_leader
     else:
-        take = MessageExchange(spec, place, times, pairs).take
-    return LinkMeasurement(take, times.forget, lambda: _pair_figures(place, times, sizes, spec.devices))
+        run_round = MessageExchange(spec, place, times, pairs).run_round
+    return LinkMeasurement(run_round, times.clear, lambda: _pair_figures(place, times, sizes, spec.devices))
 
 
 def _wait_for_leader() -> None:
     """The leading process copies between all GPUs, while the others wait."""
 
 
-def _pair_figures(
-    place: RankContext, times: TransferTimes, sizes: Sequence[int], devices: int
-) -> tuple[Figures, dict[str, str]]:
+def _pair_figures(place: RankContext, times: TransferTimes, sizes: Sequence[int], devices: int) -> Figures:
     pairs = list(itertools.combinations(range(devices), 2))
 
     def table(find: Callable[[int, int], float | None]) -> Table:
         return [[find(one, other) if one != other else None for other in range(devices)] for one in range(devices)]
 
     def rate(one: int, other: int, number: int) -> float | None:
-        seconds = times.median((min(one, other), max(one, other), number))
+        seconds = median_seconds(times, (min(one, other), max(one, other), number))
         return 2 * number / seconds / GIGA if seconds else None
 
     def latency(one: int, other: int) -> float | None:
-        seconds = times.median((one, other, WRITE))
+        seconds = median_seconds(times, (one, other, WRITE))
         return seconds * 1e6 if seconds else None
 
     # Only one process of a pair has measured it: the tables of all are merged.
@@ -131,18 +107,15 @@ def _pair_figures(
         ),
     )
     bandwidth, latencies, by_size = (_merged_tables(tables) for tables in zip(*found, strict=True))
-    return (
-        {
-            "bandwidth": bandwidth,
-            "latency": latencies,
-            "sizes": list(sizes),
-            "bandwidth_by_size": [statistics.fmean([known for known in row if known] or [0.0]) for row in by_size],
-            "note": "Copies between GPUs by one process."
-            if place.on_gpu
-            else "Messages between processes on the CPU over gloo: the run had no GPU.",
-        },
-        {"bandwidth": "GB/s", "latency": "us", "sizes": "B", "bandwidth_by_size": "GB/s"},
-    )
+    means = [statistics.fmean([known for known in row if known] or [0.0]) for row in by_size]
+    on_cpu = "Messages between processes on the CPU over gloo: the run had no GPU."
+    return {
+        "bandwidth": (bandwidth, "GB/s"),
+        "latency": (latencies, "us"),
+        "sizes": (list(sizes), "B"),
+        "bandwidth_by_size": (means, "GB/s"),
+        "note": ("Copies between GPUs by one process." if place.on_gpu else on_cpu, ""),
+    }
 
 
 def _merged_tables(tables: Sequence[Table]) -> Table:
@@ -162,12 +135,11 @@ class MessageExchange:
 
     def __init__(self, spec: Spec, place: RankContext, times: TransferTimes, pairs: Sequence[tuple[int, int]]) -> None:
         self._place, self._times, self._pairs = place, times, pairs
-        self._count, self._sizes = transfer_count(spec), transfer_sizes(spec)
+        self._count, self._sizes = transfer_count(spec), spec.message_sizes
         self._out = {number: message_tensor(number, place.device) for number in self._sizes}
         self._back = {number: message_tensor(number, place.device) for number in self._sizes}
 
-    def take(self) -> None:
-        """Do a round over all pairs."""
+    def run_round(self) -> None:
         for pair in self._pairs:
             self._place.wait()
             if self._place.rank in pair:
@@ -179,11 +151,11 @@ class MessageExchange:
         for number in self._sizes:
             seconds = self._both_ways(other, number)
             if rank == first:
-                self._times.add((first, second, number), seconds)
+                self._times[(first, second, number)].append(seconds)
         for beginning in (first, second):
             seconds = self._one_way(other, begins=rank == beginning)
             if rank == beginning:
-                self._times.add((rank, other, WRITE), seconds)
+                self._times[(rank, other, WRITE)].append(seconds)
 
     def _both_ways(self, other: int, number: int) -> float:
         """Return the seconds for simultaneous messages in both directions."""
@@ -212,7 +184,7 @@ class PeerCopies:
 
     def __init__(self, spec: Spec, times: TransferTimes, pairs: Sequence[tuple[int, int]]) -> None:
         self._times, self._pairs = times, pairs
-        self._count, self._sizes = transfer_count(spec), transfer_sizes(spec)
+        self._count, self._sizes = transfer_count(spec), spec.message_sizes
         self._devices = [torch.device("cuda", index) for index in range(spec.devices)]
         for first, second in pairs:
             if not torch.cuda.can_device_access_peer(first, second):
@@ -222,8 +194,7 @@ class PeerCopies:
         self._back = [message_tensor(self._sizes[-1], device) for device in self._devices]
         self._streams = [(_stream(device), _stream(device)) for device in self._devices]
 
-    def take(self) -> None:
-        """Do a round over all pairs."""
+    def run_round(self) -> None:
         for first, second in self._pairs:
             for number in self._sizes:
                 self._settle(first, second)
@@ -232,9 +203,9 @@ class PeerCopies:
                     self._copy(first, second, number, 0)
                     self._copy(second, first, number, 1)
                 self._settle(first, second)
-                self._times.add((first, second, number), (time.perf_counter() - began) / self._count)
+                self._times[(first, second, number)].append((time.perf_counter() - began) / self._count)
             for one, other in ((first, second), (second, first)):
-                self._times.add((one, other, WRITE), self._one_way(one, other))
+                self._times[(one, other, WRITE)].append(self._one_way(one, other))
 
     def _copy(self, one: int, other: int, number: int, way: int) -> None:
         """Copy between two GPUs in both directions, each on its own stream."""
@@ -279,54 +250,52 @@ def measure_link(spec: Spec, place: RankContext, events: EventWriter) -> None:
         if not count:
             continue
         events.phase(name)
-        teller = StepReporter(events, name, count)
-        link.forget()
+        reporter = StepReporter(events, name, count)
+        link.reset()
         place.wait()
         for _ in range(count):
             began = time.perf_counter()
-            link.take()
+            link.run_round()
             place.wait()
-            teller.add(time.perf_counter() - began, has_loss=False)
-        teller.flush()
+            reporter.add(time.perf_counter() - began, has_loss=False)
+        reporter.flush()
     events.phase("finish")
-    figures, units = link.figures()
-    events.result(figures, units)
+    figures = link.figures()
+    values = {name: value for name, (value, _) in figures.items()}
+    events.result(values, {name: unit for name, (_, unit) in figures.items() if unit})
     place.wait()
 
 
 def _all_reduce(spec: Spec, place: RankContext) -> LinkMeasurement:
-    sizes, times, count = transfer_sizes(spec), TransferTimes(), transfer_count(spec)
+    sizes, times, count = spec.message_sizes, TransferTimes(list), transfer_count(spec)
     messages = {number: message_tensor(number, place.device) for number in sizes}
 
-    def take() -> None:
+    def run_round() -> None:
         for number, data in messages.items():
             place.wait()
             began = time.perf_counter()
             for _ in range(count):
                 dist.all_reduce(data)
             place.synchronise_device()
-            times.add(number, (time.perf_counter() - began) / count)
+            times[number].append((time.perf_counter() - began) / count)
 
-    def figures() -> tuple[Figures, dict[str, str]]:
-        seconds = [times.median(number) or 0.0 for number in sizes]
+    def figures() -> Figures:
+        seconds = [median_seconds(times, number) or 0.0 for number in sizes]
         algorithm = [number / took / GIGA for number, took in zip(sizes, seconds, strict=True)]
         share = 2 * (place.world - 1) / place.world
-        return (
-            {
-                "sizes": sizes,
-                "seconds": seconds,
-                "algorithm_bandwidth": algorithm,
-                "bus_bandwidth": [rate * share for rate in algorithm],
-                "backend": dist.get_backend(),
-            },
-            {"sizes": "B", "seconds": "s", "algorithm_bandwidth": "GB/s", "bus_bandwidth": "GB/s"},
-        )
+        return {
+            "sizes": (sizes, "B"),
+            "seconds": (seconds, "s"),
+            "algorithm_bandwidth": (algorithm, "GB/s"),
+            "bus_bandwidth": ([rate * share for rate in algorithm], "GB/s"),
+            "backend": (dist.get_backend(), ""),
+        }
 
-    return LinkMeasurement(take, times.forget, figures)
+    return LinkMeasurement(run_round, times.clear, figures)
 
 
 def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
-    sizes, times, count = transfer_sizes(spec), TransferTimes(), transfer_count(spec)
+    sizes, times, count = spec.message_sizes, TransferTimes(list), transfer_count(spec)
     pinned = place.on_gpu
     hosts = {number: torch.zeros(number // 4, pin_memory=pinned) for number in sizes}
     devices = {number: message_tensor(number, place.device) for number in sizes}
@@ -337,25 +306,25 @@ def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
         for _ in range(count):
             target.copy_(source, non_blocking=True)
         place.synchronise_device()
-        times.add(key, (time.perf_counter() - began) / count)
+        times[key].append((time.perf_counter() - began) / count)
 
-    def take() -> None:
+    def run_round() -> None:
         for number in sizes:
             timed(("to", number), devices[number], hosts[number])
             timed(("from", number), hosts[number], devices[number])
 
     def rates(way: str) -> list[float]:
-        return [number / (times.median((way, number)) or 1.0) / GIGA for number in sizes]
+        return [number / (median_seconds(times, (way, number)) or 1.0) / GIGA for number in sizes]
 
-    def figures() -> tuple[Figures, dict[str, str]]:
-        ways = {way: gather_all(place, rates(way)) for way in ("to", "from")}
-        note = "" if place.on_gpu else "Copies within the host's memory: the run had no GPU."
-        return (
-            {"sizes": sizes, "to_device": ways["to"], "from_device": ways["from"], "note": note},
-            {"sizes": "B", "to_device": "GB/s", "from_device": "GB/s"},
-        )
+    def figures() -> Figures:
+        return {
+            "sizes": (sizes, "B"),
+            "to_device": (gather_all(place, rates("to")), "GB/s"),
+            "from_device": (gather_all(place, rates("from")), "GB/s"),
+            "note": ("" if place.on_gpu else "Copies within the host's memory: the run had no GPU.", ""),
+        }
 
-    return LinkMeasurement(take, times.forget, figures)
+    return LinkMeasurement(run_round, times.clear, figures)
 
 
 def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
@@ -363,27 +332,18 @@ def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
     place.wait()  # all check the free space before any allocates its own
     rounds = open_storage_reader(spec, there, rank=place.rank)
 
-    def figures() -> tuple[Figures, dict[str, str]]:
-        found = gather_all(place, rounds.rates())
-        return (
-            {
-                "bandwidth": sum(statistics.median(rates) for rates in found if rates),
-                "bandwidth_by_process": [statistics.median(rates) if rates else None for rates in found],
-                "block_latency": (rounds.block_seconds() or 0.0) * 1e6,
-                "file_bytes": rounds.file_bytes,
-                "block_bytes": rounds.block_bytes,
-                "note": rounds.note,
-            },
-            {
-                "bandwidth": "GB/s",
-                "bandwidth_by_process": "GB/s",
-                "block_latency": "us",
-                "file_bytes": "B",
-                "block_bytes": "B",
-            },
-        )
+    def figures() -> Figures:
+        found = [statistics.median(rates) if rates else None for rates in gather_all(place, rounds.rates)]
+        return {
+            "bandwidth": (sum(rate for rate in found if rate is not None), "GB/s"),
+            "bandwidth_by_process": (found, "GB/s"),
+            "block_latency": (statistics.median(rounds.blocks or [0.0]) * 1e6, "us"),
+            "file_bytes": (rounds.file_bytes, "B"),
+            "block_bytes": (rounds.block_bytes, "B"),
+            "note": (rounds.note, ""),
+        }
 
-    return LinkMeasurement(rounds.take, rounds.forget, figures)
+    return LinkMeasurement(rounds.run_round, rounds.reset, figures)
 
 
 LINK_MEASUREMENTS: dict[str, Callable[[Spec, RankContext], LinkMeasurement]] = {

@@ -16,12 +16,7 @@ from hostwire.training import Precision, Spec
 from trainer.processes import current_rank, rendezvous_store, world_size
 from trainer.reporting import RunRefused
 
-_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-def dtype_of(precision: Precision) -> torch.dtype:
-    """Return PyTorch's dtype of a precision."""
-    return _DTYPES[precision]
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def _compression_hook(kind: torch.dtype, world: int) -> Callable[..., torch.futures.Future[Tensor]]:
@@ -49,7 +44,6 @@ class AutocastModule(nn.Module):
         self.kind = kind
 
     def forward(self, *inputs: Tensor) -> Any:
-        """Return the model's output."""
         with torch.autocast(inputs[0].device.type, dtype=self.kind):
             return self.inner(*inputs)
 
@@ -63,16 +57,15 @@ class ParallelModel:
 
     def __init__(self, model: nn.Module, spec: Spec, place: RankContext) -> None:
         self._spec = spec
-        self._device = place.device
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self._hold: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self._no_sync: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._sharded: Any = None
         self.can_skip = spec.strategy == "ddp" and place.world > 1
         # FSDP casts the weights, except those of batch normalisation; elsewhere autocast chooses per operation.
         normalises = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
         self._casts = spec.precision != "fp32" and (spec.strategy != "sharded" or normalises)
         if self._casts:
-            model = AutocastModule(model, dtype_of(spec.precision))
+            model = AutocastModule(model, DTYPES[spec.precision])
         self.inner = self._spread(model.to(place.device), place)
         self.model: Callable[..., Any] = torch.compile(self.inner) if spec.compile else self.inner
 
@@ -96,8 +89,8 @@ class ParallelModel:
             gradient_as_bucket_view=True,
         )
         if self._spec.gradient != "fp32" and place.world > 1:
-            spread.register_comm_hook(None, _compression_hook(dtype_of(self._spec.gradient), place.world))
-        self._hold = spread.no_sync
+            spread.register_comm_hook(None, _compression_hook(DTYPES[self._spec.gradient], place.world))
+        self._no_sync = spread.no_sync
         return spread
 
     def _shard(self, model: nn.Module, place: RankContext) -> nn.Module:
@@ -107,8 +100,8 @@ class ParallelModel:
 
         mesh = init_device_mesh(place.device.type, (dist.get_world_size(),))
         policy = MixedPrecisionPolicy(
-            param_dtype=None if self._casts else dtype_of(self._spec.precision),
-            reduce_dtype=dtype_of(self._spec.gradient),
+            param_dtype=None if self._casts else DTYPES[self._spec.precision],
+            reduce_dtype=DTYPES[self._spec.gradient],
         )
         for module in list(model.modules()):
             if isinstance(module, nn.ModuleList):
@@ -118,20 +111,12 @@ class ParallelModel:
         self._sharded = fully_shard(model, mesh=mesh, mp_policy=policy)
         return model
 
-    def gradient_sync(self, wanted: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, enabled: bool) -> AbstractContextManager[None]:
         """Return a context in which the backward pass exchanges gradients, or accumulates them locally."""
         if self._sharded is not None:
-            self._sharded.set_requires_gradient_sync(wanted)
+            self._sharded.set_requires_gradient_sync(enabled)
             return contextlib.nullcontext()
-        return contextlib.nullcontext() if wanted else self._hold()
-
-    def outputs(self, inputs: tuple[Tensor, ...]) -> Any:
-        """Return the model's output for inputs, in the precision of the run."""
-        return self.model(*inputs)
-
-    def scaler(self) -> torch.amp.GradScaler:
-        """Return a gradient scaler for fp16; it does nothing for other precisions."""
-        return torch.amp.GradScaler(self._device.type, enabled=self._spec.precision == "fp16")
+        return contextlib.nullcontext() if enabled else self._no_sync()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +130,10 @@ class RankContext:
 
     @property
     def leads(self) -> bool:
-        """Whether it has rank 0."""
         return self.rank == 0
 
     @property
     def on_gpu(self) -> bool:
-        """Whether its device is a GPU."""
         return self.device.type == "cuda"
 
     def synchronise_device(self) -> None:
@@ -166,7 +149,7 @@ class RankContext:
 
 
 def join_group(spec: Spec) -> RankContext:
-    """Join the process group and select a device. Raises Refused with the missing requirement."""
+    """Join the process group and select a device. Raises RunRefused with the missing requirement."""
     rank, world = current_rank(), world_size()
     if spec.threads:
         torch.set_num_threads(spec.threads)
@@ -176,12 +159,6 @@ def join_group(spec: Spec) -> RankContext:
         backend, own = ("nccl", device) if spec.backend == "cuda" else ("gloo", None)
         dist.init_process_group(backend, store=rendezvous_store(), rank=rank, world_size=world, device_id=own)
     return RankContext(rank=rank, world=world, device=device, grouped=grouped)
-
-
-def leave_group() -> None:
-    """Leave the process group at the end of a successful run."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def _rank_device(spec: Spec) -> torch.device:

@@ -30,7 +30,6 @@ def current_rank() -> int:
 
 
 def world_size() -> int:
-    """Return the number of processes of the run."""
     return int(os.environ.get(_WORLD_SIZE_VARIABLE, "1"))
 
 
@@ -88,7 +87,6 @@ def exit_process(code: int) -> NoReturn:
 
 
 def _fork_rank(number: int, count: int, port: int, meeting: socket.socket, work: Callable[[], int]) -> int:
-    """Fork the process of that rank; returns its PID."""
     sys.stdout.flush()
     sys.stderr.flush()
     if process := os.fork():

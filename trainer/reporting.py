@@ -29,28 +29,24 @@ class EventWriter:
         self.leads = leads
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
-    def tell(self, event: RunEvent) -> None:
+    def report(self, event: RunEvent) -> None:
         """Append the event, if this is the leading process."""
         if self.leads:
             self._write(event)
 
     def phase(self, name: str) -> None:
-        """Report the beginning of a phase."""
-        self.tell(PhaseStarted(at=time.time(), name=name))
+        self.report(PhaseStarted(at=time.time(), name=name))
         if self.leads:
             logger.info("Phase: %s.", name)
 
     def result(self, values: dict[str, Any], units: dict[str, str]) -> None:
-        """Report figures other than step times, with their units."""
-        self.tell(RunResult(at=time.time(), values=values, units=units))
+        self.report(RunResult(at=time.time(), values=values, units=units))
 
     def trouble(self, what: str, sentence: str) -> None:
-        """Report a failure, from any process, in the log too."""
         logger.error("%s", sentence)
         self._write(RunFailed(at=time.time(), what=what, sentence=sentence))
 
     def has_trouble(self) -> bool:
-        """Return whether a process has reported a failure already."""
         with self.path.open("rb") as file:
             length = file.seek(0, os.SEEK_END)
             file.seek(max(0, length - _TAIL_BYTES))
@@ -70,22 +66,20 @@ class StepReporter:
         self._first = 0
         self._seconds: list[float] = []
         self._loss: list[float | None] = []
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def add(self, seconds: float, loss: float | None = None, *, has_loss: bool = True) -> None:
-        """Add a step that took `seconds`."""
         self._seconds.append(seconds)
         if has_loss:
             self._loss.append(loss)
-        if time.monotonic() - self._told >= REPORT_INTERVAL:
+        if time.monotonic() - self._reported_at >= REPORT_INTERVAL:
             self.flush()
 
     def flush(self) -> None:
-        """Report the collected steps."""
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
         if not self._seconds:
             return
-        self._events.tell(
+        self._events.report(
             StepsCompleted(
                 at=time.time(),
                 phase=self._phase,
@@ -153,5 +147,4 @@ def is_peer_loss(error: BaseException) -> bool:
 
 
 def is_compile_error(error: BaseException) -> bool:
-    """Return whether the error is torch.compile's."""
     return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))

@@ -33,7 +33,7 @@ def host_software() -> Software:
         operating_system=_operating_system(),
         processor=_processor(),
         cores=len(os.sched_getaffinity(0)),
-        accelerators=_accelerators(),
+        accelerators=tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())),
         container=os.environ.get(CONTAINER_VARIABLE, ""),
         commit=os.environ.get(COMMIT_VARIABLE, "") or _commit(),
     )
@@ -45,12 +45,6 @@ def _nccl() -> str:
     with contextlib.suppress(Exception):
         return ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
     return ""
-
-
-def _accelerators() -> tuple[str, ...]:
-    if not torch.cuda.is_available():
-        return ()
-    return tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
 
 
 def _driver() -> str:
@@ -82,7 +76,6 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """Return the commit of this program, where it is in a checkout."""
     home = Path(__file__).resolve().parent.parent
     git = shutil.which("git")
     if git is None or not (home / ".git").exists():

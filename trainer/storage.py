@@ -10,11 +10,9 @@ import math
 import mmap
 import os
 import shutil
-import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -38,11 +36,10 @@ class StorageReader:
         self.file_bytes, self.block_bytes, self.note = file_bytes, block_bytes, note
         self._file, self._first = file, first
         self._buffer = bytearray(block_bytes)
-        self._rates: list[float] = []
-        self._blocks: list[float] = []
+        self.rates: list[float] = []  # GB/s of each pass
+        self.blocks: list[float] = []  # seconds of each block
 
-    def take(self) -> None:
-        """Do one pass."""
+    def run_round(self) -> None:
         os.posix_fadvise(self._file, self._first, self.file_bytes, os.POSIX_FADV_DONTNEED)
         began = last = time.perf_counter()
         place = 0
@@ -53,28 +50,19 @@ class StorageReader:
                 raise OSError("The scratch file is shorter than expected.")
             place += read
             now = time.perf_counter()
-            self._blocks.append(now - last)
+            self.blocks.append(now - last)
             last = now
-        self._rates.append(self.file_bytes / max(last - began, 1e-9) / 1e9)
+        self.rates.append(self.file_bytes / max(last - began, 1e-9) / 1e9)
 
-    def forget(self) -> None:
-        """Discard the measurements."""
-        self._rates.clear()
-        self._blocks.clear()
-
-    def rates(self) -> list[float]:
-        """Return GB/s of each pass."""
-        return list(self._rates)
-
-    def block_seconds(self) -> float | None:
-        """Return the median seconds of one block."""
-        return statistics.median(self._blocks) if self._blocks else None
+    def reset(self) -> None:
+        self.rates.clear()
+        self.blocks.clear()
 
 
 def data_path(spec: Spec) -> Path:
     """Return the folder for the scratch file of a spec, or the device file of the chosen drive.
 
-    Raises Refused where there is too little room.
+    Raises RunRefused where there is too little room.
     """
     place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH_VARIABLE, "") or tempfile.gettempdir())
     file_bytes = _file_bytes(spec)
@@ -83,7 +71,7 @@ def data_path(spec: Spec) -> Path:
         f"{format_bytes(file_bytes)} for each of {processes} processes" if processes > 1 else format_bytes(file_bytes)
     )
     if place.is_dir():
-        if (free := free_bytes(place)) < file_bytes * processes * FREE_SPACE_FACTOR:
+        if (free := shutil.disk_usage(place).free) < file_bytes * processes * FREE_SPACE_FACTOR:
             raise RunRefused(
                 f"The scratch folder has {format_bytes(free)} free; the run reads {amount}. Use a smaller file."
             )
@@ -120,11 +108,6 @@ def write_random_bytes(file: int, file_bytes: int) -> None:
     while left > 0:
         left -= os.write(file, os.urandom(min(left, _WRITE_BYTES)))
     os.fsync(file)
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the free space of a folder in bytes."""
-    return shutil.disk_usage(folder).free
 
 
 def _device_bytes(place: Path) -> int:
@@ -165,35 +148,24 @@ DRIVE_BYTES = 256 * 2**20
 SAMPLE_STRIDE = 7919
 
 
-class SampleSource(Protocol):
-    """Samples as bytes; `words` describes their source."""
-
-    words: str
-
-    def read(self, index: int) -> Tensor:
-        """Return the bytes of a sample."""
-        ...
-
-
 class MemorySamples:
     """Random bytes in memory, equal for equal generators."""
 
-    words = "Samples are generated in memory: no storage is read."
+    description = "Samples are generated in memory: no storage is read."
 
     def __init__(self, shape: tuple[int, ...], length: int, generator: torch.Generator) -> None:
-        stock = (min(MEMORY_SAMPLES, length), *shape)
-        self._stock = torch.randint(256, stock, dtype=torch.uint8, generator=generator)
+        size = (min(MEMORY_SAMPLES, length), *shape)
+        self._samples = torch.randint(256, size, dtype=torch.uint8, generator=generator)
 
     def read(self, index: int) -> Tensor:
-        """Return the bytes of a sample."""
-        return self._stock[index % len(self._stock)]
+        return self._samples[index % len(self._samples)]
 
 
 class DriveSamples:
     """Bytes of a file, or of a part of a device file; each access reads the drive."""
 
-    def __init__(self, file: int, shape: tuple[int, ...], *, first: int, samples: int, words: str) -> None:
-        self.words = words
+    def __init__(self, file: int, shape: tuple[int, ...], *, first: int, samples: int, description: str) -> None:
+        self.description = description
         self._file, self._shape, self._first, self._samples = file, shape, first, samples
         self._bytes = math.prod(shape)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
@@ -214,11 +186,14 @@ class DriveSamples:
         return torch.frombuffer(content, dtype=torch.uint8).view(self._shape)
 
 
+SampleSource = MemorySamples | DriveSamples
+
+
 def sample_source(shape: tuple[int, ...], *, length: int, rank: int, generator: torch.Generator) -> SampleSource:
-    """Return the samples of a process, at most `length` distinct ones. Raises Refused where they do not fit."""
-    stock = _open_source(shape, length, rank, generator)
-    logger.info(stock.words)
-    return stock
+    """Return the samples of a process, at most `length` distinct ones. Raises RunRefused where they do not fit."""
+    source = _open_source(shape, length, rank, generator)
+    logger.info(source.description)
+    return source
 
 
 def _open_source(shape: tuple[int, ...], length: int, rank: int, generator: torch.Generator) -> SampleSource:
@@ -227,24 +202,27 @@ def _open_source(shape: tuple[int, ...], length: int, rank: int, generator: torc
         return MemorySamples(shape, length, generator)
     place = Path(chosen)
     samples = max(1, min(length, DRIVE_BYTES // math.prod(shape)))
-    wanted = samples * math.prod(shape)
+    size = samples * math.prod(shape)
     if place.is_dir():
         # Checked per process: the others may have written theirs already.
-        if (free := free_bytes(place)) < wanted * FREE_SPACE_FACTOR:
+        if (free := shutil.disk_usage(place).free) < size * FREE_SPACE_FACTOR:
             raise RunRefused(
-                f"{place} has {format_bytes(free)} free; the samples of a process take {format_bytes(wanted)}."
+                f"{place} has {format_bytes(free)} free; the samples of a process take {format_bytes(size)}."
             )
         try:
             file, name = tempfile.mkstemp(dir=place, prefix="falcon-samples-")
             Path(name).unlink()
-            write_random_bytes(file, wanted)
+            write_random_bytes(file, size)
         except OSError as error:
             raise RunRefused(f"Samples cannot be written to {place}: {error.strerror or error}.") from error
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        return DriveSamples(file, shape, first=0, samples=samples, words=f"Samples are read from a file in {place}.")
+        return DriveSamples(
+            file, shape, first=0, samples=samples, description=f"Samples are read from a file in {place}."
+        )
     file = os.open(place, os.O_RDONLY)
     there = os.lseek(file, 0, os.SEEK_END)
-    if there < wanted:
-        raise RunRefused(f"{place} has {format_bytes(there)}; samples take {format_bytes(wanted)}.")
-    first = wanted * rank % max(1, there - wanted)
-    return DriveSamples(file, shape, first=first, samples=samples, words=f"Samples are read from {place}, unmodified.")
+    if there < size:
+        raise RunRefused(f"{place} has {format_bytes(there)}; samples take {format_bytes(size)}.")
+    first = size * rank % max(1, there - size)
+    description = f"Samples are read from {place}, unmodified."
+    return DriveSamples(file, shape, first=first, samples=samples, description=description)

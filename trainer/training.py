@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hostwire.training import RunStarted, Spec
-from trainer.parallelism import ParallelModel, RankContext, dtype_of, join_group, leave_group
+from trainer.parallelism import DTYPES, ParallelModel, RankContext, join_group
 from trainer.reporting import EventWriter, RunRefused, StepReporter, logger
 from trainer.software import host_software
 from trainer.workloads import Sample, batch_iterator
@@ -40,9 +40,9 @@ def preload(spec: Spec) -> None:
 
 
 def run_rank(spec: Spec, events: EventWriter) -> None:
-    """Run this process's part of a run. Raises Refused, and any other error."""
+    """Run this process's part of a run. Raises RunRefused, and any other error."""
     place = join_group(spec)
-    events.tell(RunStarted(at=time.time(), software=host_software()))
+    events.report(RunStarted(at=time.time(), software=host_software()))
     events.phase("build")
     from trainer.links import LINK_MEASUREMENTS, measure_link
 
@@ -50,12 +50,8 @@ def run_rank(spec: Spec, events: EventWriter) -> None:
         measure_link(spec, place, events)
     else:
         _train(spec, place, events)
-    leave_group()
-
-
-def unsynchronised_steps(spec: Spec, *, can_skip: bool) -> int:
-    """Return the number of steps without gradient exchange, 0 where they are not possible."""
-    return min(max(MIN_UNSYNCHRONISED_STEPS, spec.steps // 2), MAX_UNSYNCHRONISED_STEPS) if can_skip else 0
+    if place.grouped:
+        torch.distributed.destroy_process_group()
 
 
 def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
@@ -68,7 +64,8 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
     spread = ParallelModel(task.model(), spec, place)
     torch.manual_seed(spec.seed * 65537 + place.rank)  # for dropout: a seed per process
     training = TrainingLoop(spec, place, spread, task.loss, task.optimiser(spread.inner))
-    alone = unsynchronised_steps(spec, can_skip=spread.can_skip)
+    half = min(max(MIN_UNSYNCHRONISED_STEPS, spec.steps // 2), MAX_UNSYNCHRONISED_STEPS)
+    alone = half if spread.can_skip else 0
     settling = (2 if spec.compile else 1) if alone else 0
     together = spec.devices if spec.strategy == "dp" else 1  # devices that this process feeds
     batch = spec.batch * together
@@ -94,7 +91,7 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
     events.result(
         {
             "parameters": spread.parameters,
-            "gradient_bytes": spread.parameters * dtype_of(spec.gradient).itemsize,
+            "gradient_bytes": spread.parameters * DTYPES[spec.gradient].itemsize,
             "peak_memory": peak,
         },
         {"parameters": "", "gradient_bytes": "B", "peak_memory": "B"},
@@ -103,8 +100,6 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
 
 
 class TrainingLoop:
-    """Does training steps in one process."""
-
     def __init__(
         self, spec: Spec, place: RankContext, spread: ParallelModel, loss: Loss, optimiser: torch.optim.Optimizer
     ) -> None:
@@ -113,7 +108,7 @@ class TrainingLoop:
         self._spread = spread
         self._loss = loss
         self._optimiser = optimiser
-        self._scaler = spread.scaler()
+        self._scaler = torch.amp.GradScaler(place.device.type, enabled=spec.precision == "fp16")
 
     def phase(
         self, name: str, count: int, feed: Iterator[Sample], events: EventWriter, *, exchange: bool = True
@@ -123,7 +118,7 @@ class TrainingLoop:
             return
         if exchange:
             events.phase(name)
-        teller = StepReporter(events, name, count)
+        reporter = StepReporter(events, name, count)
         # Garbage collection would interrupt steps: it runs between them.
         gc.collect()
         gc.disable()
@@ -136,10 +131,10 @@ class TrainingLoop:
                 loss = self.step(feed, exchange=exchange)
                 took = time.perf_counter() - began
                 # After the step: the loss is being copied from the device.
-                teller.add(took, float(loss), has_loss=exchange)
+                reporter.add(took, float(loss), has_loss=exchange)
         finally:
             gc.enable()
-        teller.flush()
+        reporter.flush()
 
     def step(self, feed: Iterator[Sample], *, exchange: bool = True) -> Tensor:
         """Do one step and wait for all processes; returns the mean loss of this process's batches."""
@@ -151,7 +146,7 @@ class TrainingLoop:
             inputs = tuple(tensor.to(device, non_blocking=True) for tensor in inputs)
             targets = tuple(tensor.to(device, non_blocking=True) for tensor in targets)
             with self._spread.gradient_sync(exchange and number == spec.accumulation - 1):
-                loss = self._loss(self._spread.outputs(inputs), targets) / spec.accumulation
+                loss = self._loss(self._spread.model(*inputs), targets) / spec.accumulation
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         self._scaler.step(self._optimiser)

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from hostwire.training import Spec
-from trainer.models.networks import alexnet, mnist_cnn, vgg16
+from trainer.models.networks import alexnet, bert, mnist_cnn, mobilenet_v2, resnet50, vgg16
 from trainer.models.yolo import Yolo, detection_loss
 from trainer.processes import die_with_parent
 from trainer.reporting import RunRefused
@@ -36,7 +36,7 @@ class TrainingTask:
 
 
 def training_task(spec: Spec) -> TrainingTask:
-    """Return the task of a spec's workload. Raises Refused for an unknown one."""
+    """Return the task of a spec's workload. Raises RunRefused for an unknown one."""
     try:
         make = _TASKS[spec.workload]
     except KeyError:
@@ -48,16 +48,8 @@ def _sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
 
 
-def _adamw(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=3e-5)
-
-
 def _classes_loss(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
     return functional.cross_entropy(outputs.float(), targets[0])
-
-
-def _boxes_loss(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
-    return detection_loss(outputs, targets[0])
 
 
 def _answer_loss(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
@@ -67,99 +59,65 @@ def _answer_loss(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
     ) / 2
 
 
-def _integer_option(spec: Spec, name: str, default: int) -> int:
-    return int(spec.options.get(name, default))
+def _options(spec: Spec, **defaults: float) -> dict[str, Any]:
+    """Return the values of these options, each of the type of its default."""
+    return {name: type(default)(spec.options.get(name, default)) for name, default in defaults.items()}
 
 
-def _float_option(spec: Spec, name: str) -> float:
-    return float(spec.options.get(name, 1.0))
+# The networks that classify images, with the options that they take.
+_CLASSIFIERS: dict[str, tuple[Callable[..., nn.Module], dict[str, float]]] = {
+    "mobilenet_v2": (mobilenet_v2, {"image": 224, "classes": 1000, "width": 1.0}),
+    "resnet50": (resnet50, {"classes": 1000, "width": 1.0}),
+    "alexnet": (alexnet, {"classes": 1000, "width": 1.0}),
+    "vgg16": (vgg16, {"classes": 1000, "width": 1.0}),
+    "mnist_cnn": (mnist_cnn, {"image": 28, "classes": 10}),
+}
 
 
-def _classification(spec: Spec, model: Callable[[], nn.Module], image: int = 224, classes: int = 1000) -> TrainingTask:
-    side, kinds = _integer_option(spec, "image", image), _integer_option(spec, "classes", classes)
+def _classification(spec: Spec) -> TrainingTask:
+    network, defaults = _CLASSIFIERS[spec.workload]
+    sizes = _options(spec, **{"image": 224, **defaults})
     kind = DigitDataset if spec.workload == "mnist_cnn" else ImageDataset
     return TrainingTask(
-        model=model,
-        samples=lambda length, rank: kind(length=length, image=side, classes=kinds, seed=spec.seed, rank=rank),
+        model=lambda: network(**{name: sizes[name] for name in defaults}),
+        samples=lambda length, rank: kind(
+            length=length, image=sizes["image"], classes=sizes["classes"], seed=spec.seed, rank=rank
+        ),
         loss=_classes_loss,
         optimiser=_sgd,
     )
 
 
-def _mobilenet_v2(spec: Spec) -> TrainingTask:
-    from trainer.models.networks import mobilenet_v2
-
-    sizes = {"image": _integer_option(spec, "image", 224), "classes": _integer_option(spec, "classes", 1000)}
-    return _classification(spec, lambda: mobilenet_v2(width=_float_option(spec, "width"), **sizes))
-
-
-def _resnet50(spec: Spec) -> TrainingTask:
-    from trainer.models.networks import resnet50
-
-    return _classification(
-        spec, lambda: resnet50(classes=_integer_option(spec, "classes", 1000), width=_float_option(spec, "width"))
-    )
-
-
-def _alexnet(spec: Spec) -> TrainingTask:
-    return _classification(
-        spec, lambda: alexnet(classes=_integer_option(spec, "classes", 1000), width=_float_option(spec, "width"))
-    )
-
-
-def _vgg16(spec: Spec) -> TrainingTask:
-    return _classification(
-        spec, lambda: vgg16(classes=_integer_option(spec, "classes", 1000), width=_float_option(spec, "width"))
-    )
-
-
-def _mnist_cnn(spec: Spec) -> TrainingTask:
-    image, classes = _integer_option(spec, "image", 28), _integer_option(spec, "classes", 10)
-    return _classification(spec, lambda: mnist_cnn(image=image, classes=classes), image, classes)
-
-
 def _yolov5l(spec: Spec) -> TrainingTask:
-    side, classes = _integer_option(spec, "image", 640), _integer_option(spec, "classes", 80)
-    width, depth = _float_option(spec, "width"), _float_option(spec, "depth")
+    sizes = _options(spec, classes=80, width=1.0, depth=1.0)
+    image = _options(spec, image=640)
     return TrainingTask(
-        model=lambda: Yolo(classes=classes, width=width, depth=depth),
+        model=lambda: Yolo(**sizes),
         samples=lambda length, rank: SceneDataset(
-            length=length, image=side, classes=classes, seed=spec.seed, rank=rank
+            length=length, classes=sizes["classes"], seed=spec.seed, rank=rank, **image
         ),
-        loss=_boxes_loss,
+        loss=lambda outputs, targets: detection_loss(outputs, targets[0]),
         optimiser=_sgd,
     )
 
 
 def _bert(spec: Spec, *, layers: int, hidden: int, heads: int) -> TrainingTask:
-    from trainer.models.networks import bert
-
-    sizes = {
-        "layers": _integer_option(spec, "layers", layers),
-        "hidden": _integer_option(spec, "hidden", hidden),
-        "heads": _integer_option(spec, "heads", heads),
-        "vocabulary": _integer_option(spec, "vocabulary", 30522),
-        "sequence": _integer_option(spec, "sequence", 384),
-    }
+    sizes = _options(spec, layers=layers, hidden=hidden, heads=heads, vocabulary=30522, sequence=384)
     return TrainingTask(
         model=lambda: bert(**sizes),
         samples=lambda length, rank: QuestionDataset(
             length=length, sequence=sizes["sequence"], vocabulary=sizes["vocabulary"], seed=spec.seed, rank=rank
         ),
         loss=_answer_loss,
-        optimiser=_adamw,
+        optimiser=lambda model: torch.optim.AdamW(model.parameters(), lr=3e-5),
     )
 
 
 _TASKS: dict[str, Callable[[Spec], TrainingTask]] = {
-    "mobilenet_v2": _mobilenet_v2,
-    "resnet50": _resnet50,
+    **dict.fromkeys(_CLASSIFIERS, _classification),
     "yolov5l": _yolov5l,
     "bert_base": lambda spec: _bert(spec, layers=12, hidden=768, heads=12),
     "bert_large": lambda spec: _bert(spec, layers=24, hidden=1024, heads=16),
-    "alexnet": _alexnet,
-    "vgg16": _vgg16,
-    "mnist_cnn": _mnist_cnn,
 }
 
 Sample = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]  # inputs of the model; targets
@@ -179,56 +137,67 @@ _DIGITS = (
 )
 
 
-def _sample_generator(seed: int, rank: int, index: int) -> torch.Generator:
-    return torch.Generator().manual_seed(((seed * 4099 + rank) * 1_000_003 + index) % 2**62)
+@dataclass(kw_only=True, eq=False)
+class GeneratedDataset(Dataset[Sample]):
+    """`length` samples of the process `rank`, the same for the same seed."""
 
-
-class ImageDataset(Dataset[Sample]):
-    """Random pixels with a class."""
-
-    def __init__(self, *, length: int, image: int, classes: int, seed: int, rank: int) -> None:
-        self.length, self.classes, self.seed, self.rank = length, classes, seed, rank
-        self.stock = sample_source(
-            (3, image, image), length=length, rank=rank, generator=_sample_generator(seed, rank, 0)
-        )
+    length: int
+    seed: int
+    rank: int
 
     def __len__(self) -> int:
         return self.length
 
+    def generator(self, index: int) -> torch.Generator:
+        """Return the random numbers of a sample."""
+        return torch.Generator().manual_seed(((self.seed * 4099 + self.rank) * 1_000_003 + index) % 2**62)
+
+
+@dataclass(kw_only=True, eq=False)
+class ImageDataset(GeneratedDataset):
+    """Random pixels with a class."""
+
+    image: int
+    classes: int
+
+    def __post_init__(self) -> None:
+        shape = (3, self.image, self.image)
+        self.source = sample_source(shape, length=self.length, rank=self.rank, generator=self.generator(0))
+
     def pixels(self, index: int) -> Tensor:
         """Return an image as floats around 0."""
-        return self.stock.read(index).float().div_(127.5).sub_(1.0)
+        return self.source.read(index).float().div_(127.5).sub_(1.0)
 
     def __getitem__(self, index: int) -> Sample:
-        wanted = torch.randint(self.classes, (), generator=_sample_generator(self.seed, self.rank, index + 1))
-        return (self.pixels(index),), (wanted,)
+        target = torch.randint(self.classes, (), generator=self.generator(index + 1))
+        return (self.pixels(index),), (target,)
 
 
 class SceneDataset(ImageDataset):
     """Random pixels with objects: class, centre, width and height as shares of the side."""
 
     def __getitem__(self, index: int) -> Sample:
-        drawing = _sample_generator(self.seed, self.rank, index + 1)
+        drawing = self.generator(index + 1)
         kinds = torch.randint(self.classes, (BOXES_A_SCENE, 1), generator=drawing).float()
         centres = torch.rand((BOXES_A_SCENE, 2), generator=drawing) * 0.8 + 0.1
         sides = torch.rand((BOXES_A_SCENE, 2), generator=drawing) * 0.4 + 0.05
         return (self.pixels(index),), (torch.cat((kinds, centres, sides), 1),)
 
 
-class DigitDataset(Dataset[Sample]):
+@dataclass(kw_only=True, eq=False)
+class DigitDataset(GeneratedDataset):
     """Grey images of digits, drawn at random places with noise."""
 
-    def __init__(self, *, length: int, image: int, classes: int, seed: int, rank: int) -> None:
-        self.length, self.image, self.classes, self.seed, self.rank = length, image, classes, seed, rank
+    image: int
+    classes: int
+
+    def __post_init__(self) -> None:
         rows = [[[float(dot) for dot in row] for row in digit.split()] for digit in _DIGITS]
-        scale = max(1, image // 12)
+        scale = max(1, self.image // 12)
         self.glyphs = torch.tensor(rows).repeat_interleave(scale, 1).repeat_interleave(scale, 2)
 
-    def __len__(self) -> int:
-        return self.length
-
     def __getitem__(self, index: int) -> Sample:
-        drawing = _sample_generator(self.seed, self.rank, index)
+        drawing = self.generator(index)
         digit = int(torch.randint(min(10, self.classes), (), generator=drawing))
         picture = torch.rand((1, self.image, self.image), generator=drawing) * 0.3
         height, width = self.glyphs.shape[1:]
@@ -238,25 +207,19 @@ class DigitDataset(Dataset[Sample]):
         return (picture,), (torch.tensor(digit),)
 
 
-class QuestionDataset(Dataset[Sample]):
+@dataclass(kw_only=True, eq=False)
+class QuestionDataset(GeneratedDataset):
     """Random tokens: a question, a text, and the start and the end of the answer in it."""
 
-    def __init__(self, *, length: int, sequence: int, vocabulary: int, seed: int, rank: int) -> None:
-        self.length, self.sequence, self.vocabulary, self.seed, self.rank = length, sequence, vocabulary, seed, rank
-
-    def __len__(self) -> int:
-        return self.length
+    sequence: int
+    vocabulary: int
 
     def __getitem__(self, index: int) -> Sample:
-        drawing = _sample_generator(self.seed, self.rank, index)
+        drawing = self.generator(index)
         tokens = torch.randint(self.vocabulary, (self.sequence,), generator=drawing)
         kinds = (torch.arange(self.sequence) >= self.sequence // 6).long()
         places = torch.randint(self.sequence // 6, self.sequence, (2,), generator=drawing).sort().values
         return (tokens, torch.ones_like(tokens), kinds), (places[0], places[1])
-
-
-def _initialise_worker(_number: int) -> None:
-    die_with_parent()
 
 
 def batch_iterator(samples: Dataset[Sample], *, batch: int, workers: int, seed: int, pinned: bool) -> Iterator[Sample]:
@@ -267,7 +230,7 @@ def batch_iterator(samples: Dataset[Sample], *, batch: int, workers: int, seed: 
         num_workers=workers,
         pin_memory=pinned,
         drop_last=True,
-        worker_init_fn=_initialise_worker if workers else None,
+        worker_init_fn=(lambda _number: die_with_parent()) if workers else None,
         generator=torch.Generator().manual_seed(seed),
     )
     return iter(loader)

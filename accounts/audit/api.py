@@ -7,7 +7,7 @@ from typing import Any
 from django.http.response import HttpResponseBase
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,7 +17,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.exports import FORMATS, audit_export
 from accounts.audit.models import AuditEntry, columns
-from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_found
+from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, find_entries
 from accounts.audit.verification import last_verification, verification_request
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
@@ -61,20 +61,16 @@ class VerificationSerializer(serializers.Serializer[Any]):
     sentence = serializers.CharField()
 
 
+@extend_schema_view(get=extend_schema(operation_id="audit_list", parameters=FILTER_PARAMETERS))
 class AuditList(generics.ListAPIView[AuditEntry]):
-    """The audit log, newest first."""
+    """List entries, newest first; administrators only."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = AuditEntrySerializer
 
     def get_queryset(self) -> Any:
         """Return what fits the filter."""
-        return entries_found(person_of(self.request), _filter(self.request))
-
-    @extend_schema(operation_id="audit_list", parameters=FILTER_PARAMETERS)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List entries, newest first; administrators only."""
-        return super().get(request, *args, **kwargs)
+        return find_entries(person_of(self.request), _filter(self.request))
 
 
 class AuditDetail(APIView):
@@ -102,14 +98,14 @@ class AuditExport(APIView):
         operation_id="audit_export_retrieve",
         parameters=[
             *FILTER_PARAMETERS,
-            OpenApiParameter("as", str, enum=list(FORMATS), description="jsonl unless told"),
+            OpenApiParameter("as", str, enum=list(FORMATS), description="jsonl by default"),
         ],
         responses={(200, one.partition(";")[0]): OpenApiTypes.STR for one in FORMATS.values()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         """Download entries, oldest first, as JSON Lines or CSV; that it was done is kept too. Administrators only."""
         kind = request.query_params.get("as", "jsonl")
-        return audit_export(by=person_of(request), wanted=_filter(request), kind=kind)
+        return audit_export(by=person_of(request), filters=_filter(request), kind=kind)
 
 
 class AuditVerification(APIView):

@@ -21,8 +21,8 @@ MAX_INTEGER = 2**53 - 1
 MAX_TEXT_LENGTH = 1000
 MAX_MEMBERS = 100
 MAX_VALUES_BYTES = 16_384  # bytes of canonical JSON that `before` and `after` may have, each
-DEEPEST = 5
-NOT_KEPT = "(not kept)"
+MAX_DEPTH = 5
+REDACTED = "(not kept)"
 # The second line of defence: services choose the values they record, and choose no secrets.
 SECRET_NAMES = re.compile(
     r"passw|secret|csrf|credential|private|api_?key|authori[sz]ation|cookie|session|(^|_)(token|digest|ca_pem)$",
@@ -90,12 +90,12 @@ def clean(value: object, depth: int = 0) -> Any:
         return value if abs(value) <= MAX_INTEGER else str(value)
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else repr(value)
-    if isinstance(value, Mapping) and depth < DEEPEST:
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
         kept = {
             clean_text(name, 100): _member(str(name), one, depth) for name, one in list(value.items())[:MAX_MEMBERS]
         }
         return kept | _left_out(len(value))
-    if isinstance(value, (list, tuple, set, frozenset)) and depth < DEEPEST:
+    if isinstance(value, (list, tuple, set, frozenset)) and depth < MAX_DEPTH:
         many = sorted(value, key=str) if isinstance(value, (set, frozenset)) else list(value)
         cut = [f"and {len(many) - MAX_MEMBERS} more"] if len(many) > MAX_MEMBERS else []
         return [clean(one, depth + 1) for one in many[:MAX_MEMBERS]] + cut
@@ -114,14 +114,14 @@ def clean_values(values: Mapping[str, object] | None) -> dict[str, Any] | None:
 def clean_text(value: object, longest: int = MAX_TEXT_LENGTH) -> str:
     """Return a text of limited length that every database accepts, without likely secrets."""
     text = str(value)[: 4 * longest].encode("utf-8", "replace").decode()
-    text = SECRET_TEXTS.sub(NOT_KEPT, "".join(one if one.isprintable() or one == "\n" else " " for one in text))
+    text = SECRET_TEXTS.sub(REDACTED, "".join(one if one.isprintable() or one == "\n" else " " for one in text))
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _member(name: str, value: object, depth: int) -> Any:
     # The existence of a password may be recorded, nothing else of it.
     if SECRET_NAMES.search(name) and not (value is None or isinstance(value, bool)):
-        return NOT_KEPT
+        return REDACTED
     return clean(value, depth + 1)
 
 

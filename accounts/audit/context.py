@@ -87,33 +87,12 @@ def log_context(**named: int | str) -> Iterator[None]:
         _log_context.reset(token)
 
 
-def note_person(person_id: int) -> None:
-    """Record the user, for the log."""
+def complete_origin(**facts: Any) -> None:
+    """Set facts of the current request (fields of `Origin`); without a request, nothing happens."""
     origin = _origin.get()
     if origin is not None:
-        origin.person_id = person_id
-
-
-def note_sentence(sentence: str) -> None:
-    """Record the response of a view, for the entry of a request that no service recorded."""
-    origin = _origin.get()
-    if origin is not None:
-        origin.sentence = sentence
-
-
-def note_credential(words: str) -> None:
-    """Record the means of authentication, where it is neither session nor token."""
-    origin = _origin.get()
-    if origin is not None:
-        origin.credential = words
-
-
-def note_token(token: Token) -> None:
-    """Record the presented token, even if it is not sufficient."""
-    origin = _origin.get()
-    if origin is not None:
-        origin.token, origin.credential = token, f"token {token.pk}, {token.name}"
-        origin.person_id = token.person_id
+        for name, value in facts.items():
+            setattr(origin, name, value)
 
 
 def current_origin() -> Origin:

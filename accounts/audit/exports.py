@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from accounts.audit import chain
 from accounts.audit.actions import Action
 from accounts.audit.models import AuditEntry, columns
-from accounts.audit.selectors import AuditFilter, entries_found
+from accounts.audit.selectors import AuditFilter, find_entries
 from accounts.audit.services import Target, audit_record
 from accounts.models import User
 from core.downloads import Download, csv_table
@@ -21,16 +21,16 @@ FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charse
 EXPORT_BATCH_ROWS = 1000
 
 
-def audit_export(*, by: User, wanted: AuditFilter, kind: str) -> Download:
+def audit_export(*, by: User, filters: AuditFilter, kind: str) -> Download:
     """Return the matching entries as a file, and record the export. Raises Forbidden, and Invalid."""
-    rows = entries_found(by, wanted)
+    rows = find_entries(by, filters)
     if kind not in FORMATS:
         raise Invalid(f"'{kind[:20]}' is not an export format.", errors={"as": f"One of {', '.join(FORMATS)}."})
     audit_record(
         action=Action.AUDIT_EXPORT,
         actor=by,
         target=Target(kind="audit", name="The audit log"),
-        after={"as": kind, "filter": wanted.told()},
+        after={"as": kind, "filter": filters.description()},
     )
     answer = Download(audit_lines(rows, kind), content_type=FORMATS[kind])
     answer["Content-Disposition"] = f'attachment; filename="audit.{kind}"'

@@ -17,24 +17,15 @@ class AppendOnlyError(TypeError):
     """An attempt to change or delete an entry."""
 
 
+def _refuse(self: object, *_: Any, **__: Any) -> NoReturn:
+    """Refuse to change or delete entries: only `accounts.audit.services` appends them."""
+    raise AppendOnlyError(APPEND_ONLY)
+
+
 class AuditEntries(models.QuerySet["AuditEntry"]):
     """Entries to read."""
 
-    def update(self, **_: Any) -> NoReturn:
-        """Refuse."""
-        raise AppendOnlyError(APPEND_ONLY)
-
-    def delete(self) -> NoReturn:
-        """Refuse."""
-        raise AppendOnlyError(APPEND_ONLY)
-
-    def bulk_update(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse."""
-        raise AppendOnlyError(APPEND_ONLY)
-
-    def update_or_create(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse."""
-        raise AppendOnlyError(APPEND_ONLY)
+    update = delete = bulk_update = update_or_create = _refuse
 
 
 class AuditEntry(models.Model):
@@ -70,13 +61,7 @@ class AuditEntry(models.Model):
         ordering = ["-sequence"]
         indexes = [models.Index(fields=["target_kind", "target_id"], name="audit_target")]
 
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Refuse: only `accounts.audit.services` appends entries."""
-        raise AppendOnlyError(APPEND_ONLY)
-
-    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse."""
-        raise AppendOnlyError(APPEND_ONLY)
+    save = delete = _refuse
 
     @property
     def action_words(self) -> str:
@@ -96,9 +81,7 @@ class AuditHead(models.Model):
     digest = models.CharField(max_length=64)
     seal = models.CharField(max_length=64)
 
-    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse."""
-        raise AppendOnlyError(APPEND_ONLY)
+    delete = _refuse
 
 
 def columns() -> Iterable[str]:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter
+from typing import cast
 
 import redis
 from django.conf import settings
@@ -56,10 +57,10 @@ def refusal_admitted(person: int | None, address: str) -> bool:
 def ended_period_counts(now: float) -> dict[int, dict[tuple[int | None, str], int]]:
     """Return the ended periods with their numbers of refusals, by user and address ('': others)."""
     found = {}
-    for period in sorted(int(text) for text in _members(PERIODS_KEY)):
+    for period in sorted(int(text) for text in cast("set[str]", _client.smembers(PERIODS_KEY))):
         if now >= (period + 1) * PERIOD_SECONDS + 60:  # clocks differ
             counts = {}
-            for name, count in _counts(period).items():
+            for name, count in cast("dict[str, str]", _client.hgetall(_hash(period))).items():
                 person, _, address = name.partition("|")
                 counts[int(person) if person else None, address] = int(count)
             found[period] = counts
@@ -74,7 +75,7 @@ def period_delete(period: int) -> None:
 
 def _count(period: int, who: str) -> None:
     key = _hash(period)
-    many: int = _client.hlen(key)  # type: ignore[assignment]  # the stub joins two clients
+    many = cast("int", _client.hlen(key))  # the stub joins two clients
     if many >= MAX_COUNTED_SENDERS and not _client.hexists(key, who):
         who = OTHERS_KEY
     with _client.pipeline() as pipe:
@@ -82,16 +83,6 @@ def _count(period: int, who: str) -> None:
         pipe.expire(key, COUNTS_KEPT_SECONDS)
         pipe.sadd(PERIODS_KEY, str(period))
         pipe.execute()
-
-
-def _members(key: str) -> set[str]:
-    found: set[str] = _client.smembers(key)  # type: ignore[assignment]
-    return found
-
-
-def _counts(period: int) -> dict[str, str]:
-    found: dict[str, str] = _client.hgetall(_hash(period))  # type: ignore[assignment]
-    return found
 
 
 def _hash(period: int) -> str:

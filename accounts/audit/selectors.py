@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, time
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.urls import NoReverseMatch, reverse
-from django.utils.dateparse import parse_date, parse_datetime
 
 from accounts.access import require_administrator
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
 from accounts.models import User
 from core.errors import Invalid
+from core.forms import checked_instant
 
 AUDIT_FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
 MAX_WORDS = 20
@@ -45,7 +45,7 @@ class AuditFilter:
     target_id: str = ""
     request_id: str = ""
 
-    def told(self) -> dict[str, str]:
+    def description(self) -> dict[str, str]:
         """Return a description of the filter."""
         texts = {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name)}
         return {name: " ".join(text) if isinstance(text, tuple) else str(text) for name, text in texts.items()}
@@ -59,7 +59,7 @@ class AuditFilter:
             errors["outcome"] = f"One of {', '.join(Outcome.values)}."
         if texts["action"] and not texts["action"].replace(".", "").replace("_", "").isalnum():
             errors["action"] = "The code of an action, such as person.add, or its beginning, such as person."
-        since, until = (_parse_instant(texts[name], name, errors) for name in ("since", "until"))
+        since, until = (checked_instant(texts[name], name, errors) for name in ("since", "until"))
         if errors:
             raise Invalid("The filter cannot be used.", errors=errors)
         return cls(
@@ -70,33 +70,33 @@ class AuditFilter:
         )
 
 
-def entries_found(person: User, wanted: AuditFilter) -> QuerySet[AuditEntry]:
+def find_entries(person: User, filters: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the matching entries, newest first; raises Forbidden."""
     require_administrator(person)
-    return entries_matching(wanted)
+    return filter_entries(filters)
 
 
-def entries_matching(wanted: AuditFilter) -> QuerySet[AuditEntry]:
+def filter_entries(filters: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the matching entries, newest first, for commands, without a permission check."""
     rows: QuerySet[AuditEntry] = AuditEntry.objects.order_by("-sequence")
-    for word in wanted.words:
+    for word in filters.words:
         found = Q(action__in=[one.value for one in Action if word.casefold() in one.label.casefold()])
         for name in SEARCHED:
             found |= Q(**{f"{name}__icontains": word})
         rows = rows.filter(found)
-    if wanted.person:
+    if filters.person:
         # Former names of a user match too.
-        known = User.objects.filter(username__iexact=wanted.person).values("pk")
-        rows = rows.filter(Q(actor_name__iexact=wanted.person) | Q(actor_id__in=known))
-    if wanted.action:
-        rows = rows.filter(Q(action=wanted.action) | Q(action__startswith=f"{wanted.action.rstrip('.')}."))
+        known = User.objects.filter(username__iexact=filters.person).values("pk")
+        rows = rows.filter(Q(actor_name__iexact=filters.person) | Q(actor_id__in=known))
+    if filters.action:
+        rows = rows.filter(Q(action=filters.action) | Q(action__startswith=f"{filters.action.rstrip('.')}."))
     for name in ("outcome", "target_kind", "target_id", "request_id"):
-        if text := getattr(wanted, name):
+        if text := getattr(filters, name):
             rows = rows.filter(**{name: text})
-    if wanted.since:
-        rows = rows.filter(at__gte=wanted.since)
-    if wanted.until:
-        rows = rows.filter(at__lt=wanted.until)
+    if filters.since:
+        rows = rows.filter(at__gte=filters.since)
+    if filters.until:
+        rows = rows.filter(at__lt=filters.until)
     return rows
 
 
@@ -116,21 +116,3 @@ def target_url(kind: str, pk: str) -> str:
         return reverse(PAGES[kind], args=[pk])
     except NoReverseMatch:
         return ""
-
-
-def _parse_instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
-    """Return an instant from a typed day, or day and time, in UTC unless it has an offset."""
-    if not text:
-        return None
-    try:
-        found = parse_datetime(text)
-        if found is None and (day := parse_date(text)) is not None:
-            found = datetime.combine(day, time())
-        if found is not None:
-            # Instants on the first and the last day of the calendar may not exist in UTC.
-            found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        found = None
-    if found is None:
-        errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
-    return found

@@ -171,31 +171,25 @@ def target_of(row: models.Model, name: str = "") -> Target:
 
 @contextmanager
 def _transaction(refused: list[_DraftEntry]) -> Iterator[list[_DraftEntry]]:
-    """Run a transaction with the entries collected in it; after a rollback, `refused` gets the refusals."""
-    with _gathering() as (drafts, outermost), transaction.atomic():
-        mark = len(drafts)
-        try:
-            yield drafts
-        except BaseException:
-            # The entries collected inside are rolled back, except the refusals.
-            refused += [one for one in drafts[mark:] if one.outcome != Outcome.DONE]
-            del drafts[mark:]
-            raise
-        if outermost:
-            _append(drafts)
+    """Run a transaction with the entries collected in it and in nested ones; the outermost appends them.
 
-
-@contextmanager
-def _gathering() -> Iterator[tuple[list[_DraftEntry], bool]]:
-    """Collect the entries of a transaction and of nested ones; yields whether it is the outermost."""
+    After a rollback, `refused` gets the refusals.
+    """
     outer = _gathered.get()
-    if outer is not None:
-        yield outer, False
-        return
-    drafts: list[_DraftEntry] = []
+    drafts = [] if outer is None else outer
     token = _gathered.set(drafts)
     try:
-        yield drafts, True
+        with transaction.atomic():
+            mark = len(drafts)
+            try:
+                yield drafts
+            except BaseException:
+                # The entries collected inside are rolled back, except the refusals.
+                refused += [one for one in drafts[mark:] if one.outcome != Outcome.DONE]
+                del drafts[mark:]
+                raise
+            if outer is None:
+                _append(drafts)
     finally:
         _gathered.reset(token)
 
@@ -268,12 +262,13 @@ def _locked_head() -> AuditHead:
 
 def _entry(draft: _DraftEntry, sequence: int, previous: str) -> AuditEntry:
     origin, actor, target = draft.origin, draft.actor, draft.target
+    by_session = "session" if actor is not None and origin.via in {"page", "api"} else ""
     texts = {
         "sentence": draft.sentence, "actor_name": actor.username if actor else "",
         "actor_role": actor.role if actor else "", "actor_tenant": actor.tenant.name if actor and actor.tenant else "",
-        "via": origin.via, "address": origin.address, "credential": _credential(draft), "method": origin.method,
-        "path": origin.path, "request_id": draft.request_id or origin.request_id, "target_kind": target.kind,
-        "target_id": target.id, "target_name": target.name,
+        "via": origin.via, "address": origin.address, "credential": origin.credential or by_session,
+        "method": origin.method, "path": origin.path, "request_id": draft.request_id or origin.request_id,
+        "target_kind": target.kind, "target_id": target.id, "target_name": target.name,
     }  # fmt: skip
     return AuditEntry(
         sequence=sequence,
@@ -287,12 +282,6 @@ def _entry(draft: _DraftEntry, sequence: int, previous: str) -> AuditEntry:
         after=chain.clean_values(draft.after),
         **{name: chain.clean_text(text, MAX_LENGTHS[name]) for name, text in texts.items()},
     )
-
-
-def _credential(draft: _DraftEntry) -> str:
-    """Return the means of authentication: a token or a password by name, else the session of a signed-in user."""
-    origin = draft.origin
-    return origin.credential or ("session" if draft.actor is not None and origin.via in {"page", "api"} else "")
 
 
 MAX_LENGTHS = {

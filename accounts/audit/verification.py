@@ -44,7 +44,7 @@ def chain_check(*, expected: tuple[int, str] | None = None) -> VerificationResul
     )
     noted = [one for one in (_read_anchor(), expected) if one is not None]
     walk = _ChainWalk(head, dict(noted))
-    first = next(one_after_another(chain.chain_breaks(walk.records()), walk.at_the_end()), None)
+    first = next(one_after_another(chain.chain_breaks(walk.records()), walk.end_breaks()), None)
     if first is None:
         return VerificationResult(walk.count, walk.digest, None, f"The log is whole: {_entries(walk.count)}.")
     return VerificationResult(walk.count, walk.digest, first.sequence, first.sentence)
@@ -87,12 +87,7 @@ def audit_reseal(*, actor: User | None, reason: str) -> None:
 
     A restored backup and a lost key are such reasons. Changed or missing entries stay broken.
     """
-    audit_record(
-        action=Action.AUDIT_RESEAL,
-        actor=actor,
-        target=AUDIT_LOG_TARGET,
-        sentence=reason,
-    )
+    audit_record(action=Action.AUDIT_RESEAL, actor=actor, target=AUDIT_LOG_TARGET, sentence=reason)
     anchor_path().unlink(missing_ok=True)
 
 
@@ -131,7 +126,7 @@ class _ChainWalk:
             elif row.action == Action.AUDIT_RESEAL:
                 self.seal_broken = 0
 
-    def at_the_end(self) -> Iterator[chain.ChainBreak]:
+    def end_breaks(self) -> Iterator[chain.ChainBreak]:
         """Yield the breaks that only the complete log shows."""
         head = self.head
         if self.last < head.sequence:
@@ -140,9 +135,8 @@ class _ChainWalk:
         if self.digest != head.digest:
             yield chain.ChainBreak(self.last, f"Entry {self.last} is not the one that was sealed as the last.")
         if head.seal != chain.seal_of(settings.AUDIT_KEY, head.sequence, head.digest):
-            yield chain.ChainBreak(
-                self.last, "The seal of the end is not the site's: the end was replaced, or the key was."
-            )
+            sentence = "The seal of the end is not the site's: the end was replaced, or the key was."
+            yield chain.ChainBreak(self.last, sentence)
         if self.seal_broken:
             sentence = f"Entry {self.seal_broken} records that the end of the log had been replaced before it."
             yield chain.ChainBreak(self.seal_broken, sentence)
@@ -151,9 +145,8 @@ class _ChainWalk:
                 sentence = f"The log is cut off: it ends at entry {self.last}, and had {_entries(sequence)} before."
                 yield chain.ChainBreak(self.last + 1, sentence)
             else:
-                yield chain.ChainBreak(
-                    sequence, f"Entry {sequence} differs from the one at the last verification of the log."
-                )
+                sentence = f"Entry {sequence} differs from the one at the last verification of the log."
+                yield chain.ChainBreak(sequence, sentence)
         newest = AuditEntry.objects.order_by("-sequence").values_list("sequence", flat=True).first() or 0
         now = AuditHead.objects.filter(pk=1).values_list("sequence", flat=True).first() or 0
         if newest > now:

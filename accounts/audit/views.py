@@ -14,7 +14,7 @@ from accounts.access import person_of
 from accounts.audit import exports
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
-from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, changes_of, entries_found, target_url
+from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, changes_of, find_entries, target_url
 from accounts.audit.verification import last_verification, verification_request
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
@@ -30,7 +30,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     errors: dict[str, str] = {}
     try:
-        rows = entries_found(person, AuditFilter.of(request.GET))
+        rows = find_entries(person, AuditFilter.of(request.GET))
     except Invalid as error:
         errors = error.details["errors"]
         rows = AuditEntry.objects.none()
@@ -45,11 +45,11 @@ def audit(request: HttpRequest) -> HttpResponse:
         "outcomes": Outcome.choices,
         "verified": last_verification(),
     }
-    return render(request, "accounts/audit.html", context, status=400 if errors else 200)
+    return render(request, "accounts/audit/audit.html", context, status=400 if errors else 200)
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, judged_of="2")
+@declare(Audience.ADMINISTRATORS, tested_argument="2")
 def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one entry with before and after side by side."""
     entry: AuditEntry = row_or_404(AuditEntry.objects.all(), pk, "entry")
@@ -66,15 +66,15 @@ def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
         if entry.request_id
         else 0,
     }
-    return render(request, "accounts/audit_entry.html", context)
+    return render(request, "accounts/audit/audit_entry.html", context)
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def audit_export(request: HttpRequest) -> HttpResponse:
     """Download the matching entries, `as` csv or jsonl."""
     person = person_of(request)
-    return exports.audit_export(by=person, wanted=AuditFilter.of(request.GET), kind=request.GET.get("as", "csv"))  # type: ignore[return-value]  # streams
+    return exports.audit_export(by=person, filters=AuditFilter.of(request.GET), kind=request.GET.get("as", "csv"))  # type: ignore[return-value]  # streams
 
 
 @require_POST

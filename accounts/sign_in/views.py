@@ -12,7 +12,7 @@ from django.shortcuts import render
 
 from accounts.access import person_of
 from accounts.audit.actions import Action, Outcome
-from accounts.audit.context import note_credential
+from accounts.audit.context import complete_origin
 from accounts.audit.services import Target, audit_record, audited, target_of
 from accounts.declaration import Audience, declare
 from accounts.models import User
@@ -24,7 +24,7 @@ from core.errors import NotFound
 class SignIn(LoginView):
     """Sign in; redirects people who are signed in already."""
 
-    template_name = "accounts/sign_in.html"
+    template_name = "accounts/sign_in/sign_in.html"
     redirect_authenticated_user = True
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -37,12 +37,12 @@ class SignIn(LoginView):
         """Sign in, unless too many wrong passwords came from this address."""
         if too_many_failed_logins(request):
             self._refused("Sign-in from this address is closed after too many wrong passwords.", status=429)
-            return render(request, "accounts/locked.html", {"address": True}, status=429)
+            return render(request, "accounts/sign_in/locked.html", {"address": True}, status=429)
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         """Sign in and record it."""
-        note_credential("password")
+        complete_origin(credential="password")
         person = authenticated_person(form)
         with audited(Action.SIGN_IN, actor=person, target=target_of(person)):
             return super().form_valid(form)
@@ -89,7 +89,7 @@ class SignOut(LogoutView):
 
 
 def authenticated_person(form: AuthenticationForm) -> User:
-    """Return the submitted user name and password."""
+    """Return the user whose name and password were submitted."""
     person = form.get_user()
     if not isinstance(person, User):
         raise NotFound("There is no such person.")

@@ -29,7 +29,7 @@ MAX_EVENT_LINE_BYTES = 64 * 1024
 CLEAR_SECONDS = 10.0
 T = TypeVar("T")
 DELETED_PREFIX = ".gone-"  # prefix of a folder that is being deleted
-_RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+RUN_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _LOG_PIECE = re.compile(r"log\.(\d+)")
 
 
@@ -65,8 +65,6 @@ class StopRequest(msgspec.Struct, frozen=True):
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a run."""
-
     at: float
     exit_code: int | None = None
     sentence: str = ""
@@ -74,50 +72,45 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFolder:
-    """The folder of one run."""
-
     def __init__(self, place: Path) -> None:
         self.place = place
         self.run = place.name
         self.spec = place / "spec.json"
-        self.play = place / "simulated.json"
+        self.simulation = place / "simulated.json"
         self.home = place / "home"
-        self.told = place / "told.jsonl"  # the events that the executor writes
-        self.events = place / "events.jsonl"
+        self.executor_events = place / "told.jsonl"
+        self.events = place / "events.jsonl"  # those of the executor, and the supervisor's own
 
     @property
     def exists(self) -> bool:
-        """Whether the run exists."""
         return self.place.is_dir()
 
     @property
-    def order(self) -> LaunchSpec | None:
-        """The launch specification; None for a run that was cancelled before it began."""
-        return _read(self.place / "order.json", LaunchSpec)
+    def launch_spec(self) -> LaunchSpec | None:
+        """Its launch specification; None for a run that was cancelled before it began."""
+        return _read_file(self.place / "order.json", LaunchSpec)
 
     @property
     def end(self) -> RunEnd | None:
-        """The end of the run, None while it runs."""
-        return _read(self.place / "end.json", RunEnd)
+        """Its end, None while it runs."""
+        return _read_file(self.place / "end.json", RunEnd)
 
     @property
-    def stop(self) -> StopRequest | None:
-        """The request to stop the run, None without one."""
-        return _read(self.place / "stop.json", StopRequest)
+    def stop_request(self) -> StopRequest | None:
+        return _read_file(self.place / "stop.json", StopRequest)
 
     @property
-    def keeper(self) -> ProcessIdentity | None:
+    def supervisor(self) -> ProcessIdentity | None:
         """The process of the present or last supervisor."""
-        return _read(self.place / "keeper.json", ProcessIdentity)
+        return _read_file(self.place / "keeper.json", ProcessIdentity)
 
     @property
-    def family(self) -> list[ProcessIdentity]:
-        """The processes of the run, as its supervisor saw them last."""
-        return _read(self.place / "family.json", list[ProcessIdentity]) or []
+    def known_processes(self) -> list[ProcessIdentity]:
+        """Its processes, as its supervisor saw them last."""
+        return _read_file(self.place / "family.json", list[ProcessIdentity]) or []
 
     @property
-    def kept(self) -> bool:
-        """Whether its supervisor is running."""
+    def is_supervised(self) -> bool:
         with self.lock(fcntl.LOCK_SH) as free:
             return not free and self.exists
 
@@ -144,14 +137,8 @@ class RunFolder:
 
     def write(self, name: str, content: Any) -> None:
         """Put a file in place, whole. Raises OSError."""
-        self.write_bytes(name, msgspec.json.encode(content))
-
-    def write_bytes(self, name: str, content: bytes) -> None:
-        """Put a file in place, whole. Raises OSError."""
         new = self.place / f".{name}.{os.getpid()}"
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        _write_file(new, msgspec.json.encode(content), os.O_TRUNC)
         new.replace(self.place / name)
 
     def delete(self) -> None:
@@ -162,6 +149,19 @@ class RunFolder:
         with suppress(OSError):
             self.place.rename(gone)
         delete_tree(gone)
+
+
+def _write_file(file: Path, content: bytes, mode: int) -> None:
+    """Write to a file that nobody else can read, with one write for a line. Raises OSError."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | mode, 0o600), "wb") as handle:
+        handle.write(content)
+
+
+def append_event(file: Path, event: RunEvent) -> int:
+    """Append an event to a file; returns its size in bytes. Raises OSError."""
+    line = event_encoder.encode(event) + b"\n"
+    _write_file(file, line, os.O_APPEND)
+    return len(line)
 
 
 def delete_tree(place: Path) -> None:
@@ -176,18 +176,11 @@ def delete_tree(place: Path) -> None:
         )
 
 
-def _read(file: Path, shape: type[T]) -> T | None:
+def _read_file(file: Path, shape: type[T]) -> T | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=shape)
     except (OSError, msgspec.MsgspecError):
         return None
-
-
-def check_name(run: str) -> str:
-    """Return the name of a run; raises ValueError for one that cannot name a folder."""
-    if not _RUN.fullmatch(run):
-        raise ValueError(f"'{run[:80]}' cannot be the name of a run: it may have letters, digits and hyphens.")
-    return run
 
 
 class RunEventFile:
@@ -195,19 +188,13 @@ class RunEventFile:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.size = self._mend()
+        self.size = self._cut_incomplete_line()
 
     def add(self, event: RunEvent) -> None:
         """Append an event. Raises OSError."""
-        line = event_encoder.encode(event) + b"\n"
-        handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(handle, line)
-        finally:
-            os.close(handle)
-        self.size += len(line)
+        self.size += append_event(self._file, event)
 
-    def _mend(self) -> int:
+    def _cut_incomplete_line(self) -> int:
         """Cut off an incomplete last line, left by a killed supervisor; returns the size."""
         try:
             with self._file.open("r+b") as file:
@@ -273,11 +260,7 @@ class LogWriter:
                     (self._place / f"log.{self._pieces.pop(1)}").unlink(missing_ok=True)
                 continue
             part, content = content[:room], content[room:]
-            handle = os.open(self._place / f"log.{began}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(handle, part)
-            finally:
-                os.close(handle)
+            _write_file(self._place / f"log.{began}", part, os.O_APPEND)
             self._at += len(part)
 
 

@@ -35,7 +35,6 @@ class RunRefusedError(Exception):
 
 
 def request_digest(request: TrainRequest) -> str:
-    """Return the digest that identifies a request."""
     return hashlib.sha256(msgspec.json.encode(request, order="sorted")).hexdigest()
 
 
@@ -71,7 +70,6 @@ class AssignedDevices:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The addresses of all devices."""
         return self.named + self.own
 
 
@@ -107,7 +105,7 @@ def prepare_launch(
         environment |= _drive_environment(machine, settings, given.drive)
     else:
         command, environment = _simulated_launch(request, folder, settings, given)
-    played = request.executor == "simulated"
+    is_simulated = request.executor == "simulated"
     return LaunchSpec(
         run=request.run,
         request=request_digest(request),
@@ -116,14 +114,14 @@ def prepare_launch(
         environment={**environment, RUN_VARIABLE: request.run},
         limit=request.limit,
         # A real executor for a simulated host runs on this machine.
-        root=str(settings.root if played else "/"),
+        root=str(settings.root if is_simulated else "/"),
         account=settings.account if spec.workload == COMMAND_WORKLOAD else "",
         # A user's command writes no events.
         hang=0.0 if spec.workload == COMMAND_WORKLOAD else settings.hang_seconds,
         sample=settings.sample_seconds,
-        simulated=played,
+        simulated=is_simulated,
         devices=given.devices,
-        gpus=tuple(gpu.address for gpu in given.gpus) if played or not settings.simulated else (),
+        gpus=tuple(gpu.address for gpu in given.gpus) if is_simulated or not settings.simulated else (),
         log_bytes=int(settings.log_mib * 2**20),
         parent=process_identity(settings.parent) if settings.parent else None,
     )
@@ -163,9 +161,9 @@ def _drive_environment(machine: Machine, settings: Settings, drive: str) -> dict
     return {DRIVE_VARIABLE: place}
 
 
-def _device_address(machine: Machine, wanted: DeviceSelector) -> str:
+def _device_address(machine: Machine, selector: DeviceSelector) -> str:
     try:
-        return machine.find(wanted).address
+        return machine.find(selector).address
     except DeviceLookupError as error:
         raise RunRefusedError(str(error)) from error
 
@@ -182,7 +180,7 @@ def _simulated_launch(
         root=str(settings.root),
         accelerators=tuple(gpu.name for gpu in given.gpus),
     )
-    folder.write(folder.play.name, simulation)
+    folder.write(folder.simulation.name, simulation)
     environment = {**base_environment(), "PYTHONPATH": str(CODE_ROOT)}
     return (sys.executable, "-m", "agent.runs.simulation", str(folder.place)), environment
 
@@ -222,7 +220,7 @@ def _pytorch_launch(
         **(_visible_gpus(given.gpus) if spec.backend == "cuda" else _visible_gpus(())),
     }
     folder.write(folder.spec.name, spec)
-    command = (settings.python, "-m", "trainer", str(folder.spec), "--events", str(folder.told))
+    command = (settings.python, "-m", "trainer", str(folder.spec), "--events", str(folder.executor_events))
     return command, environment
 
 
@@ -283,14 +281,13 @@ class PyTorchProbe:
         self._seen: PyTorchInstallation | None = None
         self._until = 0.0
 
-    def look(self) -> PyTorchInstallation:
-        """Return the installation."""
+    def installation(self) -> PyTorchInstallation:
         with self._lock:
             if self._seen is None or time.monotonic() > self._until:
-                self._seen, self._until = self._look(), time.monotonic() + PROBE_CACHE_SECONDS
+                self._seen, self._until = self._probe(), time.monotonic() + PROBE_CACHE_SECONDS
             return self._seen
 
-    def _look(self) -> PyTorchInstallation:
+    def _probe(self) -> PyTorchInstallation:
         if not (self._code / "trainer/__main__.py").is_file():
             return PyTorchInstallation(
                 absent=f"The program that trains is not installed: there is no {self._code / 'trainer'}."

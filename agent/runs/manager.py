@@ -18,13 +18,12 @@ from agent.machine import Machine
 from agent.runs import processes
 from agent.runs.folder import (
     DELETED_PREFIX,
-    LaunchSpec,
+    RUN_NAME,
     RunEnd,
     RunEventFile,
     RunEventReader,
     RunFolder,
     StopRequest,
-    check_name,
     delete_tree,
     read_log,
 )
@@ -67,26 +66,26 @@ class RunManager:
         self._settings = settings
         self._machine = machine
         self._place = settings.state / "runs"
-        self._frameworks = PyTorchProbe(settings.python, CODE_ROOT)
+        self._torch = PyTorchProbe(settings.python, CODE_ROOT)
         self._lock = threading.Lock()
-        self._beginning = threading.Lock()
+        self._start_lock = threading.Lock()
         self._starting: set[str] = set()
         self._supervisors: list[subprocess.Popen[bytes]] = []
         self._readers: dict[str, RunEventReader] = {}
 
-    def train(self, request: TrainRequest) -> tuple[Outcome, str]:
+    def start(self, request: TrainRequest) -> tuple[Outcome, str]:
         """Start a run; a repeat changes nothing, another run of the same name is refused. Raises StepError."""
         try:
             folder = self._folder(request.run)
             with self._lock:
-                known = folder.exists and self._known(folder, request)
+                known = folder.exists and self._existing_outcome(folder, request)
                 if known:
                     return known
                 self._starting.add(request.run)
             try:
                 # Sequentially: each start sees the devices of the others.
-                with self._beginning:
-                    return self._begin(folder, request)
+                with self._start_lock:
+                    return self._start_new(folder, request)
             finally:
                 with self._lock:
                     self._starting.discard(request.run)
@@ -95,13 +94,12 @@ class RunManager:
         except OSError as error:
             return "refused", f"The run cannot be stored in {self._place}: {error.strerror or error}."
 
-    def look(self, request: TrainPollRequest) -> RunUpdate:
-        """Return the new events and the new log of a run."""
+    def poll(self, request: TrainPollRequest) -> RunUpdate:
         folder = self._folder(request.run)
         if not folder.exists:
             return RunUpdate(run=request.run, state="unknown", sentence="This host has no such run.")
         # First the end: all events and output before it are complete by then.
-        end = self._settled(folder)
+        end = self._run_end(folder)
         with self._lock:
             reader = self._readers.setdefault(request.run, RunEventReader(folder.events))
             events, more = reader.read(request.event)
@@ -128,48 +126,46 @@ class RunManager:
         folder = self._folder(request.run)
         with self._lock:
             if not folder.exists and request.run not in self._starting:
-                self._make_places(folder)
+                self._create_folders(folder)
                 sentence = "It was cancelled before it began."
                 folder.write("end.json", RunEnd(at=time.time(), sentence=sentence, cancelled=True))
                 return "stopped", sentence
         deadline = time.monotonic() + request.grace + processes.KILL_SECONDS + START_SECONDS
         while time.monotonic() < deadline:
-            if (end := self._settled(folder)) is not None:
+            if (end := self._run_end(folder)) is not None:
                 return "stopped", end.sentence
             with self._lock:
                 if not folder.exists and request.run not in self._starting:
                     return "stopped", "It was refused, and has not begun."
-            if folder.stop is None:
+            if folder.stop_request is None:
                 with suppress(OSError):  # its folder is being made
                     folder.write("stop.json", StopRequest(request.grace))
             if wait_for(POLL_SECONDS):
                 return "interrupted", "The agent was stopped during the wait; the run ends by itself."
-        if (supervisor := folder.keeper) is not None:
+        if (supervisor := folder.supervisor) is not None:
             processes.terminate_processes(lambda: [supervisor] if processes.is_alive(supervisor) else [], 0.0)
-        end = self._settled(folder)
+        end = self._run_end(folder)
         if end is None:
             return "timed_out", "The processes of the run cannot be ended: they are stuck in the kernel."
         return "stopped", end.sentence
 
-    def forget(self, request: TrainDeleteRequest) -> tuple[Outcome, str]:
-        """Delete the files of a run that has ended."""
+    def delete(self, request: TrainDeleteRequest) -> tuple[Outcome, str]:
         folder = self._folder(request.run)
         if not folder.exists:
             return "done", "It has no files."
-        if self._settled(folder) is None:
+        if self._run_end(folder) is None:
             return "refused", "The run has not ended."
         folder.delete()
         with self._lock:
             self._readers.pop(request.run, None)
         return "done", "Its files are deleted."
 
-    def trainer(self) -> TrainerCapabilities:
-        """Return the capabilities of this host, and its running runs."""
+    def capabilities(self) -> TrainerCapabilities:
         settings = self._settings
         running = tuple(folder.run for folder in self._running())
         if settings.most_runs == 0:
             return TrainerCapabilities(absent="This host runs no benchmarks: AGENT_MOST_RUNS is 0.", running=running)
-        torch = self._frameworks.look()
+        torch = self._torch.installation()
         executors: list[Executor] = []
         if not torch.absent:
             executors.append("torch")
@@ -187,11 +183,11 @@ class RunManager:
             running=running,
         )
 
-    def tend(self) -> None:
+    def clean_up(self) -> None:
         """Settle runs whose supervisors are gone, and delete runs that ended two weeks ago."""
         self._supervisors = [supervisor for supervisor in self._supervisors if supervisor.poll() is None]
         for folder in self._folders():
-            end = self._settled(folder)
+            end = self._run_end(folder)
             # Also if the clock was that much ahead when it ended.
             if end is not None and abs(time.time() - end.at) > RETENTION_SECONDS:
                 folder.delete()
@@ -200,44 +196,36 @@ class RunManager:
         with self._lock:
             self._readers = {run: reader for run, reader in self._readers.items() if (self._place / run).exists()}
 
-    # Internals.
-
     def _folder(self, run: str) -> RunFolder:
-        try:
-            return RunFolder(self._place / check_name(run))
-        except ValueError as error:
-            raise RunRefusedError(str(error)) from error
+        if not RUN_NAME.fullmatch(run):
+            raise RunRefusedError(f"'{run[:80]}' cannot be the name of a run: it may have letters, digits and hyphens.")
+        return RunFolder(self._place / run)
 
     def _folders(self) -> list[RunFolder]:
-        with suppress(OSError):
-            return [
-                RunFolder(entry)
-                for entry in sorted(self._place.iterdir())
-                if entry.is_dir() and not entry.name.startswith(DELETED_PREFIX)
-            ]
-        return []
+        entries = sorted(self._place.glob("*"))
+        return [RunFolder(one) for one in entries if one.is_dir() and not one.name.startswith(DELETED_PREFIX)]
 
     def _running(self) -> list[RunFolder]:
         # A run whose supervisor was killed keeps its devices until its processes are gone.
-        return [folder for folder in self._folders() if self._settled(folder) is None and folder.exists]
+        return [folder for folder in self._folders() if self._run_end(folder) is None and folder.exists]
 
-    def _known(self, folder: RunFolder, request: TrainRequest) -> tuple[Outcome, str] | None:
+    def _existing_outcome(self, folder: RunFolder, request: TrainRequest) -> tuple[Outcome, str] | None:
         """Return the answer for a run that already exists; None for one that was never started."""
         if request.run in self._starting:
             return "started", "It is being started."
-        end, order = folder.end, folder.order
-        if end is not None and order is None:
+        end, launch = folder.end, folder.launch_spec
+        if end is not None and launch is None:
             return "refused", end.sentence
-        if order is not None and order.request != request_digest(request):
+        if launch is not None and launch.request != request_digest(request):
             return "refused", "This host has another run of that name."
         if end is not None:
             return "started", f"It was started before, and has ended: {end.sentence}"
-        if folder.kept or folder.keeper is not None:
+        if folder.is_supervised or folder.supervisor is not None:
             return "started", "It was started before."
         folder.delete()
         return None
 
-    def _begin(self, folder: RunFolder, request: TrainRequest) -> tuple[Outcome, str]:
+    def _start_new(self, folder: RunFolder, request: TrainRequest) -> tuple[Outcome, str]:
         settings = self._settings
         running = self._running()
         if len(running) >= settings.most_runs:
@@ -245,23 +233,27 @@ class RunManager:
                 f"This host runs {settings.most_runs} concurrent benchmarks at most (AGENT_MOST_RUNS): "
                 f"{len(running)} are under way."
             )
-        self._make_places(folder)
+        others = [launch for other in running if (launch := other.launch_spec) is not None]
+        # Two commands of one account could access each other's processes, and may belong to two tenants.
+        if request.spec.workload == COMMAND_WORKLOAD and any(launch.account for launch in others):
+            raise RunRefusedError("Commands of users run one at a time on this host: another one is under way.")
+        self._create_folders(folder)
         try:
             _check_disk(folder.place)
-            others = [order for other in running if (order := other.order) is not None]
-            _check_account(request, others)
-            used = {device for order in others for device in order.devices}
-            order = prepare_launch(request, folder, settings, self._machine, torch=self._frameworks.look(), used=used)
-            folder.write("order.json", order)
+            used = {device for launch in others for device in launch.devices}
+            launch = prepare_launch(
+                request, folder, settings, self._machine, torch=self._torch.installation(), used=used
+            )
+            folder.write("order.json", launch)
             self._start_supervisor(folder)
         except BaseException:
-            if not folder.kept:
+            if not folder.is_supervised:
                 folder.delete()
             raise
         end = folder.end
         return "started", "It runs." if end is None else f"It was started, and has ended: {end.sentence}"
 
-    def _make_places(self, folder: RunFolder) -> None:
+    def _create_folders(self, folder: RunFolder) -> None:
         # An unprivileged account can traverse to the home of its run, and list nothing on the way.
         mode = 0o711 if self._settings.account else 0o700
         self._place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -295,11 +287,11 @@ class RunManager:
                 # The site shows this sentence to the run's users: no paths of the host in it.
                 raise OSError("its supervisor did not start in time; see its log in the agent's folder of the run")
 
-    def _settled(self, folder: RunFolder) -> RunEnd | None:
+    def _run_end(self, folder: RunFolder) -> RunEnd | None:
         """Return the end of a run, None while it runs; a run whose supervisor is gone is ended here."""
         if (end := folder.end) is not None:
             # Its supervisor ends, too, unless it is stuck in the kernel.
-            return end if time.time() - end.at > LEAVING_SECONDS or not folder.kept else None
+            return end if time.time() - end.at > LEAVING_SECONDS or not folder.is_supervised else None
         with self._lock:
             if folder.run in self._starting or not folder.exists:
                 return None
@@ -310,9 +302,9 @@ class RunManager:
 
     def _record_lost(self, folder: RunFolder) -> RunEnd | None:
         """End the processes that a killed supervisor left, and record the end."""
-        if folder.keeper is None and time.time() - folder.place.stat().st_mtime < STARTING_SECONDS:
+        if folder.supervisor is None and time.time() - folder.place.stat().st_mtime < STARTING_SECONDS:
             return None
-        seen = folder.family
+        seen = folder.known_processes
 
         def left() -> list[processes.ProcessIdentity]:
             there = [one for one in seen if processes.is_alive(one)]
@@ -325,8 +317,8 @@ class RunManager:
         if processes.terminate_processes(left, 0.0):
             return None
         delete_tree(folder.home)
-        sentence = LOST_SENTENCE if folder.keeper is not None else NEVER_STARTED_SENTENCE
-        cancelled = folder.stop is not None
+        sentence = LOST_SENTENCE if folder.supervisor is not None else NEVER_STARTED_SENTENCE
+        cancelled = folder.stop_request is not None
         end = RunEnd(at=time.time(), sentence="It was cancelled." if cancelled else sentence, cancelled=cancelled)
         # A full disk must not hide the end.
         with suppress(OSError):
@@ -341,9 +333,3 @@ def _check_disk(place: Path) -> None:
         raise RunRefusedError(
             f"The disk with {place} has {free // 2**20} MiB left; a run needs {MIN_FREE_BYTES // 2**20} MiB to begin."
         )
-
-
-def _check_account(request: TrainRequest, others: list[LaunchSpec]) -> None:
-    # Two commands of one account could access each other's processes, and may belong to two tenants.
-    if request.spec.workload == COMMAND_WORKLOAD and any(order.account for order in others):
-        raise RunRefusedError("Commands of users run one at a time on this host: another one is under way.")

@@ -78,23 +78,23 @@ def processes_of_run(run: str) -> list[ProcessIdentity]:
 
 
 def terminate_processes(
-    find: Callable[[], Iterable[ProcessIdentity]], grace: float, tend: Callable[[], None] = lambda: None
+    find: Callable[[], Iterable[ProcessIdentity]], grace: float, while_waiting: Callable[[], None] = lambda: None
 ) -> list[ProcessIdentity]:
     """Send SIGTERM to processes, SIGKILL after `grace` seconds, and return those that remain.
 
-    `find` returns the present processes; `tend` is called while waiting. Without grace there is no SIGTERM: a process
-    that ends just after it forked leaves no trace of its child.
+    `find` returns the present processes. Without grace there is no SIGTERM: a process that ends just after it forked
+    leaves no trace of its child.
     """
     if grace > 0:
         _signal(find(), signal.SIGTERM)
     deadline = time.monotonic() + grace
     while (left := list(find())) and time.monotonic() < deadline:
-        tend()
+        while_waiting()
         time.sleep(POLL_SECONDS)
     deadline = time.monotonic() + KILL_SECONDS
     while left and time.monotonic() < deadline:
         _signal(_stop_processes(find, left), signal.SIGKILL)
-        tend()
+        while_waiting()
         time.sleep(POLL_SECONDS)
         left = list(find())
     return left
@@ -118,7 +118,7 @@ def _stop_processes(
 def reap_orphans(except_for: int) -> None:
     """Reap the orphans that this process inherited, and no other children."""
     for entry in os.scandir(PROC):
-        if entry.name.isdigit() and int(entry.name) != except_for and _parent(int(entry.name)) == os.getpid():
+        if entry.name.isdigit() and int(entry.name) != except_for and _stat(int(entry.name))[0] == os.getpid():
             try:
                 os.waitpid(int(entry.name), os.WNOHANG)
             except ChildProcessError:
@@ -163,7 +163,6 @@ def kill_with_parent() -> None:
 
 
 def forbid_new_privileges() -> None:
-    """Forbid programs that this process starts to gain privileges."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -201,10 +200,6 @@ def _stat(pid: int) -> tuple[int, int]:
     return int(fields[1]), int(fields[19])
 
 
-def _parent(pid: int) -> int:
-    return _stat(pid)[0]
-
-
 MAX_PROCESSES = 2048
 MAX_OPEN_FILES = 65_536
 MAX_FILE_BYTES = 16 * 2**30
@@ -216,8 +211,6 @@ class AccountError(Exception):
 
 @dataclass(frozen=True)
 class UnixAccount:
-    """An account of this host."""
-
     name: str
     uid: int
     gid: int

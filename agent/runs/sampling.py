@@ -37,11 +37,11 @@ class HostCounters:
 
 
 class Sampler(threading.Thread):
-    """Puts Readings of the host and its GPUs into the queue `found` every `interval` seconds until it is stopped."""
+    """Puts the readings of the host and its GPUs into a queue every `interval` seconds until it is stopped."""
 
     def __init__(self, root: Path, *, simulated: bool, gpus: tuple[str, ...], interval: float) -> None:
         super().__init__(name="sampler", daemon=True)
-        self.found: queue.SimpleQueue[RunReading] = queue.SimpleQueue()
+        self.readings: queue.SimpleQueue[RunReading] = queue.SimpleQueue()
         self.ended = threading.Event()
         self._root = root
         self._simulated = simulated
@@ -49,7 +49,6 @@ class Sampler(threading.Thread):
         self._interval = interval
 
     def run(self) -> None:
-        """Read until stopped."""
         began = time.monotonic()
         before = host_counters(self._root)
         while not self.ended.wait(max(self._interval, (time.monotonic() - began) / MAX_SAMPLES)):
@@ -57,16 +56,16 @@ class Sampler(threading.Thread):
             values = host_values(before, now, memory_in_use(self._root))
             if values and before is not None and now is not None:
                 source = "simulated" if self._simulated else "procfs"
-                self.found.put(RunReading(time.time(), round(now.uptime - before.uptime, 3), source, values))
+                self.readings.put(RunReading(time.time(), round(now.uptime - before.uptime, 3), source, values))
             before = now
-            self._look_at_gpus()
+            self._read_gpus()
 
-    def _look_at_gpus(self) -> None:
+    def _read_gpus(self) -> None:
         if not self._gpus:
             return
         if values := _gpu_values(self._root, self._gpus):
             source = "simulated" if self._simulated else "nvml"
-            self.found.put(RunReading(time.time(), 0.0, source, values))
+            self.readings.put(RunReading(time.time(), 0.0, source, values))
         values = {}
         for one in nvml.traffic(self._root, self._gpus):
             readings = {"pcie_to": one.to_device, "pcie_from": one.from_device}
@@ -74,7 +73,7 @@ class Sampler(threading.Thread):
         if values:
             # The simulated chassis counts whole seconds.
             interval, source = (1.0, "simulated") if self._simulated else (PCIE_SECONDS, "nvml")
-            self.found.put(RunReading(time.time(), interval, source, values))
+            self.readings.put(RunReading(time.time(), interval, source, values))
 
 
 def _gpu_values(root: Path, addresses: tuple[str, ...]) -> dict[str, float]:

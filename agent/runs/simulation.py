@@ -14,10 +14,10 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
+from agent.runs.folder import RunFolder, append_event
 from hostwire.training import (
     DeviceProfile,
     PhaseStarted,
@@ -29,7 +29,6 @@ from hostwire.training import (
     Software,
     Spec,
     StepsCompleted,
-    event_encoder,
 )
 
 # The host ignores a load that is not refreshed for 5 s.
@@ -58,8 +57,6 @@ class SimulatedFailure(Exception):
 
 
 class RunSimulator:
-    """Simulates one run."""
-
     def __init__(self, simulation: SimulatedRun, events_file: Path) -> None:
         self._simulation = simulation
         self._events_file = events_file
@@ -94,8 +91,7 @@ class RunSimulator:
             self._emit(_run_result(profile))
         _print("The simulated run has ended")
 
-    def leave(self) -> None:
-        """Remove the load from the devices."""
+    def remove_load(self) -> None:
         self._load.unlink(missing_ok=True)
 
     def _phase(self, name: str, count: int, factor: float) -> None:
@@ -108,7 +104,7 @@ class RunSimulator:
         for number in range(count):
             self._fail_if_due()
             step = profile.step_seconds * factor * math.exp(self._random.gauss(0.0, profile.spread))
-            self._pass(step)
+            self._wait(step)
             self._taken += 1
             seconds.append(step)
             losses.append(self._loss())
@@ -120,7 +116,7 @@ class RunSimulator:
                 _print(f"{name}: {number + 1} of {count} steps, the last took {step:.4f} s")
                 seconds, losses, reported_at = [], [], time.monotonic()
 
-    def _pass(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         """Wait for simulated seconds, at the speed of the host's clock."""
         self._due += seconds / _speed(self._root)
         while True:
@@ -177,14 +173,9 @@ class RunSimulator:
         new.replace(self._load)
 
     def _emit(self, event: RunEvent) -> None:
-        handle = os.open(self._events_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(handle, event_encoder.encode(event) + b"\n")
-        finally:
-            os.close(handle)
+        append_event(self._events_file, event)
 
-    def fail(self, error: SimulatedFailure) -> None:
-        """Report the failure, in the log too."""
+    def report_failure(self, error: SimulatedFailure) -> None:
         _print(f"{type(error).__name__} ({error.what}): {error}")
         self._emit(RunFailed(time.time(), error.what, str(error)))
 
@@ -223,23 +214,18 @@ def _speed(root: Path) -> float:
 
 def main() -> int:
     """Simulate the run of a folder; returns 1 where it fails."""
-    folder = Path(sys.argv[1])
-    simulator = RunSimulator(
-        msgspec.json.decode((folder / "simulated.json").read_bytes(), type=SimulatedRun), folder / "told.jsonl"
-    )
-    signal.signal(signal.SIGTERM, _exit_on_signal)
+    folder = RunFolder(Path(sys.argv[1]))
+    simulation = msgspec.json.decode(folder.simulation.read_bytes(), type=SimulatedRun)
+    simulator = RunSimulator(simulation, folder.executor_events)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         simulator.run()
     except SimulatedFailure as error:
-        simulator.fail(error)
+        simulator.report_failure(error)
         return 1
     finally:
-        simulator.leave()
+        simulator.remove_load()
     return 0
-
-
-def _exit_on_signal(*_: object) -> NoReturn:
-    sys.exit(143)
 
 
 if __name__ == "__main__":

@@ -47,25 +47,22 @@ SAMPLER_SECONDS = 3.0
 SUPERVISOR_PRIORITY = -10
 MAX_EVENT_FILE_BYTES = 64 * 2**20
 MIN_FREE_BYTES = 64 * 2**20
-EXIT_SENTENCE = "It ended with {}; see its log."
 
 
 class RunSupervisor:
-    """Supervises one run."""
-
-    def __init__(self, folder: RunFolder, order: LaunchSpec) -> None:
+    def __init__(self, folder: RunFolder, launch: LaunchSpec) -> None:
         self._folder = folder
-        self._order = order
-        self._log = LogWriter(folder.place, order.log_bytes)
+        self._launch = launch
+        self._log = LogWriter(folder.place, launch.log_bytes)
         self._events = RunEventFile(folder.events)
         self._account: UnixAccount | None = None
         self._events_offset = 0  # bytes of the executor's event file that were read
         self._trouble: RunFailed | None = None
         self._cancelled = False
-        self._asked_to_end = False
-        self._family: list[processes.ProcessIdentity] = []
+        self._is_terminated = False
+        self._known_processes: list[processes.ProcessIdentity] = []
         self._last_event = time.monotonic()
-        self._left_out = 0
+        self._dropped_events = 0
 
     def run(self) -> None:
         """Carry out the launch specification and record the end. Raises OSError where that cannot be written."""
@@ -75,49 +72,45 @@ class RunSupervisor:
             process = self._start()
         except (OSError, ValueError, AccountError, subprocess.SubprocessError) as error:
             self._announce_start()
-            self._close(None, RunFailed(time.time(), "refused", f"It could not be started: {error}"))
+            self._record_end(None, RunFailed(time.time(), "refused", f"It could not be started: {error}"))
             return
         if process.stdout is None:
             raise OSError("the run has no output")
         self._output = process.stdout.fileno()
         os.set_blocking(self._output, False)
-        sampler = Sampler(
-            Path(self._order.root),
-            simulated=self._order.simulated,
-            gpus=self._order.gpus,
-            interval=self._order.sample,
-        )
-        sampler.start()
-        self._sampler = sampler
+        launch = self._launch
+        self._sampler = Sampler(Path(launch.root), simulated=launch.simulated, gpus=launch.gpus, interval=launch.sample)
+        self._sampler.start()
         self._process = process
-        if self._order.account:
+        if launch.account:
             with suppress(OSError):  # it must be scheduled despite thousands of processes
                 os.setpriority(os.PRIO_PROCESS, 0, SUPERVISOR_PRIORITY)
         self._announce_start()
         began = time.monotonic()
-        code, trouble = None, None
+        trouble = None
         try:
-            if self._order.account:
+            if launch.account:
                 self._record_command_start()
             trouble = self._watch(began)
         except OSError as error:
             trouble = RunFailed(time.time(), "crash", f"Its record could not be written: {error.strerror or error}.")
-        code = self._end_all(trouble)
-        sampler.ended.set()
+        code = self._terminate_all(trouble)
+        self._sampler.ended.set()
         # The sampler must have no device open once the run counts as ended; a hanging one is abandoned.
-        sampler.join(SAMPLER_SECONDS)
-        if self._order.account and code == 0 and trouble is None and not self._cancelled:
+        self._sampler.join(SAMPLER_SECONDS)
+        if launch.account and code == 0 and trouble is None and not self._cancelled:
             seconds = round(time.monotonic() - began, 3)
             self._add(RunResult(time.time(), {"seconds": seconds}, {"seconds": "s"}))
-        self._close(code, trouble)
+        self._record_end(code, trouble)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        order, account = self._order, None
-        if order.account:
-            self._account = account = account_of(order.account)
-            _make_home(self._folder.home, account)
-        else:
-            self._folder.home.mkdir(mode=0o700, exist_ok=True)
+        launch, account = self._launch, None
+        if launch.account:
+            self._account = account = account_of(launch.account)
+        self._folder.home.mkdir(mode=0o700, exist_ok=True)
+        if account is not None:
+            os.chown(self._folder.home, account.uid, account.gid)
+            require_access(account, self._folder.home)
 
         def prepare() -> None:
             processes.kill_with_parent()
@@ -125,9 +118,9 @@ class RunSupervisor:
                 limit_own_resources()
 
         return subprocess.Popen(  # noqa: S603 - the agent's own command, or a user's as an unprivileged account
-            order.command,
+            launch.command,
             cwd=self._folder.home,
-            env=dict(order.environment),
+            env=dict(launch.environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -155,42 +148,39 @@ class RunSupervisor:
 
     def _watch(self, began: float) -> RunFailed | None:
         """Wait until the run has ended by itself (None), or must be ended (the failure, or None if cancelled)."""
-        order = self._order
-        tended = 0.0
-        while not self._over():
-            self._take(TICK_SECONDS)
+        launch = self._launch
+        tracked = 0.0
+        while not self._has_ended():
+            self._collect(TICK_SECONDS)
             now = time.monotonic()
-            if now - tended >= CHECK_SECONDS:
-                tended = now
-                self._tend()
+            if now - tracked >= CHECK_SECONDS:
+                tracked = now
+                self._track_processes()
                 if shutil.disk_usage(self._folder.place).free < MIN_FREE_BYTES:
-                    return self._failure("crash", "It was ended: the disk of the host is full.")
-            if self._folder.stop is not None:
+                    return RunFailed(time.time(), "crash", "It was ended: the disk of the host is full.")
+            if self._folder.stop_request is not None:
                 self._cancelled = True
                 return None
-            if self._asked_to_end or (order.parent is not None and not processes.is_alive(order.parent)):
-                return self._failure("lost", "It was ended because its parent program ended.")
-            if now - began > order.limit:
-                return self._failure("limit", f"It was ended at its time limit of {order.limit:g} s.")
-            if order.hang and now - self._last_event > order.hang:
-                return self._failure("hang", f"It was ended: nothing happened for {order.hang:g} s.")
+            if self._is_terminated or (launch.parent is not None and not processes.is_alive(launch.parent)):
+                return RunFailed(time.time(), "lost", "It was ended because its parent program ended.")
+            if now - began > launch.limit:
+                return RunFailed(time.time(), "limit", f"It was ended at its time limit of {launch.limit:g} s.")
+            if launch.hang and now - self._last_event > launch.hang:
+                return RunFailed(time.time(), "hang", f"It was ended: nothing happened for {launch.hang:g} s.")
         return None
 
-    def _failure(self, what: str, sentence: str) -> RunFailed:
-        return RunFailed(time.time(), what, sentence)
-
-    def _over(self) -> bool:
+    def _has_ended(self) -> bool:
         """Return whether the first process of the run has ended, without reaping it."""
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def _take(self, seconds: float) -> None:
+    def _collect(self, seconds: float) -> None:
         """Read output, events and samples of the run, waiting for output for at most `seconds`."""
         if select.select([self._output], [], [], seconds)[0]:
             self._read_output()
         self._read_events()
         with suppress(queue.Empty):
             while True:
-                self._add(self._sampler.found.get_nowait())
+                self._add(self._sampler.readings.get_nowait())
 
     def _read_output(self) -> bool:
         """Copy some output to the log; False at its end."""
@@ -206,7 +196,7 @@ class RunSupervisor:
     def _read_events(self) -> bool:
         """Read some of the executor's events; False where there are no more."""
         try:
-            with self._folder.told.open("rb") as file:
+            with self._folder.executor_events.open("rb") as file:
                 file.seek(self._events_offset)
                 data = file.read(2**20)
         except OSError:
@@ -239,33 +229,33 @@ class RunSupervisor:
 
     def _add(self, event: RunEvent) -> None:
         if self._events.size > MAX_EVENT_FILE_BYTES:
-            self._left_out += 1
+            self._dropped_events += 1
             return
         self._events.add(event)
 
-    def _tend(self) -> None:
+    def _track_processes(self) -> None:
         processes.reap_orphans(self._process.pid)
         now = processes.descendants(os.getpid())
-        if now != self._family:
-            self._family = now
+        if now != self._known_processes:
+            self._known_processes = now
             self._folder.write("family.json", now)
 
-    def _end_all(self, trouble: RunFailed | None) -> int | None:
+    def _terminate_all(self, trouble: RunFailed | None) -> int | None:
         """End every process of the run, read its remaining output and events, and return its exit code."""
-        stop = self._folder.stop
+        stop = self._folder.stop_request
         by_itself = trouble is None and not self._cancelled
-        grace = 0.5 if by_itself else (stop.grace if stop is not None else self._order.grace)
+        grace = 0.5 if by_itself else (stop.grace if stop is not None else self._launch.grace)
 
         def find() -> list[processes.ProcessIdentity]:
             return processes.descendants(os.getpid())
 
-        def tend() -> None:
+        def collect() -> None:
             processes.reap_orphans(self._process.pid)
             with suppress(OSError):
-                self._take(0.0)
+                self._collect(0.0)
 
-        left = processes.terminate_processes(find, grace, tend)
-        code = self._process.wait() if self._over() else None
+        left = processes.terminate_processes(find, grace, collect)
+        code = self._process.wait() if self._has_ended() else None
         deadline = time.monotonic() + processes.KILL_SECONDS
         while code is not None and not processes.has_no_children() and time.monotonic() < deadline:
             if self._account is not None:
@@ -277,7 +267,7 @@ class RunSupervisor:
                 if not self._read_output():
                     break
         with suppress(OSError):
-            self._take(0.0)
+            self._collect(0.0)
             while self._read_events() and time.monotonic() < deadline:
                 pass
         if left:
@@ -285,15 +275,15 @@ class RunSupervisor:
                 self._log.write(f"\n[{len(left)} processes of the run cannot be ended]\n".encode())
         return code
 
-    def _close(self, code: int | None, trouble: RunFailed | None) -> None:
+    def _record_end(self, code: int | None, trouble: RunFailed | None) -> None:
         reported = self._trouble
         if trouble is None and not self._cancelled and code != 0 and reported is None:
             trouble = RunFailed(time.time(), "crash", _exit_sentence(code))
         with suppress(OSError):  # only the end itself must be recorded
             if trouble is not None:
                 self._events.add(trouble)
-            if self._left_out:
-                self._log.write(f"\n[{self._left_out} events were left out: the record is full]\n".encode())
+            if self._dropped_events:
+                self._log.write(f"\n[{self._dropped_events} events were left out: the record is full]\n".encode())
         failure = trouble or reported
         sentence = "It was cancelled." if self._cancelled else (failure.sentence if failure else "It ended.")
         delete_tree(self._folder.home)
@@ -301,13 +291,7 @@ class RunSupervisor:
         self._folder.write("end.json", end)
 
     def _handle_terminate(self, *_: object) -> None:
-        self._asked_to_end = True
-
-
-def _make_home(home: Path, account: UnixAccount) -> None:
-    home.mkdir(mode=0o700, exist_ok=True)
-    os.chown(home, account.uid, account.gid)
-    require_access(account, home)
+        self._is_terminated = True
 
 
 def _exit_sentence(code: int | None) -> str:
@@ -316,20 +300,20 @@ def _exit_sentence(code: int | None) -> str:
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         more = " Perhaps the host's memory was full." if -code == signal.SIGKILL else ""
-        return EXIT_SENTENCE.format(f"the signal {name}") + more
-    return EXIT_SENTENCE.format(f"the exit code {code}")
+        return f"It ended with the signal {name}; see its log.{more}"
+    return f"It ended with the exit code {code}; see its log."
 
 
 def main() -> int:
     """Supervise the run of a folder, unless another supervisor does."""
     os.umask(0o077)
     folder = RunFolder(Path(sys.argv[1]))
-    order = folder.order
+    launch = folder.launch_spec
     deadline = time.monotonic() + LOCK_SECONDS
-    while order is not None and folder.end is None:
+    while launch is not None and folder.end is None:
         with folder.lock(fcntl.LOCK_EX) as mine:
             if mine:
-                RunSupervisor(folder, order).run()
+                RunSupervisor(folder, launch).run()
                 # The lock is released with the process, so that a free lock means no process; and a hanging thread
                 # does not delay the exit.
                 os._exit(0)

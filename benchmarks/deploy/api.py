@@ -17,35 +17,36 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
-from benchmarks.deploy.deployment import MAX_REQUEST_BYTES, DeploymentRequestError
+from benchmarks.deploy.deployment import MAX_REQUEST_BYTES
 from benchmarks.deploy.services import deployment_create
 from benchmarks.deploy.short_form import EXAMPLE
 from benchmarks.model import prediction_json
 from core.api.requests import problem, refuse_parameters
-from core.errors import Invalid
 
 
 class DeploymentRequestParser(BaseParser):
-    """The bytes of a request: what is wrong in them is told by field, by no parser."""
+    """The bytes of a request, which `deployment_create` parses: it reports what is wrong by field."""
 
     media_type = "application/json"
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Return them; one byte more than is allowed tells that they are too many."""
+        """Return them: up to one byte more than is allowed, so that too many are refused."""
         return stream.read(MAX_REQUEST_BYTES + 1)
 
 
 class DeploymentFileSerializer(serializers.Serializer[Any]):
-    """A file to take away."""
+    """A generated file."""
 
     kind = serializers.CharField(help_text="apptainer, docker, slurm, torque or bash")
     name = serializers.CharField()
     text = serializers.CharField()
-    is_wanted = serializers.BooleanField(help_text="Whether it is a container's, or of the queue that was asked for")
+    is_wanted = serializers.BooleanField(
+        help_text="Whether it defines a container, or is the script of the requested queue"
+    )
 
 
 class GainSerializer(serializers.Serializer[Any]):
-    """What an option brings: a factor of the samples a second, predicted."""
+    """The predicted gain of an option: a factor of the samples a second."""
 
     option = serializers.CharField()
     value = serializers.CharField()
@@ -60,7 +61,7 @@ class GainSerializer(serializers.Serializer[Any]):
 
 
 class DeploymentFieldSerializer(serializers.Serializer[Any]):
-    """What became of a field of the request."""
+    """The treatment of a field of the request."""
 
     pointer = serializers.CharField(help_text="A JSON pointer")
     treatment = serializers.CharField(help_text="used or ignored")
@@ -96,7 +97,9 @@ class Deployments(APIView):
         request=OpenApiTypes.OBJECT,
         examples=[OpenApiExample("This site's own form", value=EXAMPLE, request_only=True)],
         responses={
-            200: OpenApiResponse(DEPLOYMENT_SCHEMA, description="Files, reasons, gains, and what became of each field"),
+            200: OpenApiResponse(
+                DEPLOYMENT_SCHEMA, description="Files, reasons, gains, and the treatment of each field"
+            ),
             400: problem("Something in the request is wrong: `errors` has each by its JSON pointer"),
         },
     )
@@ -105,17 +108,14 @@ class Deployments(APIView):
         refuse_parameters(request, ())
         body: Any = request.data
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
-        try:
-            made = deployment_create(person_of(request), text)
-        except DeploymentRequestError as error:
-            raise Invalid("The request cannot be deployed: a field of it is wrong.", errors=error.errors) from error
+        made = deployment_create(person_of(request), text)
         return Response(
             {
                 "form": made.form,
                 "name": made.name,
                 "files": [asdict(one) for one in made.files],
                 "reasons": made.reasons,
-                "told": [asdict(one) for one in made.told],
+                "told": [asdict(one) for one in made.notes],
                 "gains": [asdict(one) for one in made.gains],
                 "prediction": None if made.prediction is None else prediction_json(made.prediction),
                 "why_not": made.why_not,

@@ -22,7 +22,6 @@ from benchmarks.deploy.job_files import (
     dockerfile,
     job_script,
     launch_command,
-    uses_base_image,
 )
 from benchmarks.deploy.modak import read_modak
 from benchmarks.deploy.quoting import SHELL_OPERATORS, variable_references
@@ -32,6 +31,7 @@ from benchmarks.deploy.short_form import read_short
 from benchmarks.model import Belief
 from benchmarks.model.prediction import Prediction
 from benchmarks.model.topology import Topology
+from core.errors import FalconWebError, Invalid
 from core.strict_json import InvalidDocument, loads_strict
 
 MAX_REQUEST_BYTES: Final = 256 * 2**10
@@ -42,20 +42,12 @@ FILE_NAMES: Final = {
 }  # fmt: skip
 
 
-class TargetError(Exception):
-    """The target of a request cannot be used; the sentence gives the reason."""
+class DeploymentRequestError(Invalid):
+    """A request was refused: `errors` has a sentence for each JSON pointer, `notes` the treatment of all fields."""
 
-    def __init__(self, sentence: str) -> None:
-        self.sentence = sentence
-        super().__init__(sentence)
-
-
-class DeploymentRequestError(Exception):
-    """A request was refused: `errors` has a sentence for each JSON pointer, `told` the treatment of all fields."""
-
-    def __init__(self, errors: Mapping[str, str], told: tuple[FieldNote, ...] = (), request: str = "") -> None:
-        self.errors, self.told, self.request = dict(errors), told, request
-        super().__init__(" ".join(self.errors.values()))
+    def __init__(self, errors: Mapping[str, str], notes: tuple[FieldNote, ...] = (), request: str = "") -> None:
+        super().__init__("The request cannot be deployed: a field of it is wrong.", errors=dict(errors))
+        self.errors, self.notes, self.request = dict(errors), notes, request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +73,7 @@ class Deployment:
     scheduler: Scheduler
     files: tuple[DeploymentFile, ...]
     reasons: tuple[str, ...]
-    told: tuple[FieldNote, ...]
+    notes: tuple[FieldNote, ...]
     gains: tuple[OptionGain, ...]
     prediction: Prediction | None
     why_not: str
@@ -91,8 +83,6 @@ class Deployment:
 
 @dataclass(frozen=True)
 class _ParsedRequest:
-    """A parsed request, free of secrets."""
-
     form: RequestFormat
     request: DeploymentRequest
     notes: FieldNotes
@@ -103,9 +93,8 @@ class _ParsedRequest:
         return json.dumps(self.taken.plain, indent=2, ensure_ascii=False)
 
     def refuse_errors(self) -> None:
-        """Raise DeploymentRequestError if a field was refused."""
         if self.notes.errors:
-            raise DeploymentRequestError(self.notes.errors, tuple(self.notes.told), self.redacted_json)
+            raise DeploymentRequestError(self.notes.errors, tuple(self.notes.all), self.redacted_json)
 
 
 def deploy(
@@ -113,7 +102,7 @@ def deploy(
 ) -> Deployment:
     """Return the deployment for a request in either form.
 
-    `find_topology` may raise TargetError. Raises DeploymentRequestError with a sentence for each wrong field.
+    `find_topology` may raise FalconWebError. Raises DeploymentRequestError with a sentence for each wrong field.
     """
     read = _parse_request(text)
     _refuse_persisted_secrets(read)
@@ -127,7 +116,8 @@ def deploy(
     weighed = _evaluation(request, topology, find_belief)
     spec = weighed.spec or request.spec
     if weighed.does_not_fit and "batch" in request.fixed:
-        read.notes.note(_spec_pointer(read, "batch"), "refused", weighed.does_not_fit)
+        below = "" if read.form == "short" else "/job/optimisation/app_type-ai_training/ai_framework-pytorch"
+        read.notes.note(f"{below}/batch", "refused", weighed.does_not_fit)
     read.refuse_errors()
     launch = launch_command(request, spec, topology.cores if topology is not None else None)
     reasons += _reasons(request, launch, weighed, read.taken)
@@ -137,7 +127,7 @@ def deploy(
         scheduler=request.job.scheduler,
         files=tuple(_deployment_files(request, launch, read.taken.names)),
         reasons=tuple(reasons),
-        told=tuple(read.notes.told),
+        notes=tuple(read.notes.all),
         gains=weighed.gains,
         prediction=weighed.prediction,
         why_not=weighed.why_not,
@@ -152,9 +142,7 @@ def _parse_request(text: str) -> _ParsedRequest:
     try:
         plain: Any = loads_strict(text)
     except InvalidDocument as error:
-        raise DeploymentRequestError(
-            {f"/{error.where.replace('.', '/')}" if error.where else "/": error.sentence}
-        ) from error
+        raise DeploymentRequestError({f"/{error.where.replace('.', '/')}": error.sentence}) from error
     if not isinstance(plain, dict):
         raise DeploymentRequestError({"/": "A request must be a JSON object."})
     taken = redact_secrets(plain)
@@ -170,7 +158,6 @@ def _parse_request(text: str) -> _ParsedRequest:
 
 
 def _refuse_persisted_secrets(read: _ParsedRequest) -> None:
-    """Refuse secrets that would stay in the image."""
     kept = {"build_command": read.request.build_command, "container_runtime": read.request.image}
     for name, text in kept.items():
         if set(variable_references([text])) & set(read.taken.names):
@@ -187,7 +174,7 @@ def _target_topology(read: _ParsedRequest, find_topology: Callable[[DeploymentTa
         return None
     try:
         return find_topology(place)
-    except TargetError as error:
+    except FalconWebError as error:
         # MODAK names infrastructures of all kinds, so a name that is not a host here is not an error.
         unknown = place.pointer == "/job/target/name"
         read.notes.note(place.pointer, "ignored" if unknown else "refused", error.sentence)
@@ -219,15 +206,12 @@ def _apply_devices(
 def _evaluation(
     request: DeploymentRequest, topology: Topology | None, find_belief: Callable[[], Belief | None]
 ) -> OptionEvaluation:
+    if request.spec is not None and topology is not None:
+        return evaluate_options(request.spec, topology, find_belief(), fixed=request.fixed)
+    missing = "host, composition or topology of this site."
     if request.spec is None:
-        return OptionEvaluation(
-            why_not="No prediction: the request names no workload of the catalogue, and none can be guessed."
-        )
-    if topology is None:
-        return OptionEvaluation(
-            why_not="No prediction: the request names no host, composition or topology of this site."
-        )
-    return evaluate_options(request.spec, topology, find_belief(), fixed=request.fixed)
+        missing = "workload of the catalogue, and none can be guessed."
+    return OptionEvaluation(why_not=f"No prediction: the request names no {missing}")
 
 
 def _deployment_files(
@@ -283,7 +267,7 @@ def _reasons(
 
 
 def _container_reason(request: DeploymentRequest) -> str:
-    if not uses_base_image(request):
+    if request.image:
         return f"The container is based on {request.image}, as requested."
     version = f" {request.framework_version}" if request.framework_version else ", the newest: name a version to pin it"
     return f"The container is based on {BASE_IMAGE}, with PyTorch{version}. Its wheels include CUDA."
@@ -292,9 +276,12 @@ def _container_reason(request: DeploymentRequest) -> str:
 def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
     if launch.kind == "torchrun":
         where = f" on each of {request.job.nodes} nodes" if request.job.nodes > 1 else ""
+        requested, unused = request.job.processes, ""
+        if requested and requested != launch.processes:
+            unused = f" The {requested} requested processes a node are not started: each GPU has one."
         return (
             f"torchrun starts {launch.processes} processes{where}, one a GPU, and passes each its rank: the program "
-            f"must use them (DistributedDataParallel).{_unused_processes(request, launch)}"
+            f"must use them (DistributedDataParallel).{unused}"
         )
     if launch.kind == "mpi":
         return f"MPI starts {launch.tasks} ranks on each node."
@@ -302,16 +289,3 @@ def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
     return "The command is started once, unchanged" + (
         ": it is not a Python program, and must use all GPUs by itself." if several else "."
     )
-
-
-def _unused_processes(request: DeploymentRequest, launch: LaunchCommand) -> str:
-    requested = request.job.processes
-    if not requested or requested == launch.processes:
-        return ""
-    return f" The {requested} requested processes a node are not started: each GPU has one."
-
-
-def _spec_pointer(read: _ParsedRequest, name: str) -> str:
-    if read.form == "short":
-        return f"/{name}"
-    return f"/job/optimisation/app_type-ai_training/ai_framework-pytorch/{name}"

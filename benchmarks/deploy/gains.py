@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace as replace_struct
 
 from benchmarks.model import Belief, ModelError, fits, predict, prior, step_seconds
 from benchmarks.model.prediction import Prediction
@@ -58,11 +58,12 @@ class OptionEvaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class _TrainingOption:
-    """A change of the specification that is compared with the current one."""
+    """A change of the specification that is compared with the current one, or with one `without` it."""
 
     name: str
     title: str
     change: dict[str, Any]
+    without: dict[str, Any]
     value: str
     against: str
     note: str = ""
@@ -99,18 +100,16 @@ class _OptionEvaluator:
         self.gains: list[OptionGain] = []
 
     def evaluate(self) -> None:
-        """Evaluate one option after the other."""
         for options in (self._parallel, self._precision, self._exchange, self._compile, self._workers, self._threads):
             self._take_best(options)
 
-    def _take_best(self, options: Callable[[], Sequence[_TrainingOption]]) -> None:
+    def _take_best(self, options: Callable[[], Iterable[_TrainingOption]]) -> None:
         """Take the best choice of an option, if its whole interval is a gain, or if it was requested."""
         found = [self._gain(one) for one in options()]
         if not found:
             return
         best = max(found, key=lambda one: one[0].factor)
-        enough = next(one for one in found if one[0].factor >= NEARLY_BEST * best[0].factor)
-        gain, changed = enough
+        gain, changed = next(one for one in found if one[0].factor >= NEARLY_BEST * best[0].factor)
         self.gains.append(gain)
         if gain.taken:
             self.spec = changed
@@ -120,11 +119,8 @@ class _OptionEvaluator:
         with the specification without it.
         """
         requested = all(getattr(self.spec, name) == value for name, value in option.change.items())
-        if requested:
-            before = _reverted(self.spec, option)
-            changed = self.spec
-        else:
-            before, changed = self.spec, replace_spec(self.spec, **option.change)
+        before = replace_struct(self.spec, **option.without) if requested else self.spec
+        changed = replace_struct(self.spec, **option.change)
         steps = step_seconds(self.draws, [(before, self.topology), (changed, self.topology)])
         ratio = steps[:, 0] / steps[:, 1] * (changed.global_batch / before.global_batch)
         low, middle, high = (float(one) for one in np.quantile(ratio, (LOW_QUANTILE, 0.5, HIGH_QUANTILE)))
@@ -141,94 +137,69 @@ class _OptionEvaluator:
             changed,
         )  # fmt: skip
 
-    def _parallel(self) -> list[_TrainingOption]:
+    def _parallel(self) -> Iterator[_TrainingOption]:
         count = self.spec.devices
-        if count < 2:
-            return []
-        return [
-            _TrainingOption(
+        if count > 1:
+            yield _TrainingOption(
                 name="data_parallelism", title="Data parallelism", value=f"{count} devices ({self.spec.strategy})",
                 against="1 device", change={"devices": count, "strategy": self.spec.strategy},
-            )
-        ]  # fmt: skip
-
-    def _precision(self) -> list[_TrainingOption]:
-        if self.spec.backend == "cpu":
-            return []
-        if self.spec.precision != "fp32" or "precision" in self.fixed:
-            if self.spec.precision == "fp32":
-                return []
-            return [self._mixed(self.spec.precision)]
-        models = [one.model.upper() for one in self.topology.accelerators]
-        known = workload_of(self.spec.workload).precisions
-        bf16 = not any(old in model for model in models for old in NO_BF16)
-        return [self._mixed(one) for one in known if one == "fp16" or (one == "bf16" and bf16)]
-
-    def _mixed(self, precision: str) -> _TrainingOption:
-        return _TrainingOption(
-            name="precision", title="Mixed precision", value=precision, against="fp32", change={"precision": precision},
-            note=f"Its share: {PARAMETER_NOTES['half']}.",
-        )  # fmt: skip
-
-    def _exchange(self) -> list[_TrainingOption]:
-        if self.spec.devices < 2 or self.spec.strategy == "dp" or self.spec.backend == "cpu":
-            return []
-        if "gradient" in self.fixed and self.spec.gradient == "fp32":
-            return []
-        value = self.spec.gradient if self.spec.gradient != "fp32" else "fp16"
-        return [
-            _TrainingOption(
-                name="gradient", title="Gradients sent in half the width", value=value, against="fp32",
-                change={"gradient": value}, note=f"Its share: {PARAMETER_NOTES['gradient']}.",
-            )
-        ]  # fmt: skip
-
-    def _compile(self) -> list[_TrainingOption]:
-        if "compile" in self.fixed and not self.spec.compile:
-            return []
-        return [
-            _TrainingOption(
-                name="compile", title="Compilation (torch.compile)", value="on", against="off",
-                change={"compile": True}, note=f"Its share: {PARAMETER_NOTES['compile']}.",
-            )
-        ]  # fmt: skip
-
-    def _workers(self) -> list[_TrainingOption]:
-        def option(count: int) -> _TrainingOption:
-            return _TrainingOption(
-                name="loader_workers", title="Loader processes a device", value=str(count), against="none",
-                change={"loader_workers": count},
+                without={"devices": 1, "strategy": "single"},
             )  # fmt: skip
 
-        if "loader_workers" in self.fixed:
-            return [option(self.spec.loader_workers)] if self.spec.loader_workers else []
-        self.spec = replace_spec(self.spec, loader_workers=0)
-        share = max(1, self.topology.cores // self.spec.devices)
-        return [option(count) for count in WORKER_COUNTS if count <= share]
+    def _precision(self) -> Iterator[_TrainingOption]:
+        chosen, known = self.spec.precision, workload_of(self.spec.workload).precisions
+        if self.spec.backend == "cpu" or (chosen == "fp32" and "precision" in self.fixed):
+            return
+        models = [one.model.upper() for one in self.topology.accelerators]
+        has_bf16 = not any(old in model for model in models for old in NO_BF16)
+        mixed = [one for one in known if one == "fp16" or (one == "bf16" and has_bf16)]
+        for precision in mixed if chosen == "fp32" else [chosen]:
+            yield _TrainingOption(
+                name="precision", title="Mixed precision", value=precision, against="fp32",
+                change={"precision": precision}, without={"precision": "fp32"},
+                note=f"Its share: {PARAMETER_NOTES['half']}.",
+            )  # fmt: skip
 
-    def _threads(self) -> list[_TrainingOption]:
-        """Return the number of computing threads, for CPUs only: the model ignores threads on GPUs."""
+    def _exchange(self) -> Iterator[_TrainingOption]:
+        spec = self.spec
+        if spec.devices < 2 or spec.strategy == "dp" or spec.backend == "cpu":
+            return
+        if spec.gradient != "fp32" or "gradient" not in self.fixed:
+            value = spec.gradient if spec.gradient != "fp32" else "fp16"
+            yield _TrainingOption(
+                name="gradient", title="Gradients sent in half the width", value=value, against="fp32",
+                change={"gradient": value}, without={"gradient": "fp32"},
+                note=f"Its share: {PARAMETER_NOTES['gradient']}.",
+            )  # fmt: skip
+
+    def _compile(self) -> Iterator[_TrainingOption]:
+        if self.spec.compile or "compile" not in self.fixed:
+            yield _TrainingOption(
+                name="compile", title="Compilation (torch.compile)", value="on", against="off",
+                change={"compile": True}, without={"compile": False}, note=f"Its share: {PARAMETER_NOTES['compile']}.",
+            )  # fmt: skip
+
+    def _workers(self) -> Iterator[_TrainingOption]:
+        counts = [self.spec.loader_workers] if self.spec.loader_workers else []
+        if "loader_workers" not in self.fixed:
+            self.spec = replace_struct(self.spec, loader_workers=0)
+            share = max(1, self.topology.cores // self.spec.devices)
+            counts = [count for count in WORKER_COUNTS if count <= share]
+        for count in counts:
+            yield _TrainingOption(
+                name="loader_workers", title="Loader processes a device", value=str(count), against="none",
+                change={"loader_workers": count}, without={"loader_workers": 0},
+            )  # fmt: skip
+
+    def _threads(self) -> Iterator[_TrainingOption]:
+        """Yield the number of computing threads, for CPUs only: the model ignores threads on GPUs."""
         count = self.topology.cores // max(1, self.spec.devices)
-        if self.spec.backend != "cpu" or count < 2:
-            return []
-        value = self.spec.threads or count
-        return [
-            _TrainingOption(
-                name="threads", title="CPU threads a process", value=str(value), against="1", change={"threads": value}
-            )
-        ]
-
-
-REVERTED_FIELDS: Final[dict[str, dict[str, Any]]] = {
-    "data_parallelism": {"devices": 1, "strategy": "single"}, "precision": {"precision": "fp32"},
-    "gradient": {"gradient": "fp32"}, "compile": {"compile": False}, "loader_workers": {"loader_workers": 0},
-    "threads": {"threads": 1},
-}  # fmt: skip
-
-
-def _reverted(spec: Spec, option: _TrainingOption) -> Spec:
-    """Return a specification without one of its options."""
-    return replace_spec(spec, **REVERTED_FIELDS[option.name])
+        if self.spec.backend == "cpu" and count > 1:
+            value = self.spec.threads or count
+            yield _TrainingOption(
+                name="threads", title="CPU threads a process", value=str(value), against="1",
+                change={"threads": value}, without={"threads": 1},
+            )  # fmt: skip
 
 
 def _gain_reason(*, requested: bool, low: float, high: float, counted: bool) -> str:
@@ -247,21 +218,14 @@ def _gain_reason(*, requested: bool, low: float, high: float, counted: bool) -> 
     return "Left out: its interval includes no gain. A run of each would decide."
 
 
-def replace_spec(spec: Spec, **changes: Any) -> Spec:
-    """Return a specification with some fields changed."""
-    changed: Spec = msgspec.structs.replace(spec, **changes)
-    return changed
-
-
 def spec_for_devices(spec: Spec, topology: Topology, gpus: int | None) -> Spec:
     """Return a specification for the requested devices of a topology, else for all, or the CPU without any."""
     count = gpus or len(topology.accelerators)
     if not topology.accelerators:
-        return replace_spec(spec, devices=1, strategy="single", backend="cpu", precision="fp32", gradient="fp32")
+        return replace_struct(spec, devices=1, strategy="single", backend="cpu", precision="fp32", gradient="fp32")
     strategy = "single" if count == 1 else ("ddp" if spec.strategy == "single" else spec.strategy)
-    return replace_spec(spec, devices=count, strategy=strategy, backend="cuda")
+    return replace_struct(spec, devices=count, strategy=strategy, backend="cuda")
 
 
 def topology_with_devices(topology: Topology, count: int) -> Topology:
-    """Return a topology with its first `count` accelerators."""
     return replace(topology, accelerators=topology.accelerators[:count])

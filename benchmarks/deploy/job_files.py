@@ -28,11 +28,8 @@ def job_script(
 ) -> str:
     """Return the script of a job; `secrets` are the names of variables that the caller must set."""
     gpus = request.job.gpus or (launch.processes if launch.kind == "torchrun" else 0)
-    needed = [
-        name
-        for name in variable_references(_script_texts(request))
-        if request.environment.get(name, "") in {"", f"${{{name}}}"}
-    ]
+    references = variable_references((*request.command, *request.environment.values()))
+    needed = [name for name in references if request.environment.get(name, "") in {"", f"${{{name}}}"}]
     lines = ["#!/bin/bash", *_header_lines(request.job, launch, scheduler, gpus, needed), "", "set -euo pipefail"]
     if home := SUBMIT_DIRECTORIES[scheduler]:
         lines.append(f'cd "${{{home}:-.}}"')
@@ -47,11 +44,6 @@ def job_script(
         lines.append(f"export OMP_NUM_THREADS={launch.threads}")
     lines += ["", *_container_lines(request, gpus), *_command_lines(request, launch, scheduler)]
     return "\n".join(lines) + "\n"
-
-
-def _script_texts(request: DeploymentRequest) -> Iterable[str]:
-    yield from request.command
-    yield from request.environment.values()
 
 
 def _header_lines(
@@ -112,7 +104,6 @@ def _torque_options(job: JobOptions, launch: LaunchCommand, gpus: int, needed: l
 
 
 def _container_lines(request: DeploymentRequest, gpus: int) -> list[str]:
-    """Return the lines that set the container runtime; with an empty CONTAINER the command runs without one."""
     options = ["--nv"] if gpus else []
     if request.data:
         options += ["--bind", f"{request.data}:{request.data}"]
@@ -127,7 +118,6 @@ def _container_lines(request: DeploymentRequest, gpus: int) -> list[str]:
 
 
 def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler: Scheduler) -> list[str]:
-    """Return the lines that start the command."""
     inside = '${runtime[@]+"${runtime[@]}"}'
     nodes = request.job.nodes
     if launch.kind == "plain":
@@ -157,7 +147,11 @@ def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler:
 
 
 PYTHON_PATTERN = re.compile(r"python(?:3(?:\.\d+)?)?")
-PLACEHOLDER = re.compile(r"\{(devices|batch|precision|gradient|strategy|compile|loader_workers|threads|data)\}")
+# Fields of a specification that a command may have in braces.
+SPEC_PLACEHOLDERS: Final = (
+    "devices", "batch", "precision", "gradient", "strategy", "compile", "loader_workers", "threads",
+)  # fmt: skip
+PLACEHOLDER = re.compile(rf"\{{({'|'.join((*SPEC_PLACEHOLDERS, 'data'))})\}}")
 RENDEZVOUS_PORT: Final = 29500
 
 
@@ -176,44 +170,39 @@ class LaunchCommand:
 
 def launch_command(request: DeploymentRequest, spec: Spec | None, cores: int | None) -> LaunchCommand:
     """Return the launch command of a request; `cores` are those of a node, None if unknown."""
-    job = request.job
-    cores = job.cores or cores
+    job, cores = request.job, request.job.cores or cores
     gpus = job.gpus or (spec.devices if spec is not None and spec.backend == "cuda" else 0)
     strategy = spec.strategy if spec is not None else "ddp"
     command = fill_placeholders(request, spec)
     is_python = bool(command) and PYTHON_PATTERN.fullmatch(PurePosixPath(command[0]).name) is not None
     spread = gpus * job.nodes > 1 and strategy not in {"single", "dp"}
+    kind, tasks, processes = "plain", 1, 1
     if request.is_mpi:
-        tasks = job.processes or -(-request.ranks // job.nodes)
-        return _build_launch("mpi", command, tasks, tasks, request, spec, cores)
-    if request.framework == "pytorch" and is_python and spread:
-        return _build_launch("torchrun", command, 1, max(1, gpus), request, spec, cores)
-    return _build_launch("plain", command, 1, 1, request, spec, cores)
-
-
-def _build_launch(  # noqa: PLR0917 - read in order, in one place
-    kind: str,
-    command: tuple[str, ...],
-    tasks: int,
-    processes: int,
-    request: DeploymentRequest,
-    spec: Spec | None,
-    cores: int | None,
-) -> LaunchCommand:
+        tasks = processes = job.processes or -(-request.ranks // job.nodes)
+        kind = "mpi"
+    elif request.framework == "pytorch" and is_python and spread:
+        kind, processes = "torchrun", max(1, gpus)
     threads = request.threads or (spec.threads if spec is not None and spec.threads else None)
     if threads is None and cores:
         threads = max(1, cores // max(1, processes))
-    named = set(PLACEHOLDER.findall(" ".join(request.command)))
-    missing: tuple[str, ...] = ()
-    if spec is not None:
-        options = {
-            "precision": spec.precision != "fp32", "compile": spec.compile, "loader_workers": spec.loader_workers > 0,
-            "batch": True, "gradient": spec.gradient != "fp32",
-        }  # fmt: skip
-        missing = tuple(name for name, is_set in options.items() if is_set and name not in named)
     return LaunchCommand(
-        kind=kind, words=command, tasks=tasks, processes=processes, threads=threads, cores=cores, unfilled=missing
+        kind=kind,
+        words=command,
+        tasks=tasks,
+        processes=processes,
+        threads=threads,
+        cores=cores,
+        unfilled=_unfilled_options(request, spec) if spec is not None else (),
     )
+
+
+def _unfilled_options(request: DeploymentRequest, spec: Spec) -> tuple[str, ...]:
+    named = set(PLACEHOLDER.findall(" ".join(request.command)))
+    options = {
+        "precision": spec.precision != "fp32", "compile": spec.compile, "loader_workers": spec.loader_workers > 0,
+        "batch": True, "gradient": spec.gradient != "fp32",
+    }  # fmt: skip
+    return tuple(name for name, is_set in options.items() if is_set and name not in named)
 
 
 def torchrun_words(launch: LaunchCommand, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -230,13 +219,9 @@ def torchrun_words(launch: LaunchCommand, nodes: int) -> tuple[tuple[str, ...], 
 
 def fill_placeholders(request: DeploymentRequest, spec: Spec | None) -> tuple[str, ...]:
     """Return the command with its placeholders, such as {batch}, replaced by values."""
-    known: dict[str, str] = {"data": request.data}
+    known = {"data": request.data}
     if spec is not None:
-        known |= {
-            "devices": str(spec.devices), "batch": str(spec.batch), "precision": spec.precision,
-            "gradient": spec.gradient, "strategy": spec.strategy, "compile": str(spec.compile).lower(),
-            "loader_workers": str(spec.loader_workers), "threads": str(spec.threads),
-        }  # fmt: skip
+        known |= {name: str(getattr(spec, name)).lower() for name in SPEC_PLACEHOLDERS}
     return tuple(PLACEHOLDER.sub(lambda found: known.get(found[1]) or found[0], one) for one in request.command)
 
 
@@ -245,15 +230,14 @@ SOURCE_FOLDER: Final = "/opt/source"
 
 
 def apptainer_definition(request: DeploymentRequest) -> str:
-    """Return the definition of an Apptainer image."""
     bootstrap, image = _bootstrap(request)
-    lines = [f"# {comment_text(request.job.name)}: build it by 'apptainer build {request.job.name}.sif container.def'"]
-    lines += [f"Bootstrap: {bootstrap}", f"From: {image}", "", "%labels", f"    job {request.job.name}"]
-    steps = _build_steps(request)
+    name = request.job.name
+    lines = [f"# {comment_text(name)}: build it by 'apptainer build {name}.sif container.def'"]
+    lines += [f"Bootstrap: {bootstrap}", f"From: {image}", "", "%labels", f"    job {name}"]
     if copies_source(request):
         lines += ["", "%files", f"    source {SOURCE_FOLDER}"]
     lines += ["", "%environment", "    export LC_ALL=C.UTF-8", "    export PYTHONUNBUFFERED=1"]
-    if steps:
+    if steps := _build_steps(request):
         lines += ["", "%post", "    set -e", *(f"    {shell_words(step)}" for step in steps)]
     lines += ["", "%runscript", '    exec "$@"']
     return "\n".join(lines) + "\n"
@@ -281,11 +265,6 @@ def copies_source(request: DeploymentRequest) -> bool:
     return bool(request.build_source) and bool(variable_references([request.build_source]))
 
 
-def uses_base_image(request: DeploymentRequest) -> bool:
-    """Whether the container is built from BASE_IMAGE, with PyTorch installed."""
-    return not request.image
-
-
 def _bootstrap(request: DeploymentRequest) -> tuple[str, str]:
     image = request.image or BASE_IMAGE
     if image.endswith(".sif"):
@@ -299,13 +278,13 @@ def _build_steps(request: DeploymentRequest) -> list[Sequence[str]]:
     """Return the build commands, each as words that a shell does not expand."""
     steps: list[Sequence[str]] = []
     packages = list(request.packages)
-    if uses_base_image(request):
+    if not request.image:
         version = request.framework_version
         packages.insert(0, f"torch=={version}" if version else "torch")
     if packages:
         steps.append(["python3", "-m", "pip", "install", "--no-cache-dir", *packages])
     if request.build_source and not copies_source(request):
-        if _is_git_address(request.build_source):
+        if request.build_source.endswith(".git") or request.build_source.startswith(("git://", "ssh://", "git@")):
             steps.append(["git", "clone", "--depth=1", "--", request.build_source, SOURCE_FOLDER])
         else:
             fetch = 'mkdir -p "$2" && curl --fail --silent --show-error --location -- "$1" | tar -x -z -C "$2"'
@@ -314,10 +293,3 @@ def _build_steps(request: DeploymentRequest) -> list[Sequence[str]]:
         folder = SOURCE_FOLDER if request.build_source else "/"
         steps.append(["sh", "-ec", 'cd "$1" && eval "$2"', "build", folder, request.build_command])
     return steps
-
-
-def _is_git_address(source: str) -> bool:
-    return source.endswith(".git") or source.startswith(("git://", "ssh://", "git@"))
-
-
-__all__ = ["BASE_IMAGE", "apptainer_definition", "copies_source", "dockerfile", "shell_word", "uses_base_image"]

@@ -8,13 +8,11 @@ from typing import Any, Final
 from benchmarks.deploy import request as forms
 from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters, split_words
 from benchmarks.deploy.request import (
-    MISSING,
     DeploymentRequest,
     DeploymentTarget,
     FieldNotes,
     JobOptions,
     ObjectMembers,
-    Scheduler,
     guess_workload,
     request_spec,
 )
@@ -61,32 +59,26 @@ def read_modak(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
 
 
 def _read_options(options: ObjectMembers) -> JobOptions:
-    """Parse the options of the job."""
     combine = options.flag("combine_stdout_stderr", "Selects one file for both outputs, or two.")
     errors = options.text("standard_error_file", "The file for standard error.", forms.PATH, "a path without spaces")
     if combine is False and not errors:
         options.refuse("standard_error_file", "It is missing, but required if the outputs are not combined.")
-    notify = (
-        options.parsed(
-            "request_event_notification", "The events of which the queue sends e-mail.", forms.parse_mail_events
-        )
-        or ()
-    )
+    events = "The events of which the queue sends e-mail."
+    notify = options.parsed_text("request_event_notification", events, forms.parse_mail_events) or ()
     email = options.text("email_address", "The recipient of the queue's e-mail.", forms.EMAIL, "an e-mail address")
     if notify and not email:
         options.refuse("email_address", "It is missing, but required for notifications.")
-    if options.raw("copy_environment_variable") is not MISSING:
-        options.ignore("copy_environment_variable", "Name variables in the environment of this site's own form.")
+    options.ignore("copy_environment_variable", "Name variables in the environment of this site's own form.")
     for name, why in UNSUPPORTED_FIELDS.items():
         options.ignore(name, why)
     job = JobOptions(
-        name=options.parsed("job_name", "The name of the job in the queue.", forms.parse_job_name) or "job",
-        seconds=options.parsed("wall_time_limit", "The time limit of the job.", forms.parse_duration),
+        name=options.parsed_text("job_name", "The name of the job in the queue.", forms.parse_job_name) or "job",
+        seconds=options.parsed_text("wall_time_limit", "The time limit of the job.", forms.parse_duration),
         nodes=options.whole("node_count", "The number of nodes.", most=4096) or 1,
         gpus=options.whole("request_gpus", "GPUs per node.", most=64),
         cores=options.whole("core_count", "Cores per node, shared by its processes.", most=4096),
         processes=options.whole("process_count_per_node", "Processes per node.", most=4096),
-        memory=options.parsed("memory_limit", "Memory per node.", forms.parse_memory) or "",
+        memory=options.parsed_text("memory_limit", "Memory per node.", forms.parse_memory) or "",
         queue=options.text("queue", "The queue to submit to.", forms.NAME, "a name"),
         account=options.text("account", "The account to charge.", forms.NAME, "a name"),
         nodes_named=options.text("request_specific_nodes", "The nodes to use.", forms.NODES, "names of nodes"),
@@ -104,9 +96,8 @@ def _read_options(options: ObjectMembers) -> JobOptions:
 
 
 def _read_application(application: ObjectMembers, request: DeploymentRequest) -> DeploymentRequest:
-    """Parse the application."""
-    words = application.parsed("executable", "The command.", split_words) or ()
-    more = application.parsed("arguments", "Arguments of the command.", split_words) or ()
+    words = application.parsed_text("executable", "The command.", split_words) or ()
+    more = application.parsed_text("arguments", "Arguments of the command.", split_words) or ()
     tag = application.text("app_tag", "A hint to the workload.")
     kind = application.choice(
         "app_type", "mpi and hpc start MPI ranks, python starts processes.", ("mpi", "hpc", "python")
@@ -114,8 +105,8 @@ def _read_application(application: ObjectMembers, request: DeploymentRequest) ->
     build = application.inner("build")
     source = command = ""
     if build is not None:
-        source = build.parsed("src", "Copied into the container.", _source_address) or ""
-        command = build.parsed("build_command", "Runs when the container is built.", _single_line) or ""
+        source = build.parsed_text("src", "Copied into the container.", _source_address) or ""
+        command = build.text("build_command", "Runs when the container is built.")
         build.ignore("build_parallelism", "Write it into the build command.")
         build.close()
     for name in ("pre-execution", "post-execution"):
@@ -148,32 +139,19 @@ def _read_application(application: ObjectMembers, request: DeploymentRequest) ->
 
 
 def _read_target(target: ObjectMembers, request: DeploymentRequest) -> DeploymentRequest:
-    """Parse the target."""
-    kinds = ("slurm", "torque", "bash")
-    scheduler = target.choice("job_scheduler_type", "The scheduler of the script.", kinds) or target.choice(
-        "queue_type", "The scheduler of the script.", kinds
+    scheduler = target.choice("job_scheduler_type", "The scheduler of the script.", forms.SCHEDULERS) or target.choice(
+        "queue_type", "The scheduler of the script.", forms.SCHEDULERS
     )
     name = target.text("name", "The host of this site that provides the topology.")
-    host, composition, topology = target.raw("host"), target.raw("composition"), target.raw("topology")
-    place = None
-    if isinstance(composition, dict):
-        place = DeploymentTarget(pointer=target.at("composition"), composition=composition)
-    elif isinstance(topology, dict):
-        place = DeploymentTarget(pointer=target.at("topology"), topology=topology)
-    elif host is not MISSING and isinstance(host, str | int) and not isinstance(host, bool):
-        place = DeploymentTarget(pointer=target.at("host"), host=str(host)[:200])
-    elif name:
-        place = DeploymentTarget(pointer=target.at("name"), host=name)
-    for member, value in (("composition", composition), ("topology", topology)):
-        if value is not MISSING and not isinstance(value, dict):
-            target.refuse(member, "An object is expected.")
+    places = [target.target(member) for member in ("composition", "topology", "host")]
+    if name:
+        places.append(DeploymentTarget(pointer=target.at("name"), host=name))
     target.close()
-    chosen: Scheduler = next((one for one in forms.SCHEDULERS if one == scheduler), "bash")
-    return dataclasses.replace(request, job=dataclasses.replace(request.job, scheduler=chosen), place=place)
+    job = dataclasses.replace(request.job, scheduler=scheduler or "bash")
+    return dataclasses.replace(request, job=job, place=next(filter(None, places), None))
 
 
 def _read_optimisation(optimisation: ObjectMembers, request: DeploymentRequest) -> DeploymentRequest:
-    """Parse the optimisation."""
     optimisation.flag("enable_opt_build", "A container is generated in either case.")
     optimisation.ignore("enable_autotuning", AUTOTUNING_NOTE)
     optimisation.ignore("autotuning", AUTOTUNING_NOTE)
@@ -193,9 +171,6 @@ def _read_optimisation(optimisation: ObjectMembers, request: DeploymentRequest) 
     elif kind:
         optimisation.ignore("app_type", "Scripts are generated; predictions cover training only.")
     optimisation.close()
-    if kind == "ai_training" and training is None:
-        # The section is optional.
-        return request
     return _read_training(training, request) if training is not None else request
 
 
@@ -248,20 +223,12 @@ def _read_framework(part: ObjectMembers, name: str, framework: str, given: dict[
     version = part.text("version", "Installed in the container.", forms.VERSION, "a version such as 2.4.0")
     if name == "pytorch":
         part.ignore("glow", "PyTorch compiles with torch.compile: see the gains.")
-        for member in ("workload", "preset", *forms.SPEC_FIELDS):
-            value = part.raw(member)
-            if value is not MISSING:
-                given[member] = value
-                part.used(member, "The workload of the predictions." if member == "workload" else "Used as requested.")
+        given |= part.spec_members("workload")
     else:
         part.ignore("xla", "Set it in your program: scripts of this site do not configure this framework.")
         part.ignore("backend", "Determined by the image.")
     part.close()
     return version
-
-
-def _single_line(text: str) -> str:
-    return refuse_control_characters(text.strip())
 
 
 def _source_address(text: str) -> str:

@@ -65,12 +65,10 @@ def shell_word(text: str) -> str:
 
 
 def shell_words(texts: Iterable[str]) -> str:
-    """Return texts as words of one command of bash."""
     return " ".join(shell_word(one) for one in texts)
 
 
 def comment_text(text: str) -> str:
-    """Return a text as a comment in one line."""
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 

@@ -57,7 +57,6 @@ def redact_secrets(plain: Any) -> RedactedRequest:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a field of this name holds a secret."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return bool(SECRET_NAMES.search(spaced)) and not HARMLESS_NAMES.search(spaced)
 

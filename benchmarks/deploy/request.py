@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters
 from benchmarks.deploy.redaction import escape_pointer
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_of
-from benchmarks.workloads.definitions import Preset, SpecError
+from benchmarks.workloads.definitions import SpecError
 from hostwire.training import Spec
 
 Scheduler = Literal["slurm", "torque", "bash"]
@@ -94,13 +94,10 @@ class DeploymentRequest:
 def parse_duration(text: str) -> int:
     """Return '12:00:00', '1-00:00:00', '90' (minutes, as Slurm has it) or 'PT1H30M' as seconds; raises UnsafeError."""
     plain = text.strip()
-    if found := re.fullmatch(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-9]{1,2})(?::([0-9]{1,2}))?", plain):
-        days, first, second, third = (int(one or 0) for one in found.groups())
-        # Without days two parts are hours and minutes, as in 12:00; Slurm would read minutes and seconds.
-        seconds = days * 86400 + first * 3600 + second * 60 + third
-    elif found := re.fullmatch(
-        r"P(?:([0-9]{1,3})D)?(?:T(?:([0-9]{1,4})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?", plain
-    ):
+    # Without days two parts are hours and minutes, as in 12:00; Slurm would read minutes and seconds.
+    clock = re.fullmatch(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-9]{1,2})(?::([0-9]{1,2}))?", plain)
+    iso = re.fullmatch(r"P(?:([0-9]{1,3})D)?(?:T(?:([0-9]{1,4})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?", plain)
+    if found := clock or iso:
         days, hours, minutes, rest = (int(one or 0) for one in found.groups())
         seconds = days * 86400 + hours * 3600 + minutes * 60 + rest
     elif re.fullmatch(r"[0-9]{1,6}", plain):
@@ -152,6 +149,7 @@ def parse_job_name(text: str) -> str:
 
 NoteTreatment = Literal["used", "ignored", "refused"]
 Value = TypeVar("Value")
+Choice = TypeVar("Choice", bound=str)
 MAX_NOTES: Final = 200
 MISSING: Final = object()
 
@@ -167,19 +165,16 @@ class FieldNote:
 
 @dataclass
 class FieldNotes:
-    """The treatment of all fields parsed so far."""
-
-    told: list[FieldNote] = field(default_factory=list)
+    all: list[FieldNote] = field(default_factory=list)
 
     def note(self, pointer: str, treatment: NoteTreatment, why: str) -> None:
-        """Record the treatment of a field."""
-        if len(self.told) < MAX_NOTES:
-            self.told.append(FieldNote(pointer or "/", treatment, why))
+        if len(self.all) < MAX_NOTES:
+            self.all.append(FieldNote(pointer or "/", treatment, why))
 
     @property
     def errors(self) -> dict[str, str]:
         """Sentences by pointer, for refused fields."""
-        return {one.pointer: one.why for one in self.told if one.treatment == "refused"}
+        return {one.pointer: one.why for one in self.all if one.treatment == "refused"}
 
 
 class ObjectMembers:
@@ -190,7 +185,6 @@ class ObjectMembers:
         self.seen: set[str] = set()
 
     def at(self, name: str) -> str:
-        """Return the pointer of a member."""
         return f"{self.pointer}/{escape_pointer(name)}"
 
     def raw(self, name: str) -> Any:
@@ -200,11 +194,9 @@ class ObjectMembers:
         return MISSING if value is None or value == "" else value
 
     def used(self, name: str, why: str) -> None:
-        """Record that a member is used."""
         self.notes.note(self.at(name), "used", why)
 
     def refuse(self, name: str, why: str) -> None:
-        """Record that a member is refused."""
         self.seen.add(name)
         self.notes.note(self.at(name), "refused", why)
 
@@ -213,98 +205,98 @@ class ObjectMembers:
         if self.raw(name) is not MISSING:
             self.notes.note(self.at(name), "ignored", why)
 
+    def checked(self, name: str, how: str, value: Value, fits: bool, wrong: str) -> Value | None:
+        """Record the use of a member, or the refusal; return its value, None if it is absent or refused.
+
+        Without `how` the caller records the use.
+        """
+        if value is MISSING:
+            return None
+        if not fits:
+            self.refuse(name, wrong)
+            return None
+        if how:
+            self.used(name, how)
+        return value
+
+    def parsed(self, name: str, how: str, read: Callable[[Any], Value]) -> Value | None:
+        """Return a member as `read` returns it, which may raise UnsafeError; None if it is absent or refused."""
+        value = self.raw(name)
+        try:
+            return None if value is MISSING else self.checked(name, how, read(value), True, "")
+        except UnsafeError as error:
+            self.refuse(name, error.sentence)
+            return None
+
+    def parsed_text(self, name: str, how: str, read: Callable[[str], Value]) -> Value | None:
+        return self.parsed(name, how, lambda value: read(_as_text(value)))
+
     def text(self, name: str, how: str, pattern: re.Pattern[str] | None = None, shape: str = "") -> str:
         """Return a text, '' if absent; `shape` describes the pattern in errors."""
-        value = self.raw(name)
-        if value is MISSING:
-            return ""
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str):
-            self.refuse(name, "A text is expected.")
-            return ""
-        value = value.strip()
-        try:
-            refuse_control_characters(value)
-        except UnsafeError as error:
-            self.refuse(name, error.sentence)
-            return ""
-        if pattern is not None and value and not pattern.fullmatch(value):
-            self.refuse(name, f"It must be {shape}.")
-            return ""
-        self.used(name, how)
-        return value
 
-    def parsed(self, name: str, how: str, read: Callable[[str], Value]) -> Value | None:
-        """Return a text parsed by `read`, which may raise UnsafeError; None if absent."""
-        value = self.raw(name)
-        if value is MISSING:
-            return None
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            self.refuse(name, "A text is expected.")
-            return None
-        try:
-            made = read(str(value))
-        except UnsafeError as error:
-            self.refuse(name, error.sentence)
-            return None
-        self.used(name, how)
-        return made
+        def read(value: str) -> str:
+            text = refuse_control_characters(value.strip())
+            if pattern is not None and text and not pattern.fullmatch(text):
+                raise UnsafeError(f"It must be {shape}.")
+            return text
 
-    def whole(self, name: str, how: str, *, least: int = 1, most: int = 100_000) -> int | None:
-        """Return a whole number, None if absent."""
+        return self.parsed_text(name, how, read) or ""
+
+    def whole(self, name: str, how: str, *, most: int) -> int | None:
+        """Return a whole number from 1 on."""
         value = self.raw(name)
-        if value is MISSING:
-            return None
         if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal() and len(value) < 12:
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            self.refuse(name, f"A whole number from {least} to {most} is expected.")
-            return None
-        self.used(name, how)
-        return value
+        fits = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+        return self.checked(name, how, value, fits, f"A whole number from 1 to {most} is expected.")
 
-    def flag(self, name: str, how: str = "") -> bool | None:
-        """Return a boolean, None if absent; without `how` the caller records the use."""
+    def flag(self, name: str, how: str) -> bool | None:
         value = self.raw(name)
-        if value is MISSING:
-            return None
-        if not isinstance(value, bool):
-            self.refuse(name, "true or false is expected.")
-            return None
-        if how:
-            self.used(name, how)
-        return value
+        return self.checked(name, how, value, isinstance(value, bool), "true or false is expected.")
 
-    def choice(self, name: str, how: str, choices: Collection[str]) -> str:
-        """Return one of `choices`, '' if absent."""
+    def choice(self, name: str, how: str, choices: Sequence[Choice]) -> Choice | None:
         value = self.raw(name)
-        if value is MISSING:
-            return ""
-        if not isinstance(value, str) or value.strip().lower() not in choices:
-            self.refuse(name, f"It must be one of {', '.join(choices)}.")
-            return ""
-        if how:
-            self.used(name, how)
-        return value.strip().lower()
+        word: Any = value.strip().lower() if isinstance(value, str) else value
+        return self.checked(name, how, word, word in choices, f"It must be one of {', '.join(choices)}.")
+
+    def mapping(self, name: str) -> Mapping[str, Any] | None:
+        value = self.raw(name)
+        return self.checked(name, "", value, isinstance(value, Mapping), "An object is expected.")
 
     def inner(self, name: str, *, needed: bool = False) -> ObjectMembers | None:
-        """Return the members of a nested object, None if absent."""
+        if needed and self.raw(name) is MISSING:
+            self.refuse(name, "It is missing.")
+        value = self.mapping(name)
+        return None if value is None else ObjectMembers(value, self.at(name), self.notes)
+
+    def spec_members(self, *more: str) -> dict[str, Any]:
+        """Return the members that are fields of a specification, its preset, and those of these names."""
+        given = {name: value for name in (*more, "preset", *SPEC_FIELDS) if (value := self.raw(name)) is not MISSING}
+        for name in given:
+            self.used(name, "The workload of the predictions." if name == "workload" else "Used as requested.")
+        return given
+
+    def target(self, name: str) -> DeploymentTarget | None:
+        """Return the target that 'host', 'composition' or 'topology' names."""
+        if name != "host":
+            given: Any = self.mapping(name)
+            return None if given is None else DeploymentTarget(pointer=self.at(name), **{name: given})
         value = self.raw(name)
-        if value is MISSING:
-            if needed:
-                self.refuse(name, "It is missing.")
-            return None
-        if not isinstance(value, Mapping):
-            self.refuse(name, "An object is expected.")
-            return None
-        return ObjectMembers(value, self.at(name), self.notes)
+        fits = isinstance(value, str | int) and not isinstance(value, bool)
+        host = self.checked(name, "", value, fits, "It must be a name or id.")
+        return None if host is None else DeploymentTarget(pointer=self.at(name), host=str(host)[:200])
 
     def close(self) -> None:
         """Refuse unknown members: silently dropped, they would change the meaning of the request."""
         for name in self.plain:
             if name not in self.seen:
                 self.notes.note(self.at(str(name)[:80]), "refused", "The field is unknown: remove it.")
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UnsafeError("A text is expected.")
+    return str(value)
 
 
 # Words in names of programs and tags, the longer ones first, with their workloads.
@@ -316,7 +308,6 @@ WORKLOAD_HINTS: Final = (
 
 
 def guess_workload(texts: Iterable[str]) -> str:
-    """Return the workload that names suggest, '' for none."""
     plain = re.sub(r"[^a-z0-9]+", "", " ".join(texts).lower())
     return next((workload for word, workload in WORKLOAD_HINTS if word in plain), "")
 
@@ -338,9 +329,8 @@ def request_spec(
     if not workload.is_training:
         notes.note(f"{pointer}/workload", "refused", f"{workload.title} is not a training: there is nothing to deploy.")
         return None
-    preset_name = values.pop("preset", "paper" if "paper" in workload.presets else "custom")
-    preset: Preset | None = next((one for one in workload.presets if one == preset_name), None)
-    if preset is None:
+    preset = values.pop("preset", "paper" if "paper" in workload.presets else "custom")
+    if not isinstance(preset, str) or preset not in workload.presets:
         notes.note(f"{pointer}/preset", "refused", f"It must be one of {', '.join(workload.presets)}.")
         return None
     gpus = (request.job.gpus or 0) * request.job.nodes

@@ -3,60 +3,49 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import msgspec
 
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audit_record
 from accounts.models import User
-from benchmarks.deploy.deployment import Deployment, TargetError, deploy
+from benchmarks.deploy.deployment import Deployment, deploy
 from benchmarks.deploy.request import DeploymentTarget
 from benchmarks.model import Belief, TopologyError, read_topology, refit
 from benchmarks.model.topology import Topology
 from benchmarks.runs.results import observations
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
-from core.errors import FalconWebError
+from core.errors import Invalid, NotFound
+from core.text import parse_id
 from fabric.inventory.models import Device, Host, HostPort
 
 
 def deployment_create(person: User, text: str) -> Deployment:
     """Return the deployment for a person's request. Raises DeploymentRequestError."""
-    made = deploy(
-        text, find_topology=lambda place: target_topology(person, place), find_belief=lambda: fitted_belief(person)
-    )
+
+    def find_belief() -> Belief | None:
+        found = observations(person)
+        return refit(found) if found else None
+
+    made = deploy(text, find_topology=lambda place: target_topology(person, place), find_belief=find_belief)
     after = {"form": made.form, "scheduler": made.scheduler, "options": [one.option for one in made.gains if one.taken]}
     audit_record(action=Action.DEPLOYMENT_MAKE, actor=person, target=Target("deployment", name=made.name), after=after)
     return made
 
 
 def target_topology(person: User, place: DeploymentTarget) -> Topology:
-    """Return the topology of a request's target; raises TargetError, also if the person may not see it."""
-    if place.topology is not None:
-        return _given_topology(place.topology)
-    try:
+    """Return the topology of a request's target; raises Invalid, and NotFound for what the person may not see."""
+    if place.topology is None:
         return composition_topology(_target_composition(person, place))
-    except FalconWebError as error:
-        raise TargetError(error.sentence) from error
-
-
-def fitted_belief(person: User) -> Belief | None:
-    """Return the model fitted to the runs that a person sees, None without runs."""
-    found = observations(person)
-    return refit(found) if found else None
+    try:
+        return read_topology(json.dumps(place.topology))
+    except TopologyError as error:
+        raise Invalid(error.sentence) from error
 
 
 def visible_hosts(person: User) -> list[tuple[int, str]]:
-    """Return the hosts that a person may name."""
     return list(Host.objects.visible_to(person).order_by("name").values_list("pk", "name"))
-
-
-def _given_topology(plain: Any) -> Topology:
-    try:
-        return read_topology(json.dumps(plain))
-    except TopologyError as error:
-        raise TargetError(error.sentence) from error
 
 
 def _target_composition(person: User, place: DeploymentTarget) -> Composition:
@@ -65,7 +54,7 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
         try:
             composition = Composition.from_json(place.composition)
         except msgspec.ValidationError as error:
-            raise TargetError(f"The composition is invalid: {error}.") from error
+            raise Invalid(f"The composition is invalid: {error}.") from error
     else:
         composition = _host_composition(person, place.host)
     devices, ports = set(composition.devices), set(composition.devices.values())
@@ -75,17 +64,15 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
         and HostPort.objects.visible_to(person).filter(pk__in=ports).count() == len(ports)
     )
     if not seen:
-        raise TargetError("There is no such host, device or host port.")
+        raise NotFound("There is no such host, device or host port.")
     return composition
 
 
 def _host_composition(person: User, name: str) -> Composition:
-    """Return the current composition of a host, by its id or name."""
     hosts = Host.objects.visible_to(person)
-    is_id = name.isascii() and name.isdecimal() and len(name) < 19
-    host = hosts.filter(name=name).first() or (hosts.filter(pk=int(name)).first() if is_id else None)
+    host = hosts.filter(name=name).first() or hosts.filter(pk=parse_id(name)).first()
     if host is None:
-        raise TargetError("No host of this site has this name: there is no prediction.")
+        raise NotFound("No host of this site has this name: there is no prediction.")
     attached = Device.objects.visible_to(person).filter(host_port__host=host, kind=Device.Kind.GPU, missing_since=None)
     ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))
     pairs = attached.order_by("pk").values_list("pk", "host_port")

@@ -14,7 +14,6 @@ from benchmarks.deploy.request import (
     FieldNotes,
     JobOptions,
     ObjectMembers,
-    Scheduler,
     guess_workload,
     request_spec,
 )
@@ -37,20 +36,18 @@ EXAMPLE: Final = {
 def read_short(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
     """Parse a request in the short form; errors are recorded in `notes`."""
     form = ObjectMembers(plain, "", notes)
-    scheduler = form.choice("scheduler", "The scheduler of the script.", forms.SCHEDULERS)
-    chosen: Scheduler = next((one for one in forms.SCHEDULERS if one == scheduler), "bash")
     job = JobOptions(
-        name=form.parsed("name", "The name of the job in the queue.", forms.parse_job_name) or "job",
-        scheduler=chosen,
-        seconds=form.parsed("time", "The time limit of the job.", forms.parse_duration),
+        scheduler=form.choice("scheduler", "The scheduler of the script.", forms.SCHEDULERS) or "bash",
+        name=form.parsed_text("name", "The name of the job in the queue.", forms.parse_job_name) or "job",
+        seconds=form.parsed_text("time", "The time limit of the job.", forms.parse_duration),
         nodes=form.whole("nodes", "The number of nodes.", most=4096) or 1,
         gpus=form.whole("gpus", "GPUs per node.", most=64),
         cores=form.whole("cores", "Cores per node.", most=4096),
-        memory=form.parsed("memory", "Memory per node.", forms.parse_memory) or "",
+        memory=form.parsed_text("memory", "Memory per node.", forms.parse_memory) or "",
         queue=form.text("queue", "The queue to submit to.", forms.NAME, "a name"),
         account=form.text("account", "The account to charge.", forms.NAME, "a name"),
         output=form.text("output", "The file for standard output.", forms.PATH, "a path without spaces"),
-        notify=form.parsed("notify", "The events of which the queue sends e-mail.", forms.parse_mail_events) or (),
+        notify=form.parsed_text("notify", "The events of which the queue sends e-mail.", forms.parse_mail_events) or (),
         email=form.text("email", "The recipient of the queue's e-mail.", forms.EMAIL, "an e-mail address"),
     )
     if job.notify and not job.email:
@@ -75,17 +72,9 @@ def read_short(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
 
 
 def _read_command(form: ObjectMembers) -> tuple[str, ...]:
-    value = form.raw("command")
-    if value is MISSING:
+    if form.raw("command") is MISSING:
         form.refuse("command", "It is missing: there is nothing to run.")
-        return ()
-    try:
-        words = _command_words(value)
-    except UnsafeError as error:
-        form.refuse("command", error.sentence)
-        return ()
-    form.used("command", "The command; each word is one argument.")
-    return words
+    return form.parsed("command", "The command; each word is one argument.", _command_words) or ()
 
 
 def _command_words(value: Any) -> tuple[str, ...]:
@@ -133,29 +122,15 @@ def _read_packages(form: ObjectMembers) -> tuple[str, ...]:
 
 
 def _read_target(form: ObjectMembers) -> DeploymentTarget | None:
-    given = [(name, form.raw(name)) for name in TARGET_FIELDS]
-    given = [(name, value) for name, value in given if value is not MISSING]
+    given = [name for name in TARGET_FIELDS if form.raw(name) is not MISSING]
     if len(given) > 1:
-        form.refuse(given[1][0], f"Only one target is possible, and '{given[0][0]}' is set.")
+        form.refuse(given[1], f"Only one target is possible, and '{given[0]}' is set.")
         return None
-    for name, value in given:
-        if name == "host" and isinstance(value, str | int) and not isinstance(value, bool):
-            return DeploymentTarget(pointer="/host", host=str(value)[:200])
-        if name == "composition" and isinstance(value, dict):
-            return DeploymentTarget(pointer="/composition", composition=value)
-        if name == "topology" and isinstance(value, dict):
-            return DeploymentTarget(pointer="/topology", topology=value)
-        form.refuse(name, "It must be a name or id." if name == "host" else "An object is expected.")
-    return None
+    return form.target(given[0]) if given else None
 
 
 def _with_spec(form: ObjectMembers, request: DeploymentRequest) -> DeploymentRequest:
-    given: dict[str, Any] = {}
-    for name in ("preset", *forms.SPEC_FIELDS):
-        value = form.raw(name)
-        if value is not MISSING:
-            given[name] = value
-            form.used(name, "Used as requested.")
+    given = form.spec_members()
     workload = form.text("workload", "The workload of the predictions.")
     form.close()
     if not workload:

@@ -39,7 +39,7 @@ MODAK_EXAMPLE: Final = {
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deploy", "Benchmarks", 6))
+@declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deployment", "Benchmarks", 6))
 def deployment(request: HttpRequest) -> HttpResponse:
     """Show the form; POST `request` shows the result, with `file` sends one of its files."""
     person = person_of(request)
@@ -49,15 +49,12 @@ def deployment(request: HttpRequest) -> HttpResponse:
         made = deployment_create(person, request.POST.get("request", ""))
     except DeploymentRequestError as error:
         # Invalid JSON is not shown again: secrets in it cannot be recognised.
-        found = {"errors": error.errors.items(), "told": error.told, "request_text": error.request}
+        found = {"errors": error.errors.items(), "notes": error.notes, "request_text": error.request}
         return _render_page(request, person, found, status=400)
-    kind = request.POST.get("file", "")
-    for one in made.files:
-        if one.kind == kind:
-            answer = HttpResponse(one.text, content_type="text/plain; charset=utf-8")
-            answer["Content-Disposition"] = f'attachment; filename="{one.name}"'
-            return answer
-    return _render_page(request, person, {"made": made, "request_text": made.request, "told": made.told})
+    if file := next((one for one in made.files if one.kind == request.POST.get("file", "")), None):
+        headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+        return HttpResponse(file.text, content_type="text/plain; charset=utf-8", headers=headers)
+    return _render_page(request, person, {"made": made, "request_text": made.request, "notes": made.notes})
 
 
 def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:

@@ -14,14 +14,25 @@ from rest_framework.views import APIView
 
 from accounts.access import person_of
 from benchmarks.figures.catalogue import TIME_SCALES, figure_availability
-from benchmarks.figures.comparison import compare_runs
+from benchmarks.figures.charts import Chart, ChartAxis, ChartLine, ChartMark
+from benchmarks.figures.comparison import ComparedFact, ComparedResult, RelativeValue, compare_runs
 from benchmarks.figures.presentation import chart_json, comparison_json
-from benchmarks.figures.query import MAX_RUNS, OVERLAYS, RUN_STATES, parse_figure_query
 from benchmarks.figures.rows import MARK_SOURCES
-from benchmarks.figures.selectors import MAX_COMPARED, MIN_COMPARED, render_figure, runs_to_compare, select_runs
+from benchmarks.figures.selectors import (
+    MAX_COMPARED,
+    MAX_RUNS,
+    MIN_COMPARED,
+    OVERLAYS,
+    RUN_STATES,
+    parse_figure_query,
+    render_figure,
+    runs_to_compare,
+    select_runs,
+)
 from benchmarks.runs.models import Run
 from benchmarks.runs.selectors import EXECUTOR_LABELS
 from core.api.requests import strict_schema
+from core.api.serializers import dataclass_serializer
 from core.errors import Invalid
 from hostwire.training import READINGS
 
@@ -41,20 +52,18 @@ SELECTION_PARAMETERS = [
         "state", str, enum=list(RUN_STATES), description="Keeps runs in this state; completed ones without it"
     ),
     OpenApiParameter("executor", str, enum=list(EXECUTOR_LABELS), description="Keeps runs of this executor"),
-    OpenApiParameter("person", str, description="Keeps runs that this person asked for"),
+    OpenApiParameter("person", str, description="Keeps runs that this person requested"),
     OpenApiParameter("since", str, description="Keeps runs that were queued since: a day, or a moment (UTC)"),
 ]
 DRAWING_PARAMETERS = [
-    OpenApiParameter("baseline", str, description="What relative times are told against: one of `baselines`"),
+    OpenApiParameter("baseline", str, description="The baseline of relative times: one of `baselines`"),
     OpenApiParameter(
         "time", str, enum=list(TIME_SCALES), default="share", description="How the time of a run is shown"
     ),
     OpenApiParameter(
         "reading", str, enum=list(READINGS), default="utilisation", description="What is shown over a run"
     ),
-    OpenApiParameter(
-        "with", str, many=True, enum=list(OVERLAYS), description="What stands beside runs, as marks of its own"
-    ),
+    OpenApiParameter("with", str, many=True, enum=list(OVERLAYS), description="Overlays on runs, as separate marks"),
 ]
 
 
@@ -78,56 +87,21 @@ class FiguresSerializer(serializers.Serializer[Any]):
     figures = OfferSerializer(many=True)
 
 
-class AxisSerializer(serializers.Serializer[Any]):
-    """What an axis shows."""
-
-    title = serializers.CharField()
-    unit = serializers.CharField()
-    kind = serializers.ChoiceField(choices=["category", "linear", "log"])
-
-
-class MarkSerializer(serializers.Serializer[Any]):
-    """A figure of one place and group, of one provenance; `low` and `high` are null where nothing tells a spread."""
-
-    x = serializers.JSONField(help_text="A text, or a number where the axis has some")
-    group = serializers.CharField()
-    provenance = serializers.ChoiceField(choices=list(MARK_SOURCES))
-    value = serializers.FloatField()
-    low = serializers.FloatField(allow_null=True)
-    high = serializers.FloatField(allow_null=True)
-    count = serializers.IntegerField()
-    runs = serializers.ListField(child=serializers.CharField())
-
-
-class FigureLineSerializer(serializers.Serializer[Any]):
-    """Values at the places `at` of the chart, null where there is none."""
-
-    group = serializers.CharField()
-    provenance = serializers.ChoiceField(choices=list(MARK_SOURCES))
-    values = serializers.ListField(child=serializers.FloatField(allow_null=True))
-    runs = serializers.ListField(child=serializers.CharField())
-
-
-class ChartSerializer(serializers.Serializer[Any]):
-    """A chart: marks, or lines over `at`. `ideals` are what would be in proportion, no figures of a run."""
-
-    name = serializers.CharField()
-    title = serializers.CharField()
-    caption = serializers.CharField()
-    kind = serializers.ChoiceField(choices=["bars", "points", "lines"])
-    x = AxisSerializer()
-    y = AxisSerializer()
-    groups = serializers.CharField(help_text="What the groups are")
-    interval = serializers.CharField(help_text="What low and high are")
-    counts = serializers.CharField(help_text="What the count of a mark counts")
-    baseline = serializers.CharField()
-    baselines = serializers.ListField(child=serializers.CharField())
-    provenances = serializers.ListField(child=serializers.ChoiceField(choices=list(MARK_SOURCES)))
-    marks = MarkSerializer(many=True)
-    at = serializers.ListField(child=serializers.FloatField())
-    lines = FigureLineSerializer(many=True)
-    ideals = MarkSerializer(many=True)
-    notes = serializers.ListField(child=serializers.CharField())
+AxisSerializer = dataclass_serializer(ChartAxis, "Axis")
+MarkSerializer = dataclass_serializer(
+    ChartMark, "Mark", x=serializers.JSONField(help_text="A text, or a number where the axis has some")
+)
+FigureLineSerializer = dataclass_serializer(ChartLine, "FigureLine")
+ChartSerializer = dataclass_serializer(
+    Chart,
+    "Chart",
+    x=AxisSerializer(),
+    y=AxisSerializer(),
+    marks=MarkSerializer(many=True),
+    lines=FigureLineSerializer(many=True),
+    ideals=MarkSerializer(many=True),
+    provenances=serializers.ListField(child=serializers.ChoiceField(choices=list(MARK_SOURCES))),
+)
 
 
 class FigureSerializer(serializers.Serializer[Any]):
@@ -149,37 +123,17 @@ class ComparedRunSerializer(serializers.Serializer[Any]):
     state = serializers.CharField()
 
 
-class FactSerializer(serializers.Serializer[Any]):
-    """Something that runs are or have, a text a run."""
-
-    part = serializers.CharField()
-    name = serializers.CharField()
-    values = serializers.ListField(child=serializers.CharField())
-    differs = serializers.BooleanField()
-
-
-class AgainstSerializer(serializers.Serializer[Any]):
-    """A result of a run, and its ratio to that of the first, with intervals where they are known."""
-
-    value = serializers.FloatField()
-    low = serializers.FloatField(allow_null=True)
-    high = serializers.FloatField(allow_null=True)
-    ratio = serializers.FloatField(allow_null=True)
-    ratio_low = serializers.FloatField(allow_null=True)
-    ratio_high = serializers.FloatField(allow_null=True)
-
-
-class ResultSerializer(serializers.Serializer[Any]):
-    """What runs came to, one a run in their order; null for one that does not tell it."""
-
-    name = serializers.CharField()
-    unit = serializers.CharField()
-    interval = serializers.CharField()
-    values = serializers.ListField(child=AgainstSerializer(allow_null=True))
+FactSerializer = dataclass_serializer(
+    ComparedFact, "Fact", part=serializers.CharField(), differs=serializers.BooleanField()
+)
+AgainstSerializer = dataclass_serializer(RelativeValue, "Against")
+ResultSerializer = dataclass_serializer(
+    ComparedResult, "Result", values=serializers.ListField(child=AgainstSerializer(allow_null=True))
+)
 
 
 class ComparisonSerializer(serializers.Serializer[Any]):
-    """Runs side by side, in the order that was asked for; ratios are to the first."""
+    """Runs side by side, in the requested order; ratios are to the first."""
 
     runs = ComparedRunSerializer(many=True)
     facts = FactSerializer(many=True)
@@ -191,7 +145,7 @@ class FigureList(APIView):
 
     @strict_schema(operation_id="figure_list", parameters=SELECTION_PARAMETERS, responses=FiguresSerializer)
     def get(self, request: Request) -> Response:
-        """List the figures that can be drawn of runs: of all that you may see, unless told."""
+        """List the figures that can be drawn of runs: by default of all that you may see."""
         selection = select_runs(person_of(request), parse_figure_query(request.query_params))
         found = {"found": selection.found, "used": len(selection.rows), "figures": figure_availability(selection.rows)}
         return Response(FiguresSerializer(found).data)

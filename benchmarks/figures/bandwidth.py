@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from benchmarks.figures.charts import (
     BOOTSTRAP_NOTE,
+    PERCENTILE_NOTE,
     Chart,
     ChartAxis,
     ChartMark,
@@ -22,14 +23,17 @@ from benchmarks.figures.charts import (
     runs_by_mark,
     seconds_a_step,
     sort_marks,
+    spread_mark,
     spread_marks,
 )
 from benchmarks.figures.rows import (
+    GIGA,
     NOT_RECORDED,
     STEP_SECONDS_KEY,
     STORAGE_LABELS,
     Floats,
     RunData,
+    combined_labels,
     configuration_labels,
     drawer_of,
     storage_label,
@@ -51,20 +55,11 @@ TIME_UNITS: Final = {"s": 1e6, "ms": 1e3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ns
 Quantity = Literal["bandwidth", "latency"]
 
 
-@dataclass(frozen=True)
-class PairMatrix:
-    """A value for each pair of devices, row to column, f8[devices, devices]: GB/s or microseconds; NaN for none."""
+def pair_matrices(row: RunData) -> Iterator[tuple[Quantity, str, Floats]]:
+    """Yield quantity, name and values of a run's tables that have a value for each pair of devices.
 
-    quantity: Quantity
-    counted: str
-    values: Floats
-
-
-def pair_matrices(row: RunData) -> Iterator[PairMatrix]:
-    """Yield the tables of a run that have a value for each pair of devices.
-
-    'bandwidth' is bidirectional, 'latency' that of a small write; other tables keep their names, and are left out if
-    they are equal to one of these two.
+    Values are f8[devices, devices], row to column: GB/s or microseconds; NaN for none. 'bandwidth' is bidirectional,
+    'latency' that of a small write; other tables keep their names, and are left out if they are equal to one of these.
     """
     known: dict[Quantity, list[Floats]] = {"bandwidth": [], "latency": []}
     for name, table in sorted(row.summary.tables.items(), key=lambda one: one[0] not in STANDARD_TABLES):
@@ -78,7 +73,7 @@ def pair_matrices(row: RunData) -> Iterator[PairMatrix]:
         if any(one.shape == values.shape and np.array_equal(one, values, equal_nan=True) for one in known[quantity]):
             continue
         known[quantity].append(values)
-        yield PairMatrix(quantity, STANDARD_TABLES.get(name, name.replace("_", " ")), values * factors.get(unit, 1.0))
+        yield quantity, STANDARD_TABLES.get(name, name.replace("_", " ")), values * factors.get(unit, 1.0)
 
 
 def _square_array(table: Any) -> Floats | None:
@@ -124,33 +119,40 @@ def gpu_pair_charts(rows: Sequence[RunData], *, published: bool = False) -> tupl
         else ""
     )
     return (
-        Chart(
-            name="gpu-bandwidth",
+        _pair_chart(
+            having,
+            "bandwidth",
             title="Bandwidth between two GPUs",
-            caption=(
-                "The mean over all pairs of a class, in both directions if they were measured separately. "
-                f"‘{BOTH_WAYS.capitalize()}’ is bidirectional: the sum of simultaneous traffic to and from."
-            ),
-            kind="bars",
-            groups="Counting",
-            x=ChartAxis(title="Pair", kind="category"),
-            y=ChartAxis(title="Bandwidth", unit="GB/s"),
-            interval="5th to 95th percentile over the pairs",
-            counts="pairs",
-            marks=_pair_marks(having, "bandwidth", published=published),
-        ).noted(note, drawers),
-        Chart(
-            name="gpu-latency",
+            caption="The mean over all pairs of a class, in both directions if they were measured separately. "
+            f"‘{BOTH_WAYS.capitalize()}’ is bidirectional: the sum of simultaneous traffic to and from.",
+            unit="GB/s",
+            published=published,
+        ).with_notes(note, drawers),
+        _pair_chart(
+            having,
+            "latency",
             title="Latency of a small write between two GPUs",
             caption="The mean over all pairs of a class.",
-            kind="bars",
-            groups="Counting",
-            x=ChartAxis(title="Pair", kind="category"),
-            y=ChartAxis(title="Latency", unit="µs"),
-            interval="5th to 95th percentile over the pairs",
-            counts="pairs",
-            marks=_pair_marks(having, "latency", published=published),
-        ).noted(note, drawers),
+            unit="µs",
+            published=published,
+        ).with_notes(note, drawers),
+    )
+
+
+def _pair_chart(
+    rows: Sequence[RunData], quantity: Quantity, *, title: str, caption: str, unit: str, published: bool
+) -> Chart:
+    return Chart(
+        name=f"gpu-{quantity}",
+        title=title,
+        caption=caption,
+        kind="bars",
+        groups="Counting",
+        x=ChartAxis(title="Pair", kind="category"),
+        y=ChartAxis(title=quantity.capitalize(), unit=unit),
+        interval="5th to 95th percentile over the pairs",
+        counts="pairs",
+        marks=_pair_marks(rows, quantity, published=published),
     )
 
 
@@ -159,27 +161,21 @@ def _pair_marks(rows: Sequence[RunData], quantity: Quantity, *, published: bool)
     runs: dict[MarkKey, dict[str, None]] = {}
     usual = STANDARD_TABLES[quantity]
     for row in rows:
-        for matrix in pair_matrices(row):
-            if matrix.quantity != quantity:
+        for measured, counted, matrix in pair_matrices(row):
+            if measured != quantity:
                 continue
-            for one, other in np.argwhere(np.isfinite(matrix.values)).tolist():
+            for one, other in np.argwhere(np.isfinite(matrix)).tolist():
                 if one == other:
                     continue
-                cell = MarkKey(pair_class(row.topology, one, other), matrix.counted, row.provenance)
-                values.setdefault(cell, []).append(float(matrix.values[one, other]))
+                cell = MarkKey(pair_class(row.topology, one, other), counted, row.provenance)
+                values.setdefault(cell, []).append(float(matrix[one, other]))
                 runs.setdefault(cell, {})[row.id] = None
     marks = []
     for cell, found in values.items():
-        mean = float(np.mean(found))
-        low, high = np.percentile(found, [5, 95])
-        has_spread = len(found) > 1
-        marks.append(
-            ChartMark(
-                x=cell.x, group=cell.group, provenance=cell.provenance, value=mean, count=len(found),
-                low=min(float(low), mean) if has_spread else None, high=max(float(high), mean) if has_spread else None,
-                runs=tuple(runs[cell]),
-            )
-        )  # fmt: skip
+        spread = ReadingSpread.of(found)
+        if len(found) == 1:
+            spread = replace(spread, low=None, high=None)
+        marks.append(spread_mark(cell, spread, tuple(runs[cell])))
     if published:
         marks += [
             ChartMark(x=pair, group=usual, provenance="published", value=value, count=0)
@@ -191,7 +187,6 @@ def _pair_marks(rows: Sequence[RunData], quantity: Quantity, *, published: bool)
 TO, FROM, BOTH = "to the devices", "from the devices", "together"
 DEVICE_LINK_PREFIX: Final = "link/device-"
 TIMED_PHASE_KEY: Final = "phase/timed"
-GIGA: Final = 1e9
 
 
 @dataclass(frozen=True)
@@ -208,6 +203,7 @@ def traffic_by_workload(rows: Sequence[RunData]) -> Chart:
     having = [row for row in rows if row.id in found]
     works, labels = work_labels(having), configuration_labels(having)
     several = len(set(labels.values())) > 1
+    xs = combined_labels(works, labels)
     marks = []
     groups: dict[str, None] = {}
     for direction in (TO, FROM, BOTH):
@@ -217,8 +213,7 @@ def traffic_by_workload(rows: Sequence[RunData]) -> Chart:
             if direction not in found[row.id].by_direction:
                 continue
             group = f"{direction}, {counted}" if counted else direction
-            x = f"{works[row.id]}, {labels[row.id]}" if several else works[row.id]
-            places.setdefault(MarkKey(x, group, row.provenance), []).append(row)
+            places.setdefault(MarkKey(xs[row.id], group, row.provenance), []).append(row)
         groups |= dict.fromkeys(cell.group for cell in places)
         marks += spread_marks(places, lambda row, of=direction: found[row.id].by_direction.get(of))  # type: ignore[misc]
     apart = [row for row in having if TO not in found[row.id].by_direction]
@@ -233,10 +228,10 @@ def traffic_by_workload(rows: Sequence[RunData]) -> Chart:
         groups="Direction",
         x=ChartAxis(title="Workload and configuration" if several else "Workload", kind="category"),
         y=ChartAxis(title="PCIe transfer", unit="GB/s"),
-        interval="5th to 95th percentile of the readings; of several runs from the lowest to the highest of theirs",
+        interval=PERCENTILE_NOTE,
         counts="readings",
         marks=sort_marks(marks, groups=list(groups)),
-    ).noted(
+    ).with_notes(
         omission_note([row for row in rows if row.id not in found], "without traffic over PCIe"),
         f"Of {len(apart)} of these runs only the sum of both directions is known." if apart else "",
     )
@@ -265,21 +260,16 @@ def run_traffic(row: RunData) -> RunTraffic | None:
 
 def _link_traffic(row: RunData) -> RunTraffic | None:
     """Return the traffic counted at chassis' links to devices (see benchmarks.runs.results); None without any."""
-    ways = {TO: "/pcie_to", FROM: "/pcie_from"}
-    columns: dict[str, list[tuple[Floats, Floats]]] = {TO: [], FROM: []}
-    for key in sorted(row.keys):
-        for way, name in ways.items():
-            if key.startswith(DEVICE_LINK_PREFIX) and key.endswith(name):
-                columns[way].append(row.read(key))
-    if not columns[TO] or not columns[FROM]:
-        return None
-    since, until = _timed_span(row)
-    found = {
-        TO: _summed_series(columns[TO], since, until),
-        FROM: _summed_series(columns[FROM], since, until),
-        BOTH: _summed_series(columns[TO] + columns[FROM], since, until),
+    links = [key for key in sorted(row.keys) if key.startswith(DEVICE_LINK_PREFIX)]
+    columns = {
+        way: [row.read(key) for key in links if key.endswith(name)]
+        for way, name in ((TO, "/pcie_to"), (FROM, "/pcie_from"))
     }
-    known = {way: one for way, one in found.items() if one is not None}
+    if not all(columns.values()):
+        return None
+    columns[BOTH] = columns[TO] + columns[FROM]
+    since, until = _timed_span(row)
+    known = {way: one for way, some in columns.items() if (one := _summed_series(some, since, until)) is not None}
     return RunTraffic("", known) if known else None
 
 
@@ -308,11 +298,7 @@ def _summed_series(columns: Sequence[tuple[Floats, Floats]], since: float, until
         minlength=len(moments),
     )
     whole = totals[counts == len(parts)] / GIGA
-    if len(whole) == 0:
-        return None
-    low, high = np.percentile(whole, [5, 95])
-    mean = float(np.mean(whole))
-    return ReadingSpread(mean, min(float(low), mean), max(float(high), mean), len(whole))
+    return ReadingSpread.of(whole) if len(whole) else None
 
 
 def _device_traffic(row: RunData) -> dict[str, ReadingSpread]:
@@ -370,4 +356,4 @@ def storage_read_chart(rows: Sequence[RunData]) -> Chart:
         interval=BOOTSTRAP_NOTE,
         counts="passes",
         marks=sort_marks((estimate_mark(cell, *one) for cell, one in found.items()), STORAGE_LABELS),
-    ).noted(omission_note([row for row in asked if row not in having], "without times of passes"))
+    ).with_notes(omission_note([row for row in asked if row not in having], "without times of passes"))

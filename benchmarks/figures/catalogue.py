@@ -28,7 +28,7 @@ from benchmarks.figures.training import (
     time_by_storage,
 )
 from benchmarks.figures.utilisation import reading_over_time, use_by_configuration
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from hostwire.training import READINGS
 
 MAX_MARKS: Final = 400  # of one chart
@@ -48,7 +48,7 @@ class FigureOptions:
 class FigureDefinition:
     """A figure of the catalogue: some charts on one page. `needs` ends the sentence 'Not available: requires ...'.
 
-    `options` are the names of the options that apply, `besides` the optional additions to runs. `uses` returns whether
+    `options` are the names of the options that apply, `overlays` the optional additions to runs. `uses` returns whether
     a run can be in it; `varied`, if set, must have more than one value among the runs for a comparison.
     """
 
@@ -60,7 +60,7 @@ class FigureDefinition:
     draw: Callable[[Sequence[RunData], FigureOptions], tuple[Chart, ...]]
     options: tuple[str, ...] = ()
     varied: Callable[[RunData], object] | None = None
-    besides: tuple[str, ...] = ()
+    overlays: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,6 @@ class FigureAvailability:
     entry: FigureDefinition
     count: int
     is_ready: bool
-
-
-def draw_figure(name: str, rows: Sequence[RunData], options: FigureOptions) -> tuple[Chart, ...]:
-    """Return the charts of a figure over these runs; their notes list the runs left out, with reasons.
-
-    Raises NotFound for an unknown figure, Invalid for an invalid option.
-    """
-    if name not in FIGURES:
-        raise NotFound("There is no such figure.")
-    validate_options(options)
-    return tuple(_limit_marks(figure) for figure in FIGURES[name].draw(rows, options))
 
 
 def validate_options(options: FigureOptions) -> None:
@@ -93,22 +82,21 @@ def validate_options(options: FigureOptions) -> None:
 
 def figure_availability(rows: Sequence[RunData]) -> list[FigureAvailability]:
     """Return all figures, each with the number of usable runs."""
-    return [_availability(entry, rows) for entry in FIGURES.values()]
+    found = []
+    for entry in FIGURES.values():
+        used = [row for row in rows if entry.uses(row)]
+        is_ready = bool(used) and (entry.varied is None or len({entry.varied(row) for row in used}) > 1)
+        found.append(FigureAvailability(entry, len(used), is_ready))
+    return found
 
 
-def _availability(entry: FigureDefinition, rows: Sequence[RunData]) -> FigureAvailability:
-    used = [row for row in rows if entry.uses(row)]
-    values = {entry.varied(row) for row in used} if entry.varied else set()
-    return FigureAvailability(entry, len(used), bool(used) and (entry.varied is None or len(values) > 1))
-
-
-def _limit_marks(figure: Chart) -> Chart:
+def limit_marks(figure: Chart) -> Chart:
     """Return a figure limited to MAX_MARKS marks."""
     if len(figure.marks) <= MAX_MARKS:
         return figure
     rest = len(figure.marks) - MAX_MARKS
     shorter = replace(figure, marks=figure.marks[:MAX_MARKS], ideals=())
-    return shorter.noted(f"{rest} marks are left out: a chart has at most {MAX_MARKS}. Choose fewer runs.")
+    return shorter.with_notes(f"{rest} marks are left out: a chart has at most {MAX_MARKS}. Choose fewer runs.")
 
 
 def _has_steps(row: RunData) -> bool:
@@ -156,7 +144,7 @@ _DEFINITIONS = (
         needs="runs with readings of their GPUs or of their host",
         uses=_has_reading("utilisation", "memory_used", "memory_share", "cpu", "memory"),
         draw=lambda rows, _: use_by_configuration(rows),
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="relative-time",
@@ -167,7 +155,7 @@ _DEFINITIONS = (
         draw=lambda rows, options: (time_by_configuration(rows, options.baseline),),
         options=("baseline",),
         varied=lambda row: configuration_label(row.topology),
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="pcie",
@@ -176,7 +164,7 @@ _DEFINITIONS = (
         needs="runs on devices whose PCIe traffic was counted",
         uses=_has_traffic,
         draw=lambda rows, _: (traffic_by_workload(rows),),
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="storage",
@@ -188,7 +176,7 @@ _DEFINITIONS = (
         options=("baseline",),
         # A storage read is a figure by itself; training requires two kinds of storage.
         varied=lambda row: row.id if row.workload == STORAGE_READ else row.topology and storage_label(row.topology),
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="software",
@@ -199,7 +187,7 @@ _DEFINITIONS = (
         draw=lambda rows, options: (time_by_software(rows, options.baseline),),
         options=("baseline",),
         varied=lambda row: (software_label(row.spec), row.spec.batch) if row.spec else None,
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="gpu-to-gpu",
@@ -208,7 +196,7 @@ _DEFINITIONS = (
         needs="runs of ‘GPU to GPU’, or imported tables of p2pBandwidthLatencyTest or nvbandwidth",
         uses=has_pairs,
         draw=lambda rows, options: gpu_pair_charts(rows, published=options.published),
-        besides=("published",),
+        overlays=("published",),
     ),
     FigureDefinition(
         name="scaling",
@@ -218,7 +206,7 @@ _DEFINITIONS = (
         uses=_has_steps,
         draw=lambda rows, _: throughput_scaling(rows),
         varied=_sizes,
-        besides=("predicted",),
+        overlays=("predicted",),
     ),
     FigureDefinition(
         name="loss",

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figures.rows import MARK_SOURCES, MarkSource, RunData, count_label, title_list
+from benchmarks.figures.rows import MARK_SOURCES, MarkSource, RunData, count_label, distinct_titles, title_list
 from core.text import natural_key
 
 TableCell = str | float | int | None
@@ -86,7 +86,6 @@ class Chart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to draw."""
         return not self.marks and not self.lines
 
     @property
@@ -120,7 +119,7 @@ class Chart:
                 len(one.runs) or None,
             )
 
-    def noted(self, *sentences: str) -> Chart:
+    def with_notes(self, *sentences: str) -> Chart:
         """Return a copy with additional notes; empty ones are dropped."""
         return replace(self, notes=(*self.notes, *(one for one in sentences if one)))
 
@@ -149,11 +148,9 @@ class Estimate:
         return min(float(low), self.value), max(float(high), self.value)
 
     def scaled(self, factor: float) -> Estimate:
-        """Return it times a factor."""
         return Estimate(self.value * factor, None if self.draws is None else self.draws * factor, self.count)
 
     def inverse(self) -> Estimate:
-        """Return one over it."""
         return Estimate(1 / self.value, None if self.draws is None else 1 / self.draws, self.count)
 
     def over(self, other: Estimate) -> Estimate:
@@ -229,6 +226,27 @@ class ReadingSpread:
     high: float | None
     count: int
 
+    @classmethod
+    def of(cls, values: Sequence[float] | Floats) -> ReadingSpread:
+        """Return the mean of values, with percentiles that include it."""
+        mean = float(np.mean(values))
+        low, high = np.percentile(values, [LOW_PERCENTILE, HIGH_PERCENTILE])
+        return cls(mean, min(float(low), mean), max(float(high), mean), len(values))
+
+
+def run_lines(rows: Sequence[RunData], values: Callable[[RunData], Iterable[float]]) -> tuple[ChartLine, ...]:
+    """Return a line for each run, its values with six digits; NaN is a gap."""
+    names = distinct_titles(rows)
+    return tuple(
+        ChartLine(
+            group=names[row.id],
+            provenance=row.provenance,
+            values=tuple(float(f"{one:.6g}") if math.isfinite(one) else None for one in values(row)),
+            runs=(row.id,),
+        )
+        for row in rows
+    )
+
 
 def runs_by_mark(
     rows: Iterable[RunData], x: Callable[[RunData], str | float], group: Callable[[RunData], str]
@@ -254,18 +272,23 @@ def estimate_marks(
 
 
 def estimate_mark(cell: MarkKey, estimate: Estimate, runs: tuple[str, ...]) -> ChartMark:
-    """Return an estimate as a mark."""
     low, high = estimate.interval
-    count, runs = mark_origin(cell, estimate.count, runs)
+    return spread_mark(cell, ReadingSpread(estimate.value, low, high, estimate.count), runs)
+
+
+def spread_mark(cell: MarkKey, spread: ReadingSpread, runs: tuple[str, ...]) -> ChartMark:
+    """Return a value with its percentiles as a mark; of a prediction without a count and runs."""
+    is_predicted = cell.provenance == "predicted"
     return ChartMark(
-        x=cell.x, group=cell.group, provenance=cell.provenance, value=estimate.value, low=low, high=high,
-        count=count, runs=runs,
-    )  # fmt: skip
-
-
-def mark_origin(cell: MarkKey, count: int, runs: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Return the number of values and the runs of a mark; 0 for a prediction."""
-    return (0, ()) if cell.provenance == "predicted" else (count, runs)
+        x=cell.x,
+        group=cell.group,
+        provenance=cell.provenance,
+        value=spread.value,
+        low=spread.low,
+        high=spread.high,
+        count=0 if is_predicted else spread.count,
+        runs=() if is_predicted else runs,
+    )
 
 
 def spread_marks(
@@ -279,19 +302,9 @@ def spread_marks(
             continue
         lows = [one.low for _, one in known if one.low is not None]
         highs = [one.high for _, one in known if one.high is not None]
-        count, runs = mark_origin(cell, sum(one.count for _, one in known), tuple(row.id for row, _ in known))
-        marks.append(
-            ChartMark(
-                x=cell.x,
-                group=cell.group,
-                provenance=cell.provenance,
-                value=float(np.median([one.value for _, one in known])),
-                low=min(lows, default=None),
-                high=max(highs, default=None),
-                count=count,
-                runs=runs,
-            )
-        )
+        middle, count = float(np.median([one.value for _, one in known])), sum(one.count for _, one in known)
+        spread = ReadingSpread(middle, min(lows, default=None), max(highs, default=None), count)
+        marks.append(spread_mark(cell, spread, tuple(row.id for row, _ in known)))
     return marks
 
 
@@ -322,4 +335,4 @@ def omission_note(rows: Sequence[RunData], why: str) -> str:
     """Return a sentence on runs that a figure leaves out; '' for none."""
     if not rows:
         return ""
-    return f"Left out: {count_label(rows, 'run')} {why} ({title_list(rows)})."
+    return f"Left out: {count_label(len(rows), 'run')} {why} ({title_list(rows)})."

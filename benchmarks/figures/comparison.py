@@ -5,6 +5,7 @@ Predictions use only published figures, not the compared runs, so that the error
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,6 +14,7 @@ import msgspec
 
 from benchmarks.figures.charts import Estimate, seconds_a_step
 from benchmarks.figures.rows import (
+    GIGA,
     RunData,
     configuration_label,
     count_label,
@@ -29,7 +31,6 @@ from benchmarks.runs.results import Statistic, Summary
 from benchmarks.runs.topology import strategy_label
 from hostwire.training import READINGS
 
-GIGA: Final = 1e9
 ABSENT_TEXT: Final = "–"
 # Labels of fields of a specification, as on other pages.
 VALUE_FORMATS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -49,7 +50,6 @@ class ComparedFact:
 
     @property
     def differs(self) -> bool:
-        """Whether it differs between runs."""
         return len(set(self.values)) > 1
 
 
@@ -62,12 +62,10 @@ class FactGroup:
 
     @property
     def different(self) -> tuple[ComparedFact, ...]:
-        """The facts that differ between runs."""
         return tuple(fact for fact in self.facts if fact.differs)
 
     @property
     def same(self) -> tuple[ComparedFact, ...]:
-        """The facts that are the same for all runs."""
         return tuple(fact for fact in self.facts if not fact.differs)
 
 
@@ -114,15 +112,14 @@ def compare_runs(rows: Sequence[RunData]) -> Comparison:
         FactGroup("Topology", _facts(rows, lambda row: _topology(row.topology, row.host))),
         FactGroup("Software", _facts(rows, lambda row: dict(_flattened(row.software)))),
     )
-    found = [_step_results(rows), *_summary_results(rows)]
-    results = tuple(result for several in found for result in several if any(result.values))
-    return Comparison(tuple(rows), parts, results)
+    results = (*_step_results(rows), *_summary_results(rows))
+    return Comparison(tuple(rows), parts, tuple(result for result in results if any(result.values)))
 
 
 def _facts(rows: Sequence[RunData], of: Callable[[RunData], Mapping[str, str]]) -> tuple[ComparedFact, ...]:
-    told = [of(row) for row in rows]
-    names = dict.fromkeys(name for one in told for name in one)
-    return tuple(ComparedFact(name, tuple(one.get(name, ABSENT_TEXT) for one in told)) for name in names)
+    facts = [of(row) for row in rows]
+    names = dict.fromkeys(name for one in facts for name in one)
+    return tuple(ComparedFact(name, tuple(one.get(name, ABSENT_TEXT) for one in facts)) for name in names)
 
 
 def _specification(row: RunData) -> dict[str, str]:
@@ -165,10 +162,7 @@ def _topology(topology: Topology | None, host: str) -> dict[str, str]:
 
 
 def _counted(texts: Iterable[str]) -> str:
-    counts: dict[str, int] = {}
-    for text in texts:
-        counts[text] = counts.get(text, 0) + 1
-    return ", ".join(f"{count} × {text}" for text, count in counts.items())
+    return ", ".join(f"{count} × {text}" for text, count in Counter(texts).items())
 
 
 def _flattened(plain: Mapping[str, object], before: str = "") -> Iterable[tuple[str, str]]:
@@ -214,37 +208,27 @@ def _relative_estimates(estimates: Sequence[Estimate | None]) -> tuple[RelativeV
     return tuple(found)
 
 
-def _summary_results(rows: Sequence[RunData]) -> Iterable[list[ComparedResult]]:
+def _summary_results(rows: Sequence[RunData]) -> Iterable[ComparedResult]:
     """Yield the results that are stored with percentiles; their ratios have no interval."""
     spread = "5th to 95th percentile"
     summaries = [row.summary for row in rows]
-    yield [
-        ComparedResult(
-            "Exposed communication",
-            "s",
-            _relative_statistics([one.exposed_seconds for one in summaries], 1.0),
-            "90 %, bootstrap",
-        ),
-        ComparedResult(
-            "PCIe transfer, both ways", "GB/s", _relative_statistics([one.pcie for one in summaries], 1 / GIGA), spread
-        ),
-    ]
+    exposed = _relative_statistics([one.exposed_seconds for one in summaries])
+    yield ComparedResult("Exposed communication", "s", exposed, "90 %, bootstrap")
+    pcie = _relative_statistics([one.pcie for one in summaries], 1 / GIGA)
+    yield ComparedResult("PCIe transfer, both ways", "GB/s", pcie, spread)
     for name, (unit, title) in READINGS.items():
         shown, factor = DISPLAY_UNITS.get(unit, (unit, 1.0))
-        yield [
-            ComparedResult(
-                title, shown, _relative_statistics([one.readings.get(name) for one in summaries], factor), spread
-            )
-        ]
+        readings = _relative_statistics([one.readings.get(name) for one in summaries], factor)
+        yield ComparedResult(title, shown, readings, spread)
     for title, losses in (
         ("First loss", [one.first_loss for one in summaries]),
         ("Last loss", [one.last_loss for one in summaries]),
     ):
         values = [None if one is None else Statistic(value=one, low=one, high=one, unit="") for one in losses]
-        yield [ComparedResult(title, "", _relative_statistics(values, 1.0), "")]
+        yield ComparedResult(title, "", _relative_statistics(values), "")
 
 
-def _relative_statistics(figures: Sequence[Statistic | None], factor: float) -> tuple[RelativeValue | None, ...]:
+def _relative_statistics(figures: Sequence[Statistic | None], factor: float = 1.0) -> tuple[RelativeValue | None, ...]:
     first = figures[0] if figures else None
     found: list[RelativeValue | None] = []
     for place, one in enumerate(figures):
@@ -285,7 +269,7 @@ def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
         found[key] = _predicted_run(row, prediction)
     notes = [PREDICTION_NOTE] if found else []
     if unfit:
-        notes.append(f"The model has no prediction for {count_label(unfit, 'run')} ({title_list(unfit)}).")
+        notes.append(f"The model has no prediction for {count_label(len(unfit), 'run')} ({title_list(unfit)}).")
     return list(found.values()), notes
 
 

@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.figures.charts import Chart, ChartAxis, ChartLine, ChartMark, TableCell
+import msgspec
+
+from benchmarks.figures.charts import Chart, TableCell
 from benchmarks.figures.comparison import ABSENT_TEXT, Comparison, RelativeValue
 from core.downloads import csv_cell, csv_table
 
 
 def chart_json(figure: Chart) -> dict[str, Any]:
     """Return a figure as JSON for the page's script and API clients."""
-    return {
-        "name": figure.name,
-        "title": figure.title,
-        "caption": figure.caption,
-        "kind": figure.kind,
-        "x": _axis_json(figure.x),
-        "y": _axis_json(figure.y),
-        "groups": figure.groups,
-        "interval": figure.interval,
-        "counts": figure.counts,
-        "baseline": figure.baseline,
-        "baselines": list(figure.baselines),
-        "provenances": list(figure.sources),
-        "marks": [_mark_json(mark) for mark in figure.marks],
-        "at": list(figure.at),
-        "lines": [_line_json(line) for line in figure.lines],
-        "ideals": [_mark_json(mark) for mark in figure.ideals],
-        "notes": list(figure.notes),
-    }
-
-
-def _axis_json(axis: ChartAxis) -> dict[str, str]:
-    return {"title": axis.title, "unit": axis.unit, "kind": axis.kind}
-
-
-def _mark_json(mark: ChartMark) -> dict[str, Any]:
-    return {
-        "x": mark.x, "group": mark.group, "provenance": mark.provenance, "value": mark.value, "low": mark.low,
-        "high": mark.high, "count": mark.count, "runs": list(mark.runs),
-    }  # fmt: skip
-
-
-def _line_json(line: ChartLine) -> dict[str, Any]:
-    return {
-        "group": line.group,
-        "provenance": line.provenance,
-        "values": list(line.values),
-        "runs": list(line.runs),
-    }
+    return {**msgspec.to_builtins(figure), "provenances": figure.sources}
 
 
 def chart_csv_lines(figures: Iterable[Chart]) -> Iterator[str]:
@@ -71,29 +35,15 @@ def comparison_json(compared: Comparison) -> dict[str, Any]:
     """Return a comparison as JSON for API clients."""
     return {
         "runs": [
-            {
-                "id": row.id,
-                "title": row.title,
-                "workload": row.workload,
-                "provenance": row.provenance,
-                "state": row.state,
-            }
+            {name: getattr(row, name) for name in ("id", "title", "workload", "provenance", "state")}
             for row in compared.rows
         ],
         "facts": [
-            {"part": part.title, "name": fact.name, "values": list(fact.values), "differs": fact.differs}
+            {"part": part.title, **msgspec.to_builtins(fact), "differs": fact.differs}
             for part in compared.parts
             for fact in part.facts
         ],
-        "results": [
-            {
-                "name": result.name,
-                "unit": result.unit,
-                "interval": result.interval,
-                "values": [asdict(one) if one else None for one in result.values],
-            }
-            for result in compared.results
-        ],
+        "results": msgspec.to_builtins(compared.results),
     }
 
 
@@ -125,12 +75,10 @@ class DisplayChart:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The data for the page's script."""
         return chart_json(self.figure)
 
     @property
     def data_id(self) -> str:
-        """The id of the element that holds it."""
         return f"data-{self.figure.name}"
 
     @property
@@ -197,24 +145,18 @@ def display_relative_values(results: Sequence[RelativeValue | None]) -> list[Dis
         if one is None
         else DisplayRelativeValue(
             format_number(one.value),
-            _interval_text(one.low, one.high),
-            _ratio_text(one.ratio),
-            _ratio_interval_text(one.ratio_low, one.ratio_high),
+            _interval_text(one.low, one.high, format_number),
+            "" if one.ratio is None else _ratio_text(one.ratio),
+            _interval_text(one.ratio_low, one.ratio_high, _ratio_text),
         )
         for one in results
     ]
 
 
-def _interval_text(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{format_number(low)} to {format_number(high)}"
+def _interval_text(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
+    return "" if low is None or high is None else f"{text(low)} to {text(high)}"
 
 
-def _ratio_text(ratio: float | None) -> str:
+def _ratio_text(ratio: float) -> str:
     """Return a ratio with three decimals, or with more significant digits if it is too small for them."""
-    if ratio is None:
-        return ""
     return f"{ratio:.3f}" if 0.01 <= ratio < 1000 else format_number(ratio)
-
-
-def _ratio_interval_text(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{_ratio_text(low)} to {_ratio_text(high)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,15 +12,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.model.calibration import PAPER_CONFIGURATIONS
 from benchmarks.model.reference_data import is_nvme
-from benchmarks.model.topology import LOCAL, Accelerator, Storage, Topology
+from benchmarks.model.topology import LOCAL, Accelerator, Topology
 from benchmarks.runs.results import Summary
 from benchmarks.runs.topology import strategy_label
 from core.text import natural_key
 from hostwire.training import Spec
 
 Floats = NDArray[np.float64]
+GIGA: Final = 1e9
 STEP_SECONDS_KEY: Final = "steps/timed/seconds"
+MAX_TITLES: Final = 3  # in a sentence
 LOSS_KEY: Final = "steps/timed/loss"
 
 
@@ -71,16 +74,16 @@ def is_reading(key: str, name: str) -> bool:
     return key == name or (key.endswith(f"/{name}") and not key.startswith("link/"))
 
 
-def count_label(rows: Sequence[object], one: str, many: str = "") -> str:
+def count_label(count: int, noun: str) -> str:
     """Return '1 run' or '3 runs'."""
-    return f"{len(rows)} {one if len(rows) == 1 else many or one + 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def title_list(rows: Iterable[RunData], most: int = 3) -> str:
+def title_list(rows: Iterable[RunData]) -> str:
     """Return the titles of some runs for a sentence."""
     titles = [f"‘{row.title}’" for row in rows]
-    rest = len(titles) - most
-    return ", ".join(titles[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(titles) - MAX_TITLES
+    return ", ".join(titles[:MAX_TITLES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def distinct_titles(rows: Sequence[RunData]) -> dict[str, str]:
@@ -93,11 +96,6 @@ def distinct_titles(rows: Sequence[RunData]) -> dict[str, str]:
     return found
 
 
-LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS, LOCAL_NVME, FALCON_NVME = (
-    "localGPUs", "hybridGPUs", "falconGPUs", "localNVMe", "falconNVMe",
-)  # fmt: skip
-# The configurations of the published experiment, in its order.
-PUBLISHED_CONFIGURATIONS: Final = (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS, LOCAL_NVME, FALCON_NVME)
 NOT_RECORDED: Final = "not recorded"
 # Fields of a specification that do not change the work: the number of steps, and the seed.
 IGNORED_FIELDS: Final = frozenset({"workload", "steps", "warmup", "seed", "command"})
@@ -110,27 +108,27 @@ def drawer_of(accelerator: Accelerator) -> str:
 
 def storage_label(topology: Topology) -> str:
     """Return the storage of the data: 'Falcon NVMe', 'local NVMe' or 'local storage'."""
-    return _storage_class(topology.storage)
-
-
-def _storage_class(storage: Storage) -> str:
-    if storage.place != LOCAL:
+    if topology.storage.place != LOCAL:
         return "Falcon NVMe"
-    return "local NVMe" if is_nvme(storage.model) else "local storage"
+    return "local NVMe" if is_nvme(topology.storage.model) else "local storage"
 
 
 def arrangement_label(topology: Topology | None) -> str:
     """Return the locations of a run's devices, without storage: '4 local GPUs, 4 Falcon GPUs in 2 drawers'."""
     if topology is None:
         return NOT_RECORDED
-    falcon = [one for one in topology.accelerators if one.place != LOCAL]
-    local = len(topology.accelerators) - len(falcon)
-    drawers = {drawer_of(one) for one in falcon}
-    parts = [f"{local} local {_gpu_noun(local)}"] if local else []
-    if falcon:
+    local, drawers = _gpu_counts(topology)
+    parts = [count_label(local, "local GPU")] if local else []
+    if drawers:
         several = f" in {len(drawers)} drawers" if len(drawers) > 1 else ""
-        parts.append(f"{len(falcon)} Falcon {_gpu_noun(len(falcon))}{several}")
+        parts.append(f"{count_label(drawers.total(), 'Falcon GPU')}{several}")
     return ", ".join(parts or ["CPU"])
+
+
+def _gpu_counts(topology: Topology) -> tuple[int, Counter[str]]:
+    """Return the number of local GPUs, and that of GPUs in each drawer."""
+    drawers = Counter(map(drawer_of, topology.accelerators))
+    return drawers.pop("", 0), drawers
 
 
 def configuration_label(topology: Topology | None) -> str:
@@ -138,28 +136,14 @@ def configuration_label(topology: Topology | None) -> str:
     if topology is None:
         return NOT_RECORDED
     storage = storage_label(topology)
-    falcon = [one for one in topology.accelerators if one.place != LOCAL]
-    local = len(topology.accelerators) - len(falcon)
-    drawers = {drawer_of(one) for one in falcon}
-    found = (local, len(falcon), len(drawers))
-    if found == (8, 0, 0):
-        return {"Falcon NVMe": FALCON_NVME, "local NVMe": LOCAL_NVME, "local storage": LOCAL_GPUS}[storage]
-    if storage != "Falcon NVMe" and found == (4, 4, 2):
-        return HYBRID_GPUS
-    if storage != "Falcon NVMe" and found == (0, 8, 2) and _is_even(falcon):
-        return FALCON_GPUS
+    local, drawers = _gpu_counts(topology)
+    if (local, drawers.total()) == (8, 0):
+        return {"Falcon NVMe": "falconNVMe", "local NVMe": "localNVMe", "local storage": "localGPUs"}[storage]
+    if storage != "Falcon NVMe" and (local, drawers.total(), len(drawers)) == (4, 4, 2):
+        return "hybridGPUs"
+    if storage != "Falcon NVMe" and not local and sorted(drawers.values()) == [4, 4]:
+        return "falconGPUs"
     return arrangement_label(topology) + (f", {storage}" if storage == "Falcon NVMe" else "")
-
-
-def _gpu_noun(count: int) -> str:
-    return "GPU" if count == 1 else "GPUs"
-
-
-def _is_even(falcon: Sequence[Accelerator]) -> bool:
-    counts: dict[str, int] = defaultdict(int)
-    for one in falcon:
-        counts[drawer_of(one)] += 1
-    return set(counts.values()) == {4}
 
 
 def software_label(spec: Spec) -> str:
@@ -181,7 +165,7 @@ def software_sort_key(variant: str) -> tuple[int, int, str]:
 
 # Formats of fields of a specification; other fields show name and value.
 _FIELD_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "devices": lambda value: f"{value} {'device' if value == 1 else 'devices'}",
+    "devices": lambda value: count_label(value, "device"),
     "batch": lambda value: f"batch {value}",
     "accumulation": lambda value: f"{value} batches a step",
     "precision": lambda value: value.upper(),
@@ -229,11 +213,17 @@ def work_labels(rows: Sequence[RunData], *, but: Collection[str] = ()) -> dict[s
         names = differing_fields((row.spec for row in same), but=but)
         for row in same:
             fields = work_fields(row.spec) if row.spec else {}
-            told = [field_label(name, fields[name]) for name in names if fields.get(name) is not None]
+            parts = [field_label(name, fields[name]) for name in names if fields.get(name) is not None]
             if row.spec is None and any(one.spec for one in same):
-                told = ["specification not recorded"]
-            found[row.id] = ", ".join([row.workload_title, *told])
+                parts = ["specification not recorded"]
+            found[row.id] = ", ".join([row.workload_title, *parts])
     return found
+
+
+def combined_labels(works: Mapping[str, str], places: Mapping[str, str]) -> dict[str, str]:
+    """Return the label of each run's work, with that of its place if the runs have several."""
+    several = len(set(places.values())) > 1
+    return {run: f"{works[run]}, {place}" if several else works[run] for run, place in places.items()}
 
 
 def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
@@ -246,10 +236,12 @@ def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
         alike[configuration_label(row.topology)].append(row)
     found = {}
     for label, same in alike.items():
-        told = {row.id: _hardware(row.topology) for row in same}
-        differ = [len({parts[place] for parts in told.values()}) > 1 for place in range(4)]
+        hardware = {row.id: _hardware(row.topology) for row in same}
+        differ = [len({parts[place] for parts in hardware.values()}) > 1 for place in range(4)]
         for row in same:
-            besides = [part for part, is_told in zip(told[row.id], differ, strict=True) if is_told and part]
+            besides = [
+                part for part, is_different in zip(hardware[row.id], differ, strict=True) if is_different and part
+            ]
             found[row.id] = ", ".join([label, *besides])
     return found
 
@@ -269,7 +261,7 @@ def _hardware(topology: Topology | None) -> tuple[str, str, str, str]:
 
 def ordered_configurations(labels: Iterable[str]) -> list[str]:
     """Return distinct labels: the published ones first in their order, then the others by name."""
-    place = {name: number for number, name in enumerate(PUBLISHED_CONFIGURATIONS)}
+    place = {name: number for number, name in enumerate(PAPER_CONFIGURATIONS)}
     return sorted(
         dict.fromkeys(labels), key=lambda one: (place.get(one.partition(",")[0], len(place)), natural_key(one))
     )

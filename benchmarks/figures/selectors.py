@@ -1,31 +1,198 @@
-"""The runs of a query with their series, and the figure rendered of them."""
+"""The query of a figure page, the runs that it selects with their series, and the figure rendered of them.
+
+A URL shows the same to everybody with the same visibility.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, time
+from functools import partial
 from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 import numpy as np
 from django.db.models import Q
+from django.http import QueryDict
+from django.utils.dateparse import parse_date, parse_datetime
 from numpy.typing import NDArray
 
 from accounts.models import User
-from benchmarks.figures.catalogue import FIGURES, FigureDefinition, draw_figure
+from benchmarks.figures.catalogue import FIGURES, FigureDefinition, FigureOptions, limit_marks, validate_options
 from benchmarks.figures.charts import Chart
 from benchmarks.figures.comparison import predict_runs
-from benchmarks.figures.query import MAX_RUNS, FigureQuery
-from benchmarks.figures.rows import MARK_SOURCES, Floats, MarkSource, RunData, count_label, title_list
+from benchmarks.figures.rows import MARK_SOURCES, Floats, MarkSource, RunData, count_label, no_values, title_list
 from benchmarks.model.topology import Topology
 from benchmarks.runs.models import Chunk, Run, Series
 from benchmarks.runs.results import Summary
-from benchmarks.runs.selectors import RunFilter, run_list
+from benchmarks.runs.selectors import EXECUTOR_LABELS, STATE_GROUPS, RunFilter, run_list
 from benchmarks.sweeps.models import Sweep
 from benchmarks.workloads.catalogue import CATALOGUE, workload_title
-from core.errors import NotFound
+from core.errors import Invalid, NotFound
+from core.text import parse_id
 from fabric.inventory.models import Host
 from hostwire.training import Spec
+
+MAX_RUNS: Final = 200
+RUN_STATES: Final = (*Run.State.values, *STATE_GROUPS)
+MAX_VALUE_LENGTH: Final = 200  # characters of a value
+LIST_PARAMETERS: Final = ("q", "state", "executor", "person")  # that only the list of runs has fields for
+SELECTION_PARAMETERS: Final = (*LIST_PARAMETERS, "workload", "provenance", "host", "sweep", "run", "since")
+OPTION_PARAMETERS: Final = ("baseline", "time", "reading", "with")
+PARAMETERS: Final = (*SELECTION_PARAMETERS, *OPTION_PARAMETERS)
+# Optional additions to runs, with their labels.
+OVERLAYS: Final = {"predicted": "Predictions of the same", "published": "Published figures"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureQuery:
+    """Runs by ids or sweeps, else all that match; several values of one member are alternatives.
+
+    Without a `state`, completed runs.
+    """
+
+    runs: tuple[uuid.UUID, ...] = ()
+    sweeps: tuple[uuid.UUID, ...] = ()
+    workloads: tuple[str, ...] = ()
+    provenances: tuple[str, ...] = ()
+    hosts: tuple[int, ...] = ()
+    since: datetime | None = None
+    words: str = ""
+    state: str = ""
+    executor: str = ""
+    person: str = ""
+    overlays: tuple[str, ...] = ()
+    options: FigureOptions = field(default_factory=FigureOptions)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether it restricts the runs."""
+        return self != replace(FigureQuery(), overlays=self.overlays, options=self.options)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The names and values of its query parameters."""
+        usual, options = FigureOptions(), self.options
+        given: dict[str, Iterable[object]] = {
+            "q": [self.words],
+            "state": [self.state],
+            "executor": [self.executor],
+            "person": [self.person],
+            "run": self.runs,
+            "sweep": self.sweeps,
+            "workload": self.workloads,
+            "provenance": self.provenances,
+            "host": self.hosts,
+            "since": [self.since_text],
+            "baseline": [options.baseline],
+            "time": [options.time] if options.time != usual.time else [],
+            "reading": [options.reading] if options.reading != usual.reading else [],
+            "with": self.overlays,
+        }
+        return [(name, str(value)) for name, values in given.items() for value in values if value]
+
+    def urlencode(self, *, but: Collection[str] = ()) -> str:
+        """Return it as query parameters, without those in `but`."""
+        return urlencode([(name, value) for name, value in self.pairs if name not in but])
+
+    def with_first(self, run: str) -> str:
+        """Return it as query parameters with one of its runs first."""
+        return replace(self, runs=tuple(sorted(self.runs, key=lambda one: str(one) != run))).urlencode()
+
+    @property
+    def since_text(self) -> str:
+        """The start as a query parameter, UTC."""
+        if self.since is None:
+            return ""
+        is_day = self.since.time() == time()
+        return self.since.date().isoformat() if is_day else self.since.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_figure_query(given: QueryDict) -> FigureQuery:
+    """Parse query parameters; raises Invalid with the wrong parameters."""
+    errors: dict[str, str] = {}
+    values = {name: list(dict.fromkeys(filter(None, map(str.strip, given.getlist(name))))) for name in PARAMETERS}
+    for name, texts in values.items():
+        if len(texts) > MAX_RUNS or any(len(text) > MAX_VALUE_LENGTH or "\0" in text for text in texts):
+            errors[name] = f"Give {MAX_RUNS} at most, of {MAX_VALUE_LENGTH} characters at most, and no NUL."
+            values[name] = []
+    one = {name: texts[-1] if texts else "" for name, texts in values.items()}
+    options = FigureOptions(
+        baseline=one["baseline"],
+        time=one["time"] or FigureOptions().time,
+        reading=one["reading"] or FigureOptions().reading,
+        published="published" in values["with"],
+    )
+    try:
+        validate_options(options)
+    except Invalid as error:
+        errors |= error.details["errors"]
+    found = FigureQuery(
+        runs=_parse_ids(values["run"], "run", errors),
+        sweeps=_parse_ids(values["sweep"], "sweep", errors),
+        workloads=tuple(values["workload"]),
+        provenances=_parse_choices(values["provenance"], "provenance", Run.Provenance.values, errors),
+        hosts=_parse_numbers(values["host"], "host", errors),
+        since=_parse_moment(values["since"], errors),
+        words=one["q"],
+        state=next(iter(_parse_choices(values["state"][-1:], "state", RUN_STATES, errors)), ""),
+        executor=next(iter(_parse_choices(values["executor"][-1:], "executor", list(EXECUTOR_LABELS), errors)), ""),
+        person=one["person"],
+        overlays=_parse_choices(values["with"], "with", OVERLAYS, errors),
+        options=options,
+    )
+    if errors:
+        raise Invalid(" ".join(dict.fromkeys(errors.values())), errors=errors)
+    return found
+
+
+def _parse_ids(texts: Collection[str], name: str, errors: dict[str, str]) -> tuple[uuid.UUID, ...]:
+    try:
+        return tuple(dict.fromkeys(uuid.UUID(text) for text in texts))
+    except ValueError:
+        errors[name] = f"Give the id of a {name}, as its address has it."
+        return ()
+
+
+def _parse_numbers(texts: Collection[str], name: str, errors: dict[str, str]) -> tuple[int, ...]:
+    numbers = tuple(parse_id(text) for text in texts)
+    if 0 in numbers:
+        errors[name] = f"Give the id of a {name}, a whole number."
+        return ()
+    return numbers
+
+
+def _parse_choices(
+    texts: Collection[str], name: str, known: Collection[str], errors: dict[str, str]
+) -> tuple[str, ...]:
+    if any(text not in known for text in texts):
+        errors[name] = f"One of {', '.join(known)}."
+        return ()
+    return tuple(texts)
+
+
+def _parse_moment(texts: list[str], errors: dict[str, str]) -> datetime | None:
+    if not texts:
+        return None
+    try:
+        moment = parse_datetime(texts[-1])
+        day = parse_date(texts[-1]) if moment is None else None
+    except ValueError:
+        moment = day = None
+    if day is not None:
+        moment = datetime.combine(day, time(), UTC)
+    if moment is None:
+        errors["since"] = "Give a day such as 2026-11-01, or a moment such as 2026-11-01T10:00Z."
+        return None
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        errors["since"] = "Give a moment within the calendar."
+        return None
+
 
 Shape = TypeVar("Shape")
 MIN_COMPARED, MAX_COMPARED = 2, 8
@@ -52,43 +219,43 @@ class RunSelection:
         return self.found - len(self.rows)
 
 
-def select_runs(person: User, asked: FigureQuery) -> RunSelection:
+def select_runs(person: User, query: FigureQuery) -> RunSelection:
     """Return the requested runs: by id in any state, else completed ones.
 
     Five queries, and one a series that a figure reads. Raises NotFound for a run or sweep that the person may not see.
     """
-    _refuse_invisible(person, asked)
-    completed = Q() if asked.state else Q(state=Run.State.COMPLETED)
-    wanted = Q(pk__in=asked.runs) | (completed & Q(sweep__in=asked.sweeps))
-    listed = RunFilter(q=asked.words, state=asked.state, executor=asked.executor, person=asked.person)
-    rows = run_list(person, listed).filter(wanted if asked.runs or asked.sweeps else completed)
-    if asked.workloads:
-        rows = rows.filter(workload__in=asked.workloads)
-    if asked.provenances:
-        rows = rows.filter(provenance__in=asked.provenances)
-    if asked.hosts:
-        rows = rows.filter(host__in=asked.hosts)
-    if asked.since:
-        rows = rows.filter(queued_at__gte=asked.since)
+    _refuse_invisible(person, query)
+    completed = Q() if query.state else Q(state=Run.State.COMPLETED)
+    wanted = Q(pk__in=query.runs) | (completed & Q(sweep__in=query.sweeps))
+    listed = RunFilter(q=query.words, state=query.state, executor=query.executor, person=query.person)
+    rows = run_list(person, listed).filter(wanted if query.runs or query.sweeps else completed)
+    if query.workloads:
+        rows = rows.filter(workload__in=query.workloads)
+    if query.provenances:
+        rows = rows.filter(provenance__in=query.provenances)
+    if query.hosts:
+        rows = rows.filter(host__in=query.hosts)
+    if query.since:
+        rows = rows.filter(queued_at__gte=query.since)
     count = rows.count()
     runs = list(
         rows.order_by("-queued_at", "pk").select_related(None).select_related("host").only(*RUN_FIELDS)[:MAX_RUNS]
     )
-    place = {pk: number for number, pk in enumerate(asked.runs)}
+    place = {pk: number for number, pk in enumerate(query.runs)}
     runs.sort(key=lambda run: place.get(run.pk, len(place)))
     made = load_run_data(runs)
     without = [row for row in made if not row.keys and row.summary == Summary()]
     return RunSelection([row for row in made if row not in without], count - len(without), without)
 
 
-def runs_to_compare(person: User, asked: FigureQuery) -> list[RunData]:
+def runs_to_compare(person: User, query: FigureQuery) -> list[RunData]:
     """Return the runs to compare, in the requested order and any state.
 
     Raises NotFound for one that the person may not see.
     """
-    _refuse_invisible(person, asked)
-    runs = Run.objects.visible_to(person).filter(pk__in=asked.runs).only(*RUN_FIELDS).select_related("host")
-    place = {pk: number for number, pk in enumerate(asked.runs)}
+    _refuse_invisible(person, query)
+    runs = Run.objects.visible_to(person).filter(pk__in=query.runs).only(*RUN_FIELDS).select_related("host")
+    place = {pk: number for number, pk in enumerate(query.runs)}
     return load_run_data(sorted(runs, key=lambda run: place[run.pk])[:MAX_COMPARED])
 
 
@@ -114,7 +281,7 @@ def load_run_data(runs: Sequence[Run]) -> list[RunData]:
             host=run.host.name if run.host else "",
             queued_at=run.queued_at,
             keys=frozenset(keys[run.pk]),
-            read=recorded.reader(run.pk),
+            read=partial(recorded.read, run.pk),
         )
         for run in runs
     ]
@@ -134,19 +301,18 @@ def visible_hosts(person: User) -> list[Host]:
     return list(Host.objects.filter(pk__in=seen.order_by().values("host")).order_by("name"))
 
 
-def requested_sweeps(person: User, asked: FigureQuery) -> list[Sweep]:
-    """Return the requested sweeps."""
-    return list(Sweep.objects.visible_to(person).filter(pk__in=asked.sweeps).order_by("-created_at"))
+def requested_sweeps(person: User, query: FigureQuery) -> list[Sweep]:
+    return list(Sweep.objects.visible_to(person).filter(pk__in=query.sweeps).order_by("-created_at"))
 
 
 def _mark_source(provenance: str) -> MarkSource:
     return next((source for source in MARK_SOURCES if source == provenance), "imported")
 
 
-def _refuse_invisible(person: User, asked: FigureQuery) -> None:
-    if Run.objects.visible_to(person).filter(pk__in=asked.runs).count() < len(asked.runs):
+def _refuse_invisible(person: User, query: FigureQuery) -> None:
+    if Run.objects.visible_to(person).filter(pk__in=query.runs).count() < len(query.runs):
         raise NotFound("There is no such run.")
-    if Sweep.objects.visible_to(person).filter(pk__in=asked.sweeps).count() < len(asked.sweeps):
+    if Sweep.objects.visible_to(person).filter(pk__in=query.sweeps).count() < len(query.sweeps):
         raise NotFound("There is no such sweep.")
 
 
@@ -162,7 +328,6 @@ def _converted(plain: Any, shape: type[Shape]) -> Shape | None:
 
 STORED_DTYPE: Final = np.dtype("<f8")
 SeriesColumn = tuple[Floats, Floats]
-EMPTY: Final = np.zeros(0)
 
 
 class SeriesReader:
@@ -172,15 +337,11 @@ class SeriesReader:
         self._keys = keys
         self._read: dict[str, dict[Any, SeriesColumn]] = {}
 
-    def reader(self, run: Any) -> Callable[[str], SeriesColumn]:
-        """Return a reader of one run's series: times (Unix s) and values, in the order of writing."""
-
-        def read(key: str) -> SeriesColumn:
-            if key not in self._read:
-                self._read[key] = self._all(key)
-            return self._read[key].get(run, (EMPTY, EMPTY))
-
-        return read
+    def read(self, run: Any, key: str) -> SeriesColumn:
+        """Return a series of a run: times (Unix s) and values, in the order of writing."""
+        if key not in self._read:
+            self._read[key] = self._all(key)
+        return self._read[key].get(run, no_values(key))
 
     def _all(self, key: str) -> dict[Any, SeriesColumn]:
         having = [run for run, keys in self._keys.items() if key in keys]
@@ -207,28 +368,22 @@ class RenderedFigure:
     figures: tuple[Chart, ...]
     notes: tuple[str, ...]
 
-    @property
-    def shown(self) -> tuple[Chart, ...]:
-        """The charts that are not empty."""
-        return tuple(figure for figure in self.figures if not figure.is_empty)
 
-
-def render_figure(person: User, name: str, asked: FigureQuery) -> RenderedFigure:
+def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure:
     """Return a figure over the requested runs.
 
     Raises NotFound for an unknown figure and for a run that the person may not see, Invalid for invalid options.
     """
     if name not in FIGURES:
         raise NotFound("There is no such figure.")
-    selection = select_runs(person, asked)
+    selection = select_runs(person, query)
     entry = FIGURES[name]
     rows, notes = selection.rows, list[str]()
-    if "predicted" in asked.besides and "predicted" in entry.besides:
+    if "predicted" in query.overlays and "predicted" in entry.overlays:
         predicted, notes = predict_runs(rows)
         rows = [*rows, *predicted]
-    return RenderedFigure(
-        entry, selection, draw_figure(name, rows, asked.options), (*notes, *_selection_notes(selection))
-    )
+    charts = tuple(limit_marks(chart) for chart in entry.draw(rows, query.options))
+    return RenderedFigure(entry, selection, charts, (*notes, *_selection_notes(selection)))
 
 
 def _selection_notes(selection: RunSelection) -> list[str]:
@@ -236,6 +391,6 @@ def _selection_notes(selection: RunSelection) -> list[str]:
     if selection.left_out:
         notes.append(f"There are {selection.found} runs: the newest {len(selection.rows)} are shown. Choose fewer.")
     if selection.without:
-        those = count_label(selection.without, "run")
+        those = count_label(len(selection.without), "run")
         notes.append(f"{those} without results: {title_list(selection.without)}.")
     return notes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,13 +13,13 @@ from benchmarks.figures.charts import (
     BOOTSTRAP_NOTE,
     Chart,
     ChartAxis,
-    ChartLine,
     ChartMark,
     Estimate,
     MarkKey,
     estimate_mark,
     estimate_marks,
     omission_note,
+    run_lines,
     runs_by_mark,
     seconds_a_sample,
     sort_marks,
@@ -31,9 +31,9 @@ from benchmarks.figures.rows import (
     Floats,
     RunData,
     arrangement_label,
+    combined_labels,
     configuration_labels,
     differing_fields,
-    distinct_titles,
     field_label,
     ordered_configurations,
     software_label,
@@ -44,7 +44,6 @@ from benchmarks.figures.rows import (
 from benchmarks.figures.utilisation import MAX_LINES
 from benchmarks.model.topology import LOCAL
 from core.errors import Invalid
-from hostwire.training import Spec
 
 SOFTWARE_FIELDS: Final = ("precision", "gradient", "strategy", "compile", "batch")
 MAX_NAMED: Final = 8  # of what a note is about
@@ -70,20 +69,16 @@ def time_by_configuration(rows: Sequence[RunData], baseline: str = "") -> Chart:
     timed, note = timed_trainings(rows)
     labels, works = configuration_labels(timed), work_labels(timed, but=("devices",))
     return _relative_chart(
-        Chart(
-            name="relative-time",
-            title="Training time by configuration",
-            kind="bars",
-            groups="Configuration",
-            caption=RATIO_CAPTION,
-            x=ChartAxis(title="Workload", kind="category"),
-            y=ChartAxis(title="Time relative to the baseline"),
-        ).noted(note),
         timed,
-        lambda row: works[row.id],
-        lambda row: labels[row.id],
-        ordered_configurations(labels.values()),
-        baseline,
+        name="relative-time",
+        title="Training time by configuration",
+        groups="Configuration",
+        places="Workload",
+        x=works,
+        group=labels,
+        order=ordered_configurations(labels.values()),
+        baseline=baseline,
+        notes=(note,),
     )
 
 
@@ -91,22 +86,18 @@ def time_by_storage(rows: Sequence[RunData], baseline: str = "") -> Chart:
     """Return training time by storage relative to a baseline, for the same workload on the same devices."""
     timed, note = timed_trainings(rows)
     known = [row for row in timed if row.topology is not None]
-    works, there = work_labels(known), {row.id: arrangement_label(row.topology) for row in known}
+    storages = {row.id: storage_label(row.topology) for row in known if row.topology}
     return _relative_chart(
-        Chart(
-            name="storage-time",
-            title="Training time by storage",
-            kind="bars",
-            groups="Storage",
-            caption=RATIO_CAPTION,
-            x=ChartAxis(title="Workload and devices", kind="category"),
-            y=ChartAxis(title="Time relative to the baseline"),
-        ).noted(note, omission_note([row for row in timed if row.topology is None], "whose topology is not recorded")),
         known,
-        _combined_label(works, there),
-        lambda row: storage_label(row.topology) if row.topology else "",
-        [one for one in STORAGE_LABELS if one in {storage_label(row.topology) for row in known if row.topology}],
-        baseline,
+        name="storage-time",
+        title="Training time by storage",
+        groups="Storage",
+        places="Workload and devices",
+        x=combined_labels(work_labels(known), {row.id: arrangement_label(row.topology) for row in known}),
+        group=storages,
+        order=[one for one in STORAGE_LABELS if one in storages.values()],
+        baseline=baseline,
+        notes=(note, omission_note([row for row in timed if row.topology is None], "whose topology is not recorded")),
     )
 
 
@@ -128,43 +119,45 @@ def time_by_software(rows: Sequence[RunData], baseline: str = "") -> Chart:
                 variant = software_label(row.spec)
                 variants[row.id] = f"{variant}, {field_label('batch', row.spec.batch)}" if has_batches else variant
     return _relative_chart(
-        Chart(
-            name="software",
-            title="Training time by software variant",
-            kind="bars",
-            groups="Variant",
-            caption=RATIO_CAPTION,
-            x=ChartAxis(title="Workload and configuration", kind="category"),
-            y=ChartAxis(title="Time relative to the baseline"),
-        ).noted(note),
         timed,
-        _combined_label(works, labels),
-        lambda row: variants[row.id],
-        sorted(set(variants.values()), key=software_sort_key),
-        baseline,
+        name="software",
+        title="Training time by software variant",
+        groups="Variant",
+        places="Workload and configuration",
+        x=combined_labels(works, labels),
+        group=variants,
+        order=sorted(set(variants.values()), key=software_sort_key),
+        baseline=baseline,
+        notes=(note,),
     )
 
 
-def _combined_label(works: Mapping[str, str], places: Mapping[str, str]) -> Callable[[RunData], str]:
-    """Return the label of a run's work, with its configuration if the runs have several."""
-    several = len(set(places.values())) > 1
-    return lambda row: f"{works[row.id]}, {places[row.id]}" if several else works[row.id]
-
-
-def _relative_chart(  # noqa: PLR0917 - one call, read in order
-    figure: Chart,
+def _relative_chart(
     rows: Sequence[RunData],
-    x: Callable[[RunData], str],
-    group: Callable[[RunData], str],
-    groups: Sequence[str],
-    wanted: str,
+    *,
+    name: str,
+    title: str,
+    groups: str,
+    places: str,
+    x: Mapping[str, str],
+    group: Mapping[str, str],
+    order: Sequence[str],
+    baseline: str,
+    notes: Sequence[str],
 ) -> Chart:
-    """Return a figure with the marks of runs over those of the baseline at the same place, of the same provenance."""
-    values = estimate_marks(runs_by_mark(rows, x, group), seconds_a_sample)
-    if wanted and wanted not in groups:
-        known = ", ".join(groups[:12]) or "none"
-        raise Invalid(f"None of these runs has the baseline '{wanted[:60]}'.", errors={"baseline": f"One of: {known}."})
-    baseline = wanted or _default_baseline(values, groups)
+    """Return the times of runs over those of the baseline at the same place, of the same provenance.
+
+    `x` and `group` have the place and the group of each run by its id, `order` all groups. The `baseline` is one of
+    them, '' for the one that is comparable with the most others.
+    """
+    found = runs_by_mark(rows, lambda row: x[row.id], lambda row: group[row.id])
+    values = estimate_marks(found, seconds_a_sample)
+    if baseline and baseline not in order:
+        known = ", ".join(order[:12]) or "none"
+        raise Invalid(
+            f"None of these runs has the baseline '{baseline[:60]}'.", errors={"baseline": f"One of: {known}."}
+        )
+    baseline = baseline or _default_baseline(values, order)
     marks: list[ChartMark] = []
     alone: dict[tuple[str | float, str], None] = {}
     for cell, (estimate, runs) in values.items():
@@ -182,18 +175,23 @@ def _relative_chart(  # noqa: PLR0917 - one call, read in order
     note = f"Without a run of {baseline} to compare with: {_shortened_list(missing)}." if missing else ""
     if bare:
         note = f"Only {baseline}: {_shortened_list(list(bare))}. {note}".rstrip()
-    if len(groups) < 2 and groups:
-        note = f"All of these runs have {groups[0]}: there is nothing to compare with."
+    if len(order) == 1:
+        note = f"All of these runs have {order[0]}: there is nothing to compare with."
         marks = []
-    return replace(
-        figure,
-        marks=sort_marks(marks, groups=[baseline, *groups]),
-        y=ChartAxis(title=f"Time relative to {baseline}" if baseline else figure.y.title),
+    return Chart(
+        name=name,
+        title=title,
+        kind="bars",
+        groups=groups,
+        caption=RATIO_CAPTION,
+        x=ChartAxis(title=places, kind="category"),
+        y=ChartAxis(title=f"Time relative to {baseline or 'the baseline'}"),
+        marks=sort_marks(marks, groups=[baseline, *order]),
         interval=BOOTSTRAP_NOTE,
         counts="steps",
         baseline=baseline,
-        baselines=tuple(groups),
-    ).noted(note)
+        baselines=tuple(order),
+    ).with_notes(*notes, note)
 
 
 def _shortened_list(names: Sequence[str]) -> str:
@@ -222,16 +220,16 @@ class _ScalingField:
     name: str
     title: str
     ideal: str
-    value: Callable[[Spec], int]
 
     def of(self, row: RunData) -> int:
         """Return it of a run; 0 where it is not set."""
-        return self.value(row.spec) if row.spec is not None else 0
+        value: int = getattr(row.spec, self.field, 0)
+        return value
 
 
 def throughput_scaling(rows: Sequence[RunData]) -> tuple[Chart, ...]:
     """Return throughput by accelerators, batch, threads and loaders, each over runs that differ in it alone."""
-    timed = [row for row in rows if row.is_training and seconds_a_sample(row) is not None]
+    timed, _ = timed_trainings(rows)
     return tuple(_scaling_chart(timed, field) for field in _SCALING_FIELDS)
 
 
@@ -243,15 +241,15 @@ def _scaling_chart(rows: Sequence[RunData], by: _ScalingField) -> Chart:
         if by.field == "devices"
         else configuration_labels(placed)
     )
-    several = len(set(where.values())) > 1
-    names = {row.id: f"{works[row.id]}, {where[row.id]}" if several else works[row.id] for row in placed}
+    names = combined_labels(works, where)
     # Runs that also differ in another field do not form a line, and are left out.
     lines: dict[tuple[str, str], set[int]] = defaultdict(set)
     for row in placed:
         lines[names[row.id], row.provenance].add(by.of(row))
     grown = [row for row in placed if len(lines[names[row.id], row.provenance]) >= MIN_PLACES]
     found = estimate_marks(runs_by_mark(grown, by.of, lambda row: names[row.id]), _throughput)
-    marks = sorted((estimate_mark(cell, *one) for cell, one in found.items()), key=_mark_sort_key)
+    marks = [estimate_mark(cell, *one) for cell, one in found.items()]
+    marks.sort(key=lambda mark: (mark.group, mark.provenance, float(mark.x)))
     numbers = sorted({float(mark.x) for mark in marks})
     is_wide = bool(numbers) and numbers[-1] >= LOG_SCALE_RATIO * numbers[0]
     unset = [row for row in rows if row not in placed]
@@ -267,7 +265,7 @@ def _scaling_chart(rows: Sequence[RunData], by: _ScalingField) -> Chart:
         counts="steps",
         marks=tuple(marks),
         ideals=_ideals(marks),
-    ).noted(omission_note(unset, f"whose {by.title} are not set") if grown else "")
+    ).with_notes(omission_note(unset, f"whose {by.title} are not set") if grown else "")
 
 
 def _throughput(row: RunData) -> Estimate | None:
@@ -275,15 +273,12 @@ def _throughput(row: RunData) -> Estimate | None:
     return seconds.inverse() if seconds is not None else None
 
 
-def _mark_sort_key(mark: ChartMark) -> tuple[str, str, float]:
-    return mark.group, mark.provenance, float(mark.x)
-
-
 def _ideals(marks: Sequence[ChartMark]) -> tuple[ChartMark, ...]:
     """Return linear scaling from the first mark of each line, at the places of its other marks."""
     first: dict[tuple[str, str], ChartMark] = {}
     for mark in marks:
         first.setdefault((mark.group, mark.provenance), mark)
+    begins = [first[mark.group, mark.provenance] for mark in marks]
     return tuple(
         ChartMark(
             x=mark.x,
@@ -292,8 +287,7 @@ def _ideals(marks: Sequence[ChartMark]) -> tuple[ChartMark, ...]:
             value=begin.value * float(mark.x) / float(begin.x),
             count=0,
         )
-        for mark in marks
-        for begin in [first[mark.group, mark.provenance]]
+        for mark, begin in zip(marks, begins, strict=True)
     )
 
 
@@ -307,14 +301,10 @@ def _accelerator_location(row: RunData) -> str:
 
 _PROPORTION: Final = "in proportion to the fewest"
 _SCALING_FIELDS: Final = (
-    _ScalingField("devices", "scaling-devices", "accelerators", _PROPORTION, lambda spec: spec.devices),
-    _ScalingField(
-        "batch", "scaling-batch", "samples a device", "steps as long as with the fewest", lambda spec: spec.batch
-    ),
-    _ScalingField("threads", "scaling-threads", "threads a process", _PROPORTION, lambda spec: spec.threads),
-    _ScalingField(
-        "loader_workers", "scaling-loaders", "loaders a process", _PROPORTION, lambda spec: spec.loader_workers
-    ),
+    _ScalingField("devices", "scaling-devices", "accelerators", _PROPORTION),
+    _ScalingField("batch", "scaling-batch", "samples a device", "steps as long as with the fewest"),
+    _ScalingField("threads", "scaling-threads", "threads a process", _PROPORTION),
+    _ScalingField("loader_workers", "scaling-loaders", "loaders a process", _PROPORTION),
 )
 
 LOSS_POINTS: Final = 300  # of a line over steps
@@ -328,7 +318,6 @@ def loss_chart(rows: Sequence[RunData]) -> Chart:
     columns = {row.id: row.read(LOSS_KEY)[1] for row in drawn}
     size = max(1, -(-max((len(one) for one in columns.values()), default=0) // LOSS_POINTS))
     places = -(-max((len(one) for one in columns.values()), default=0) // size)
-    names = distinct_titles(drawn)
     return Chart(
         name="loss",
         title="Loss over steps",
@@ -339,35 +328,23 @@ def loss_chart(rows: Sequence[RunData]) -> Chart:
         x=ChartAxis(title="Step"),
         y=ChartAxis(title="Loss"),
         at=tuple(float(place * size + 1) for place in range(places)),
-        lines=tuple(
-            ChartLine(
-                group=names[row.id],
-                provenance=row.provenance,
-                values=_bucket_means(columns[row.id], size, places),
-                runs=(row.id,),
-            )
-            for row in drawn
-        ),
-    ).noted(
+        lines=run_lines(drawn, lambda row: _bucket_means(columns[row.id], size, places)),
+    ).with_notes(
         omission_note([row for row in rows if row not in having], "without a loss"),
         omission_note(having[MAX_LINES:], f"since a chart has at most {MAX_LINES} lines"),
     )
 
 
-def _bucket_means(values: Floats, size: int, places: int) -> tuple[float | None, ...]:
-    found: list[float | None] = []
-    for place in range(places):
-        part = values[place * size : (place + 1) * size]
-        known = part[np.isfinite(part)]
-        found.append(float(f"{known.mean():.6g}") if len(known) else None)
-    return tuple(found)
+def _bucket_means(values: Floats, size: int, places: int) -> list[float]:
+    parts = (values[place * size : (place + 1) * size] for place in range(places))
+    known = [part[np.isfinite(part)] for part in parts]
+    return [float(part.mean()) if len(part) else np.nan for part in known]
 
 
 def step_time_chart(rows: Sequence[RunData]) -> Chart:
     """Return the distribution of step times: the time that a share of them stayed below."""
     having = [row for row in rows if len(row.steps()) > 1]
     drawn = having[:MAX_LINES]
-    names = distinct_titles(drawn)
     return Chart(
         name="step-time",
         title="Distribution of step times",
@@ -380,16 +357,8 @@ def step_time_chart(rows: Sequence[RunData]) -> Chart:
         x=ChartAxis(title="Share of steps", unit="%"),
         y=ChartAxis(title="Step time", unit="s"),
         at=tuple(float(share) for share in STEP_PERCENTILES) if drawn else (),
-        lines=tuple(
-            ChartLine(
-                group=names[row.id],
-                provenance=row.provenance,
-                values=tuple(float(f"{one:.6g}") for one in np.percentile(row.steps(), STEP_PERCENTILES)),
-                runs=(row.id,),
-            )
-            for row in drawn
-        ),
-    ).noted(
+        lines=run_lines(drawn, lambda row: np.percentile(row.steps(), STEP_PERCENTILES)),
+    ).with_notes(
         omission_note(
             [row for row in rows if row not in having and STEP_SECONDS_KEY not in row.keys],
             "without times of single steps",

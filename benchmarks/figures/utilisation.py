@@ -11,18 +11,18 @@ from benchmarks.figures.charts import (
     PERCENTILE_NOTE,
     Chart,
     ChartAxis,
-    ChartLine,
     ReadingSpread,
     omission_note,
+    run_lines,
     runs_by_mark,
     sort_marks,
     spread_marks,
 )
 from benchmarks.figures.rows import (
+    GIGA,
     Floats,
     RunData,
     configuration_labels,
-    distinct_titles,
     ordered_configurations,
     work_labels,
 )
@@ -31,7 +31,6 @@ from hostwire.training import READINGS
 MAX_LINES: Final = 8
 LINE_POINTS: Final = 200  # of a line over a run
 PERCENT: Final = 100.0
-GIGA: Final = 1e9
 # The display unit of a reading, and its factor.
 DISPLAY_UNITS: Final = {"share": ("%", PERCENT), "B": ("GiB", 1 / 2**30), "B/s": ("GB/s", 1 / GIGA)}
 DEVICE_READINGS: Final = ("utilisation", "memory_share", "memory_used", "pcie_to", "pcie_from", "power", "temperature")
@@ -45,24 +44,16 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
     unit, title = READINGS[reading]
     shown, factor = DISPLAY_UNITS.get(unit, (unit, 1.0))
     having = [row for row in rows if row.readings(reading)]
-    spans = {row.id: _reading_span(row, reading) for row in having}
-    drawn = [row for row in having if spans[row.id] is not None][:MAX_LINES]
-    begins = {row.id: span[0] for row in drawn if (span := spans[row.id]) is not None}
-    lengths = {row.id: span[1] - span[0] for row in drawn if (span := spans[row.id]) is not None}
-    longest = max(lengths.values(), default=0.0)
-    names = distinct_titles(drawn)
-    lines = []
-    for row in drawn:
-        length = (lengths[row.id] if by_share else longest) or 1.0
-        edges = begins[row.id] + np.linspace(0.0, length, LINE_POINTS + 1)
-        lines.append(
-            ChartLine(
-                group=names[row.id],
-                provenance=row.provenance,
-                values=_rounded_values(_mean_of_devices(row.readings(reading), edges) * factor),
-                runs=(row.id,),
-            )
-        )
+    spans = {row.id: span for row in having if (span := _reading_span(row, reading)) is not None}
+    drawn = [row for row in having if row.id in spans][:MAX_LINES]
+    longest = max((spans[row.id][1] - spans[row.id][0] for row in drawn), default=0.0)
+
+    def means(row: RunData) -> Floats:
+        begin, end = spans[row.id]
+        length = (end - begin if by_share else longest) or 1.0
+        edges = begin + np.linspace(0.0, length, LINE_POINTS + 1)
+        return _mean_of_devices(row.readings(reading), edges) * factor
+
     middle = (np.arange(LINE_POINTS) + 0.5) / LINE_POINTS
     at = middle * (PERCENT if by_share else longest)
     of = "the mean of its devices" if reading in DEVICE_READINGS else "of its host"
@@ -76,9 +67,9 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
         if by_share
         else ChartAxis(title="Since the first reading", unit="s"),
         y=ChartAxis(title=title, unit=shown),
-        at=tuple(float(one) for one in np.round(at, 3)) if lines else (),
-        lines=tuple(lines),
-    ).noted(
+        at=tuple(float(one) for one in np.round(at, 3)) if drawn else (),
+        lines=run_lines(drawn, means),
+    ).with_notes(
         omission_note([row for row in rows if row not in having], "without such readings"),
         omission_note([row for row in having if row not in drawn], f"since a chart has at most {MAX_LINES} lines"),
     )
@@ -122,10 +113,6 @@ def _hold_last_value(values: Floats, edges: Floats, times: Floats) -> Floats:
     return np.asarray(np.where((last >= 0) & (places - last <= reach), values[np.maximum(last, 0)], np.nan))
 
 
-def _rounded_values(values: Floats) -> tuple[float | None, ...]:
-    return tuple(float(f"{one:.6g}") if np.isfinite(one) else None for one in values)
-
-
 def use_by_configuration(rows: Sequence[RunData]) -> tuple[Chart, ...]:
     """Return the use of GPUs, GPU memory, CPU and system memory by configuration: means over the timed steps."""
     return tuple(_resource_chart(rows, *one) for one in _RESOURCES)
@@ -148,7 +135,7 @@ def _resource_chart(
         interval=PERCENTILE_NOTE,
         counts="readings",
         marks=sort_marks(spread_marks(found, of), ordered_configurations(labels.values())),
-    ).noted(omission_note([row for row in rows if row not in having], "without it"))
+    ).with_notes(omission_note([row for row in rows if row not in having], "without it"))
 
 
 def _reading_spread(name: str, whole: Callable[[RunData], float | None]) -> Callable[[RunData], ReadingSpread | None]:

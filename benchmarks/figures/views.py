@@ -14,13 +14,18 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from benchmarks.figures.catalogue import FIGURES, TIME_SCALES, figure_availability
 from benchmarks.figures.comparison import compare_runs
 from benchmarks.figures.presentation import chart_csv_lines, display_chart, display_relative_values, format_number
-from benchmarks.figures.query import MAX_RUNS, OVERLAYS, FigureQuery, parse_figure_query
 from benchmarks.figures.rows import configuration_labels
 from benchmarks.figures.selectors import (
+    LIST_PARAMETERS,
     MAX_COMPARED,
+    MAX_RUNS,
     MIN_COMPARED,
+    OPTION_PARAMETERS,
+    OVERLAYS,
+    FigureQuery,
     RenderedFigure,
     RunSelection,
+    parse_figure_query,
     render_figure,
     requested_sweeps,
     runs_to_compare,
@@ -41,22 +46,22 @@ from hostwire.training import READINGS
 def figures(request: HttpRequest) -> HttpResponse:
     """Show the figures available for the selected runs, and these runs; the selection is in the URL."""
     person = person_of(request)
-    asked, errors = _parse_query(request)
-    selection = RunSelection([], 0, []) if errors else select_runs(person, asked)
+    query, errors = _parse_query(request)
+    selection = RunSelection([], 0, []) if errors else select_runs(person, query)
     labels = configuration_labels(selection.rows)
     context = {
-        "asked": asked,
+        "selected": query,
+        "query": query.urlencode(),
         "errors": errors,
         "selection": selection,
         "offers": figure_availability(selection.rows),
         "rows": [(row, labels[row.id], _step_seconds_text(row)) for row in selection.rows],
-        "query": asked.query(),
         "most_runs": MAX_RUNS,
         "workloads": visible_workloads(person),
         "provenances": Run.Provenance.choices,
         "hosts": visible_hosts(person),
-        "sweeps": requested_sweeps(person, asked),
-        "listed": _list_filters(asked),
+        "sweeps": requested_sweeps(person, query),
+        "listed": [pair for pair in query.pairs if pair[0] in LIST_PARAMETERS],
         "fewest": MIN_COMPARED,
         "most": MAX_COMPARED,
     }
@@ -64,36 +69,35 @@ def figures(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, judged_of="gpu-to-gpu", judged_with=("with=published",))
+@declare(Audience.EVERYBODY, tested_argument="gpu-to-gpu", tested_queries=("with=published",))
 def figure(request: HttpRequest, name: str) -> HttpResponse:
     """Show a figure: charts, captions and tables."""
     if name not in FIGURES:
         raise NotFound("There is no such figure.")
-    asked, errors = _parse_query(request)
+    query, errors = _parse_query(request)
     drawing = None
     if not errors:
         try:
-            drawing = render_figure(person_of(request), name, asked)
+            drawing = render_figure(person_of(request), name, query)
         except Invalid as error:
             errors = error.details.get("errors", {"": error.sentence})
     context = {
         "entry": FIGURES[name],
-        "asked": asked,
+        "query": query.urlencode(),
         "errors": errors,
         "drawing": drawing,
-        "figures": [display_chart(one) for one in drawing.shown] if drawing else [],
+        "figures": [display_chart(one) for one in drawing.figures if not one.is_empty] if drawing else [],
         "empty": [one for one in drawing.figures if one.is_empty] if drawing else [],
-        "query": asked.query(),
-        "choosing": asked.query(but=("baseline", "time", "reading", "with")),
-        "hidden": _hidden_fields(asked),
-        "choices": _option_choices(drawing, asked) if drawing else [],
-        "besides": [(one, OVERLAYS[one], one in asked.besides) for one in FIGURES[name].besides],
+        "choosing": query.urlencode(but=OPTION_PARAMETERS),
+        "hidden": [pair for pair in query.pairs if pair[0] not in OPTION_PARAMETERS],
+        "choices": _option_choices(drawing, query) if drawing else [],
+        "overlays": [(one, OVERLAYS[one], one in query.overlays) for one in FIGURES[name].overlays],
     }
     return render(request, "benchmarks/figures/figure.html", context, status=400 if errors else 200)
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def figure_csv(request: HttpRequest, name: str) -> HttpResponseBase:
     """Stream the tables of a figure as CSV; `chart` names one of several."""
     drawing = render_figure(person_of(request), name, parse_figure_query(request.GET))
@@ -108,30 +112,29 @@ def figure_csv(request: HttpRequest, name: str) -> HttpResponseBase:
 @declare(Audience.EVERYBODY)
 def compare(request: HttpRequest) -> HttpResponse:
     """Show two to eight runs side by side, in the order of `run` in the URL; ratios are to the first."""
-    asked, errors = _parse_query(request)
-    count = len(asked.runs)
-    rows = [] if errors or not count else runs_to_compare(person_of(request), asked)
+    query, errors = _parse_query(request)
+    count = len(query.runs)
+    rows = [] if errors or not count else runs_to_compare(person_of(request), query)
     if count > MAX_COMPARED:
         errors = {"run": f"{count} runs are more than fit side by side: choose {MAX_COMPARED} at most."}
     is_shown = MIN_COMPARED <= count <= MAX_COMPARED and not errors
     found = compare_runs(rows) if is_shown else None
     charts = (
-        [reading_over_time(rows, by_share=asked.options.time == "share"), step_time_chart(rows), loss_chart(rows)]
+        [reading_over_time(rows, by_share=query.options.time == "share"), step_time_chart(rows), loss_chart(rows)]
         if is_shown
         else []
     )
     context = {
-        "asked": asked,
+        "query": query.urlencode(),
         "errors": errors,
         "rows": rows,
         "comparison": found,
         "results": [(one, display_relative_values(one.values)) for one in found.results] if found else [],
         "different": sum(len(part.different) for part in found.parts) if found else 0,
         "figures": [display_chart(one) for one in charts if not one.is_empty],
-        "query": asked.query(),
         "fewest": MIN_COMPARED,
         "most": MAX_COMPARED,
-        "orders": [(row, asked.first(row.id)) for row in rows] if is_shown else [],
+        "orders": [(row, query.with_first(row.id)) for row in rows] if is_shown else [],
     }
     return render(request, "benchmarks/figures/compare.html", context, status=400 if errors else 200)
 
@@ -149,21 +152,7 @@ def _step_seconds_text(row: Any) -> str:
     return format_number(kept.value) if kept is not None else ""
 
 
-def _hidden_fields(asked: FigureQuery) -> list[tuple[str, str]]:
-    """Return the hidden fields of a form."""
-    pairs = [("run", str(one)) for one in asked.runs] + [("sweep", str(one)) for one in asked.sweeps]
-    pairs += [("workload", one) for one in asked.workloads] + [("provenance", one) for one in asked.provenances]
-    pairs += [("host", str(one)) for one in asked.hosts] + _list_filters(asked)
-    return pairs + ([("since", asked.since_text)] if asked.since else [])
-
-
-def _list_filters(asked: FigureQuery) -> list[tuple[str, str]]:
-    """Return the filters of the list of runs that have no field here."""
-    pairs = [("q", asked.words), ("state", asked.state), ("executor", asked.executor), ("person", asked.person)]
-    return [(name, value) for name, value in pairs if value]
-
-
-def _option_choices(drawing: RenderedFigure, asked: FigureQuery) -> list[tuple[str, str, list[tuple[str, str, bool]]]]:
+def _option_choices(drawing: RenderedFigure, query: FigureQuery) -> list[tuple[str, str, list[tuple[str, str, bool]]]]:
     """Return the options of a figure: name, label, and each choice with its value, words and whether it is chosen."""
     found = []
     for name in drawing.entry.options:
@@ -171,10 +160,10 @@ def _option_choices(drawing: RenderedFigure, asked: FigureQuery) -> list[tuple[s
             known = [(one, one) for one in drawing.figures[0].baselines]
             chosen, label = drawing.figures[0].baseline, "Baseline"
         elif name == "time":
-            known, chosen, label = list(TIME_SCALES.items()), asked.options.time, "Time by"
+            known, chosen, label = list(TIME_SCALES.items()), query.options.time, "Time by"
         else:
             known = [(reading, words) for reading, (_, words) in READINGS.items()]
-            chosen, label = asked.options.reading, "Reading"
+            chosen, label = query.options.reading, "Reading"
         if len(known) > 1:
             found.append((name, label, [(value, words, value == chosen) for value, words in known]))
     return found

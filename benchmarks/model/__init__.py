@@ -6,20 +6,19 @@ draws many cells at once. Reasons, formulas and limits: docs/model.md.
 
 from __future__ import annotations
 
-from benchmarks.model.belief import Belief, Draws, cell_key, step_seconds, topology_key, traffic_rate
+from benchmarks.model.belief import Belief, Draws, step_seconds
 from benchmarks.model.calibration import paper_cells, prior, refit
 from benchmarks.model.features import ModelError, fits, memory_bytes
 from benchmarks.model.prediction import predict
 from benchmarks.model.reports import paper_rows, prediction_json, prediction_text
 from benchmarks.model.step_time import link_tables
-from benchmarks.model.topology import TopologyError, read_topology, topology_json, topology_schema
+from benchmarks.model.topology import TopologyError, read_topology, topology_schema
 
 __all__ = [
     "Belief",
     "Draws",
     "ModelError",
     "TopologyError",
-    "cell_key",
     "fits",
     "link_tables",
     "memory_bytes",
@@ -32,8 +31,5 @@ __all__ = [
     "read_topology",
     "refit",
     "step_seconds",
-    "topology_json",
-    "topology_key",
     "topology_schema",
-    "traffic_rate",
 ]

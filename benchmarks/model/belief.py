@@ -166,16 +166,6 @@ def _normal_draws(draws: Draws, name: str) -> Floats:
     return random.standard_normal(len(draws.logs))
 
 
-def traffic_rate(draws: Draws, cells: Sequence[Cell]) -> Floats:
-    """Return the bytes a second over the links of accelerators in chassis, both ways together, draws by cells.
-
-    Cells are trainings: a link workload has no steady traffic.
-    """
-    rows = feature_columns([features_of(spec, topology) for spec, topology in cells])
-    step = apply_misfit(draws, cells, step_times(draws.logs, rows).step)
-    return counted_traffic(draws.logs, rows, step)
-
-
 FINITE_DIFFERENCE = 1e-4
 STUDENT_T_FREEDOM = (
     4.0  # degrees of freedom of an error: heavier tails than a normal one, so that an outlier pulls less
@@ -216,7 +206,6 @@ class FitProblem:
     """Data with their values by the formula, as a function of parameters and shared errors."""
 
     def __init__(self, data: Sequence[FitDatum], size: int) -> None:
-        """Take data, and how many parameters there are."""
         self.size = size
         self.values = np.array([datum.log_value for datum in data])
         self.spreads = np.array([datum.spread for datum in data])
@@ -231,7 +220,7 @@ class FitProblem:
             if datum.effect:
                 self._shared[row, self.effects.index(datum.effect)] = 1.0
 
-    def said(self, states: Floats) -> Floats:
+    def log_values(self, states: Floats) -> Floats:
         """Return the logarithms by the formula, states by data."""
         logs = states[:, : self.size]
         step = step_times(logs, self._columns).step
@@ -243,7 +232,7 @@ class FitProblem:
     def derivatives(self, state: Floats) -> Floats:
         """Return the derivatives by the state: data by parameters."""
         moves = FINITE_DIFFERENCE * np.eye(self.size, len(state))
-        both = self.said(np.concatenate([state + moves, state - moves]))
+        both = self.log_values(np.concatenate([state + moves, state - moves]))
         own = ((both[: self.size] - both[self.size :]) / (2 * FINITE_DIFFERENCE)).T
         return np.concatenate([own, np.where(self._traffic[:, None], -self._shared, self._shared)], axis=1)
 
@@ -274,14 +263,14 @@ def fit_parameters(
         scale = np.sqrt(weights) / np.sqrt(problem.spreads**2 + size**2)
 
         def residuals(at: Floats, scale: Floats = scale) -> Floats:
-            return np.concatenate([(problem.said(at[None])[0] - problem.values) * scale, root @ (at - start)])
+            return np.concatenate([(problem.log_values(at[None])[0] - problem.values) * scale, root @ (at - start)])
 
         def slopes(at: Floats, scale: Floats = scale) -> Floats:
             return np.concatenate([problem.derivatives(at) * scale[:, None], root])
 
         state = least_squares(residuals, state, jac=slopes, method="lm", xtol=1e-5, ftol=1e-6).x
         jacobian = problem.derivatives(state)
-        left = problem.said(state[None])[0] - problem.values
+        left = problem.log_values(state[None])[0] - problem.values
         total = problem.spreads**2 + size**2
         if not learn:
             break

@@ -53,7 +53,8 @@ def _rate_datum(rate: PublishedRate) -> FitDatum:
         strategy="ddp" if rate.gpus > 1 else "single",
         loader_workers=5,
     )
-    host = replace(local_gpus(), accelerators=local_gpus().accelerators[: rate.gpus])
+    eight = PAPER_TOPOLOGIES["localGPUs"]
+    host = replace(eight, accelerators=eight.accelerators[: rate.gpus])
     features = replace(features_of(spec, host), site=0.0)
     if not rate.includes_loader:
         features = replace(features, decode=0.0, read_seconds=0.0)
@@ -88,7 +89,7 @@ def published_data() -> tuple[FitDatum, ...]:
     """Return all published figures that the parameters are fitted to."""
     traffic = FitDatum(
         # It fixes the counting, so it has no error of a source's software besides.
-        features=replace(features_of(paper_spec("resnet50"), falcon_gpus()), site=0.0),
+        features=replace(features_of(paper_spec("resnet50"), PAPER_TOPOLOGIES["falconGPUs"]), site=0.0),
         log_value=math.log(PUBLISHED_FALCON_TRAFFIC),
         spread=WITHIN_SOURCE,
         is_traffic=True,
@@ -157,14 +158,7 @@ def refit(observations: Sequence[Observation]) -> Belief:
         measured[key] = CellMeasurement(log_seconds=log_seconds, spread=spread, runs=len(group))
         runs[spec.workload] += len(group)
     if not data:
-        return Belief(
-            mean=start.mean,
-            covariance=start.covariance,
-            misfit=start.misfit,
-            freedom=start.freedom,
-            runs=dict(runs),
-            measured=measured,
-        )
+        return replace(start, runs=dict(runs), measured=measured)
     fit = fit_parameters(data, start.mean, start.covariance, misfit=start.misfit, freedom=start.freedom)
     return Belief(
         mean=fit.mean,
@@ -250,13 +244,13 @@ def _held_out_figure(datum: FitDatum, fit: ParameterFit) -> HeldOutFigure:
     covariance[: len(chosen), : len(chosen)] = fit.covariance[np.ix_(chosen, chosen)]
     slope = problem.derivatives(state)[0]
     spread = math.sqrt(float(slope @ covariance @ slope) + datum.spread**2 + PRIOR_MISFIT**2)
-    said = float(problem.said(state[None])[0, 0])
+    log_value = float(problem.log_values(state[None])[0, 0])
     return HeldOutFigure(
         name=datum.name,
         published=math.exp(datum.log_value),
-        predicted=math.exp(said),
-        low=math.exp(said - NORMAL_90 * spread),
-        high=math.exp(said + NORMAL_90 * spread),
+        predicted=math.exp(log_value),
+        low=math.exp(log_value - NORMAL_90 * spread),
+        high=math.exp(log_value + NORMAL_90 * spread),
         is_traffic=datum.is_traffic,
     )
 
@@ -267,9 +261,10 @@ def median_error(found: tuple[HeldOutFigure, ...]) -> float:
 
 
 PAPER_WORKLOADS = ("mobilenet_v2", "resnet50", "yolov5l", "bert_base", "bert_large")
-PAPER_CONFIGURATIONS = ("localGPUs", "hybridGPUs", "falconGPUs", "localNVMe", "falconNVMe")
 PAPER_DRAWERS = ("falcon-1/drawer 1/H1", "falcon-1/drawer 2/H2")
 PAPER_LOCAL_GPU, PAPER_FALCON_GPU, PAPER_DRIVE = "V100-SXM2-16GB", "V100-PCIE-16GB", "SSDPEDKX040T7"
+# The slower end of a disk, where localNVMe names its own.
+PAPER_DISK = Storage(model=LOCAL_STORAGE)
 
 
 def paper_spec(workload: str) -> Spec:
@@ -277,70 +272,47 @@ def paper_spec(workload: str) -> Spec:
     return spec_of(workload, "paper", {})
 
 
-def _local_accelerators(count: int) -> tuple[Accelerator, ...]:
-    return tuple(Accelerator(name=f"local GPU {index}", model=PAPER_LOCAL_GPU) for index in range(count))
-
-
-def _falcon_accelerators(drawer: int, count: int) -> tuple[Accelerator, ...]:
-    return tuple(
-        Accelerator(name=f"drawer {drawer + 1} GPU {index}", model=PAPER_FALCON_GPU, place=PAPER_DRAWERS[drawer])
-        for index in range(count)
-    )
-
-
-def _host_topology(name: str, accelerators: tuple[Accelerator, ...], storage: Storage) -> Topology:
+def _paper_topology(
+    name: str, *, local: int = 0, drawers: tuple[int, ...] = (), storage: Storage = PAPER_DISK
+) -> Topology:
+    """Return a host with `local` GPUs and so many in each of the `drawers`, each drawer at its own host port."""
+    accelerators = [Accelerator(name=f"local GPU {index}", model=PAPER_LOCAL_GPU) for index in range(local)]
+    for drawer, count in enumerate(drawers):
+        accelerators += [
+            Accelerator(name=f"drawer {drawer + 1} GPU {index}", model=PAPER_FALCON_GPU, place=PAPER_DRAWERS[drawer])
+            for index in range(count)
+        ]
     places = {device.place for device in accelerators} | {storage.place}
     return Topology(
         name=name,
         host="host",
-        accelerators=accelerators,
+        accelerators=tuple(accelerators),
         storage=storage,
         uplinks={place: PcieLink() for place in sorted(places - {LOCAL})},
     )
 
 
-def local_gpus() -> Topology:
-    """Eight local GPUs, local storage: the slower end of a disk, where localNVMe names its own."""
-    return _host_topology("localGPUs", _local_accelerators(8), Storage(model=LOCAL_STORAGE))
-
-
-def hybrid_gpus() -> Topology:
-    """Four local GPUs and two in each of two drawers."""
-    return _host_topology(
-        "hybridGPUs",
-        (*_local_accelerators(4), *_falcon_accelerators(0, 2), *_falcon_accelerators(1, 2)),
-        Storage(model=LOCAL_STORAGE),
-    )
-
-
-def falcon_gpus() -> Topology:
-    """Four GPUs in each of two drawers, each drawer at its own host port."""
-    return _host_topology(
-        "falconGPUs", (*_falcon_accelerators(0, 4), *_falcon_accelerators(1, 4)), Storage(model=LOCAL_STORAGE)
-    )
-
-
-def local_nvme() -> Topology:
-    """Eight local GPUs, an NVMe drive in the host."""
-    return _host_topology("localNVMe", _local_accelerators(8), Storage(model=PAPER_DRIVE))
-
-
-def falcon_nvme() -> Topology:
-    """Eight local GPUs, an NVMe drive in a drawer."""
-    return _host_topology("falconNVMe", _local_accelerators(8), Storage(model=PAPER_DRIVE, place=PAPER_DRAWERS[0]))
-
-
 PAPER_TOPOLOGIES: Mapping[str, Topology] = MappingProxyType(
-    {topology.name: topology for topology in (local_gpus(), hybrid_gpus(), falcon_gpus(), local_nvme(), falcon_nvme())}
+    {
+        topology.name: topology
+        for topology in (
+            _paper_topology("localGPUs", local=8),
+            _paper_topology("hybridGPUs", local=4, drawers=(2, 2)),
+            _paper_topology("falconGPUs", drawers=(4, 4)),
+            _paper_topology("localNVMe", local=8, storage=Storage(model=PAPER_DRIVE)),
+            _paper_topology("falconNVMe", local=8, storage=Storage(model=PAPER_DRIVE, place=PAPER_DRAWERS[0])),
+        )
+    }
 )
+PAPER_CONFIGURATIONS = tuple(PAPER_TOPOLOGIES)
 
 
 def paper_cells() -> list[tuple[str, str, Spec, Topology]]:
     """Return the 25 cells: workload, configuration, specification and topology."""
     return [
-        (workload, configuration, paper_spec(workload), PAPER_TOPOLOGIES[configuration])
+        (workload, configuration, paper_spec(workload), topology)
         for workload in PAPER_WORKLOADS
-        for configuration in PAPER_CONFIGURATIONS
+        for configuration, topology in PAPER_TOPOLOGIES.items()
     ]
 
 

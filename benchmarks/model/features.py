@@ -165,6 +165,7 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
     flops_seconds, memory_seconds, optimiser_rate, kind, tensor = _processor(spec, topology, accelerators)
     width = VALUE_BYTES[spec.precision]
     edges = ring_edges(spec, topology, accelerators)
+    first_rate = uplink_rate(accelerators[0], topology) if accelerators else HOST_MEMORY_RATE
     moment_bytes = OPTIMISER_BYTES[family] + (MIXED_BYTES if spec.precision != "fp32" else 0.0)
     shard = devices if spec.strategy == "sharded" else 1
     cores = max(1.0, float(topology.cores))
@@ -207,7 +208,7 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         samples=samples,
         copy_bytes=samples / devices * costs.device_bytes,
         copy_seconds=_copy_seconds(spec, topology, accelerators, costs),
-        scatter_seconds=samples * costs.device_bytes / _first_link_rate(topology, accelerators),
+        scatter_seconds=samples * costs.device_bytes / first_rate,
         chassis_devices=float(sum(device.place != LOCAL for device in accelerators)),
         **edges,
     )
@@ -297,10 +298,6 @@ def _copy_seconds(spec: Spec, topology: Topology, accelerators: Sequence[Acceler
         uplink = topology.uplinks.get(place, PcieLink())
         slowest = max(slowest, count * each / link_rate(uplink))
     return slowest
-
-
-def _first_link_rate(topology: Topology, accelerators: Sequence[Accelerator]) -> float:
-    return uplink_rate(accelerators[0], topology) if accelerators else HOST_MEMORY_RATE
 
 
 def storage_link_rate(topology: Topology) -> float:

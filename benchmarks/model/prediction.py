@@ -61,7 +61,7 @@ def predict(spec: Spec, topology: Topology, belief: Belief | None = None, *, cou
         row = feature_columns([features_of(spec, topology)])
         found = step_times(belief.mean[None], row)
         # What was measured beside the formula is felt by all terms alike, as is what a median of draws differs by.
-        parts = _terms(spec, belief, row, found, centre / raw, told=basis != "prior")
+        parts = _terms(spec, belief, row, found, centre / raw, has_runs=basis != "prior")
         rate = float(counted_traffic(belief.mean[None], row, np.array([[centre]]))[0, 0])
         bytes_each = _device_bytes(spec, topology, belief, row)
         utilisation = min(1.0, (parts[0].seconds + parts[3].seconds) / centre)
@@ -114,7 +114,7 @@ def _link_term(spec: Spec, seconds: float) -> StepTerm:
 
 
 def _terms(
-    spec: Spec, belief: Belief, row: Mapping[str, Floats], found: StepTimes, factor: float, *, told: bool
+    spec: Spec, belief: Belief, row: Mapping[str, Floats], found: StepTimes, factor: float, *, has_runs: bool
 ) -> tuple[StepTerm, StepTerm, StepTerm, StepTerm]:
     """Return compute, communication, input and optimiser; they add up to the step."""
 
@@ -123,7 +123,7 @@ def _terms(
 
     rate = one(found.compute) and spec.batch * spec.accumulation / one(found.compute)
     pieces = [f"{spec.batch * spec.accumulation} samples a device at {_format_rate(rate)} a second"]
-    if told and abs(factor - 1) > 0.005:
+    if has_runs and abs(factor - 1) > 0.005:
         pieces.append(f"all terms {factor - 1:+.0%} by what runs of this specification showed")
     compute = StepTerm(
         name="compute",
@@ -215,9 +215,9 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
-def prediction_draws(belief: Belief | None = None, count: int = DRAW_COUNT) -> Draws:
+def prediction_draws(belief: Belief) -> Draws:
     """Return the draws that `predict` uses."""
-    return (belief or prior()).draws(count, DRAW_SEED)
+    return belief.draws(DRAW_COUNT, DRAW_SEED)
 
 
 # The basis of a figure: runs of exactly this, a model fitted to other runs, or published rates and data sheets.

@@ -29,10 +29,7 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
         "interval": [prediction.interval.low, prediction.interval.high],
         "interval_probability": prediction.interval.probability,
         "samples_per_second": prediction.samples_per_second,
-        "terms": [
-            {"name": term.name, "seconds": term.seconds, "why": term.why, "source": term.source}
-            for term in prediction.terms
-        ],
+        "terms": msgspec.to_builtins(prediction.terms),
         "pcie_bytes_per_step": {
             name: {"to_device": to, "from_device": back} for name, (to, back) in prediction.pcie_bytes.items()
         },
@@ -81,7 +78,6 @@ class PaperRow:
     overhead_high: float
 
     def for_json(self) -> dict[str, Any]:
-        """Return the row as plain JSON."""
         return {
             "workload": self.workload,
             "configuration": self.configuration,

@@ -7,7 +7,7 @@ step      = both and the optimiser, or the input pipeline if that is slower
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,6 @@ from benchmarks.model.reference_data import (
     drive_datasheet,
 )
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
-from benchmarks.workloads.costs import message_sizes
 from hostwire.training import Spec
 
 BACKWARD = 2 / 3  # of the time of a batch: two of its three passes
@@ -62,10 +61,7 @@ class StepTimes:
 def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
     """Return the times of cells (a row of features each) for draws of the parameters' logarithms, one a row."""
     values = np.exp(logs)
-
-    def p(name: str) -> Floats:
-        return values[:, PARAMETER_INDEX[name], None]
-
+    p = _by_name(values)
     compute, batch_time = _compute(values, cells)
     optimiser = (
         cells["optimiser_seconds"] * p("optimiser") / np.where(cells["on_cpu"] > 0, p("host_memory"), p("memory"))
@@ -93,6 +89,11 @@ def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
     )
 
 
+def _by_name(values: Floats) -> Callable[[str], Floats]:
+    """Return a function of a parameter's name: its draws as a column."""
+    return lambda name: values[:, PARAMETER_INDEX[name], None]
+
+
 def _smooth_maximum(one: Floats, other: Floats, sharpness: float) -> Floats:
     """Return the larger of two times, or somewhat more where they are near each other."""
     top = np.maximum(np.maximum(one, other), 1e-12)
@@ -102,10 +103,7 @@ def _smooth_maximum(one: Floats, other: Floats, sharpness: float) -> Floats:
 
 def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Floats]:
     """Return the seconds of forward and backward of a step, and of one batch."""
-
-    def p(name: str) -> Floats:
-        return values[:, PARAMETER_INDEX[name], None]
-
+    p = _by_name(values)
     cpu, tensor = cells["on_cpu"] > 0, cells["tensor"] > 0
     reached = np.where(cpu, p("core"), np.where(tensor, p("half"), p("single")))
     memory = np.where(cpu, p("host_memory"), p("memory"))
@@ -132,10 +130,7 @@ def _communication(
     values: Floats, cells: Mapping[str, Floats], batch: Floats, rate: Floats, copied: Floats
 ) -> tuple[Floats, Floats]:
     """Return the exposed seconds of the exchange, and all its seconds."""
-
-    def p(name: str) -> Floats:
-        return values[:, PARAMETER_INDEX[name], None]
-
+    p = _by_name(values)
     n = cells["devices"]
     way = (n - 1) / n  # of the bytes that go once round a ring
     hop = cells["hop_seconds"] * way * p("latency")
@@ -208,7 +203,7 @@ def pair_performance(one: Accelerator, other: Accelerator, topology: Topology) -
 
 def link_seconds(logs: Floats, spec: Spec, topology: Topology) -> Floats:
     """Return the seconds of a step of a link workload for draws of the parameters. Raises ModelError."""
-    devices, sizes = accelerators_used(spec, topology), np.array(message_sizes(spec))
+    devices, sizes = accelerators_used(spec, topology), np.array(spec.message_sizes, float)
     times = float(spec.options.get("iterations", 20))
 
     def p(name: str) -> Floats:
@@ -275,7 +270,7 @@ def link_tables(spec: Spec, topology: Topology, logs: Floats) -> dict[str, Any]:
             "latency": [[None if found is None else found[1] * 1e6 for found in line] for line in pairs],
         }
     seconds = float(link_seconds(row, spec, topology)[0])
-    moved = sum(message_sizes(spec)) * float(spec.options.get("iterations", 20))
+    moved = sum(spec.message_sizes) * float(spec.options.get("iterations", 20))
     if spec.workload == "all_reduce":
         return {"bus_bandwidth": 2 * (spec.devices - 1) / spec.devices * moved / seconds / 1e9}
     if spec.workload == "host_copy":

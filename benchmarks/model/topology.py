@@ -149,8 +149,8 @@ def read_topology(text: str | bytes) -> Topology:
         raise TopologyError("A topology is a JSON object.", line=1)
     if plain.get("format") != TOPOLOGY_FORMAT:
         given = plain.get("format")
-        told = "there is none" if given is None else f"it is {json.dumps(given)[:80]}"
-        raise TopologyError(f"format: it must be '{TOPOLOGY_FORMAT}', and {told}.", field="format")
+        actual = "there is none" if given is None else f"it is {json.dumps(given)[:80]}"
+        raise TopologyError(f"format: it must be '{TOPOLOGY_FORMAT}', and {actual}.", field="format")
     try:
         part = msgspec.convert(plain, TopologyPart)
     except msgspec.ValidationError as wrong:
@@ -162,14 +162,14 @@ def read_topology(text: str | bytes) -> Topology:
 def _error_location(message: str) -> tuple[str, str]:
     """Return the message and the field of an error of msgspec: 'Expected `int`, got `str` - at `$.cores`'."""
     found = re.fullmatch(r"(.*?) - at `(?:key in )?\$\.?(.*)`", message, re.DOTALL)
-    said, field = found.groups() if found is not None else (message, "")
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", said)
+    sentence, field = found.groups() if found is not None else (message, "")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", sentence)
     if unknown is not None:
         return "there is no such member", ".".join(filter(None, (field, unknown[1])))
-    missing = re.fullmatch(r"Object missing required field `(.*)`", said)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", sentence)
     if missing is not None:
         return "it is missing", ".".join(filter(None, (field, missing[1])))
-    return said[0].lower() + said[1:], field
+    return sentence[0].lower() + sentence[1:], field
 
 
 def _topology_from_part(part: TopologyPart) -> Topology:
@@ -184,69 +184,18 @@ def _topology_from_part(part: TopologyPart) -> Topology:
         if place not in places or place == LOCAL:
             sentence = f"uplinks: nothing is at '{place}'; a place is named by an accelerator or the storage."
             raise TopologyError(sentence, field="uplinks")
-    return Topology(
-        name=part.name,
-        host=part.host,
-        cores=part.cores,
-        memory_bytes=part.memory_bytes,
-        accelerators=tuple(
-            Accelerator(
-                name=device.name,
-                model=device.model,
-                place=device.place,
-                link=_link_from_part(device.link),
-                memory_bytes=device.memory_bytes or gpu_memory_bytes(device.model),
-            )
-            for device in part.accelerators
-        ),
-        storage=Storage(model=part.storage.model, place=part.storage.place, link=_link_from_part(part.storage.link)),
-        # A place without a link of its own is assumed to have full cabling.
-        uplinks={place: _link_from_part(part.uplinks.get(place, LinkPart())) for place in sorted(places - {LOCAL})},
-        local_fabric=part.local_fabric,
-    )
+    plain = msgspec.to_builtins(part)
+    for device in plain["accelerators"]:
+        device["memory_bytes"] = device["memory_bytes"] or gpu_memory_bytes(device["model"])
+    # A place without a link of its own is assumed to have full cabling.
+    plain["uplinks"] = {place: plain["uplinks"].get(place, {}) for place in sorted(places - {LOCAL})}
+    return msgspec.convert(plain, Topology)
 
 
 def gpu_memory_bytes(model: str) -> float:
     """Return the memory of a GPU, bytes: from its name ('V100-SXM2-32GB'), else from its data sheet."""
     named = re.search(r"(\d{1,3})\s?GB", model.upper())
     return float(named[1]) * 1e9 if named else device_datasheet(model).memory_bytes
-
-
-def _link_from_part(part: LinkPart) -> PcieLink:
-    return PcieLink(lanes=part.lanes, generation=part.generation)
-
-
-def topology_json(topology: Topology) -> str:
-    """Return a topology as the text of a file for `read_topology`."""
-
-    def link(one: PcieLink) -> dict[str, int]:
-        return {"lanes": one.lanes, "generation": one.generation}
-
-    plain: dict[str, Any] = {
-        "format": TOPOLOGY_FORMAT,
-        "name": topology.name,
-        "host": topology.host,
-        "cores": topology.cores,
-        "memory_bytes": topology.memory_bytes,
-        "accelerators": [
-            {
-                "name": device.name,
-                "model": device.model,
-                "place": device.place,
-                "link": link(device.link),
-                "memory_bytes": device.memory_bytes,
-            }
-            for device in topology.accelerators
-        ],
-        "storage": {
-            "model": topology.storage.model,
-            "place": topology.storage.place,
-            "link": link(topology.storage.link),
-        },
-        "uplinks": {place: link(one) for place, one in topology.uplinks.items()},
-        "local_fabric": topology.local_fabric,
-    }
-    return json.dumps(plain, indent=1) + "\n"
 
 
 def topology_schema() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from benchmarks.model import Belief, predict, refit
 from benchmarks.model.calibration import Observation
@@ -17,7 +18,6 @@ from benchmarks.model.prediction import Basis, Prediction
 from benchmarks.recommend.candidates import (
     Array,
     RunCandidate,
-    StepSeconds,
     enumerate_candidates,
     job_joules,
     job_seconds,
@@ -77,7 +77,6 @@ class RankedCandidate:
 
     @property
     def devices(self) -> int:
-        """The number of its GPUs."""
         return self.candidate.layout.count
 
 
@@ -108,7 +107,7 @@ class Recommendation:
     candidates are from distinct `layouts`; not `exact`: some were not evaluated. `runs` is the number of observations.
     """
 
-    asked: RecommendationRequest
+    request: RecommendationRequest
     lines: tuple[RankedCandidate, ...] = ()
     abstains: bool = False
     deciding: DecidingRun | None = None
@@ -131,8 +130,8 @@ class Recommendation:
         if self.impossible is not None:
             return self.impossible.sentence
         first = self.lines[0]
-        amount = format_objective(self.asked.objective, first.objective.value)
-        objective = OBJECTIVE_LABELS[self.asked.objective]
+        amount = format_objective(self.request.objective, first.objective.value)
+        objective = OBJECTIVE_LABELS[self.request.objective]
         certainty = (
             f"It is best with a probability of {format_share(first.probability)}, and "
             f"within {format_share(TOLERATED_REGRET)} of the best with {format_share(first.near)}; "
@@ -158,92 +157,82 @@ class Recommendation:
 
 
 def recommend(
-    pool: RecommendationPool, asked: RecommendationRequest, observations: Sequence[Observation] = (), *, seed: int = 1
+    pool: RecommendationPool, request: RecommendationRequest, observations: Sequence[Observation] = ()
 ) -> Recommendation:
-    """Return the answer to a request; the same pool, request, runs and seed give the same answer.
+    """Return the answer to a request; the same pool, request and runs give the same answer.
 
     `observations` are of any workload: rates of devices and links are learned from all.
     """
     belief = refit(observations)
-    alike = tuple(one for one in observations if one.spec.workload == asked.spec.workload)
-    found = enumerate_candidates(pool, asked, belief.centre())
-    weighed = evaluate_candidates(found.every, asked, belief, alike, seed=seed) if found.every else None
+    alike = tuple(one for one in observations if one.spec.workload == request.spec.workload)
+    found = enumerate_candidates(pool, request, belief.centre())
+    evaluation = evaluate_candidates(found.every, request, belief, alike) if found.every else None
     answer = Recommendation(
-        asked=asked, exact=found.exact, considered=len(found.every), layouts=found.layouts, runs=len(observations),
+        request=request, exact=found.exact, considered=len(found.every), layouts=found.layouts, runs=len(observations),
         unfit=found.unfit, undivided=found.undivided,
     )  # fmt: skip
-    if weighed is None:
-        return replace(answer, impossible=explain_infeasibility(pool, asked, belief, alike, found))
-    amounts = _AmountTable(asked, weighed)
+    if evaluation is None:
+        return replace(answer, impossible=explain_infeasibility(pool, request, belief, alike))
     basis: Basis = "calibrated" if alike else "prior"
-    deciding = weighed.deciding
+    deciding = evaluation.deciding
     shown = dict.fromkeys(
-        [*weighed.ranking.order[:MAX_RANKED], *([deciding.candidate] if deciding is not None else [])]
+        [*evaluation.ranking.order[:MAX_RANKED], *([deciding.candidate] if deciding is not None else [])]
     )
+    amounts = _amounts(request, evaluation)
     lines = {
-        place: _ranked_candidate(pool, amounts, place, belief, "measured" if place in weighed.run else basis)
+        place: _ranked_candidate(
+            pool, evaluation, amounts, place, belief=belief, basis="measured" if place in evaluation.run else basis
+        )
         for place in shown
     }
     return replace(
         answer,
-        lines=tuple(lines[place] for place in weighed.ranking.order[:MAX_RANKED]),
-        abstains=not weighed.ranking.is_decided,
+        lines=tuple(lines[place] for place in evaluation.ranking.order[:MAX_RANKED]),
+        abstains=not evaluation.ranking.is_decided,
         deciding=DecidingRun(line=lines[deciding.candidate], before=deciding.before, after=deciding.after)
         if deciding is not None
         else None,
     )
 
 
-class _AmountTable:
-    """The objective, times and energies of all candidates, by draw."""
-
-    def __init__(self, asked: RecommendationRequest, weighed: CandidateEvaluation) -> None:
-        self.weighed = weighed
-        every, seconds = weighed.candidates, weighed.seconds
-        self.objective = objective_values(every, asked, seconds, asked.objective)
-        self.time = job_seconds(every, asked, seconds)
-        self.joules = job_joules(every, asked, seconds)
-
-    def of(self, matrix: Array, place: int, *, times: float = 1.0) -> AmountInterval:
-        """Return the amount of a candidate."""
-        middle, low, high = median_interval(matrix[:, place] * times)
-        return AmountInterval(value=middle, low=low, high=high)
+def _amounts(request: RecommendationRequest, evaluation: CandidateEvaluation) -> dict[str, Array]:
+    """Return the amounts of all candidates by their names in a RankedCandidate, by draw and candidate."""
+    every, seconds = evaluation.candidates, evaluation.seconds
+    time = job_seconds(every, request, seconds)
+    return {
+        "objective": objective_values(every, request, seconds, request.objective),
+        "seconds": time,
+        "step": seconds.step,
+        "gpu_hours": time * np.array([candidate.layout.count / 3600 for candidate in every]),
+        "joules": job_joules(every, request, seconds),
+    }
 
 
 def _ranked_candidate(
-    pool: RecommendationPool, amounts: _AmountTable, place: int, belief: Belief, basis: Basis
+    pool: RecommendationPool,
+    evaluation: CandidateEvaluation,
+    amounts: dict[str, Array],
+    place: int,
+    *,
+    belief: Belief,
+    basis: Basis,
 ) -> RankedCandidate:
-    weighed = amounts.weighed
-    candidate = weighed.candidates[place]
-    topology = candidate.layout.named(pool)
+    candidate = evaluation.candidates[place]
+    topology = candidate.layout.named_topology(pool)
     prediction = predict(candidate.spec, topology, belief, count=TERM_DRAWS)
+    intervals = {name: median_interval(matrix[:, place]) for name, matrix in amounts.items()}
     return RankedCandidate(
         candidate=candidate,
         words=topology.name,
-        objective=amounts.of(amounts.objective, place),
-        seconds=amounts.of(amounts.time, place),
-        step=amounts.of(weighed.seconds.step, place),
-        gpu_hours=amounts.of(amounts.time, place, times=candidate.layout.count / 3600),
-        joules=amounts.of(amounts.joules, place),
-        probability=float(weighed.ranking.probability[place]),
-        near=float(weighed.ranking.near[place]),
-        regret=float(weighed.ranking.regret[place]),
+        probability=float(evaluation.ranking.probability[place]),
+        near=float(evaluation.ranking.near[place]),
+        regret=float(evaluation.ranking.regret[place]),
         basis=basis,
         prediction=prediction,
         reasons=candidate_reasons(pool, candidate, prediction, basis),
+        **{name: AmountInterval(value=middle, low=low, high=high) for name, (middle, low, high) in intervals.items()},
     )
 
-
-__all__ = [
-    "AmountInterval",
-    "DecidingRun",
-    "Infeasibility",
-    "RankedCandidate",
-    "Recommendation",
-    "RunCandidate",
-    "StepSeconds",
-    "recommend",
-]
 
 CSV_COLUMNS: Final = (
     "rank", "composition", "host", "gpus", "precision", "strategy", "batch", "objective", "low", "high", "unit",
@@ -270,8 +259,8 @@ def recommendation_json(pool: RecommendationPool, answer: Recommendation) -> dic
     deciding = answer.deciding
     return {
         "sentence": answer.sentence,
-        "objective": answer.asked.objective,
-        "unit": OBJECTIVE_UNITS[answer.asked.objective][0],
+        "objective": answer.request.objective,
+        "unit": OBJECTIVE_UNITS[answer.request.objective][0],
         "abstains": answer.abstains,
         "exact": answer.exact,
         "search": answer.search_words,
@@ -303,8 +292,8 @@ def recommendation_json(pool: RecommendationPool, answer: Recommendation) -> dic
 def _candidate_json(
     pool: RecommendationPool, answer: Recommendation, line: RankedCandidate, rank: int | None
 ) -> dict[str, Any]:
-    layout, factor = line.candidate.layout, OBJECTIVE_UNITS[answer.asked.objective][1]
-    desired = layout.wanted(pool)
+    layout, factor = line.candidate.layout, OBJECTIVE_UNITS[answer.request.objective][1]
+    desired = layout.desired_state(pool)
     return {
         "rank": rank,
         "composition_words": line.words,
@@ -321,10 +310,7 @@ def _candidate_json(
         "expected_regret": line.regret,
         "basis": line.basis,
         "reasons": list(line.reasons),
-        "terms": [
-            {"name": term.name, "seconds": term.seconds, "why": term.why, "source": term.source}
-            for term in line.prediction.terms
-        ],
+        "terms": msgspec.to_builtins(line.prediction.terms),
         "pcie_bytes_per_second": line.prediction.pcie_bytes_per_second,
         "memory_bytes": line.prediction.memory_bytes,
         "attachments": [{"device_id": device, "host_port_id": port} for device, port in desired.attachments.items()],
@@ -338,7 +324,7 @@ def _amount_json(amount: AmountInterval, factor: float = 1.0) -> dict[str, float
 
 def recommendation_rows(answer: Recommendation) -> Iterator[tuple[object, ...]]:
     """Yield a row of CSV_COLUMNS for each line; all values are predicted, except steps whose basis is measured."""
-    unit, factor = OBJECTIVE_UNITS[answer.asked.objective]
+    unit, factor = OBJECTIVE_UNITS[answer.request.objective]
     for rank, line in enumerate(answer.lines, 1):
         spec = line.candidate.spec
         yield (
@@ -351,7 +337,7 @@ def recommendation_rows(answer: Recommendation) -> Iterator[tuple[object, ...]]:
 
 def amount_text(answer: Recommendation, amount: AmountInterval) -> str:
     """Return an amount of the objective with its interval as text."""
-    objective = answer.asked.objective
+    objective = answer.request.objective
     if amount.low == amount.high:
         return format_objective(objective, amount.value)
     value, low, high = (format_objective(objective, one) for one in (amount.value, amount.low, amount.high))

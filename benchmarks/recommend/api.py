@@ -1,4 +1,4 @@
-"""Recommendations by the API: asked for and answered at once; a candidate becomes a plan or a run."""
+"""API of recommendations: a request is answered at once; a candidate becomes a plan or a run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
+from benchmarks.model.prediction import StepTerm
 from benchmarks.recommend.answer import recommend, recommendation_json
 from benchmarks.recommend.request import (
     DEFAULT_SAMPLES,
@@ -22,10 +23,12 @@ from benchmarks.recommend.request import (
     OBJECTIVE_LABELS,
     parse_recommendation_request,
 )
-from benchmarks.recommend.selectors import known_observations, recommendation_pool
+from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
+from benchmarks.runs.results import observations
 from core.api.fields import IDEMPOTENCY_KEY, IdField, idempotency_key
 from core.api.requests import StrictSerializer, problem, validated_body
+from core.api.serializers import dataclass_serializer
 
 # What the same three words mean of GPUs and of drives.
 GPU_CHOICES = [("any", "all"), ("local", "the host's own"), ("chassis", "of chassis")]
@@ -58,16 +61,16 @@ class RecommendationLimitsSerializer(StrictSerializer, serializers.Serializer[An
     )
     keep_attached = serializers.BooleanField(required=False, help_text="What is attached stays where it is")
     storage = serializers.ChoiceField(
-        choices=DRIVE_CHOICES, required=False, help_text="Where data lies; local unless told"
+        choices=DRIVE_CHOICES, required=False, help_text="Where data lies; by default local"
     )
-    gpus = serializers.ChoiceField(choices=GPU_CHOICES, required=False, help_text="Whose GPUs; any unless told")
+    gpus = serializers.ChoiceField(choices=GPU_CHOICES, required=False, help_text="Whose GPUs; by default any")
     same_mode = serializers.BooleanField(required=False, help_text="No drawer changes its mode")
     one_model = serializers.BooleanField(required=False)
     one_place = serializers.BooleanField(required=False, help_text="All GPUs below one switch, or all the host's own")
 
 
 class RecommendationSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """What is asked. `spec` has what differs from the preset; how many devices is part of the answer."""
+    """A request. `spec` has what differs from the preset; the number of devices is part of the answer."""
 
     workload = serializers.CharField(max_length=40)
     preset = serializers.ChoiceField(choices=["tiny", "paper", "custom"], required=False)
@@ -76,7 +79,7 @@ class RecommendationSerializer(StrictSerializer, serializers.Serializer[Any]):
         min_value=1e-9,
         max_value=MAX_SAMPLES,
         required=False,
-        help_text=f"The job's work; {DEFAULT_SAMPLES:.0f} unless told",
+        help_text=f"The job's work; by default {DEFAULT_SAMPLES:.0f}",
     )
     objective = serializers.ChoiceField(choices=list(OBJECTIVE_LABELS), required=False)
     precisions = serializers.ListField(
@@ -93,20 +96,14 @@ class RecommendationSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class AmountSerializer(serializers.Serializer[Any]):
-    """A median, and between what it lies with a probability of 90 %."""
+    """A median with its 90 % interval."""
 
     median = serializers.FloatField()
     low = serializers.FloatField()
     high = serializers.FloatField()
 
 
-class RecommendedTermSerializer(serializers.Serializer[Any]):
-    """A part of a step."""
-
-    name = serializers.CharField()
-    seconds = serializers.FloatField()
-    why = serializers.CharField()
-    source = serializers.CharField()  # type: ignore[assignment]  # a field, and an option of fields
+RecommendedTermSerializer = dataclass_serializer(StepTerm, "RecommendedTerm")
 
 
 class AttachmentWantedSerializer(serializers.Serializer[Any]):
@@ -173,7 +170,7 @@ class ImpossibleSerializer(serializers.Serializer[Any]):
 
 
 class AnswerSerializer(serializers.Serializer[Any]):
-    """The recommendation; everything in it is predicted, also what measured runs were learned for."""
+    """The recommendation; everything in it is predicted, even where measured runs were learned from."""
 
     sentence = serializers.CharField()
     objective = serializers.CharField()
@@ -201,7 +198,7 @@ class ComposeSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class RunRecommendedSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A candidate's `spec` and `composition`, and what carries it out."""
+    """A candidate's `spec` and `composition`, and the executor."""
 
     spec = serializers.DictField()
     composition = serializers.DictField()
@@ -227,14 +224,14 @@ class Recommendations(APIView):
         examples=[RECOMMENDATION_EXAMPLE],
     )
     def post(self, request: Request) -> Response:
-        """Ask what to compose for a training job.
+        """Recommend what to compose for a training job.
 
         It compares what is free for you now; nothing is changed.
         """
         person = person_of(request)
         given = validated_body(RecommendationSerializer, request)
         pool = recommendation_pool(person)
-        found = recommend(pool, parse_recommendation_request(given, pool), known_observations(person))
+        found = recommend(pool, parse_recommendation_request(given, pool), observations(person))
         return Response(recommendation_json(pool, found))
 
 
@@ -245,7 +242,7 @@ class RecommendationPlan(APIView):
     @extend_schema(
         operation_id="benchmarks_recommend_plan",
         request=ComposeSerializer,
-        responses={201: MadeSerializer, 409: problem("Something wanted is missing, or cannot be composed")},
+        responses={201: MadeSerializer, 409: problem("Something requested is missing, or cannot be composed")},
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
@@ -271,11 +268,11 @@ class RecommendationRun(APIView):
     @extend_schema(
         operation_id="benchmarks_recommend_run",
         request=RunRecommendedSerializer,
-        responses={201: MadeSerializer, 409: problem("The host's agent does not report, or a rule stands against it")},
+        responses={201: MadeSerializer, 409: problem("The host's agent does not report, or a rule forbids it")},
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Run a candidate: it is composed by a plan, runs, is recorded, and its devices are given back."""
+        """Run a candidate: it is composed by a plan, runs, is recorded, and its devices are restored."""
         person = person_of(request)
         values = validated_body(RunRecommendedSerializer, request)
         run = recommendation_run_create(

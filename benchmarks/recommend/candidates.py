@@ -7,7 +7,7 @@ same for all models; the power of hosts and chassis is not counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Final
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.model import Draws, fits, memory_bytes
 from benchmarks.model.belief import formula_seconds
 from benchmarks.model.reference_data import device_datasheet
-from benchmarks.model.topology import Accelerator, Topology
+from benchmarks.model.topology import Topology
 from benchmarks.recommend.layouts import Layout
 from benchmarks.recommend.pool import DeviceClass, RecommendationPool
 from benchmarks.recommend.request import Objective, RecommendationRequest
@@ -28,6 +28,8 @@ from hostwire.training import Precision, Spec, Strategy
 
 Array = NDArray[np.float64]
 MAX_CANDIDATES: Final = 1000
+# Share of its maximum power that a GPU draws while it waits within a job, clocks up: an assumption.
+IDLE_SHARE: Final = 0.25
 # A limit on time or energy is kept if it is kept in this share of the draws.
 CONSTRAINT_CONFIDENCE: Final = 0.9
 
@@ -48,7 +50,7 @@ class RunCandidate:
     @cached_property
     def watts(self) -> float:
         """The maximum power of its GPUs together."""
-        return sum(count * gpu_watts(kind.model)[0] for kind, count in self.kinds.items())
+        return sum(count * device_datasheet(kind.model).watts for kind, count in self.kinds.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,44 +64,22 @@ class CandidateSet:
     undivided: tuple[int, ...] = ()  # numbers of devices that do not divide the global batch
 
 
-@dataclass
-class _SpecCache:
-    """A cache of the specifications for each number of devices, and of whether they fit into memory."""
-
-    asked: RecommendationRequest
-    known: dict[int, list[Spec]] = field(default_factory=dict)
-    fit: dict[tuple[int, frozenset[DeviceClass]], str] = field(default_factory=dict)  # by the specification's identity
-
-    def of(self, count: int) -> list[Spec]:
-        """Return those for `count` devices; none if it does not divide the global batch."""
-        if count not in self.known:
-            self.known[count] = list(self._made(count))
-        return self.known[count]
-
-    def _made(self, count: int) -> Sequence[Spec]:
-        template, freedom, whole = self.asked.spec, self.asked.freedom, self.asked.global_batch
-        if whole is not None and whole % (count * template.accumulation):
-            return []
-        strategies: tuple[Strategy, ...] = tuple(
-            dict.fromkeys(one for one in freedom.strategies or (template.strategy,) if one != "single")
-        )
-        if count == 1:
-            strategies = ("single",)
-        precisions: tuple[Precision, ...] = freedom.precisions or (template.precision,)
-        batches = (
-            (whole // (count * template.accumulation),) if whole is not None else freedom.batches or (template.batch,)
-        )
-        return [
-            msgspec.structs.replace(template, devices=count, strategy=strategy, precision=precision, batch=batch)
-            for precision, strategy, batch in product(dict.fromkeys(precisions), strategies, dict.fromkeys(batches))
-        ]
-
-    def unfit(self, spec: Spec, layout: Layout, topology: Topology) -> str:
-        """Return the reason why a device's memory is too small, '' if it is not; computed once a kind."""
-        key = (id(spec), frozenset(layout.kinds))
-        if key not in self.fit:
-            self.fit[key] = _memory_sentence(spec, layout) if fits(spec, topology) else ""
-        return self.fit[key]
+def _specs(request: RecommendationRequest, count: int) -> list[Spec]:
+    """Return the specifications for `count` devices; none if it does not divide the global batch."""
+    template, freedom, whole = request.spec, request.freedom, request.global_batch
+    if whole is not None and whole % (count * template.accumulation):
+        return []
+    strategies: tuple[Strategy, ...] = tuple(
+        dict.fromkeys(one for one in freedom.strategies or (template.strategy,) if one != "single")
+    )
+    if count == 1:
+        strategies = ("single",)
+    precisions: tuple[Precision, ...] = freedom.precisions or (template.precision,)
+    batches = (whole // (count * template.accumulation),) if whole is not None else freedom.batches or (template.batch,)
+    return [
+        msgspec.structs.replace(template, devices=count, strategy=strategy, precision=precision, batch=batch)
+        for precision, strategy, batch in product(dict.fromkeys(precisions), strategies, dict.fromkeys(batches))
+    ]
 
 
 def _memory_sentence(spec: Spec, layout: Layout) -> str:
@@ -110,37 +90,38 @@ def _memory_sentence(spec: Spec, layout: Layout) -> str:
     )
 
 
-def _distinct_accelerators(topology: Topology) -> tuple[Accelerator, ...]:
-    kinds = {(one.model, one.memory_bytes): one for one in topology.accelerators}
-    return tuple(kinds.values())
-
-
 def enumerate_candidates(
-    pool: RecommendationPool, asked: RecommendationRequest, draws: Draws, *, most: int = MAX_CANDIDATES
+    pool: RecommendationPool, request: RecommendationRequest, draws: Draws, *, most: int = MAX_CANDIDATES
 ) -> CandidateSet:
     """Return the candidates: all up to `most`, else those that are best by a few `draws`, such as the centre.
 
     The limit on power is applied, those on time and energy are not.
     """
-    found = search_layouts(pool, asked.limits)
-    specs = _SpecCache(asked)
+    found = search_layouts(pool, request.limits)
+    specs: dict[int, list[Spec]] = {}  # by number of devices
+    too_small: dict[tuple[int, frozenset[DeviceClass]], str] = {}  # reasons by the identity of a specification
     unfit: dict[str, None] = {}
     undivided: set[int] = set()
     groups: list[list[RunCandidate]] = []
     for layout in found.layouts:
-        made = specs.of(layout.count)
+        if layout.count not in specs:
+            specs[layout.count] = _specs(request, layout.count)
+        made = specs[layout.count]
         if not made:
-            if asked.global_batch is not None:
+            if request.global_batch is not None:
                 undivided.add(layout.count)
             continue
         topology = layout.topology()
         group = []
         for spec in made:
-            if reason := specs.unfit(spec, layout, topology):
+            key = (id(spec), frozenset(layout.kinds))
+            if key not in too_small:
+                too_small[key] = _memory_sentence(spec, layout) if fits(spec, topology) else ""
+            if reason := too_small[key]:
                 unfit[reason] = None
                 continue
             one = RunCandidate(layout=layout, spec=spec, topology=topology)
-            if asked.limits.most_watts is None or one.watts <= asked.limits.most_watts:
+            if request.limits.most_watts is None or one.watts <= request.limits.most_watts:
                 group.append(one)
         if group:
             groups.append(group)
@@ -148,7 +129,7 @@ def enumerate_candidates(
     exact = found.exact
     if len(every) > most:
         exact = False
-        every = _most_promising(groups, asked, draws, most)
+        every = _most_promising(groups, request, draws, most)
     return CandidateSet(
         every=tuple(every),
         exact=exact,
@@ -159,11 +140,11 @@ def enumerate_candidates(
 
 
 def _most_promising(
-    groups: list[list[RunCandidate]], asked: RecommendationRequest, draws: Draws, most: int
+    groups: list[list[RunCandidate]], request: RecommendationRequest, draws: Draws, most: int
 ) -> list[RunCandidate]:
     """Return the most promising: layouts by their first option, the best of each number of devices among them."""
     heads = [group[0] for group in groups]
-    cost = np.median(ranking_costs(heads, asked, StepSeconds.of(heads, draws)), axis=0)
+    cost = np.median(ranking_costs(heads, request, StepSeconds.of(heads, draws)), axis=0)
     order = np.argsort(cost, kind="stable")
     best: dict[int, int] = {}
     for position in order:
@@ -192,7 +173,7 @@ class StepSeconds:
         positions = []
         singles: list[tuple[Spec, Topology]] = []
         for one in candidates:
-            accelerators = _distinct_accelerators(one.topology)
+            accelerators = tuple({(gpu.model, gpu.memory_bytes): gpu for gpu in one.topology.accelerators}.values())
             spec = msgspec.structs.replace(one.spec, devices=1, strategy="single")
             key = (
                 spec.precision,
@@ -208,29 +189,29 @@ class StepSeconds:
         return cls(both[:, : len(cells)], both[:, [len(cells) + position for position in positions]])
 
 
-def job_seconds(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
+def job_seconds(candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> Array:
     """Return seconds of the whole job, by draw and candidate."""
-    steps = np.array([asked.samples / one.spec.global_batch for one in candidates])
+    steps = np.array([request.samples / one.spec.global_batch for one in candidates])
     found: Array = seconds.step * steps
     return found
 
 
-def job_joules(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
+def job_joules(candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> Array:
     """Return the energy of the job's GPUs, J, by draw and candidate."""
     watts = np.array([one.watts for one in candidates])
     busy = np.minimum(1.0, seconds.alone / seconds.step)
-    found: Array = job_seconds(candidates, asked, seconds) * watts * (IDLE_SHARE + (1.0 - IDLE_SHARE) * busy)
+    found: Array = job_seconds(candidates, request, seconds) * watts * (IDLE_SHARE + (1.0 - IDLE_SHARE) * busy)
     return found
 
 
 def objective_values(
-    candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds, objective: Objective
+    candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds, objective: Objective
 ) -> Array:
     """Return the values to minimise: seconds, GPU-hours, joules or devices, by draw and candidate."""
     devices = np.array([float(one.layout.count) for one in candidates])
     if objective == "energy":
-        return job_joules(candidates, asked, seconds)
-    time = job_seconds(candidates, asked, seconds)
+        return job_joules(candidates, request, seconds)
+    time = job_seconds(candidates, request, seconds)
     if objective == "gpu_hours":
         hours: Array = time * devices / 3600.0
         return hours
@@ -239,33 +220,23 @@ def objective_values(
     return time
 
 
-def ranking_costs(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
+def ranking_costs(candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> Array:
     """Return the costs for ranking: the objective; for devices, equal numbers are ordered by time."""
-    cost = objective_values(candidates, asked, seconds, asked.objective)
-    if asked.objective == "devices":
-        time = job_seconds(candidates, asked, seconds)
+    cost = objective_values(candidates, request, seconds, request.objective)
+    if request.objective == "devices":
+        time = job_seconds(candidates, request, seconds)
         cost = cost + 1e-3 * time / time.max(axis=1, keepdims=True)
     return cost
 
 
 def within_constraints(
-    candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds
+    candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds
 ) -> NDArray[np.bool_]:
     """Return the candidates that keep the limits on time and energy in nine of ten draws."""
     kept = np.ones(len(candidates), dtype=bool)
-    limits = asked.limits
+    limits = request.limits
     if limits.most_seconds is not None:
-        kept &= (job_seconds(candidates, asked, seconds) <= limits.most_seconds).mean(axis=0) >= CONSTRAINT_CONFIDENCE
+        kept &= (job_seconds(candidates, request, seconds) <= limits.most_seconds).mean(axis=0) >= CONSTRAINT_CONFIDENCE
     if limits.most_joules is not None:
-        kept &= (job_joules(candidates, asked, seconds) <= limits.most_joules).mean(axis=0) >= CONSTRAINT_CONFIDENCE
+        kept &= (job_joules(candidates, request, seconds) <= limits.most_joules).mean(axis=0) >= CONSTRAINT_CONFIDENCE
     return kept
-
-
-# Share of its maximum power that a GPU draws while it waits within a job, clocks up: an assumption.
-IDLE_SHARE: Final = 0.25
-
-
-def gpu_watts(model: str) -> tuple[float, str]:
-    """Return the maximum power of a model, W, and its source."""
-    facts = device_datasheet(model)
-    return facts.watts, facts.source

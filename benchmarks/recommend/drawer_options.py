@@ -35,7 +35,6 @@ class DrawerOption:
 
     @property
     def count(self) -> int:
-        """The number of its GPUs."""
         return len(self.devices)
 
 
@@ -161,15 +160,14 @@ def _enumerate_options(
     reach = _reachability(bare, seen)
     for drive in data:
         for counts in product(*ways):
-            wish = {
+            demand = {
                 (kind, port): counts[nth][position]
                 for nth, kind in enumerate(ordered)
                 for position, port in enumerate(usable)
                 if counts[nth][position]
             }
-            option = _cheapest_option(
-                bare, seen, reach, wish=wish, kinds=kinds, drive=None if drive is None else (*drive, drives[drive[0]])
-            )
+            wanted = None if drive is None else (*drive, drives[drive[0]])
+            option = _cheapest_option(bare, seen, reach, demand=demand, kinds=kinds, drive=wanted)
             if option is not None:
                 yield option
 
@@ -214,15 +212,15 @@ def _cheapest_option(
     seen: DrawerSnapshot,
     reach: Reachability,
     *,
-    wish: Mapping[tuple[DeviceClass, int], int],
+    demand: Mapping[tuple[DeviceClass, int], int],
     kinds: Mapping[DeviceClass, list[int]],
     drive: tuple[DeviceClass, int, list[int]] | None,
 ) -> DrawerOption | None:
     """Return the option with the least changes: changes of mode count first, then detached devices."""
-    if not wish and drive is None:
+    if not demand and drive is None:
         return DrawerOption()
     for mode, reaches in reach.items():
-        chosen = _assigned_devices(bare, reaches, wish, kinds, drive)
+        chosen = _assigned_devices(bare, reaches, demand, kinds, drive)
         if chosen is None:
             continue
         devices, storage = chosen
@@ -239,7 +237,7 @@ def _cheapest_option(
             planned = plan_steps([seen], wanted)
             if not planned.objections:
                 return DrawerOption(
-                    held=_counts_by_port(wish),
+                    held=_counts_by_port(demand),
                     devices=tuple(devices),
                     storage=storage,
                     detached=detached,
@@ -252,20 +250,20 @@ def _cheapest_option(
 def _assigned_devices(
     bare: _AnonymousDrawer,
     reaches: Mapping[tuple[int, int], bool],
-    wish: Mapping[tuple[DeviceClass, int], int],
+    demand: Mapping[tuple[DeviceClass, int], int],
     kinds: Mapping[DeviceClass, list[int]],
     drive: tuple[DeviceClass, int, list[int]] | None,
 ) -> tuple[list[tuple[int, int]], tuple[int, int] | None] | None:
     """Return a device for each requested place, preferring attached ones; None if there are too few."""
     taken: set[int] = set()
     found: list[tuple[int, int]] = []
-    wanted = {port for _, port in wish}
+    wanted = {port for _, port in demand}
 
     def rank(place: int, port: int) -> tuple[int, int]:
         at = bare.devices[place][1]
         return (0 if at == port else 1 if at is None else 3 if at in wanted else 2, place)
 
-    for (kind, port), count in wish.items():
+    for (kind, port), count in demand.items():
         able = [place for place in kinds[kind] if place not in taken and _may_attach(bare, reaches, place, port)]
         if len(able) < count:
             return None
@@ -284,8 +282,8 @@ def _may_attach(bare: _AnonymousDrawer, reaches: Mapping[tuple[int, int], bool],
     return reaches[place, port] and (not stays or at == port)
 
 
-def _counts_by_port(wish: Mapping[tuple[DeviceClass, int], int]) -> tuple[tuple[int, ClassCounts], ...]:
+def _counts_by_port(demand: Mapping[tuple[DeviceClass, int], int]) -> tuple[tuple[int, ClassCounts], ...]:
     ports: dict[int, list[tuple[DeviceClass, int]]] = {}
-    for (kind, port), count in wish.items():
+    for (kind, port), count in demand.items():
         ports.setdefault(port, []).append((kind, count))
     return tuple((port, tuple(held)) for port, held in sorted(ports.items()))

@@ -13,7 +13,6 @@ from benchmarks.model.calibration import Observation
 from benchmarks.model.prediction import Basis, Prediction
 from benchmarks.recommend.candidates import (
     CONSTRAINT_CONFIDENCE,
-    CandidateSet,
     RunCandidate,
     enumerate_candidates,
     job_joules,
@@ -57,7 +56,10 @@ def candidate_reasons(
             )
         elif term.name == "input" and term.seconds > 0.005 * total:
             found.append(f"Waiting for input takes {format_share(term.seconds / total)} of it. {term.why}")
-    found.append(f"{_memory_sentence(candidate, prediction)} {BASIS_SENTENCES[basis]}")
+    needed, least = prediction.memory_bytes / 2**30, min((kind.memory_bytes for kind in candidate.kinds), default=0.0)
+    found.append(
+        f"Each GPU needs {format_short(needed)} GiB of {format_short(least / 2**30)} GiB. {BASIS_SENTENCES[basis]}"
+    )
     found.append(composition_sentence(pool, candidate))
     return tuple(found)
 
@@ -76,14 +78,9 @@ def _link_phrase(candidate: RunCandidate) -> str:
     return f" {way}"
 
 
-def _memory_sentence(candidate: RunCandidate, prediction: Prediction) -> str:
-    least = min((kind.memory_bytes for kind in candidate.kinds), default=0.0)
-    return f"Each GPU needs {format_short(prediction.memory_bytes / 2**30)} GiB of {format_short(least / 2**30)} GiB."
-
-
 def composition_sentence(pool: RecommendationPool, candidate: RunCandidate) -> str:
     """Return the changes of a plan as a sentence."""
-    desired = candidate.layout.wanted(pool)
+    desired = candidate.layout.desired_state(pool)
     if not desired.attachments and not desired.modes:
         return "All of it is composed already."
     moved = [one for one in desired.attachments.values() if one is not None]
@@ -100,19 +97,19 @@ def composition_sentence(pool: RecommendationPool, candidate: RunCandidate) -> s
 
 
 FEW_DRAWS: Final = 64
-AMOUNT_FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
+CONSTRAINT_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
     "least_devices": lambda value: f"at least {value} GPUs",
     "most_devices": lambda value: f"at most {value} GPUs",
+    "models": lambda value: f"only {join_words(sorted(value) or ['no model'])}",
     "most_seconds": lambda value: f"at most {format_duration(value)}",
     "most_joules": lambda value: f"at most {format_energy(value)}",
     "most_watts": lambda value: f"at most {format_short(value)} W",
     "keep": lambda value: f"{len(value)} device{'' if len(value) == 1 else 's'} kept where attached",
-}
-CONSTRAINT_LABELS: Final = {
-    "storage": "data on a drive of a chassis",
-    "same_mode": "no drawer changes its mode",
-    "one_model": "GPUs of one model",
-    "one_place": "all GPUs at one place",
+    "gpus": lambda value: "only the host's own GPUs" if value == "local" else "only GPUs of chassis",
+    "storage": lambda _: "data on a drive of a chassis",
+    "same_mode": lambda _: "no drawer changes its mode",
+    "one_model": lambda _: "GPUs of one model",
+    "one_place": lambda _: "all GPUs at one place",
 }
 
 
@@ -130,10 +127,9 @@ class Infeasibility:
 
 def explain_infeasibility(
     pool: RecommendationPool,
-    asked: RecommendationRequest,
+    request: RecommendationRequest,
     belief: Belief,
     alike: Sequence[Observation],
-    found: CandidateSet,
 ) -> Infeasibility:
     """Return a minimal set of conflicting constraints."""
     if not pool.hosts:
@@ -142,14 +138,20 @@ def explain_infeasibility(
         return Infeasibility(constraints=(), sentence="No GPU is free: wait for one, or request a lease.")
 
     def feasible(limits: Constraints) -> bool:
-        return _is_feasible(pool, replace(asked, limits=limits), belief, alike)
+        limited = replace(request, limits=limits)
+        every = enumerate_candidates(pool, limited, belief.centre()).every
+        if not every or (limits.most_seconds is None and limits.most_joules is None):
+            return bool(every)
+        chosen = promising_candidates(every, limited, belief)
+        seconds = posterior_seconds(chosen, belief, alike, draws=FEW_DRAWS)
+        return bool(within_constraints(chosen, limited, seconds).any())
 
-    given = tuple(asked.limits.given())
-    if not feasible(asked.limits.without(*given)):
-        return _unconstrained_reason(pool, asked, belief)
-    conflict = _minimal_conflict(asked.limits, given, feasible)
-    words = [_constraint_label(name, asked.limits, pool) for name in conflict]
-    relaxed = tuple((name, _relaxation_sentence(name, pool, asked, belief, alike)) for name in conflict)
+    given = tuple(request.limits.given())
+    if not feasible(request.limits.without(*given)):
+        return _unconstrained_reason(pool, request, belief)
+    conflict = _minimal_conflict(request.limits, given, feasible)
+    words = [_constraint_label(name, request.limits, pool) for name in conflict]
+    relaxed = tuple((name, _relaxation_sentence(name, pool, request, belief, alike)) for name in conflict)
     if len(words) == 1:
         sentence = f"{words[0][0].upper()}{words[0][1:]}: not possible. {relaxed[0][1]}"
     else:
@@ -169,34 +171,22 @@ def _minimal_conflict(
     return tuple(needed)
 
 
-def _is_feasible(
-    pool: RecommendationPool, asked: RecommendationRequest, belief: Belief, alike: Sequence[Observation]
-) -> bool:
-    found = enumerate_candidates(pool, asked, belief.centre())
-    if not found.every:
-        return False
-    if asked.limits.most_seconds is None and asked.limits.most_joules is None:
-        return True
-    chosen = promising_candidates(found.every, asked, belief)
-    return bool(within_constraints(chosen, asked, posterior_seconds(chosen, belief, alike, draws=FEW_DRAWS)).any())
-
-
-def _unconstrained_reason(pool: RecommendationPool, asked: RecommendationRequest, belief: Belief) -> Infeasibility:
+def _unconstrained_reason(pool: RecommendationPool, request: RecommendationRequest, belief: Belief) -> Infeasibility:
     found = enumerate_candidates(
-        pool, replace(asked, limits=asked.limits.without(*asked.limits.given())), belief.centre()
+        pool, replace(request, limits=request.limits.without(*request.limits.given())), belief.centre()
     )
     if found.unfit:
         return Infeasibility(
             constraints=("memory",), sentence=f"It does not fit into the memory of any free device. {found.unfit[0]}"
         )
-    if found.undivided and asked.global_batch is not None:
+    if found.undivided and request.global_batch is not None:
         counts = join_words([str(one) for one in found.undivided[:12]])
         return Infeasibility(
             constraints=("global_batch",),
-            sentence=f"A global batch of {asked.global_batch} cannot be divided among {counts} "
+            sentence=f"A global batch of {request.global_batch} cannot be divided among {counts} "
             f"device{'' if found.undivided == (1,) else 's'}, and no other number of devices is free.",
         )
-    if asked.spec.strategy == "single" and not asked.freedom.strategies:
+    if request.spec.strategy == "single" and not request.freedom.strategies:
         return Infeasibility(
             constraints=("strategy",),
             sentence="No host has a free device for a run on a single device. Free one first.",
@@ -211,20 +201,14 @@ def _constraint_label(name: str, limits: Constraints, pool: RecommendationPool) 
     value = getattr(limits, name)
     if name == "hosts":
         return f"on {join_words(sorted(pool.hosts[one].name for one in value if one in pool.hosts) or ['no host'])}"
-    if name == "models":
-        return f"only {join_words(sorted(value) or ['no model'])}"
-    if name in AMOUNT_FORMATS:
-        return AMOUNT_FORMATS[name](value)
-    if name == "gpus":
-        return "only the host's own GPUs" if value == "local" else "only GPUs of chassis"
-    return CONSTRAINT_LABELS[name]
+    return CONSTRAINT_LABELS[name](value)
 
 
 def _relaxation_sentence(
-    name: str, pool: RecommendationPool, asked: RecommendationRequest, belief: Belief, alike: Sequence[Observation]
+    name: str, pool: RecommendationPool, request: RecommendationRequest, belief: Belief, alike: Sequence[Observation]
 ) -> str:
     """Return the result of leaving a constraint out, as a sentence with the nearest possible number."""
-    rest = replace(asked, limits=asked.limits.without(name))
+    rest = replace(request, limits=request.limits.without(name))
     found = enumerate_candidates(pool, rest, belief.centre())
     if not found.every:
         return "Without it the others are not possible either."
@@ -237,8 +221,8 @@ def _relaxation_sentence(
         least = min(one.watts for one in found.every)
         return f"The minimum under the rest is {format_short(least)} W, by data sheets."
     if name in {"most_seconds", "most_joules"}:
-        request = replace(rest, objective="time" if name == "most_seconds" else "energy")
-        chosen = promising_candidates(found.every, request, belief)
+        fastest = replace(rest, objective="time" if name == "most_seconds" else "energy")
+        chosen = promising_candidates(found.every, fastest, belief)
         seconds = posterior_seconds(chosen, belief, alike, draws=FEW_DRAWS)
         amounts = (job_seconds if name == "most_seconds" else job_joules)(chosen, rest, seconds)
         sure = float(np.quantile(amounts, CONSTRAINT_CONFIDENCE, axis=0).min())

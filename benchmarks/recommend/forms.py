@@ -55,12 +55,10 @@ class RecommendationForm:
     errors: dict[str, str] = field(default_factory=dict)
 
     @property
-    def is_asked(self) -> bool:
-        """Whether a request was submitted."""
+    def is_submitted(self) -> bool:
         return "workload" in self.given
 
     def text(self, name: str, usual: str = "") -> str:
-        """Return the submitted value."""
         return self.given.get(name, usual).strip()[:MAX_VALUE_LENGTH]
 
     def plain(self) -> dict[str, Any]:
@@ -101,24 +99,25 @@ class RecommendationForm:
             return 0
         return int(value) if whole or name in INTEGER_FIELDS else value
 
-    def refused(self, error: Invalid | Any) -> None:
+    def add_errors(self, error: Invalid | Any) -> None:
         """Store errors by the names of the form."""
-        told: Mapping[str, str] = error.details.get("errors") or {}
+        found: Mapping[str, str] = error.details.get("errors") or {}
         names = {"/".join(where): name for name, where in NUMBER_FIELDS.items()}
         names |= {member: name for name, (member, _) in CHOICE_FIELDS.items()} | {
             "batches": "batch",
             "limits/host_ids": "host",
         }
-        for where, words in told.items():
+        for where, words in found.items():
             bare = where.replace(".", "/").split("[", maxsplit=1)[0]
             self.errors.setdefault(names.get(bare, bare), words)
-        if not told:
+        if not found:
             self.errors.setdefault("", error.sentence)
 
     def context(self) -> dict[str, Any]:
-        """Return the context of the template."""
         workload = self.text("workload")
         chosen = CATALOGUE.get(workload)
+        numbers = [name for name, where in NUMBER_FIELDS.items() if where[0] == "limits"]
+        constraints = (*CHECKBOX_FIELDS, *numbers, "host", "model")
         return {
             "form": self,
             "wrong": [(name, FIELD_LABELS.get(name, ""), words) for name, words in self.errors.items()],
@@ -150,20 +149,11 @@ class RecommendationForm:
             "models": [(one, one in self.given.getlist("model")) for one in self._models()],
             "places": [(name, words, name == self.text("gpus", "any")) for name, words in GPU_LOCATION_CHOICES],
             "storages": [(name, words, name == self.text("storage", "local")) for name, words in STORAGE_CHOICES],
-            "has_constraints": bool(self._constrained()),
+            "has_constraints": any(self.given.get(name) for name in constraints),
         }
 
     def _ticks(self, name: str) -> list[tuple[str, str, bool]]:
         return [(value, words, value in self.given.getlist(name)) for value, words in CHOICE_FIELDS[name][1]]
-
-    def _constrained(self) -> list[str]:
-        names = [
-            *CHECKBOX_FIELDS,
-            *(name for name, where in NUMBER_FIELDS.items() if where[0] == "limits"),
-            "host",
-            "model",
-        ]
-        return [name for name in names if self.given.get(name)]
 
     def _models(self) -> list[str]:
         own = {host.local.model for host in self.pool.hosts.values() if host.local_gpus}

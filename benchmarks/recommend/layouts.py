@@ -26,7 +26,6 @@ class SwitchPlace:
 
     @cached_property
     def count(self) -> int:
-        """The number of its GPUs."""
         return sum(count for _, count in self.held)
 
     @cached_property
@@ -50,7 +49,6 @@ class Layout:
 
     @property
     def count(self) -> int:
-        """The number of its GPUs."""
         return self.local + sum(place.count for place in self.places)
 
     @property
@@ -65,12 +63,8 @@ class Layout:
     def topology(self) -> Topology:
         """Return the topology of a run with numbered GPUs and places; a prediction needs no names."""
         places = {f"place {number}": place for number, place in enumerate(self.places, 1)}
-        drive = next((name for name, place in places.items() if place.drive is not None), None)
-        return Topology(
-            host=self.host.name,
-            cores=self.host.cores,
-            memory_bytes=self.host.memory_bytes,
-            local_fabric=self.host.local_fabric,
+        drive = next(((name, place.drive) for name, place in places.items() if place.drive is not None), None)
+        return self._topology(
             accelerators=(
                 *_numbered_accelerators(self.host.local, LOCAL, self.local),
                 *(
@@ -80,8 +74,22 @@ class Layout:
                     for one in _numbered_accelerators(held[0], name, held[1])
                 ),
             ),
-            storage=self.host.storage if drive is None else _place_storage(places[drive], drive),
+            storage=self.host.storage if drive is None else _drive_storage(drive[1], drive[0]),
             uplinks={name: place.uplink for name, place in places.items()},
+        )
+
+    def _topology(
+        self, *, accelerators: tuple[Accelerator, ...], storage: Storage, uplinks: dict[str, PcieLink], name: str = ""
+    ) -> Topology:
+        return Topology(
+            name=name,
+            host=self.host.name,
+            cores=self.host.cores,
+            memory_bytes=self.host.memory_bytes,
+            local_fabric=self.host.local_fabric,
+            accelerators=accelerators,
+            storage=storage,
+            uplinks=uplinks,
         )
 
     def attachments(self, pool: RecommendationPool) -> dict[int, int]:
@@ -100,7 +108,7 @@ class Layout:
                 return pool.drawers[position].devices[device].id, pool.drawers[position].ports[port].id
         return None
 
-    def wanted(self, pool: RecommendationPool) -> DesiredState:
+    def desired_state(self, pool: RecommendationPool) -> DesiredState:
         """Return the desired state of a plan, empty without changes."""
         attachments: dict[int, int | None] = {}
         modes: dict[int, DrawerMode] = {}
@@ -115,7 +123,7 @@ class Layout:
                 modes[drawer.id] = option.mode
         return DesiredState(attachments=attachments, modes=modes)
 
-    def named(self, pool: RecommendationPool) -> Topology:
+    def named_topology(self, pool: RecommendationPool) -> Topology:
         """Return the topology of a run with the names of its devices and places."""
         accelerators = list(_numbered_accelerators(self.host.local, LOCAL, self.local))
         uplinks: dict[str, PcieLink] = {}
@@ -131,19 +139,10 @@ class Layout:
                 place = pool.place(drawer, drawer.ports[option.storage[1]].label)
                 uplinks[place] = pool.uplinks[drawer.ports[option.storage[1]].id]
                 kind = pool.devices[drawer.devices[option.storage[0]].id].kind
-                storage = Storage(model=kind.model, place=place, link=kind.link)
-        return Topology(
-            name=self.words(pool),
-            host=self.host.name,
-            cores=self.host.cores,
-            memory_bytes=self.host.memory_bytes,
-            local_fabric=self.host.local_fabric,
-            accelerators=tuple(accelerators),
-            storage=storage,
-            uplinks=uplinks,
-        )
+                storage = _drive_storage(kind, place)
+        return self._topology(name=self.label(pool), accelerators=tuple(accelerators), storage=storage, uplinks=uplinks)
 
-    def words(self, pool: RecommendationPool) -> str:
+    def label(self, pool: RecommendationPool) -> str:
         """Return it as text: 'node-a: 4 local GPUs, 4 × V100-PCIE-16GB below falcon-1/drawer 1/H1'."""
         parts = [f"{self.local} local GPU{'' if self.local == 1 else 's'}"] if self.local else []
         ports = [(position, port, held) for position, option in self.choices for port, held in option.held]
@@ -174,8 +173,5 @@ def _accelerator(kind: DeviceClass, place: str, name: str) -> Accelerator:
     return Accelerator(name=name, model=kind.model, place=place, link=kind.link, memory_bytes=kind.memory_bytes)
 
 
-def _place_storage(place: SwitchPlace, name: str) -> Storage:
-    drive = place.drive
-    if drive is None:
-        raise ValueError("A place without a drive has no data.")
-    return Storage(model=drive.model, place=name, link=drive.link)
+def _drive_storage(drive: DeviceClass, place: str) -> Storage:
+    return Storage(model=drive.model, place=place, link=drive.link)

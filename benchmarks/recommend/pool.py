@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from benchmarks.model.reference_data import LOCAL_STORAGE
-from benchmarks.model.topology import LOCAL, PcieLink, Storage
+from benchmarks.model.topology import PcieLink, Storage
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSnapshot
 
@@ -75,8 +75,6 @@ class RecommendationPool:
         """Return the name of the switch below a host port."""
         return f"{self.places.get(drawer.id or 0, drawer.name)}/{label}"
 
-
-__all__ = ["LOCAL", "DeviceClass", "FreeDevice", "HostPool", "RecommendationPool"]
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]

@@ -38,6 +38,8 @@ MAX_PROPOSED_RUNS: Final = 12
 MAX_TRUTHS: Final = 256
 # The relative spread that a run's median is expected to have.
 RUN_SPREAD: Final = 0.02
+TAIL: Final = (1.0 - 0.9) / 2  # on each side of a 90 % interval
+DRAW_SEED: Final = 1
 
 
 @dataclass(frozen=True)
@@ -105,18 +107,18 @@ def find_deciding_run(
     # Evaluate candidates that are likely to be best, whatever their regret, and the first of the order.
     likely = sorted((one for one in ranking.order if one not in known), key=lambda one: -ranking.probability[one])
     first = [one for one in ranking.order if one not in known][: MAX_PROPOSED_RUNS // 3]
-    asked = list(dict.fromkeys([*first, *likely]))[:MAX_PROPOSED_RUNS]
-    if not asked or costs.shape[0] < 2 or ranking.regret[ranking.first] <= 0.0:
+    proposed = list(dict.fromkeys([*first, *likely]))[:MAX_PROPOSED_RUNS]
+    if not proposed or costs.shape[0] < 2 or ranking.regret[ranking.first] <= 0.0:
         return None
     # A candidate that is never best or near it in any draw cannot be chosen after a run.
-    contenders = np.array(list(dict.fromkeys([*ranking.order[:100], *asked])))
+    contenders = np.array(list(dict.fromkeys([*ranking.order[:100], *proposed])))
     relative = costs[:, contenders] / costs.min(axis=1, keepdims=True) - 1.0
     before = float(relative.mean(axis=0).min())
     logs = np.log(steps)
     truths = np.linspace(0, costs.shape[0] - 1, min(MAX_TRUTHS, costs.shape[0])).astype(int)
     noise = np.random.default_rng(7).normal(0.0, RUN_SPREAD, len(truths))
     found: DecidingCandidate | None = None
-    for one in asked:
+    for one in proposed:
         seen = logs[truths, one] + noise
         weights = np.exp(-0.5 * ((logs[:, one][None, :] - seen[:, None]) / RUN_SPREAD) ** 2)
         weights[np.arange(len(truths)), truths] = 0.0  # the choice must not use the true draw itself
@@ -135,10 +137,9 @@ def find_deciding_run(
     return found or DecidingCandidate(likely[0], before, before)
 
 
-def median_interval(values: Array, *, probability: float = 0.9) -> tuple[float, float, float]:
-    """Return the median of draws and the ends of the interval of the given probability."""
-    tail = (1.0 - probability) / 2
-    low, middle, high = np.quantile(values, (tail, 0.5, 1.0 - tail))
+def median_interval(values: Array) -> tuple[float, float, float]:
+    """Return the median of draws and the ends of their 90 % interval."""
+    low, middle, high = np.quantile(values, (TAIL, 0.5, 1.0 - TAIL))
     return float(middle), float(low), float(high)
 
 
@@ -212,7 +213,7 @@ def cell_covariance(some: Sequence[CellSignature], others: Sequence[CellSignatur
 class CellObservation:
     """The measurement of a cell: the logarithm of seconds a step, and its spread."""
 
-    likeness: CellSignature
+    signature: CellSignature
     logarithm: float
     spread: float
 
@@ -224,18 +225,17 @@ def residual_draws(
     *,
     draws: int,
     floor: float,
-    seed: int = 1,
 ) -> Array:
     """Return draws of the model's error for cells (logarithms), by draw and cell, given the measurements.
 
     `floor` is its standard deviation before any run, `modelled` are logarithms of the model's step times of the
     measured cells, by draw and cell.
     """
-    every = [*cells, *(one.likeness for one in seen)]
+    every = [*cells, *(one.signature for one in seen)]
     count = len(cells)
     whole = floor**2 * cell_covariance(every, every)
     root = np.linalg.cholesky(whole + 1e-8 * floor**2 * np.eye(len(every)))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(DRAW_SEED)
     prior = random.standard_normal((draws, len(every))) @ root.T
     if not seen:
         return prior
@@ -265,23 +265,22 @@ class CandidateEvaluation:
 
 def evaluate_candidates(
     candidates: Sequence[RunCandidate],
-    asked: RecommendationRequest,
+    request: RecommendationRequest,
     belief: Belief,
     alike: Sequence[Observation],
-    *,
-    seed: int = 1,
-    draws: int = DRAW_COUNT,
 ) -> CandidateEvaluation | None:
     """Rank the most promising candidates within the limits; None without any."""
-    chosen = promising_candidates(candidates, asked, belief)
-    seconds = posterior_seconds(chosen, belief, alike, seed=seed, draws=draws)
-    kept = within_constraints(chosen, asked, seconds)
+    chosen = promising_candidates(candidates, request, belief)
+    seconds = posterior_seconds(chosen, belief, alike)
+    kept = within_constraints(chosen, request, seconds)
     if not kept.any():
         return None
     chosen = [one for one, keeps in zip(chosen, kept, strict=True) if keeps]
     seconds = StepSeconds(seconds.step[:, kept], seconds.alone[:, kept])
-    costs = ranking_costs(chosen, asked, seconds)
-    ranking = rank_candidates(costs, [candidate_effort(one) for one in chosen])
+    costs = ranking_costs(chosen, request, seconds)
+    # The effort of a candidate: its devices, places, changes of modes and plan steps.
+    effort = [(one.layout.count, len(one.layout.places), *one.layout.changes) for one in chosen]
+    ranking = rank_candidates(costs, effort)
     measured = {cell_signature(one.spec, one.topology) for one in alike}
     run = tuple(place for place, one in enumerate(chosen) if cell_signature(one.spec, one.topology) in measured)
     return CandidateEvaluation(
@@ -294,24 +293,18 @@ def evaluate_candidates(
     )
 
 
-def candidate_effort(candidate: RunCandidate) -> tuple[int, ...]:
-    """Return the effort of a candidate: its devices, places, changes of modes and plan steps."""
-    layout = candidate.layout
-    return (layout.count, len(layout.places), *layout.changes)
-
-
 def promising_candidates(
-    candidates: Sequence[RunCandidate], asked: RecommendationRequest, belief: Belief
+    candidates: Sequence[RunCandidate], request: RecommendationRequest, belief: Belief
 ) -> list[RunCandidate]:
     """Return the candidates for full evaluation: all if they are few, else the best by the belief's centre."""
     every = list(candidates)
     if len(every) <= MAX_EVALUATED:
         return every
     seconds = StepSeconds.of(every, belief.centre())
-    order = np.argsort(np.median(ranking_costs(every, asked, seconds), axis=0), kind="stable")
-    if asked.limits.most_seconds is not None or asked.limits.most_joules is not None:
+    order = np.argsort(np.median(ranking_costs(every, request, seconds), axis=0), kind="stable")
+    if request.limits.most_seconds is not None or request.limits.most_joules is not None:
         # The cheapest may exceed a limit: candidates within the limits come first.
-        kept = within_constraints(every, asked, seconds)[order]
+        kept = within_constraints(every, request, seconds)[order]
         order = np.concatenate([order[kept], order[~kept]])
     # Many differ only in the location of the same devices: the best of each family first, so that none is missed.
     families: dict[object, int] = {}
@@ -333,11 +326,10 @@ def posterior_seconds(
     belief: Belief,
     alike: Sequence[Observation],
     *,
-    seed: int = 1,
     draws: int = DRAW_COUNT,
 ) -> StepSeconds:
     """Return seconds of steps by draw and candidate: the model's, corrected by its error learned from runs."""
-    drawn = belief.draws(draws, seed)
+    drawn = belief.draws(draws, DRAW_SEED)
     seconds = StepSeconds.of(candidates, drawn)
     modelled: NDArray[Any] = np.zeros((draws, 0))
     if alike:
@@ -351,6 +343,5 @@ def posterior_seconds(
         modelled,
         draws=draws,
         floor=float(np.hypot(belief.misfit, SHARED_MISFIT)),
-        seed=seed,
     )
     return StepSeconds(seconds.step * np.exp(rest), seconds.alone)

@@ -48,7 +48,8 @@ def search_layouts(pool: RecommendationPool, limits: Constraints) -> LayoutSearc
     for search in searches.values():
         # The features of a host that matter to a run: its GPUs only if the run uses some of them.
         own = places.number_of(replace(search.host, id=0, name="", local_gpus=0))
-        rest = places.number_of(_without_gpus(search.host))
+        plain = replace(search.host, id=0, name="", local_gpus=0, local=DeviceClass(model=""), local_fabric="pcie")
+        rest = places.number_of(plain)
         for numbers, layout in search.layouts(max(MIN_JOINED, MAX_JOINED // max(1, joins))):
             key = (own if layout.local else rest, layout.local, numbers)
             if key not in found or layout.changes < found[key].changes:
@@ -61,10 +62,6 @@ def search_layouts(pool: RecommendationPool, limits: Constraints) -> LayoutSearc
     return LayoutSearch(
         layouts=tuple(found[key] for key in _strided(_each_count_first(keys, counts), MAX_LAYOUTS)), exact=False
     )
-
-
-def _without_gpus(host: HostPool) -> HostPool:
-    return replace(host, id=0, name="", local_gpus=0, local=DeviceClass(model=""), local_fabric="pcie")
 
 
 class _PlaceIndex:
@@ -85,7 +82,6 @@ class _PlaceIndex:
         return self.numbers[thing]
 
     def of(self, numbers: PlaceNumbers) -> tuple[SwitchPlace, ...]:
-        """Return the places of numbers."""
         return tuple(self.every[number] for number in numbers)
 
     def thinned(
@@ -111,8 +107,6 @@ class _PlaceIndex:
 
 @dataclass(slots=True)
 class _PartialLayout:
-    """A combination of drawers."""
-
     choices: tuple[tuple[int, DrawerOption], ...] = ()
     changes: tuple[int, int] = (0, 0)
     count: int = 0
@@ -121,8 +115,6 @@ class _PartialLayout:
 
 @dataclass
 class _HostSearch:
-    """The layouts of one host."""
-
     pool: RecommendationPool
     host: HostPool
     limits: Constraints
@@ -189,7 +181,6 @@ class _HostSearch:
         return states
 
     def _options(self, part: DrawerChoices, position: int) -> dict[PlaceNumbers, _PartialLayout]:
-        """Return the states of a single drawer."""
         found: dict[PlaceNumbers, _PartialLayout] = {}
         for option in part.options:
             numbers = self._numbers(part, option)

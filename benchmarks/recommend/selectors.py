@@ -7,13 +7,11 @@ from collections.abc import Collection
 from django.db.models import Q
 
 from accounts.models import User
-from benchmarks.model.calibration import Observation
 from benchmarks.model.reference_data import LOCAL_STORAGE
 from benchmarks.model.topology import Storage
 from benchmarks.recommend.pool import DeviceClass, FreeDevice, HostPool, RecommendationPool
 from benchmarks.runs.choices import chassis_unavailable_reason
 from benchmarks.runs.models import Hold
-from benchmarks.runs.results import observations
 from benchmarks.runs.rules import DRIVE_KEY
 from benchmarks.runs.topology import (
     drive_model_name,
@@ -92,11 +90,6 @@ def recommendation_pool(person: User) -> RecommendationPool:
         modes=frozenset(drawers_changeable(person, [one.id for one in drawers if one.id is not None])),
         places={row.pk: f"{row.chassis.name}/drawer {row.number}" for row in named},
     )
-
-
-def known_observations(person: User) -> list[Observation]:
-    """Return the observations of measured and imported runs that the person sees."""
-    return observations(person)
 
 
 def _host_pool(

@@ -25,18 +25,18 @@ PLAN_ORIGIN = "recommend"
 def recommendation_plan_create(*, person: User, wanted: Any, title: str = "", idempotency_key: str = "") -> Plan:
     """Create a draft plan that composes a recommendation; raises as `plan_create`, Invalid without changes."""
     try:
-        asked = DesiredState.from_json(wanted)
+        desired = DesiredState.from_json(wanted)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise Invalid(
             "This is no allocation that a recommendation asked for.", errors={"wanted": str(error)}
         ) from error
-    if asked.cables or asked.settings:
+    if desired.cables or desired.settings:
         raise Invalid(
             "A recommendation moves no cables and sets no ports.", errors={"wanted": "Attachments and modes."}
         )
-    if not asked.attachments and not asked.modes:
+    if not desired.attachments and not desired.modes:
         raise Invalid("All of it is composed already: there is nothing to plan. Run it.", errors={"wanted": "Empty."})
-    return plan_create(person=person, wanted=asked, title=title, origin=PLAN_ORIGIN, idempotency_key=idempotency_key)
+    return plan_create(person=person, desired=desired, title=title, origin=PLAN_ORIGIN, idempotency_key=idempotency_key)
 
 
 def recommendation_run_create(
@@ -60,5 +60,5 @@ def recommendation_run_create(
         raise Invalid(str(error), errors=error.errors) from error
     except KeyError as error:
         raise Invalid("There is no such workload.", errors={"spec.workload": str(error)}) from error
-    wanted = RunRequest(spec=checked, composition=place, executor=executor, title=title)
-    return run_create(person=person, wanted=wanted, idempotency_key=idempotency_key)
+    request = RunRequest(spec=checked, composition=place, executor=executor, title=title)
+    return run_create(person=person, request=request, idempotency_key=idempotency_key)

@@ -66,7 +66,6 @@ class GroundTruth:
     ring: float
     shared: float  # contention of devices below one uplink
     core: float  # bytes a second that a core prepares
-    unevenness: float
 
     @classmethod
     def drawn(cls, random: np.random.Generator, seed: int, workload: str) -> GroundTruth:
@@ -85,11 +84,9 @@ class GroundTruth:
             ring=about(0.85, 0.15),
             shared=float(random.uniform(0.0, 0.3)),
             core=about(5e7, 0.3),
-            unevenness=UNEVENNESS,
         )
 
     def step(self, spec: Spec, topology: Topology) -> float:
-        """Return the seconds of a step."""
         costs, gpus = costs_of_a_sample(spec), topology.accelerators
         count, samples = len(gpus), spec.batch * spec.accumulation
         own = max(self._against_v100(gpu.model, spec.precision) for gpu in gpus)
@@ -102,7 +99,7 @@ class GroundTruth:
         feed = samples * max(costs.device_bytes, 1.0) / (self.core * workers)
         step = (body**p + feed**p) ** (1 / p) + 2e-4 * count
         key = zlib.crc32(f"{self.seed} {spec.hash} {topology_key(topology)}".encode())
-        return float(step * np.exp(self.unevenness * np.random.default_rng(key).standard_normal()))
+        return float(step * np.exp(UNEVENNESS * np.random.default_rng(key).standard_normal()))
 
     def _against_v100(self, model: str, precision: str) -> float:
         """Return the time of a device relative to a V100-SXM2 in mixed precision: a mean of powers of its rates."""
@@ -138,71 +135,68 @@ def _relative_link_rate(link: PcieLink) -> float:
     return LANE_RATES[link.generation] * link.lanes / (LANE_RATES[3] * 16)
 
 
-def run_study(trials: int, *, seed: int = 1, runs: int = RUNS_A_TRIAL) -> list[Trial]:
+def run_study(trials: int, *, seed: int = 1) -> list[Trial]:
     """Return the results of trials; deterministic for a seed."""
-    return [run_trial(seed * 10_000 + number, runs=runs) for number in range(trials)]
+    return [run_trial(seed * 10_000 + number) for number in range(trials)]
 
 
-def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
-    """Return the result of one trial."""
+def run_trial(seed: int) -> Trial:
     random = np.random.default_rng(seed)
-    pool, asked = random_pool(random), random_request(random)
-    truth = GroundTruth.drawn(random, seed, asked.spec.workload)
+    pool, request = random_pool(random), random_request(random)
+    truth = GroundTruth.drawn(random, seed, request.spec.workload)
     seen: list[Observation] = []
     belief = refit(seen)
-    every = enumerate_candidates(pool, asked, belief.centre(), most=10**9).every
+    every = enumerate_candidates(pool, request, belief.centre(), most=10**9).every
     if not every:
         raise ValueError("The pool has no room for the workload.")
     true = np.array([truth.step(one.spec, one.topology) for one in every])
-    cost = _true_costs(every, asked, truth, true)
+    cost = _true_costs(every, request, truth, true)
     places = {id(one): place for place, one in enumerate(every)}
-    regrets, weighed = [], None
-    for number in range(runs + 1):
+    regrets, evaluation = [], None
+    for number in range(RUNS_A_TRIAL + 1):
         belief = refit(seen)
-        weighed = evaluate_candidates(every, asked, belief, tuple(seen))
-        if weighed is None:
+        evaluation = evaluate_candidates(every, request, belief, tuple(seen))
+        if evaluation is None:
             raise ValueError("Without limits there is always something.")
-        first = places[id(weighed.candidates[weighed.ranking.first])]
+        first = places[id(evaluation.candidates[evaluation.ranking.first])]
         regrets.append(float(cost[first] / cost.min() - 1))
-        if number < runs:
-            one = weighed.candidates[next_run(weighed)]
+        if number < RUNS_A_TRIAL:
+            one = evaluation.candidates[next_run(evaluation)]
             measured = float(true[places[id(one)]] * np.exp(NOISE * random.standard_normal()))
             seen.append(Observation(spec=one.spec, topology=one.topology, step_seconds=measured, spread=NOISE))
     return Trial(
-        workload=asked.spec.workload,
-        objective=asked.objective,
+        workload=request.spec.workload,
+        objective=request.objective,
         candidates=len(every),
         regrets=tuple(regrets),
     )
 
 
-def next_run(weighed: CandidateEvaluation) -> int:
+def next_run(evaluation: CandidateEvaluation) -> int:
     """Return the next run: the deciding one, else the first candidate without a run, else the first."""
-    if weighed.deciding is not None:
-        return weighed.deciding.candidate
-    return next((one for one in weighed.ranking.order if one not in weighed.run), weighed.ranking.first)
+    if evaluation.deciding is not None:
+        return evaluation.deciding.candidate
+    return next((one for one in evaluation.ranking.order if one not in evaluation.run), evaluation.ranking.first)
 
 
-def _true_costs(every: Sequence[RunCandidate], asked: RecommendationRequest, truth: GroundTruth, true: Array) -> Array:
+def _true_costs(
+    every: Sequence[RunCandidate], request: RecommendationRequest, truth: GroundTruth, true: Array
+) -> Array:
     """Return the true cost of each candidate, with energy by the same rule as in the model."""
     seconds = StepSeconds.of(every, refit([]).centre())
     alone = np.array([
         truth.step(
-            _single_device(one.spec), Topology(cores=one.topology.cores, accelerators=one.topology.accelerators[:1],
+            msgspec.structs.replace(one.spec, devices=1, strategy="single"),
+            Topology(cores=one.topology.cores, accelerators=one.topology.accelerators[:1],
                                         uplinks=one.topology.uplinks, storage=one.topology.storage)
         )
         for one in every
-    ]) if asked.objective == "energy" else seconds.alone[0]  # fmt: skip
-    found: Array = ranking_costs(every, asked, StepSeconds(true[None, :], alone[None, :]))[0]
+    ]) if request.objective == "energy" else seconds.alone[0]  # fmt: skip
+    found: Array = ranking_costs(every, request, StepSeconds(true[None, :], alone[None, :]))[0]
     return found
 
 
-def _single_device(spec: Spec) -> Spec:
-    return msgspec.structs.replace(spec, devices=1, strategy="single")
-
-
 def random_request(random: np.random.Generator) -> RecommendationRequest:
-    """Return a random request."""
     spec = spec_of(str(random.choice(list(TRUE_RATES))), "paper", {})
     return RecommendationRequest(
         spec=spec,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -32,9 +31,10 @@ from benchmarks.recommend.forms import RecommendationForm
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.ranking import DRAW_COUNT
 from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, parse_recommendation_request
-from benchmarks.recommend.selectors import known_observations, recommendation_pool
+from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
 from benchmarks.runs.choices import host_choices
+from benchmarks.runs.results import observations
 from benchmarks.runs.topology import strategy_label
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.downloads import csv_download, csv_table
@@ -46,8 +46,8 @@ MAX_BODY_LENGTH = 100_000
 @require_GET
 @declare(
     Audience.EVERYBODY,
-    menu_entry=MenuEntry("Recommend", "Benchmarks", 5),
-    judged_with=("workload=resnet50&preset=paper",),
+    menu_entry=MenuEntry("Recommendation", "Benchmarks", 5),
+    tested_queries=("workload=resnet50&preset=paper",),
 )
 def recommend_page(request: HttpRequest) -> HttpResponse:
     """Show the form and, for the request in the URL, the answer."""
@@ -56,11 +56,11 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
     form = RecommendationForm(request.GET, pool)
     context: dict[str, Any] = {"pool": pool, "free": _free_counts(pool)}
     status = 200
-    if form.is_asked:
+    if form.is_submitted:
         try:
-            answer = recommend(pool, parse_recommendation_request(form.plain(), pool), known_observations(person))
+            answer = _answer(person, form)
         except Invalid as error:
-            form.refused(error)
+            form.add_errors(error)
             status = error.status
         else:
             context |= _recommendation_context(person, pool, answer)
@@ -68,16 +68,11 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def recommend_csv(request: HttpRequest) -> HttpResponseBase:
     """Send the ranking as CSV; the request is in the URL, as on the page."""
     person = person_of(request)
-    pool = recommendation_pool(person)
-    answer = recommend(
-        pool,
-        parse_recommendation_request(RecommendationForm(request.GET, pool).plain(), pool),
-        known_observations(person),
-    )
+    answer = _answer(person, RecommendationForm(request.GET, recommendation_pool(person)))
     return csv_download(csv_table(CSV_COLUMNS, recommendation_rows(answer)), "recommendation.csv")
 
 
@@ -87,9 +82,8 @@ def recommend_plan(request: HttpRequest) -> HttpResponse:
     """Create a draft from a candidate and redirect to it."""
     person = person_of(request)
     try:
-        plan = recommendation_plan_create(
-            person=person, wanted=_posted_json(request, "wanted"), title=_posted_title(request)
-        )
+        wanted = _posted_json(request, "wanted")
+        plan = recommendation_plan_create(person=person, wanted=wanted, title=request.POST.get("title", "")[:200])
     except FalconWebError as error:
         return _redirect_with_error(request, error)
     return redirect("fabric:plan", pk=plan.pk)
@@ -106,11 +100,15 @@ def recommend_run(request: HttpRequest) -> HttpResponse:
             spec=_posted_json(request, "spec"),
             composition=_posted_json(request, "composition"),
             executor=request.POST.get("executor", ""),
-            title=_posted_title(request),
+            title=request.POST.get("title", "")[:200],
         )
     except FalconWebError as error:
         return _redirect_with_error(request, error)
     return redirect("runs:run", pk=run.pk)
+
+
+def _answer(person: User, form: RecommendationForm) -> Recommendation:
+    return recommend(form.pool, parse_recommendation_request(form.plain(), form.pool), observations(person))
 
 
 def _posted_json(request: HttpRequest, name: str) -> Any:
@@ -120,17 +118,13 @@ def _posted_json(request: HttpRequest, name: str) -> Any:
         raise Invalid("This form is invalid. Go back and request it again.") from error
 
 
-def _posted_title(request: HttpRequest) -> str:
-    return request.POST.get("title", "")[:200]
-
-
 def _redirect_with_error(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     if error.status != 409:
         raise error
     messages.error(request, f"{error.sentence} Nothing was changed.")
     # The request is repeated: the answer reflects the current state.
-    asked = QueryDict(request.POST.get("asked", "")[:MAX_BODY_LENGTH]).urlencode()
-    return redirect(f"{reverse('recommend:recommend')}{'?' if asked else ''}{asked}")
+    query = QueryDict(request.POST.get("asked", "")[:MAX_BODY_LENGTH]).urlencode()
+    return redirect(f"{reverse('recommend:recommend')}{'?' if query else ''}{query}")
 
 
 def _free_counts(pool: RecommendationPool) -> dict[str, int]:
@@ -139,10 +133,9 @@ def _free_counts(pool: RecommendationPool) -> dict[str, int]:
 
 
 def _recommendation_context(person: User, pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
-    """Return the context of an answer."""
     executors = {host.id: host.executors for host in host_choices(person)} if person.may_compose else {}
     bars = ranking_bars(answer)
-    unit = OBJECTIVE_UNITS[answer.asked.objective][0]
+    unit = OBJECTIVE_UNITS[answer.request.objective][0]
     deciding = answer.deciding
     return {
         "answer": answer,
@@ -151,9 +144,9 @@ def _recommendation_context(person: User, pool: RecommendationPool, answer: Reco
         ],
         "deciding": _candidate_row(pool, answer, deciding.line, None, executors) if deciding is not None else None,
         "unit": unit,
-        "heading": OBJECTIVE_LABELS[answer.asked.objective],
-        "samples_asked": answer.asked.samples,
-        "unit_of_work": CATALOGUE[answer.asked.spec.workload].samples,
+        "heading": OBJECTIVE_LABELS[answer.request.objective],
+        "samples_asked": answer.request.samples,
+        "unit_of_work": CATALOGUE[answer.request.spec.workload].samples,
     }
 
 
@@ -161,11 +154,11 @@ def _candidate_row(
     pool: RecommendationPool,
     answer: Recommendation,
     line: RankedCandidate,
-    bar: RankingBar | None,
+    bar: dict[str, float] | None,
     executors: dict[int, tuple[str, ...]],
 ) -> dict[str, Any]:
     layout = line.candidate.layout
-    wanted = layout.wanted(pool)
+    wanted = layout.desired_state(pool)
     return {
         "line": line,
         "words": amount_text(answer, line.objective),
@@ -195,24 +188,15 @@ def _software_label(line: RankedCandidate) -> str:
 BAR_WIDTH: Final = 240.0  # units of the picture
 
 
-@dataclass(frozen=True)
-class RankingBar:
-    """An interval and its median, in units of the picture from its left; `words` is its text alternative."""
-
-    low: float
-    span: float
-    middle: float
-
-
-def ranking_bars(answer: Recommendation) -> list[RankingBar]:
-    """Return a bar for each line, all on one scale that starts at 0."""
+def ranking_bars(answer: Recommendation) -> list[dict[str, float]]:
+    """Return the interval and the median of each line in units of the picture, all on one scale from 0."""
     most = max((line.objective.high for line in answer.lines), default=0.0) or 1.0
     scale = BAR_WIDTH / most
     return [
-        RankingBar(
-            low=round(line.objective.low * scale, 1),
-            span=round(max(1.0, (line.objective.high - line.objective.low) * scale), 1),
-            middle=round(line.objective.value * scale, 1),
-        )
+        {
+            "low": round(line.objective.low * scale, 1),
+            "span": round(max(1.0, (line.objective.high - line.objective.low) * scale), 1),
+            "middle": round(line.objective.value * scale, 1),
+        }
         for line in answer.lines
     ]

@@ -36,36 +36,17 @@ MAX_NAME_LENGTH = 200
 MEDIA_TYPES = ("application/jsonl", "application/json", "text/csv", "text/plain")
 
 
-class _RawRecordsParser(BaseParser):
-    """The bytes of a body, of a file's size at most: what is wrong in them is told with its line, by no parser."""
+def raw_parser(media: str) -> type[BaseParser]:
+    """Return a parser that leaves a body as it is: the problems in it are reported with their lines."""
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Return them; one byte more than is allowed tells that they are too many."""
-        return stream.read(MAX_UPLOAD_BYTES + 1)
+    class RawRecordsParser(BaseParser):
+        media_type = media
 
+        def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+            """Return the bytes; one more than is allowed shows that they are too many."""
+            return stream.read(MAX_UPLOAD_BYTES + 1)
 
-class RecordsJSONLinesParser(_RawRecordsParser):
-    """JSON Lines."""
-
-    media_type = "application/jsonl"
-
-
-class RecordsJSONParser(_RawRecordsParser):
-    """JSON."""
-
-    media_type = "application/json"
-
-
-class RecordsCSVParser(_RawRecordsParser):
-    """CSV."""
-
-    media_type = "text/csv"
-
-
-class RecordsTextParser(_RawRecordsParser):
-    """The output of a tool."""
-
-    media_type = "text/plain"
+    return RawRecordsParser
 
 
 class RecordSerializer(serializers.Serializer[Any]):
@@ -74,7 +55,7 @@ class RecordSerializer(serializers.Serializer[Any]):
     line = serializers.IntegerField(help_text="Where it begins in the file")
     title = serializers.CharField()
     workload = serializers.CharField()
-    provenance = serializers.CharField(help_text="What its figures were before they were imported anywhere")
+    provenance = serializers.CharField(help_text="The provenance of its figures before any import")
     state = serializers.CharField()
     series = serializers.IntegerField(help_text="How many series it has")
     values = serializers.IntegerField(help_text="How many values they have together")
@@ -83,12 +64,12 @@ class RecordSerializer(serializers.Serializer[Any]):
 
 
 class ImportSerializer(serializers.Serializer[Any]):
-    """What a file of records comes to."""
+    """The result of an import, or its preview."""
 
     format = serializers.CharField(help_text=f"One of {', '.join(FORMATS)}")
     imported = serializers.IntegerField(help_text="How many runs were made; with `preview` how many would be")
     known = serializers.IntegerField()
-    skipped = serializers.IntegerField(help_text="Lines that meant nothing here")
+    skipped = serializers.IntegerField(help_text="Ignored lines")
     notes = serializers.ListField(child=serializers.CharField())
     records = RecordSerializer(many=True)
 
@@ -97,7 +78,7 @@ class ImportSerializer(serializers.Serializer[Any]):
 class Records(APIView):
     """Records of runs."""
 
-    parser_classes = [RecordsJSONLinesParser, RecordsJSONParser, RecordsCSVParser, RecordsTextParser]
+    parser_classes = [raw_parser(one) for one in MEDIA_TYPES]
 
     @strict_schema(
         operation_id="benchmarks_records_export",
@@ -112,18 +93,13 @@ class Records(APIView):
             OpenApiParameter("sweep", OpenApiTypes.UUID, description="Exports those of the sweep of this id"),
             OpenApiParameter("workload", str, description="Exports those of this workload"),
             OpenApiParameter("provenance", str, enum=Run.Provenance.values, description="Exports those of this kind"),
-            OpenApiParameter("as", str, enum=list(EXPORT_KINDS), description="What of them; jsonl unless told"),
+            OpenApiParameter("as", str, enum=list(EXPORT_KINDS), description="The kind of export; by default jsonl"),
         ],
     )
     def get(self, request: Request) -> HttpResponseBase:
         """Export runs that have ended: whole records, all samples, or a table of results; streamed."""
         given = request.query_params
-        wanted = ExportFilter(
-            runs=tuple(given.getlist("run")),
-            sweep=given.get("sweep", ""),
-            workload=given.get("workload", ""),
-            provenance=given.get("provenance", ""),
-        )
+        wanted = ExportFilter.of(given)
         return records_download(person=person_of(request), wanted=wanted, kind=given.get("as", "jsonl"))
 
     @declare(audited_as=Action.RECORDS_IMPORT)
@@ -138,7 +114,7 @@ class Records(APIView):
         },
         parameters=[
             OpenApiParameter("preview", bool, description="Answers what the file would become, and makes nothing"),
-            OpenApiParameter("kind", str, enum=list(FORMATS), description="What the file is; found out unless told"),
+            OpenApiParameter("kind", str, enum=list(FORMATS), description="The format of the file; else detected"),
             OpenApiParameter("name", str, description="What you call the file"),
         ],
     )
@@ -171,7 +147,7 @@ class Records(APIView):
 
 
 class RecordsSchema(APIView):
-    """What a record may look like."""
+    """The schema of a record."""
 
     @extend_schema(operation_id="benchmarks_records_schema", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 import tempfile
 import time
@@ -12,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from django.conf import settings
 
@@ -48,7 +49,6 @@ class ImportFile:
     name: str = ""
 
     def open(self) -> BinaryIO:
-        """Open it for reading."""
         return self.path.open("rb") if self.path is not None else io.BytesIO(self.data)
 
     @cached_property
@@ -67,7 +67,6 @@ class ImportFile:
 
     @cached_property
     def head(self) -> bytes:
-        """Its beginning."""
         with self.open() as file:
             return file.read(HEAD_BYTES)
 
@@ -175,6 +174,15 @@ def refuse_problems(found: tuple[ImportProblem, ...], more: bool) -> None:
         problems=[{"line": one.line, "path": one.field, "sentence": one.sentence} for one in found],
         more_problems=more,
     )
+
+
+def finite_number(cell: Any) -> float | None:
+    """Return a number, or the one in a text; None for anything else, for NaN and for infinity."""
+    try:
+        value = float(cell) if isinstance(cell, str | int | float) and not isinstance(cell, bool) else math.nan
+    except (ValueError, OverflowError):
+        value = math.nan
+    return value if math.isfinite(value) else None
 
 
 STAGED_SECONDS: Final = 3600.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,8 +34,6 @@ LINE_TYPES: Final = {"run": RunLine, "series": SeriesLine, "log": LogLine, "end"
 
 @dataclass
 class _OpenRecord:
-    """A record that is being read."""
-
     line: int
     header: RunLine | None  # None: it was invalid, and its lines are skipped
     lines: int = 1
@@ -51,7 +50,7 @@ def read_record_lines(content: ImportFile, problems: ImportProblems) -> Iterator
     reader = RecordReader(problems)
     try:
         for number, text in content.lines():
-            line = reader.taken(number, text)
+            line = reader.read_text(number, text)
             if line is not None:
                 yield number, line
     except InvalidDocument as error:  # of the file's bytes, whose field is the line
@@ -68,7 +67,7 @@ class RecordReader:
         self.open: _OpenRecord | None = None
         self.ids: set[str] = set()
 
-    def taken(self, number: int, text: str) -> RecordLine | None:
+    def read_text(self, number: int, text: str) -> RecordLine | None:
         """Return the line, None if it or its record is invalid."""
         try:
             line = _parse_line(text)
@@ -80,9 +79,9 @@ class RecordReader:
             elif self.open is not None:
                 self.open.header = None
             return None
-        return self.checked(number, line)
+        return self.add_line(number, line)
 
-    def checked(self, number: int, line: RecordLine) -> RecordLine | None:
+    def add_line(self, number: int, line: RecordLine) -> RecordLine | None:
         """Add a line to its record and return it, None if it or its record is invalid."""
         if isinstance(line, RunLine):
             return self._begin(number, line)
@@ -182,21 +181,22 @@ def _log_error(line: LogLine, record: _OpenRecord) -> InvalidDocument | None:
 
 
 CHUNKS_AT_ONCE: Final = 64
+# Fields that a run and the header of its record share, besides `results`.
+HEADER_FIELDS: Final = (
+    "title", "workload", "preset", "state", "trouble", "error", "exit_code", "steps_done", "spec", "spec_hash",
+    "topology", "software", "point", "started_at", "ended_at",
+)  # fmt: skip
 SUMMARISED_KEY: Final = "summarised"  # of a run's source: its results were computed here from the samples of its record
 
 
 def run_record(run: Run) -> Iterator[RecordLine]:
     """Yield the record of a run that has ended: its header, series by key, log, and end."""
-    count = 1
-    name = str(run.pk)
-    yield run_header(run)
-    for line in run_series_lines(run):
+    lines: Iterator[RecordLine] = itertools.chain([run_header(run)], run_series_lines(run), _log_lines(run))
+    count = 0
+    for line in lines:
         count += 1
         yield line
-    for text_line in _log_lines(run, name):
-        count += 1
-        yield text_line
-    yield EndLine(run=name, lines=count)
+    yield EndLine(run=str(run.pk), lines=count)
 
 
 def run_record_json(run: Run) -> Iterator[str]:
@@ -209,26 +209,12 @@ def run_header(run: Run) -> RunLine:
     """Return a run without its samples."""
     return RunLine(
         id=str(run.pk),
-        title=run.title,
-        workload=run.workload,
-        preset=run.preset,
         provenance=run.provenance,  # type: ignore[arg-type]  # the choices are the same words
         executor=run.executor,
-        state=run.state,  # type: ignore[arg-type]  # it has ended
-        trouble=run.trouble,
-        error=run.error,
-        exit_code=run.exit_code,
-        steps_done=run.steps_done,
-        spec=run.spec,
-        spec_hash=run.spec_hash,
-        topology=run.topology,
-        software=run.software,
         # Results that were computed here are not part of the record, which is exported as it was imported.
         results={} if run.source.get(SUMMARISED_KEY) else run.results,
-        point=run.point,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
         source=run.source,
+        **{name: getattr(run, name) for name in HEADER_FIELDS},
     )
 
 
@@ -242,35 +228,27 @@ def run_identity(run: Run) -> str:
 
 def run_series_lines(run: Run) -> Iterator[SeriesLine]:
     """Yield the series of a run by key, one without values too."""
-    name = str(run.pk)
     for series in Series.objects.filter(run=run).order_by("key"):
-        made = False
         first = 0
         for at, values in _blocks(series):
-            made = True
             yield SeriesLine(
-                run=name, key=series.key, unit=series.unit, source=series.source, interval=series.interval,
+                run=str(run.pk), key=series.key, unit=series.unit, source=series.source, interval=series.interval,
                 first=first, at=_json_numbers(at), values=_json_numbers(values),
             )  # fmt: skip
             first += len(values)
-        if not made:
-            yield SeriesLine(
-                run=name, key=series.key, unit=series.unit, source=series.source, interval=series.interval,
-                at=(), values=(),
-            )  # fmt: skip
 
 
 def _blocks(series: Series) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield times and values in lines of constant size, independent of chunks in the database."""
-    at, values = np.zeros(0), np.zeros(0)
+    """Yield times and values in lines of constant size, independent of chunks in the database; at least one line."""
+    at, values, is_empty = np.zeros(0), np.zeros(0), True
     chunks = Chunk.objects.filter(series=series).order_by("first").values_list("at", "values")
     for more_at, more_values in chunks.iterator(chunk_size=CHUNKS_AT_ONCE):
         at = np.concatenate([at, np.frombuffer(bytes(more_at), dtype=STORED_DTYPE)])
         values = np.concatenate([values, np.frombuffer(bytes(more_values), dtype=STORED_DTYPE)])
         while len(values) >= VALUES_A_LINE:
             yield at[:VALUES_A_LINE], values[:VALUES_A_LINE]
-            at, values = at[VALUES_A_LINE:], values[VALUES_A_LINE:]
-    if len(values):
+            at, values, is_empty = at[VALUES_A_LINE:], values[VALUES_A_LINE:], False
+    if len(values) or is_empty:
         yield at, values
 
 
@@ -279,9 +257,9 @@ def _json_numbers(values: np.ndarray) -> tuple[float | None, ...]:
     return tuple(one if finite else None for one, finite in zip(values.tolist(), np.isfinite(values), strict=True))
 
 
-def _log_lines(run: Run, name: str) -> Iterator[LogLine]:
+def _log_lines(run: Run) -> Iterator[LogLine]:
     """Yield the log in parts of constant size; a gap in the log starts a new part."""
-    first, text, end = 0, "", 0
+    name, first, text, end = str(run.pk), 0, "", 0
     for part in LogPart.objects.filter(run=run).order_by("first").iterator(chunk_size=CHUNKS_AT_ONCE):
         if text and part.first != end:
             yield LogLine(run=name, first=first, text=text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,9 +10,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.import_files import ImportProblems, finite_number
 from benchmarks.records.schema import MAX_VALUES, RunLine, SeriesLine, ToolOutput, ToolRun, tool_results
-from benchmarks.runs.results import Statistic
+from benchmarks.runs.results import Statistic, statistic_of
 from core.strict_json import InvalidDocument, loads_strict
 from hostwire.training import Spec
 
@@ -49,7 +48,7 @@ class _MlperfRun:
     """A run while it is parsed; times in seconds."""
 
     line: int
-    told: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     open: dict[str, tuple[float, int]] = field(default_factory=dict)
     began: float | None = None
@@ -121,8 +120,8 @@ def _record_event(  # noqa: PLR0917 - one event, in the order of its members
     if key in INTEGER_KEYS and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53):
         problems.note(number, "value", f"{key} is a whole number, and this is '{str(value)[:40]}'.")
         return
-    if len(run.told) < MAX_KEYS and len(str(value)) <= MAX_VALUE_LENGTH:
-        run.told[key] = value
+    if len(run.values) < MAX_KEYS and len(str(value)) <= MAX_VALUE_LENGTH:
+        run.values[key] = value
 
 
 def _record_interval_edge(  # noqa: PLR0917 - as above
@@ -148,18 +147,18 @@ def _record_interval_edge(  # noqa: PLR0917 - as above
 def _record_sample(  # noqa: PLR0917 - as above
     run: _MlperfRun, name: str, at: float, value: Any, number: int, where: str, problems: ImportProblems
 ) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    sample = None if isinstance(value, str) else finite_number(value)
+    if sample is None:
         problems.note(number, where, f"'{str(value)[:40]}' is no number.")
         return
-    run.series.setdefault(SERIES_KEYS[name][0], []).append((at, float(value)))
+    run.series.setdefault(SERIES_KEYS[name][0], []).append((at, sample))
 
 
 def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -> None:
     if run.began is None:
         problems.note(run.line, "key", "There is no run_start: its start time is unknown.")
         return
-    benchmark = str(run.told.get("submission_benchmark", "") or "unknown")[:40]
+    benchmark = str(run.values.get("submission_benchmark", "") or "unknown")[:40]
     workload = WORKLOAD_NAMES.get(benchmark, benchmark)
     spec = _spec(run, workload)
     if spec is None:
@@ -195,23 +194,23 @@ def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -
 
 
 def _submitter(run: _MlperfRun) -> str:
-    parts = (str(run.told.get(name) or "") for name in ("submission_org", "submission_platform"))
+    parts = (str(run.values.get(name) or "") for name in ("submission_org", "submission_platform"))
     words = ", ".join(part for part in parts if part)
     return f", {words}" if words else ""
 
 
 def _spec(run: _MlperfRun, workload: str) -> Spec | None:
     """Return its specification, if the log has the distribution of its batch."""
-    whole = run.told.get("global_batch_size")
-    ranks = next((run.told[name] for name in DEVICE_COUNT_KEYS if run.told.get(name)), None)
-    if ranks is None and (found := PLATFORM_PATTERN.search(str(run.told.get("submission_platform", "")))):
-        nodes = run.told.get("number_of_nodes", run.told.get("num_nodes", 1))
+    whole = run.values.get("global_batch_size")
+    ranks = next((run.values[name] for name in DEVICE_COUNT_KEYS if run.values.get(name)), None)
+    if ranks is None and (found := PLATFORM_PATTERN.search(str(run.values.get("submission_platform", "")))):
+        nodes = run.values.get("number_of_nodes", run.values.get("num_nodes", 1))
         ranks = int(found[1]) * (nodes if isinstance(nodes, int) and nodes > 0 else 1)
-    accumulation = run.told.get("gradient_accumulation_steps") or 1
+    accumulation = run.values.get("gradient_accumulation_steps") or 1
     if not whole or not ranks or whole % (ranks * accumulation):
         return None
     batch = whole // (ranks * accumulation)
-    seed = run.told.get("seed", 0)
+    seed = run.values.get("seed", 0)
     if max(batch, ranks, accumulation) > 10**9 or min(batch, ranks, accumulation) < 1:
         return None
     return Spec(
@@ -237,7 +236,7 @@ def _series_lines(run: _MlperfRun, name: str) -> list[SeriesLine]:
 
 def _results(run: _MlperfRun) -> dict[str, Any]:
     """Return medians, and other values of the log by key."""
-    tables: dict[str, Any] = {"mlperf": run.told}
+    tables: dict[str, Any] = {"mlperf": run.values}
     units: dict[str, str] = {}
     if run.ended is not None and run.began is not None:
         tables["run_seconds"], units["run_seconds"] = run.ended - run.began, "s"
@@ -245,9 +244,11 @@ def _results(run: _MlperfRun) -> dict[str, Any]:
         if key.startswith("eval") and series in run.series:
             tables[key], units[key] = run.series[series][-1][1], unit
     losses = run.series.get("train/loss", [])
-    throughput = _statistic(run.series.get("train/samples_per_second"), "1/s")
-    step = _statistic(run.series.get("train/step_seconds"), "s")
-    whole = run.told.get("global_batch_size")
+    throughput, step = (
+        statistic_of(np.array([value for _, value in run.series.get(key, [])]), unit)
+        for key, unit in (("train/samples_per_second", "1/s"), ("train/step_seconds", "s"))
+    )
+    whole = run.values.get("global_batch_size")
     if step is None and throughput is not None and whole and throughput.low > 0:
         # The log has one of the two; the other follows from the batch.
         step = Statistic(
@@ -262,10 +263,3 @@ def _results(run: _MlperfRun) -> dict[str, Any]:
         first_loss=losses[0][1] if losses else None,
         last_loss=losses[-1][1] if losses else None,
     )
-
-
-def _statistic(pairs: list[tuple[float, float]] | None, unit: str) -> Statistic | None:
-    if not pairs:
-        return None
-    low, middle, high = (float(one) for one in np.percentile([value for _, value in pairs], (5, 50, 95)))
-    return Statistic(value=middle, low=low, high=high, unit=unit, count=len(pairs))

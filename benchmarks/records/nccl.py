@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.import_files import ImportProblems, finite_number
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
 from core.strict_json import InvalidDocument, loads_strict
 
@@ -146,8 +145,8 @@ def _parse_row(line: str, number: int, table: _NcclTable, problems: ImportProble
         read[BUFFER_PLACEMENTS[max(way, 0)], figure] = _parse_number(
             cell, number, f"{BUFFER_PLACEMENTS[max(way, 0)]}.{name}", problems
         )
-    told = dict(zip(columns, cells, strict=True))
-    table.type, table.operation = told.get("type", ""), told.get("redop", "")
+    by_column = dict(zip(columns, cells, strict=True))
+    table.type, table.operation = by_column.get("type", ""), by_column.get("redop", "")
     table.sizes.append(int(cells[0][:18]))
     for one in BUFFER_PLACEMENTS:
         for figure in table.figures[one]:
@@ -166,9 +165,9 @@ def _parse_result(one: Any, where: str, table: _NcclTable, problems: ImportProbl
         if given is not None and not isinstance(given, dict):
             problems.note(1, f"{where}.{way}", "It is no object.")
             given = None
-        told = {COLUMN_NAMES[name]: value for name, value in (given or {}).items() if name in COLUMN_NAMES}
+        given_values = {COLUMN_NAMES[name]: value for name, value in (given or {}).items() if name in COLUMN_NAMES}
         for figure, values in table.figures[way].items():
-            values.append(_parse_number(told.get(figure, "N/A"), 1, f"{where}.{way}.{figure}", problems))
+            values.append(_parse_number(given_values.get(figure, "N/A"), 1, f"{where}.{way}.{figure}", problems))
 
 
 def _parse_json_header(whole: dict[str, Any], config: dict[str, Any], table: _NcclTable) -> None:
@@ -184,8 +183,8 @@ def _parse_json_header(whole: dict[str, Any], config: dict[str, Any], table: _Nc
     version = whole.get("nccl_version")
     table.nccl = _version_text(version) if isinstance(version, int) else ""
     for name, inner in (("average_bus_bandwidth", "bandwidth"), ("out_of_bounds", "count")):
-        told = whole.get(name)
-        value = told.get(inner) if isinstance(told, dict) else None
+        given_values = whole.get(name)
+        value = given_values.get(inner) if isinstance(given_values, dict) else None
         if isinstance(value, int | float) and not isinstance(value, bool):
             if name == "out_of_bounds":
                 table.wrong = int(value)
@@ -228,14 +227,10 @@ def _finish_table(table: _NcclTable, output: ToolOutput) -> None:
 def _parse_number(cell: Any, line: int, where: str, problems: ImportProblems) -> float | None:
     if cell is None or (isinstance(cell, str) and cell.lower() in {"n/a", "nan"}):
         return None
-    try:
-        value = float(cell) if isinstance(cell, str | int | float) and not isinstance(cell, bool) else math.nan
-    except (ValueError, OverflowError):
-        value = math.nan
-    if math.isfinite(value):
-        return value
-    problems.note(line, where, f"'{str(cell)[:20]}' is no number.")
-    return None
+    value = finite_number(cell)
+    if value is None:
+        problems.note(line, where, f"'{str(cell)[:20]}' is no number.")
+    return value
 
 
 def _version_text(number: int) -> str:

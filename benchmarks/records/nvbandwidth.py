@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Final
 
-from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.import_files import ImportProblems, finite_number
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
 from core.strict_json import InvalidDocument, loads_strict
 
@@ -104,11 +103,8 @@ def _parse_cell(cell: Any, where: str, line: int, problems: ImportProblems) -> f
     """Return a value of a matrix: a number or its text; None for 'N/A', on the diagonal."""
     if cell == "N/A":
         return None
-    try:
-        value = float(cell) if isinstance(cell, str | int | float) and not isinstance(cell, bool) else math.nan
-    except (ValueError, OverflowError):
-        value = math.nan
-    if math.isfinite(value) and value >= 0:
+    value = finite_number(cell)
+    if value is not None and value >= 0:
         return value
     problems.note(line, where, f"'{str(cell)[:20]}' is no number of this kind.")
     return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 
-from benchmarks.records.import_files import ImportProblems
+from benchmarks.records.import_files import ImportProblems, finite_number
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
 
 DEVICE = re.compile(r"^Device:\s*(\d+),\s*(.+?),\s*pciBusID:\s*([0-9a-fA-F]+)")
@@ -109,14 +108,10 @@ def _parse_row(matrix: _Matrix, line: str, number: int, problems: ImportProblems
     where = f"{matrix.title}, row {place}"
     values: list[float] = []
     for cell in cells:
-        try:
-            value = float(cell)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
+        value = finite_number(cell)
+        if value is None:
             problems.note(number, where, f"'{cell[:20]}' is no number.")
-            value = 0.0
-        values.append(value)
+        values.append(0.0 if value is None else value)
     if len(cells) != len(columns):
         problems.note(number, where, f"The row has {len(cells)} values, and there are {len(columns)} GPUs.")
         values = [0.0] * len(columns)

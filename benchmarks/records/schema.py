@@ -178,7 +178,6 @@ class RecordIdentity:
         self._series: dict[str, Any] = {}
 
     def add(self, line: SeriesLine) -> None:
-        """Add values of a series."""
         known = self._series.get(line.key)
         if known is None:
             about = msgspec.json.encode([line.key, line.unit, line.source, float(line.interval)])
@@ -247,6 +246,6 @@ def tool_software(names: list[str], **known: Any) -> dict[str, Any]:
 
     These tools do not report the location of GPUs, so their runs have no topology.
     """
-    told = {name: value for name, value in known.items() if value}
-    plain: dict[str, Any] = msgspec.to_builtins(Software(**told))
+    given = {name: value for name, value in known.items() if value}
+    plain: dict[str, Any] = msgspec.to_builtins(Software(**given))
     return plain | ({"accelerators": [one for one in names if one]} if any(names) else {})

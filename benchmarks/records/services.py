@@ -5,16 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from django.db.models import Q
+from django.http import QueryDict
 from django.utils import timezone
 
 from accounts.access import require_composer
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from benchmarks.records.formats import FORMATS, FormatReader, open_format
 from benchmarks.records.import_files import (
     MAX_UPLOAD_BYTES,
@@ -23,7 +25,7 @@ from benchmarks.records.import_files import (
     ProblemLimitReached,
     refuse_problems,
 )
-from benchmarks.records.jsonl import SUMMARISED_KEY, run_identity, run_record_json
+from benchmarks.records.jsonl import HEADER_FIELDS, SUMMARISED_KEY, run_identity, run_record_json
 from benchmarks.records.schema import (
     MAX_CHAIN_LENGTH,
     EndLine,
@@ -54,7 +56,6 @@ class RecordPreview:
     line: int
     header: RunLine
     series: dict[str, int] = field(default_factory=dict)
-    log_bytes: int = 0
     identity: str = ""
     known: Run | None = None
 
@@ -82,12 +83,10 @@ class ImportCheck:
 
     @property
     def format_name(self) -> str:
-        """The label of the format."""
         return FORMATS[self.format]
 
     @property
     def new(self) -> list[RecordPreview]:
-        """The records without an existing run."""
         return [one for one in self.runs if one.known is None]
 
 
@@ -99,12 +98,10 @@ class ImportResult:
 
     @property
     def new(self) -> list[Run]:
-        """The new runs."""
         return [run for run, is_new in self.runs if is_new]
 
     @property
     def known(self) -> list[Run]:
-        """The runs that existed before."""
         return [run for run, is_new in self.runs if not is_new]
 
 
@@ -119,10 +116,7 @@ def records_check(
 
     Raises Forbidden for read-only users, TooLarge, and Invalid if it is not text or of an unknown format.
     """
-    require_composer(person, "import runs")
-    content.refuse_unreadable(largest)
-    reading = open_format(content, format)
-    runs = _preview_records(person, reading)
+    reading, runs = _open_file(person, content, format, largest)
     found = reading.problems
     return ImportCheck(
         reading.format, tuple(runs), tuple(found.found), found.more, reading.skipped, tuple(reading.notes)
@@ -143,10 +137,7 @@ def records_import(
     """
     name = content.name[:200] or "pasted text"
     with attempt(Action.RECORDS_IMPORT, actor=person, target=Target("record", name=name)) as act:
-        require_composer(person, "import runs")
-        content.refuse_unreadable(largest)
-        reading = open_format(content, format)
-        previews = _preview_records(person, reading)
+        reading, previews = _open_file(person, content, format, largest)
         refuse_problems(tuple(reading.problems.found), reading.problems.more)
         if not previews:
             raise Invalid("There is no record in the file.", errors={"file": "It has no record."})
@@ -172,45 +163,43 @@ def records_import(
 
 def original_provenance(header: RunLine) -> str:
     """Return the original provenance of a record, however often it was imported since."""
-    told = header.source.get("provenance")
-    return told if header.provenance == "imported" and isinstance(told, str) and told else header.provenance
+    origin = header.source.get("provenance")
+    return origin if header.provenance == "imported" and isinstance(origin, str) and origin else header.provenance
 
 
-def _preview_records(person: User, reading: FormatReader) -> list[RecordPreview]:
-    """Read a whole file once; errors are in the reading's problems."""
+def _open_file(
+    person: User, content: ImportFile, format_: str, largest: int
+) -> tuple[FormatReader, list[RecordPreview]]:
+    """Open a file in its format, and read all of it once; errors are in the reader's problems."""
+    require_composer(person, "import runs")
+    content.refuse_unreadable(largest)
+    reading = open_format(content, format_)
     runs: list[RecordPreview] = []
+    identity: RecordIdentity | None = None
     try:
-        for number, line, identity in _lines_with_identity(reading):
+        for number, line in reading.lines():
             if isinstance(line, RunLine):
                 runs.append(RecordPreview(number, line))
-            elif not runs:
-                continue
+                identity = _record_identity(line)
             elif isinstance(line, SeriesLine):
                 runs[-1].series[line.key] = runs[-1].series.get(line.key, 0) + len(line.values)
-            elif isinstance(line, LogLine):
-                runs[-1].log_bytes += len(line.text.encode())
-            else:
-                runs[-1].identity = identity
+                if identity is not None:
+                    identity.add(line)
+            elif isinstance(line, EndLine) and identity is not None:
+                runs[-1].identity = identity.hexdigest()
     except ProblemLimitReached:
         pass
     whole = [one for one in runs if one.identity]
     _match_known_runs(person, whole)
-    return whole
+    return reading, whole
 
 
-def _lines_with_identity(reading: FormatReader) -> Iterator[tuple[int, RunLine | SeriesLine | LogLine | EndLine, str]]:
-    """Yield the lines of a file; with the end of each record its identity, else ''."""
-    identity: RecordIdentity | None = None
-    for number, line in reading.lines():
-        if isinstance(line, RunLine):
-            try:
-                identity = RecordIdentity(line)
-            except (InvalidDocument, OverflowError, ValueError):
-                identity = None
-        elif isinstance(line, SeriesLine) and identity is not None:
-            identity.add(line)
-        told = identity.hexdigest() if isinstance(line, EndLine) and identity is not None else ""
-        yield number, line, told
+def _record_identity(header: RunLine) -> RecordIdentity | None:
+    """Return the beginning of a record's identity; None for a header that JSON cannot represent."""
+    try:
+        return RecordIdentity(header)
+    except (InvalidDocument, OverflowError, ValueError):
+        return None
 
 
 def _match_known_runs(person: User, previews: Sequence[RecordPreview]) -> None:
@@ -257,12 +246,8 @@ def _create_run(person: User, preview: RecordPreview, reading: FormatReader) -> 
     }  # fmt: skip
     chain = [*header.source.get("chain", []), before][-MAX_CHAIN_LENGTH:]
     return Run.objects.create(
-        title=header.title, state=header.state, workload=header.workload, preset=header.preset, spec=header.spec,
-        spec_hash=header.spec_hash, provenance=Run.Provenance.IMPORTED, topology=header.topology,
-        software=header.software, results=header.results, point=header.point,
-        # An ended run; unknown details of its end are left empty.
-        outcome=header.state, trouble=header.trouble, error=header.error, exit_code=header.exit_code,
-        steps_done=header.steps_done, started_at=header.started_at, ended_at=header.ended_at, finished_at=now,
+        **{name: getattr(header, name) for name in HEADER_FIELDS}, results=header.results,
+        provenance=Run.Provenance.IMPORTED, outcome=header.state, finished_at=now,
         requested_by=person, requested_by_name=person.username, tenant=person.tenant,
         source={
             "provenance": original_provenance(header), "format": reading.format, "file": content.name[:200],
@@ -303,11 +288,11 @@ def _summarise_runs(previews: Sequence[RecordPreview], runs: dict[str, Run]) -> 
             run.save(update_fields=["results", "source"])
 
 
-ExportKind = Literal["jsonl", "csv", "summary"]
+# Whole records, all samples, or the results of each run: the type and the suffix of the file.
 EXPORT_KINDS: Final = {
-    "jsonl": ("application/jsonl; charset=utf-8", "jsonl", "Whole records, JSON Lines"),
-    "csv": ("text/csv; charset=utf-8", "csv", "All samples, CSV"),
-    "summary": ("text/csv; charset=utf-8", "csv", "Results of each run, CSV"),
+    "jsonl": ("application/jsonl; charset=utf-8", "jsonl"),
+    "csv": ("text/csv; charset=utf-8", "csv"),
+    "summary": ("text/csv; charset=utf-8", "csv"),
 }
 MAX_NAMED_RUNS: Final = 500
 RUNS_A_BATCH: Final = 20
@@ -321,6 +306,12 @@ class ExportFilter:
     sweep: str = ""
     workload: str = ""
     provenance: str = ""
+
+    @classmethod
+    def of(cls, given: QueryDict) -> ExportFilter:
+        """Return the filter in query parameters."""
+        texts = {name: given.get(name, "") for name in ("sweep", "workload", "provenance")}
+        return cls(runs=tuple(given.getlist("run")), **texts)
 
 
 def export_run_list(person: User, wanted: ExportFilter) -> Any:
@@ -341,10 +332,7 @@ def export_run_list(person: User, wanted: ExportFilter) -> Any:
             if state not in Run.FINAL:
                 raise Conflict(f"'{title}' has not ended. Export its record when it has.")
     if wanted.sweep:
-        sweep = Sweep.objects.visible_to(person).filter(pk=_parse_id(wanted.sweep, "sweep")).first()
-        if sweep is None:
-            raise NotFound("There is no such sweep.")
-        seen = seen.filter(sweep=sweep)
+        seen = seen.filter(sweep=visible_or_404(Sweep.objects, person, _parse_id(wanted.sweep, "sweep"), "sweep"))
     if wanted.workload:
         if "\0" in wanted.workload:
             raise Invalid("There is no such workload.", errors={"workload": "It has a NUL."})
@@ -368,7 +356,7 @@ def records_download(*, person: User, wanted: ExportFilter, kind: str, name: str
     if kind not in EXPORT_KINDS:
         raise Invalid(f"'{kind[:20]}' is no kind of export.", errors={"as": f"One of {', '.join(EXPORT_KINDS)}."})
     pks = list(export_run_list(person, wanted).values_list("pk", flat=True))
-    content_type, suffix, _ = EXPORT_KINDS[kind]
+    content_type, suffix = EXPORT_KINDS[kind]
     answer = Download(_export_parts(pks, kind), content_type=content_type)
     answer["Content-Disposition"] = f'attachment; filename="{name}.{suffix}"'
     return answer

@@ -18,8 +18,8 @@ from benchmarks.records.import_files import MAX_LINE_BYTES, ImportFile, ImportPr
 from benchmarks.records.jsonl import RecordReader, run_header, run_series_lines
 from benchmarks.records.schema import VALUES_A_LINE, EndLine, RecordLine, RunLine, SeriesLine
 from benchmarks.runs.models import Run
-from benchmarks.runs.results import Statistic, Summary
-from core.downloads import FORMULA_BEGINS, csv_table
+from benchmarks.runs.results import Statistic, summary_of
+from core.downloads import FORMULA_PREFIXES, csv_table
 from core.strict_json import InvalidDocument, convert_value, loads_strict
 
 SAMPLE_COLUMNS: Final = (
@@ -58,9 +58,9 @@ def read_csv_lines(content: ImportFile, problems: ImportProblems) -> Iterator[tu
     reader = RecordReader(problems)
     try:
         for number, line in _CsvReader(problems).lines(content):
-            taken = reader.checked(number, line)
-            if taken is not None:
-                yield number, taken
+            added = reader.add_line(number, line)
+            if added is not None:
+                yield number, added
     except InvalidDocument as error:
         problems.note(int(error.where or 0), "", error.sentence)
 
@@ -79,7 +79,7 @@ def _sample_rows(run: Run) -> Iterator[tuple[object, ...]]:
 
 
 def _summary_row(run: Run) -> tuple[object, ...]:
-    found = msgspec.convert(run.results, Summary) if run.results else Summary()
+    found = summary_of(run)
     spec, readings = run.spec, found.readings
     batch = spec.get("devices", 0) * spec.get("batch", 0) * spec.get("accumulation", 1)
     step = found.step_seconds
@@ -120,8 +120,6 @@ def _statistic_value(figure: Statistic | None) -> float | None:
 
 @dataclass
 class _RunRows:
-    """The rows of one run."""
-
     id: str
     lines: int = 1
     key: str = ""
@@ -131,8 +129,6 @@ class _RunRows:
 
 
 class _CsvReader:
-    """A CSV file, row by row."""
-
     def __init__(self, problems: ImportProblems) -> None:
         self.problems = problems
         self.number = 0
@@ -140,7 +136,6 @@ class _CsvReader:
         self.counts: dict[str, int] = {}
 
     def lines(self, content: ImportFile) -> Iterator[tuple[int, RecordLine]]:
-        """Yield the lines of the records in it."""
         csv.field_size_limit(MAX_LINE_BYTES)
         group: _RunRows | None = None
         for row in self._rows(content):
@@ -259,7 +254,7 @@ class _CsvReader:
 def unescape_cell(cell: str) -> str:
     """Return a cell without its escape for spreadsheets."""
     rest = cell[1:] if cell.startswith("'") else ""
-    return rest if rest.lstrip(" ").startswith(FORMULA_BEGINS) else cell
+    return rest if rest.lstrip(" ").startswith(FORMULA_PREFIXES) else cell
 
 
 def parse_number(text: str) -> float | None:

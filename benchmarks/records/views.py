@@ -44,32 +44,25 @@ MAX_TEXT_SHOWN: Final = 200_000
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="runs:runs", not_judged=NO_PAGE)
-def run_jsonl(request: HttpRequest, pk: uuid.UUID) -> HttpResponseBase:
-    """Send the whole record of a run as JSON Lines."""
-    return _download_run(request, pk, "jsonl")
+@declare(Audience.OBJECT_VIEWERS, section="runs:runs", no_page_test=NO_PAGE)
+def run_download(request: HttpRequest, pk: uuid.UUID, kind: str) -> HttpResponseBase:
+    """Send the whole record of a run as JSON Lines, or all its samples as CSV."""
+    person = person_of(request)
+    run = finished_run_get(person, pk)
+    name = f"{slugify(run.title)[:60] or 'run'}-{str(run.pk)[:8]}"
+    return records_download(person=person, wanted=ExportFilter(runs=(str(pk),)), kind=kind, name=name)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="runs:runs", not_judged=NO_PAGE)
-def run_csv(request: HttpRequest, pk: uuid.UUID) -> HttpResponseBase:
-    """Send all samples of a run as CSV."""
-    return _download_run(request, pk, "csv")
+@declare(Audience.EVERYBODY, section="runs:runs", no_page_test=NO_PAGE)
+def runs_download(request: HttpRequest, kind: str) -> HttpResponseBase:
+    """Send the records of runs as JSON Lines, or their results as CSV; `run` names some, else a filter.
 
-
-@require_GET
-@declare(Audience.EVERYBODY, section="runs:runs", not_judged=NO_PAGE)
-def runs_jsonl(request: HttpRequest) -> HttpResponseBase:
-    """Send the records of runs as JSON Lines: `run` names some, else a filter."""
-    return records_download(person=person_of(request), wanted=_export_filter(request), kind="jsonl")
-
-
-@require_GET
-@declare(Audience.EVERYBODY, section="runs:runs", not_judged=NO_PAGE)
-def runs_csv(request: HttpRequest) -> HttpResponseBase:
-    """Send the results of runs as CSV, a row a run; all their samples with `as=samples`."""
-    kind = "csv" if request.GET.get("as") == "samples" else "summary"
-    return records_download(person=person_of(request), wanted=_export_filter(request), kind=kind)
+    The CSV has a row a run, or with `as=samples` all samples.
+    """
+    if kind == "summary" and request.GET.get("as") == "samples":
+        kind = "csv"
+    return records_download(person=person_of(request), wanted=ExportFilter.of(request.GET), kind=kind)
 
 
 @require_http_methods(["GET", "POST"])
@@ -99,21 +92,6 @@ def record_import(request: HttpRequest) -> HttpResponse:
         refused = {"refused": error.sentence, "found": error.details.get("problems", [])}
         return _render_page(request, person, {**chosen, **refused}, status=400 if error.status == 404 else error.status)
     return _render_page(request, person, {**chosen, **_check_context(checked)}, status=400 if checked.problems else 200)
-
-
-def _download_run(request: HttpRequest, pk: uuid.UUID, kind: str) -> HttpResponseBase:
-    person = person_of(request)
-    run = finished_run_get(person, pk)
-    name = f"{slugify(run.title)[:60] or 'run'}-{str(run.pk)[:8]}"
-    return records_download(person=person, wanted=ExportFilter(runs=(str(pk),)), kind=kind, name=name)
-
-
-def _export_filter(request: HttpRequest) -> ExportFilter:
-    given = request.GET
-    return ExportFilter(
-        runs=tuple(given.getlist("run")), sweep=given.get("sweep", ""), workload=given.get("workload", ""),
-        provenance=given.get("provenance", ""),
-    )  # fmt: skip
 
 
 def _submitted_file(request: HttpRequest, person: User) -> tuple[ImportFile, dict[str, Any]]:

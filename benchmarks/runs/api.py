@@ -6,7 +6,6 @@ import math
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 from django.urls import path, reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
@@ -19,61 +18,20 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
+from benchmarks.runs.documents import PlaceSerializer, RunRequestSerializer, run_request
 from benchmarks.runs.models import Run, Series
-from benchmarks.runs.recording import downsample, log_read, series_of, series_values
-from benchmarks.runs.requests import CUSTOM_PRESET, parse_run_request
+from benchmarks.runs.recording import NO_VALUES, downsample, log_read, series_of, series_values
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.selectors import EXECUTOR_LABELS, SORT_FIELDS, STATE_GROUPS, RunFilter, run_get, run_list
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
 from benchmarks.workloads.catalogue import CATALOGUE
-from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idempotency_key, query_integer
-from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from core.api.fields import IDEMPOTENCY_KEY, LinkedId, LinkedText, idempotency_key, query_integer
+from core.api.requests import problem, strict_schema, validated_body
 from core.errors import Invalid, NotFound
-
-MAX_TITLE_LENGTH = 200
-
-
-class DevicePlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A device, and the host port that it is attached to for the run."""
-
-    device_id = IdField()
-    host_port_id = IdField()
-
-
-class PlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Where a run runs: a host, how many of its own GPUs, devices of chassis in the order of ranks, a drive to read."""
-
-    host_id = IdField()
-    local_gpus = serializers.IntegerField(min_value=0, max_value=64, default=0)
-    devices = DevicePlaceSerializer(many=True, required=False, default=list)
-    storage_device_id = IdField(allow_null=True, default=None)
-    own_drive = serializers.BooleanField(default=False, help_text="Data is read from the host's own NVMe drive")
-    cpu = serializers.BooleanField(default=False, help_text="Runs on the host's CPU; no devices then")
-
-
-class ExerciseSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """How a simulated run shall end badly, after so many steps."""
-
-    fails = serializers.ChoiceField(choices=["out_of_memory", "crash", "hang"])
-    after = serializers.IntegerField(min_value=0, max_value=10**6, default=0)
-
-
-class RunAskedSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A run to be made. `spec` has what differs from the preset; `devices` and `backend` follow from the place."""
-
-    workload = serializers.CharField(max_length=40)
-    preset = serializers.ChoiceField(choices=["tiny", "paper", CUSTOM_PRESET], default=CUSTOM_PRESET)
-    spec = serializers.DictField(required=False, default=dict)
-    composition = PlaceSerializer()
-    executor = serializers.ChoiceField(choices=["torch", "simulated"])
-    title = serializers.CharField(max_length=MAX_TITLE_LENGTH, required=False, default="", allow_blank=True)
-    limit_seconds = serializers.FloatField(default=3600.0, help_text="It is ended after so long")
-    keep_composed = serializers.BooleanField(default=False, help_text="Its devices stay attached after it")
-    exercise = ExerciseSerializer(required=False, allow_null=True, default=None)
 
 
 class ParameterSerializer(serializers.Serializer[Any]):
-    """A size that may be set."""
+    """A parameter of a workload."""
 
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # a field, and an option of fields
@@ -140,7 +98,7 @@ class RunDetailSerializer(RunSerializer):
 
     @extend_schema_field(PlaceSerializer(allow_null=True))
     def get_composition(self, run: Run) -> dict[str, Any] | None:
-        """Return where it runs, as it is asked for; null for what was imported."""
+        """Return its composition as a request has it; None for an imported run."""
         return Composition.from_json(run.composition).as_document() if run.composition else None
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
@@ -184,7 +142,7 @@ RUN_EXAMPLE = OpenApiExample(
     request_only=True,
 )
 REFUSED_PROBLEM = problem(
-    "The host's agent does not report, a device is missing, or a rule stands against it (`rule`, with `objections`)"
+    "The host's agent does not report, a device is missing, or a rule forbids it (`rule`, with `objections`)"
 )
 
 
@@ -198,12 +156,11 @@ class WorkloadList(APIView):
 
 
 class RunList(generics.ListAPIView[Run]):
-    """Runs; POST asks for one."""
+    """Runs; POST requests one."""
 
     serializer_class = RunSerializer
 
     def get_queryset(self) -> Any:
-        """Return what fits."""
         given = self.request.query_params
         return run_list(person_of(self.request), RunFilter.of({**given.dict(), "q": given.get("search", "")}))
 
@@ -234,16 +191,16 @@ class RunList(generics.ListAPIView[Run]):
 
     @declare(audited_as=Action.RUN_CREATE)
     @extend_schema(
-        request=RunAskedSerializer,
+        request=RunRequestSerializer,
         responses={202: RunDetailSerializer, 409: REFUSED_PROBLEM},
         parameters=[IDEMPOTENCY_KEY],
         examples=[RUN_EXAMPLE],
     )
     def post(self, request: Request) -> Response:
-        """Ask for a run: it waits for its devices, is composed, runs, gives them back. `Location` tells how it goes."""
+        """Request a run: it waits for its devices, attaches them, runs, restores them. `Location` has its address."""
         run = run_create(
             person=person_of(request),
-            wanted=parse_run_request(validated_body(RunAskedSerializer, request)),
+            request=run_request(validated_body(RunRequestSerializer, request)),
             idempotency_key=idempotency_key(request),
         )
         return RunViewSet(request=request).answer(run, 202)
@@ -256,15 +213,13 @@ class RunViewSet(ResourceViewSet):
     address = "api:run"
 
     def find_row(self, pk: Any) -> Run:
-        """Return a run with what is shown of it."""
         return run_get(self.person, pk)
 
     def answer(self, row: Run, status: int = 200) -> Response:
-        """Return a run as it is now."""
         return super().answer(self.find_row(row.pk), status)
 
     def retrieve(self, request: Request, pk: UUID) -> Response:
-        """Show a run of a benchmark: how it stands, what it came to, and what it ran on."""
+        """Show a run of a benchmark: its state, its results, and what it ran on."""
         return super().answer(self.find_row(pk))
 
     @command(audited_as=Action.RUN_DELETE, status=204, conflict="It has not ended")
@@ -282,7 +237,7 @@ class RunViewSet(ResourceViewSet):
         operation_id="benchmarks_runs_cancel",
     )
     def cancel(self, run: Run, values: dict[str, Any]) -> Run:
-        """Cancel a run of a benchmark: its processes are ended, then its devices go back."""
+        """Cancel a run of a benchmark: its processes are stopped, then its devices are restored."""
         return run_cancel(person=self.person, run=run)
 
     @command(
@@ -293,17 +248,17 @@ class RunViewSet(ResourceViewSet):
         parameters=[IDEMPOTENCY_KEY],
     )
     def retry(self, run: Run, values: dict[str, Any]) -> Run:
-        """Ask for the same run once more, in your name; `Location` is that of the new one."""
+        """Request the same run again, in your name; `Location` is that of the new one."""
         return run_retry(person=self.person, run=run, idempotency_key=idempotency_key(self.request))
 
     @command(
         audited_as=Action.RUN_RETURN,
         status=202,
-        conflict="It has not ended, or has nothing to give back",
+        conflict="It has not ended, or has nothing to return",
         operation_id="benchmarks_runs_return",
     )
-    def give_back(self, run: Run, values: dict[str, Any]) -> Run:
-        """Give devices back that a run could not give back at its end."""
+    def return_devices(self, run: Run, values: dict[str, Any]) -> Run:
+        """Return the devices that a run could not return at its end."""
         return run_return(person=self.person, run=run)
 
 
@@ -333,8 +288,7 @@ class RunSeries(APIView):
         found = series_values(run, keys)
         answer = []
         for key in dict.fromkeys(keys):
-            nothing = (np.zeros(0), np.zeros(0))
-            at, values = downsample(*found.get(key, nothing), points)
+            at, values = downsample(*found.get(key, NO_VALUES), points)
             plain = [None if not math.isfinite(one) else float(one) for one in values]
             answer.append({**_series_data(rows[key]), "at": [float(one) for one in at], "values": plain})
         return Response(answer)
@@ -345,7 +299,7 @@ class RunLog(APIView):
 
     @strict_schema(
         operation_id="benchmarks_runs_log",
-        parameters=[OpenApiParameter("first", OpenApiTypes.INT64, description="The byte to read from; 0 unless told")],
+        parameters=[OpenApiParameter("first", OpenApiTypes.INT64, description="The byte to read from, 0 by default")],
         responses=RunLogSerializer,
     )
     def get(self, request: Request, pk: UUID) -> Response:
@@ -368,7 +322,7 @@ urlpatterns = [
     path("benchmarks/runs/<uuid:pk>/", RunViewSet.as_view({"get": "retrieve", "delete": "destroy"}), name="run"),
     path("benchmarks/runs/<uuid:pk>/cancel/", RunViewSet.as_view({"post": "cancel"}), name="run_cancel"),
     path("benchmarks/runs/<uuid:pk>/retry/", RunViewSet.as_view({"post": "retry"}), name="run_retry"),
-    path("benchmarks/runs/<uuid:pk>/give-back/", RunViewSet.as_view({"post": "give_back"}), name="run_return"),
+    path("benchmarks/runs/<uuid:pk>/give-back/", RunViewSet.as_view({"post": "return_devices"}), name="run_return"),
     path("benchmarks/runs/<uuid:pk>/series/", RunSeries.as_view(), name="run_series"),
     path("benchmarks/runs/<uuid:pk>/log/", RunLog.as_view(), name="run_log"),
 ]

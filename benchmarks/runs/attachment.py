@@ -12,10 +12,9 @@ from accounts.access import require_composer
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_batch, audit_record, target_of
 from accounts.models import User
-from benchmarks.runs.claims import RunClaim, RunFailed, holds_release
+from benchmarks.runs.claims import RunClaim, RunFailed
 from benchmarks.runs.models import Run
-from benchmarks.runs.requests import desired_state, validated_host, validated_trainer
-from benchmarks.runs.results import summarise, traffic_record
+from benchmarks.runs.requests import desired_state, validate_trainer, validated_host
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, NotFound, RuleViolation
@@ -27,9 +26,12 @@ from fabric.plans.selectors import plan_summaries
 from fabric.plans.services import plan_apply, plan_create, rollback_state
 from telemetry.events.services import event_record
 
+logger = logging.getLogger(__name__)
+
 PLAN_ORIGIN: Final = "run"
-# A temporary conflict, such as an operation on a device, is retried for this time.
+# A temporary conflict, such as an operation on a device, or a device in use, is retried for this time.
 ATTACH_RETRY_SECONDS: Final = 60.0
+RESTORE_RETRY_SECONDS: Final = 90.0
 State = Run.State
 
 
@@ -47,7 +49,9 @@ def attach_devices(claim: RunClaim) -> bool:
         case Plan.State.DONE:
             return _record_topology(claim)
         case state if run.plan.is_active:
-            claim.say(_plan_progress(run.plan, back=state == Plan.State.ROLLING_BACK))
+            progress = plan_summaries([run.plan])[0].progress
+            activity = "returned" if state == Plan.State.ROLLING_BACK else "attached"
+            claim.set_sentence(f"Its devices are being {activity}: {progress.done} of {progress.total} steps are done.")
             return False
         case Plan.State.STOPPED:
             raise RunFailed("compose", f"Its devices could not be attached: {run.plan.sentence}")
@@ -56,32 +60,25 @@ def attach_devices(claim: RunClaim) -> bool:
             raise RunFailed("compose", f"Its devices were not attached: {why}")
 
 
-def run_requester(run: Run) -> User:
-    """Return the person who requested a run; raises RunFailed if they have lost their account or left the tenant."""
+def authorise_requester(run: Run) -> User:
+    """Check again that the requester may use the host and devices, and return them; raises RunFailed otherwise."""
     person = run.requested_by
     if person is None or not person.is_active:
         raise RunFailed("refused", f"{run.requested_by_name} no longer has an account here.")
     if run.tenant_id is not None and person.tenant_id != run.tenant_id:
         raise RunFailed("refused", f"{run.requested_by_name} left the tenant of this run.")
-    return person
-
-
-def authorise_requester(run: Run) -> User:
-    """Check again that the requester may use the host and devices, and return them; raises RunFailed otherwise."""
     spec = run.specification()
-    person = run_requester(run)
     try:
         require_composer(person, "run anything")
         composition = Composition.from_json(run.composition)
         host = validated_host(person, spec, composition)
-        validated_trainer(person, host, spec, composition, run.executor)
+        validate_trainer(person, host, spec, composition, run.executor)
     except FalconWebError as error:
         raise RunFailed("refused", error.sentence) from error
     return person
 
 
 def _start_plan(claim: RunClaim) -> bool:
-    """Authorise the requester again, and start a plan if a device must be attached."""
     run = claim.run
     composition = Composition.from_json(run.composition)
     person = authorise_requester(run)
@@ -92,24 +89,20 @@ def _start_plan(claim: RunClaim) -> bool:
         # The batch is one transaction: a plan that cannot be applied leaves no draft.
         with audit_batch():
             plan = plan_create(
-                person=person, wanted=desired_state(composition), title=f"For {run.title}", origin=PLAN_ORIGIN
+                person=person, desired=desired_state(composition), title=f"For {run.title}", origin=PLAN_ORIGIN
             )
             plan = plan_apply(person=person, plan=plan, on_failure="roll_back", claimant=str(run.pk))
             claim.write(plan=plan, sentence="Its devices are being attached.")
-    except (RuleViolation, InUse) as error:
-        raise RunFailed("compose", error.sentence) from error
-    except Conflict as error:
-        if claim.waits > ATTACH_RETRY_SECONDS:
-            raise RunFailed("compose", error.sentence) from error
-        claim.say(f"Waiting: {error.sentence}")
-        return False
     except FalconWebError as error:
-        raise RunFailed("compose", error.sentence) from error
+        is_temporary = isinstance(error, Conflict) and not isinstance(error, RuleViolation | InUse)
+        if not is_temporary or claim.seconds_in_state > ATTACH_RETRY_SECONDS:
+            raise RunFailed("compose", error.sentence) from error
+        claim.set_sentence(f"Waiting: {error.sentence}")
+        return False
     return plan.state == Plan.State.DONE
 
 
 def _record_topology(claim: RunClaim) -> bool:
-    """Record the topology with its currently trained links, and proceed to the start."""
     topology = composition_topology(Composition.from_json(claim.run.composition))
     claim.transition(State.STARTING, topology=msgspec.to_builtins(topology), sentence="Its host is starting it.")
     return True
@@ -125,22 +118,10 @@ def _cancel_attachment(claim: RunClaim) -> bool:
                 plan_cancel(person=None, plan=plan, roll_back=True)
             except Conflict:
                 return False  # it has ended just now
-        claim.say("It is being cancelled: its devices are being returned.")
+        claim.set_sentence("It is being cancelled: its devices are being returned.")
         return False
-    claim.ends(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
+    claim.record_outcome(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
     return True
-
-
-def _plan_progress(plan: Plan, *, back: bool) -> str:
-    progress = plan_summaries([plan])[0].progress
-    activity = "Its devices are being returned" if back else "Its devices are being attached"
-    return f"{activity}: {progress.done} of {progress.total} steps are done."
-
-
-logger = logging.getLogger(__name__)
-
-# A device that is in use, or has an operation in progress, is retried for this time.
-RESTORE_RETRY_SECONDS: Final = 90.0
 
 
 def devices_to_restore(run: Run) -> DesiredState:
@@ -171,66 +152,54 @@ def restore_devices(claim: RunClaim) -> bool:
     """Take the next step of restoring a run's devices; return whether another step can follow immediately."""
     run = claim.run
     if run.plan is not None and run.plan.is_active:
-        claim.say("Waiting for the plan that attaches its devices.")
+        claim.set_sentence("Waiting for the plan that attaches its devices.")
         return False
     back = run.plan_back
     if back is not None and back.is_active:
-        claim.say("Its devices are being returned.")
+        claim.set_sentence("Its devices are being returned.")
         return False
-    wanted = devices_to_restore(run)
-    if not wanted.attachments:
+    desired = devices_to_restore(run)
+    if not desired.attachments:
         return _finish_run(claim, "")
     if back is not None and back.state in {Plan.State.STOPPED, *Plan.FINAL}:
         return _finish_run(claim, back.sentence or "the plan that restores them ended without success.")
     try:
         with audit_batch():
-            plan = _restore_plan(run, wanted)
+            plan = _restore_plan(run, desired)
             claim.write(plan_back=plan, sentence="Its devices are being returned.")
     except FalconWebError as error:
-        if claim.waits > RESTORE_RETRY_SECONDS:
+        if claim.seconds_in_state > RESTORE_RETRY_SECONDS:
             return _finish_run(claim, error.sentence)
-        claim.say(f"Its devices are not back yet: {error.sentence}")
+        claim.set_sentence(f"Its devices are not back yet: {error.sentence}")
         return False
     return plan.state == Plan.State.DONE
 
 
-def has_results(run: Run) -> bool:
-    """Return whether the results of a run are recorded, or it never started."""
-    return run.started_at is None or "readings" in run.results
-
-
-def record_results(claim: RunClaim) -> None:
-    """Summarise the recorded readings of a run, once, after it has ended on its host."""
-    traffic_record(claim.run)
-    claim.write(results=msgspec.to_builtins(summarise(claim.run)))
-
-
-def _restore_plan(run: Run, wanted: DesiredState) -> Plan:
+def _restore_plan(run: Run, desired: DesiredState) -> Plan:
     """Apply a plan that restores devices: as the requester, or as the site if they are no longer permitted."""
     title = f"After {run.title}"
     person: User | None = run.requested_by
     if person is not None:
         try:
             with audit_batch():
-                plan = plan_create(person=person, wanted=wanted, title=title, origin="undo")
+                plan = plan_create(person=person, desired=desired, title=title, origin="undo")
                 return plan_apply(person=person, plan=plan, claimant=str(run.pk))
         except (Forbidden, NotFound) as error:
             logger.info("run %s: the site restores its devices: %s", run.pk, error)
-    plan = plan_create(person=None, wanted=wanted, title=title, origin="undo")
+    plan = plan_create(person=None, desired=desired, title=title, origin="undo")
     return plan_apply(person=None, plan=plan)
 
 
 def _finish_run(claim: RunClaim, why_not_back: str) -> bool:
     """End a run; `why_not_back` is the reason why its devices were not restored, '' if they were."""
     run = claim.run
-    kept = run.keep_composed and run.plan is not None
     sentence = ""
-    if kept:
+    if run.keep_composed and run.plan is not None:
         sentence = "Its devices stay with its sweep." if run.sweep_id else "Its devices stay attached, as requested."
     if why_not_back:
         sentence = f"Its devices were not returned: {why_not_back}"
     with audit_batch():
-        holds_release(run)
+        run.holds.all().delete()
         claim.transition(
             State(run.outcome or State.FAILED),
             finished_at=timezone.now(),

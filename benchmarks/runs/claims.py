@@ -22,7 +22,6 @@ from benchmarks.runs.rules import (
     LOCAL_GPU_KEY,
     Composition,
     HoldOwner,
-    ResourceUse,
     acquirable_keys,
     resource_keys,
     waiting_reason,
@@ -44,8 +43,6 @@ class RunFailed(FalconWebError):
 
 
 class RunClaim(RowClaim[Run]):
-    """A worker's claim on a run."""
-
     # The time until another worker replaces a dead one; longer than a step that does not renew the claim.
     duration = timedelta(seconds=30)
     related = ("host", "plan", "plan_back", "requested_by", "tenant")
@@ -59,11 +56,9 @@ class RunClaim(RowClaim[Run]):
 
     @property
     def run(self) -> Run:
-        """The run as last read or written by this worker."""
         return self.row
 
-    def say(self, sentence: str) -> None:
-        """Store the status sentence of the run."""
+    def set_sentence(self, sentence: str) -> None:
         if sentence != self.run.sentence:
             self.write(sentence=sentence)
 
@@ -72,7 +67,7 @@ class RunClaim(RowClaim[Run]):
         self.write(state=state, state_since=timezone.now(), **{"sentence": "", **values})
         transaction.on_commit(partial(run_changed.send, Run, run=self.run), robust=True)
 
-    def ends(self, outcome: Run.State, *, trouble: str = "", sentence: str = "", **values: Any) -> None:
+    def record_outcome(self, outcome: Run.State, *, trouble: str = "", sentence: str = "", **values: Any) -> None:
         """Record its outcome; restoring its devices is the next step."""
         run = self.run
         self.transition(
@@ -84,19 +79,17 @@ class RunClaim(RowClaim[Run]):
             **values,
         )
 
-    def look(self) -> None:
+    def refresh_cancellation(self) -> None:
         """Reload the cancellation fields, which others may have changed."""
         self.run.refresh_from_db(fields=["cancel_requested_at", "cancelled_by_name"])
 
     def release(self, **values: Any) -> bool:
-        """Release the run, so that any worker can continue it."""
         with contextlib.suppress(DatabaseError):  # the claim expires
             return super().release(**values)
         return False
 
     @property
-    def waits(self) -> float:
-        """Seconds in its present state."""
+    def seconds_in_state(self) -> float:
         return (timezone.now() - self.run.state_since).total_seconds()
 
 
@@ -114,11 +107,6 @@ def holds_acquire(run: Run) -> bool:
     except IntegrityError:
         return False  # another transaction was faster
     return True
-
-
-def holds_release(run: Run) -> None:
-    """Release all holds of a run."""
-    Hold.objects.filter(run=run).delete()
 
 
 def held_devices(devices: Collection[int], claimant: str) -> dict[int, str]:
@@ -147,8 +135,7 @@ def queue_status() -> list[tuple[Run, str]]:
     rows_held = Hold.objects.values_list("key", "run__title", "run__tenant")
     held = {key: HoldOwner(title, tenant) for key, title, tenant in rows_held}
     ahead: dict[str, HoldOwner] = {}
-    names = _resource_labels(queued)
-    own = {run.host_id or 0: run.host.local_gpu_count if run.host is not None else 0 for run in queued}
+    labels = _resource_labels(queued)
     found = []
     for run in queued:
         # One of a sweep that has completed was asked for once more: there is nobody else to begin it.
@@ -158,18 +145,18 @@ def queue_status() -> list[tuple[Run, str]]:
         composition = Composition.from_json(run.composition)
         keys = resource_keys(composition)
         me = HoldOwner(run.title, run.tenant_id)
-        sentence = waiting_reason(composition, ResourceUse(held, ahead, names, own), me)
+        own = run.host.local_gpu_count if run.host is not None else 0
+        sentence = waiting_reason(composition, me, held=held, ahead=ahead, labels=labels, own=own)
         found.append((run, sentence))
         if sentence:
             ahead |= {key: me for key in keys if key not in ahead}
         else:
             # It acquires them now: they are held for the runs behind it.
-            held |= dict.fromkeys(acquirable_keys(composition, held, own.get(composition.host, 0)) or keys, me)
+            held |= dict.fromkeys(acquirable_keys(composition, held, own) or keys, me)
     return found
 
 
 def _resource_labels(runs: Iterable[Run]) -> dict[str, str]:
-    """Return the labels of keys for use in sentences."""
     compositions = [Composition.from_json(run.composition) for run in runs]
     devices = {pk for one in compositions for pk in one.devices}
     rows = Device.objects.filter(pk__in=devices).select_related("chassis", "slot")

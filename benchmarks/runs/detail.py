@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Any, Final
 
 import msgspec
 import numpy as np
-from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
@@ -23,9 +23,14 @@ from benchmarks.runs.recording import PHASE_PREFIX, STEP_SECONDS_KEY, series_val
 from benchmarks.runs.results import Summary, summary_of
 from benchmarks.runs.topology import recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
+from fabric.operations.models import Plan
 
 logger = logging.getLogger(__name__)
 
+# The stages: in the queue, attaching devices, on the host, restoring devices.
+STAGE_NUMBERS: Final = {
+    Run.State.QUEUED: 0, Run.State.COMPOSING: 1, **dict.fromkeys(Run.ON_HOST, 2), Run.State.RETURNING: 3,
+}  # fmt: skip
 MAX_EARLIER_RUNS: Final = 20  # earlier runs for the usual duration
 PHASE_LABELS: Final = {
     "build": "Build", "warmup": "Warm up", "timed": "Measure", "no_sync": "Measure without exchange of gradients",
@@ -45,8 +50,7 @@ class RunStage:
     state: str
     seconds: float | None = None
     sentence: str = ""
-    link: str = ""
-    link_words: str = ""
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,49 +62,35 @@ class RunProgress:
     left: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunStatus:
-    """The progress and results of a run for its page."""
+def run_status(person: User, run: Run) -> dict[str, Any]:
+    """Return the current state and results of a run for the templates of its page.
 
-    stages: tuple[RunStage, ...]
-    phase: str
-    progress: RunProgress | None
-    seconds: float
-    usually: str
-    summary: Summary
-    prediction: Prediction | None
-    off: float | None  # measured over predicted step, less one
-    owes: int  # devices that could not be restored
-    trouble: str
-
-    @property
-    def said(self) -> str:
-        """Return the progress for screen readers."""
-        at = next((one for one in self.stages if one.state == "running"), None)
-        steps = f", {self.progress.done} of {self.progress.total} steps" if self.progress is not None else ""
-        return f"{at.name}{steps}" if at is not None else ""
-
-
-def run_status(person: User, run: Run) -> RunStatus:
-    """Return the current data of a run's page."""
+    `prediction_error` is the measured over the predicted step, less one; `unreturned` counts devices that could not be
+    restored; `tables` and `single_results` are the results that are no step times.
+    """
     summary = summary_of(run)
     recorded = series_values(run, [STEP_SECONDS_KEY, *(f"{PHASE_PREFIX}{name}" for name in PHASE_LABELS)])
-    prediction = run_prediction(run)
-    measured = summary.step_seconds
-    return RunStatus(
-        stages=_stages(run, recorded),
-        phase=PHASE_LABELS.get(run.phase, run.phase) if run.state in Run.ON_HOST else "",
-        progress=_progress(run, recorded),
-        seconds=_elapsed_seconds(run),
-        usually=_usual_duration(person, run),
-        summary=summary,
-        prediction=prediction,
-        off=measured.value / prediction.step_seconds - 1.0
-        if measured is not None and prediction is not None and prediction.step_seconds > 0
-        else None,
-        owes=0 if run.is_open else len(devices_to_restore(run).attachments),
-        trouble=TROUBLE_LABELS.get(run.trouble, run.trouble),
-    )
+    stages, progress, prediction = _stages(run, recorded), _progress(run, recorded), run_prediction(run)
+    measured, error = summary.step_seconds, None
+    if measured is not None and prediction is not None and prediction.step_seconds > 0:
+        error = measured.value / prediction.step_seconds - 1.0
+    current = next((one.name for one in stages if one.state == "running"), "")
+    steps = f", {progress.done} of {progress.total} steps" if current and progress is not None else ""
+    return {
+        "stages": stages,
+        "screen_reader_text": f"{current}{steps}",
+        "phase": PHASE_LABELS.get(run.phase, run.phase) if run.state in Run.ON_HOST else "",
+        "progress": progress,
+        "seconds": _elapsed_seconds(run),
+        "usual_duration": _usual_duration(person, run),
+        "summary": summary,
+        "tables": result_tables(summary),
+        "single_results": single_results(summary),
+        "prediction": prediction,
+        "prediction_error": error,
+        "unreturned": 0 if run.is_open else len(devices_to_restore(run).attachments),
+        "trouble": TROUBLE_LABELS.get(run.trouble, run.trouble),
+    }
 
 
 def _elapsed_seconds(run: Run) -> float:
@@ -126,52 +116,57 @@ def run_prediction(run: Run) -> Prediction | None:
 def _stages(run: Run, recorded: Mapping[str, Any]) -> tuple[RunStage, ...]:
     if not run.executor:
         return ()
-    failed = Run.State.FAILED in (run.outcome, run.state)
+    failed, cancelled = (state in (run.outcome, run.state) for state in (Run.State.FAILED, Run.State.CANCELLED))
+    attached = run.started_at is not None or run.state == Run.State.STARTING
+    stuck = not run.is_open and run.sentence.startswith("Its devices were not returned")
+    kept = run.keep_composed and run.plan is not None
+    past = (
+        "done" if run.begun_at else "skipped",
+        "done" if attached else "failed" if failed and run.begun_at else "skipped",
+        "skipped" if run.started_at is None else "failed" if failed or cancelled else "done",
+        "failed" if stuck else "skipped" if run.plan_back is None else "done",
+    )
+    current = STAGE_NUMBERS.get(run.state, len(past))
+    queue, attach, host, restore = (
+        "running" if number == current else "waiting" if number > current else state
+        for number, state in enumerate(past)
+    )
+    phases = _started_phases(recorded) if host == "running" else []
     return (
         RunStage(
             name="Wait in queue",
-            state=_stage_state(run.state == Run.State.QUEUED, run.begun_at, run.begun_at),
+            state=queue,
             seconds=_seconds_between(run.queued_at, run.begun_at or run.finished_at),
-            sentence=run.sentence if run.state == Run.State.QUEUED else "",
+            sentence=run.sentence if queue == "running" else "",
         ),
-        _attach_stage(run, failed=failed),
-        _host_stage(run, recorded, failed=failed),
-        _restore_stage(run),
-    )
-
-
-def _attach_stage(run: Run, *, failed: bool) -> RunStage:
-    done = run.started_at is not None or run.state == Run.State.STARTING
-    now = run.state == Run.State.COMPOSING
-    state = "running" if now else "done" if done else "failed" if failed and run.begun_at else "skipped"
-    if run.state == Run.State.QUEUED:
-        state = "waiting"
-    ended = run.plan.finished_at if run.plan is not None else None
-    return RunStage(
-        name="Attach devices" if run.plan is not None or not done else "Devices already attached",
-        state=state,
-        seconds=_seconds_between(run.begun_at, ended or run.started_at or run.finished_at)
-        if run.plan is not None
-        else None,
-        sentence=run.sentence if now else "",
-        link=reverse("fabric:plan", args=[run.plan.pk]) if run.plan is not None else "",
-        link_words="plan",
-    )
-
-
-def _host_stage(run: Run, recorded: Mapping[str, Any], *, failed: bool) -> RunStage:
-    now = run.state in Run.ON_HOST
-    begun = _started_phases(recorded) if now else []
-    state = "running" if now else "waiting" if run.state in {Run.State.QUEUED, Run.State.COMPOSING} else ""
-    if not state:
-        state = "skipped" if run.started_at is None else "failed" if failed else "done"
-        if run.outcome == Run.State.CANCELLED and run.started_at is not None:
-            state = "failed"
-    return RunStage(
-        name=f"Run on {run.host.name}" if run.host is not None else "Run",
-        state=state,
-        seconds=_seconds_between(run.started_at, run.ended_at),
-        sentence=run.sentence or (begun[-1] if begun else "") if now else "",
+        RunStage(
+            name="Attach devices" if run.plan is not None or not attached else "Devices already attached",
+            state=attach,
+            seconds=None
+            if run.plan is None
+            else _seconds_between(run.begun_at, run.plan.finished_at or run.started_at or run.finished_at),
+            sentence=run.sentence if attach == "running" else "",
+            plan=run.plan,
+        ),
+        RunStage(
+            name=f"Run on {run.host.name}" if run.host is not None else "Run",
+            state=host,
+            seconds=_seconds_between(run.started_at, run.ended_at),
+            sentence=run.sentence or " ".join(phases[-1:]) if host == "running" else "",
+        ),
+        RunStage(
+            name="Nothing to return"
+            if restore == "skipped" and run.plan is None
+            else "Keep devices attached"
+            if kept
+            else "Return devices",
+            state=restore,
+            seconds=None
+            if run.plan_back is None
+            else _seconds_between(run.ended_at or run.state_since, run.finished_at),
+            sentence=run.sentence if restore == "running" or stuck or (kept and not run.is_open) else "",
+            plan=run.plan_back,
+        ),
     )
 
 
@@ -183,32 +178,6 @@ def _started_phases(recorded: Mapping[str, Any]) -> list[str]:
         for name, words in PHASE_LABELS.items()
         if (key := f"{PHASE_PREFIX}{name}") in recorded
     ]
-
-
-def _restore_stage(run: Run) -> RunStage:
-    now = run.state == Run.State.RETURNING
-    stuck = not run.is_open and run.sentence.startswith("Its devices were not returned")
-    kept = run.keep_composed and run.plan is not None
-    state = "running" if now else "waiting" if run.is_open else "failed" if stuck else "done"
-    if not run.is_open and not stuck and run.plan_back is None:
-        state = "skipped"
-    name = "Keep devices attached" if kept else "Return devices"
-    if state == "skipped" and run.plan is None:
-        name = "Nothing to return"
-    return RunStage(
-        name=name,
-        state=state,
-        seconds=_seconds_between(run.ended_at or run.state_since, run.finished_at)
-        if run.plan_back is not None
-        else None,
-        sentence=run.sentence if now or stuck or (kept and not run.is_open) else "",
-        link=reverse("fabric:plan", args=[run.plan_back.pk]) if run.plan_back is not None else "",
-        link_words="plan",
-    )
-
-
-def _stage_state(now: bool, done: object, begun: object) -> str:
-    return "running" if now else "done" if done else "skipped" if not begun else "waiting"
 
 
 def _progress(run: Run, recorded: Mapping[str, Any]) -> RunProgress | None:
@@ -231,16 +200,11 @@ def _usual_duration(person: User, run: Run) -> str:
         executor=run.executor,
         started_at__isnull=False,
     )
-    times = [
-        (ended - started).total_seconds()
-        for started, ended in before.exclude(pk=run.pk)
-        .order_by("-queued_at")
-        .values_list("started_at", "ended_at")[:MAX_EARLIER_RUNS]
-        if ended is not None
-    ]
-    if not times:
+    times = before.exclude(pk=run.pk).order_by("-queued_at").values_list("started_at", "ended_at")
+    seconds = [(ended - started).total_seconds() for started, ended in times[:MAX_EARLIER_RUNS] if ended is not None]
+    if not seconds:
         return ""
-    low, high = np.percentile(times, [10, 90])
+    low, high = np.percentile(seconds, [10, 90])
     if round(low) == round(high):
         return f"usually {high:.0f} s"
     return f"usually {low:.0f} to {high:.0f} s"
@@ -254,14 +218,11 @@ def _seconds_between(begin: datetime | None, end: datetime | None) -> float | No
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A table of results: rows of cells with their headers."""
-
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
 
 
 def result_tables(summary: Summary) -> list[tuple[str, ResultTable]]:
-    """Return the tables of a run's results, each with its name and unit."""
     found = []
     for name, value in sorted(summary.tables.items()):
         if isinstance(value, dict | list):
@@ -272,7 +233,6 @@ def result_tables(summary: Summary) -> list[tuple[str, ResultTable]]:
 
 
 def single_results(summary: Summary) -> list[tuple[str, str]]:
-    """Return the single-value results of a run: name, and the value with its unit."""
     found = []
     for name, value in sorted(summary.tables.items()):
         if isinstance(value, dict | list):
@@ -286,22 +246,14 @@ def single_results(summary: Summary) -> list[tuple[str, str]]:
 
 def _result_table(value: dict[str, Any] | list[Any]) -> ResultTable:
     if isinstance(value, dict):
-        return ResultTable(heads=tuple(str(one) for one in value), rows=_transposed(list(value.values())))
+        columns = [map(_cell_text, one if isinstance(one, list) else [one]) for one in value.values()]
+        return ResultTable(heads=tuple(map(str, value)), rows=tuple(zip_longest(*columns, fillvalue="")))
     if value and all(isinstance(one, list) for one in value):
         return ResultTable(
             heads=("", *(str(place) for place in range(len(value[0])))),
             rows=tuple((str(place), *(_cell_text(one) for one in line)) for place, line in enumerate(value)),
         )
     return ResultTable(rows=(tuple(_cell_text(one) for one in value),))
-
-
-def _transposed(values: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
-    """Return columns, or single values, as rows."""
-    columns = [one if isinstance(one, list) else [one] for one in values]
-    longest = max((len(one) for one in columns), default=0)
-    return tuple(
-        tuple(_cell_text(column[row]) if row < len(column) else "" for column in columns) for row in range(longest)
-    )
 
 
 def _cell_text(value: Any) -> str:

@@ -1,16 +1,16 @@
 """The device fields of the run form, and a sample request.
 
-Pure: it parses and validates form values. `static/js/run-form.js` selects in the same order.
+Pure; `static/benchmarks/runs/run-form.js` selects in the same order.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from benchmarks.runs.choices import DeviceAvailability, DeviceChoice, HostChoice, PortChoice, RunChoices
+from benchmarks.runs.choices import DeviceChoice, HostChoice, PortChoice
 from benchmarks.runs.rules import Composition
 from core.text import join_words, parse_id
 from fabric.inventory.models import Device
@@ -28,7 +28,6 @@ class DeviceField:
 
     host: HostChoice
     device: DeviceChoice
-    standing: DeviceAvailability
     chosen: int = 0
 
     @property
@@ -38,12 +37,10 @@ class DeviceField:
 
     @property
     def port_name(self) -> str:
-        """The name of its host port select."""
         return f"port-{self.host.id}-{self.device.id}"
 
     @property
     def port(self) -> int:
-        """The host port that is used when the device is selected."""
         return self.chosen or self.device.targets[0].id
 
     @property
@@ -54,7 +51,7 @@ class DeviceField:
     @property
     def at_another(self) -> str:
         """The other host and host port it is attached to, '' if it is on this host or free."""
-        return "" if self.device.here else self.standing.at
+        return "" if self.device.here else self.device.at
 
     @property
     def rank(self) -> int:
@@ -64,10 +61,9 @@ class DeviceField:
 
     @property
     def now(self) -> str:
-        """Its current state as text."""
-        if self.standing.why_not:
-            return self.standing.why_not
-        at = f"at {self.standing.at}" if self.standing.at else "free"
+        if self.device.why_not:
+            return self.device.why_not
+        at = f"at {self.device.at}" if self.device.at else "free"
         return f"{at}, used by ‘{self.device.used_by}’" if self.device.used_by else at
 
 
@@ -93,8 +89,7 @@ class DrawerFields:
 
     @property
     def most(self) -> int:
-        """How many GPUs are available."""
-        return sum(not line.standing.why_not for line in self.lines)
+        return sum(not line.device.why_not for line in self.lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +101,6 @@ class HostFields:
     host: HostChoice
     chosen: bool
     local: str
-    own_memory: str
-    own_taken: int
-    own_runs: tuple[str, ...]
     cpu_used: str
     drive_used: str
     drawers: tuple[DrawerFields, ...]
@@ -119,60 +111,51 @@ class HostFields:
 
     @property
     def wrong(self) -> dict[str, str]:
-        """The errors of the counts, by field name."""
         return {port.name: port.error for drawer in self.drawers for port in drawer.ports if port.error}
 
     @property
     def gpus(self) -> tuple[DeviceField, ...]:
-        """All GPUs of chassis that can be attached to it."""
         return tuple(line for drawer in self.drawers for line in drawer.lines)
 
     @property
     def waits(self) -> str:
         """The runs that use all GPUs available to the host, as text; '' if a GPU is free, or there is none."""
-        there = [line.device.used_by for line in self.gpus if not line.standing.why_not]
-        if not all(there) or self.own_taken < self.host.local_gpus:
+        there = [line.device.used_by for line in self.gpus if not line.device.why_not]
+        if not all(there) or self.own_free:
             return ""
-        runs = {*there, *self.own_runs}
-        return _quoted_titles(runs) if runs else ""
+        return _quoted_titles({*there, *self.own_runs})
+
+    @property
+    def own_runs(self) -> list[str]:
+        return [title for key, title in self.host.held.items() if key.startswith(f"host/{self.host.id}/gpu")]
 
     @property
     def own_free(self) -> int:
-        """How many of its own GPUs no run uses."""
-        return max(0, self.host.local_gpus - self.own_taken)
+        return max(0, self.host.local_gpus - len(self.own_runs))
 
     @property
     def own_users(self) -> str:
-        """The runs that use its own GPUs, as text; '' if there are none."""
-        return _quoted_titles(self.own_runs) if self.own_runs else ""
+        return _quoted_titles(self.own_runs)
 
 
-def host_fields(host: HostChoice, offered: RunChoices, given: Mapping[str, str], *, chosen: bool) -> HostFields:
+def host_fields(host: HostChoice, given: Mapping[str, str], *, chosen: bool) -> HostFields:
     """Return the form fields of a host, with the submitted values applied."""
-    lines = [
-        DeviceField(host=host, device=device, standing=offered.standings[device.id])
-        for device in host.devices
-        if device.id in offered.standings
-    ]
+    lines = [DeviceField(host=host, device=device) for device in host.devices]
     gpus = [line for line in lines if line.device.kind == Device.Kind.GPU]
     drives = [line for line in lines if line.device.kind == Device.Kind.NVME]
     ticked, lost = _selected_devices(host, gpus, given)
     by_drawer: dict[tuple[int, int], list[DeviceField]] = {}
     for line in gpus:
-        by_drawer.setdefault(line.standing.drawer, []).append(line)
+        by_drawer.setdefault(line.device.drawer, []).append(line)
     storage, port, lost_drive = _selected_storage(host, drives, given)
-    own_runs = [title for key, title in host.held.items() if key.startswith(f"host/{host.id}/gpu")]
     return HostFields(
         host=host,
         chosen=chosen,
         local=given.get(f"local-{host.id}", "") or "0",
-        own_memory=" ".join(str(one) for one in host.own_memory),
-        own_taken=len(own_runs),
-        own_runs=tuple(own_runs),
         cpu_used=host.held.get(f"host/{host.id}/cpu", ""),
         drive_used=host.held.get(f"host/{host.id}/drive", ""),
         drawers=tuple(_drawer_fields(host, drawer, found, ticked, given) for drawer, found in by_drawer.items()),
-        drives=tuple(_with_port(line, port if str(line.device.id) == storage else 0) for line in drives),
+        drives=tuple(replace(line, chosen=port if str(line.device.id) == storage else 0) for line in drives),
         storage=storage,
         lost=tuple(lost),
         lost_drive=lost_drive,
@@ -203,8 +186,8 @@ def _selection_error(host: HostChoice, line: DeviceField | None, port: int) -> s
     if line is None:
         return f"A selected device cannot be attached to {host.name} now."
     called = f"{line.device.model} in {line.device.where}"
-    if line.standing.why_not:
-        return f"{called} cannot be taken: {line.standing.why_not}"
+    if line.device.why_not:
+        return f"{called} cannot be taken: {line.device.why_not}"
     if port not in {one.id for one in line.device.targets}:
         return f"{called} cannot be attached to that host port now."
     return ""
@@ -218,7 +201,7 @@ def _drawer_fields(
     given: Mapping[str, str],
 ) -> DrawerFields:
     key = f"{host.id}-{drawer[0]}-{drawer[1]}"
-    there = [line for line in lines if not line.standing.why_not]
+    there = [line for line in lines if not line.device.why_not]
     chosen = {line.device.id: ticked[line.device.id] for line in lines if line.device.id in ticked}
     if given.get(f"all-{key}"):
         chosen |= {line.device.id: line.port for line in there if line.device.id not in chosen}
@@ -232,8 +215,8 @@ def _drawer_fields(
         parts.append(PortField(port=port, name=name, most=most, typed=typed if error else "", error=error))
     return DrawerFields(
         key=key,
-        name=lines[0].standing.drawer_name,
-        lines=tuple(_with_port(line, chosen.get(line.device.id, 0)) for line in lines),
+        name=lines[0].device.drawer_name,
+        lines=tuple(replace(line, chosen=chosen.get(line.device.id, 0)) for line in lines),
         ports=tuple(parts),
     )
 
@@ -241,13 +224,13 @@ def _drawer_fields(
 def _select_count(lines: Iterable[DeviceField], port: PortChoice, typed: str, chosen: dict[int, int]) -> str:
     """Select the typed number of GPUs for a host port; return the error, '' on success."""
     if not (typed.isascii() and typed.isdecimal() and len(typed) <= MAX_DIGITS):
-        return f"Enter a whole number of GPUs for {port.words}."
+        return f"Enter a whole number of GPUs for {port.full_label}."
     requested, have = int(typed), sum(one == port.id for one in chosen.values())
     if requested < have:
-        return f"{have} are ticked for {port.words}, and {requested} requested: clear one of the two."
+        return f"{have} are ticked for {port.full_label}, and {requested} requested: clear one of the two."
     free = [line for line in lines if line.device.id not in chosen and port in line.device.targets]
     if requested > have + len(free):
-        return f"{port.words} can have {have + len(free)} GPUs, not {requested}."
+        return f"{port.full_label} can have {have + len(free)} GPUs, not {requested}."
     free.sort(key=lambda line: (line.rank, line.device.attached != port.id))
     chosen |= {line.device.id: port.id for line in free[: requested - have]}
     return ""
@@ -267,11 +250,8 @@ def _selected_storage(
 
 
 def _quoted_titles(titles: Iterable[str]) -> str:
-    return join_words(sorted({f"‘{title}’" for title in titles}))
-
-
-def _with_port(line: DeviceField, port: int) -> DeviceField:
-    return DeviceField(host=line.host, device=line.device, standing=line.standing, chosen=port)
+    words = sorted({f"‘{title}’" for title in titles})
+    return join_words(words) if words else ""
 
 
 GPU_SAMPLE: Final = {"workload": "resnet50", "preset": "custom", "spec": {"steps": 30, "batch": 16}}
@@ -279,20 +259,22 @@ CPU_SAMPLE: Final = {"workload": "mnist_cnn", "preset": "tiny", "spec": {"steps"
 SAMPLE_LIMIT_SECONDS: Final = 3600
 
 
-def sample_run_file(offered: RunChoices) -> str:
+def sample_run_file(offered: Iterable[HostChoice]) -> str:
     """Return a run request that is possible now, as JSON: on a chassis GPU, else a host's own GPU, else a CPU.
 
     '' if no host can run anything.
     """
-    hosts = [host for host in offered.hosts if not host.why_not]
-    samples = [_host_sample(host, offered) for host in hosts]
+    samples = [_host_sample(host) for host in offered if not host.why_not]
     samples.sort(key=lambda one: (one["composition"]["cpu"], not one["composition"]["devices"]))
     return json.dumps(samples[0], indent=2) if samples else ""
 
 
-def _host_sample(host: HostChoice, offered: RunChoices) -> dict[str, Any]:
-    gpu = _soonest_gpu(host, offered)
-    has_gpus = _can_use_gpus(host) and (gpu is not None or host.local_gpus > 0)
+def _host_sample(host: HostChoice) -> dict[str, Any]:
+    lines = [line for line in host_fields(host, {}, chosen=True).gpus if not line.device.why_not]
+    gpu = min(lines, key=lambda line: line.rank, default=None)
+    backends = host.trainer.backends if host.trainer is not None else ()
+    can_use_gpus = "simulated" in host.executors or "cuda" in backends
+    has_gpus = can_use_gpus and (gpu is not None or host.local_gpus > 0)
     place = Composition(
         host=host.id,
         local_gpus=int(has_gpus and gpu is None),
@@ -305,14 +287,3 @@ def _host_sample(host: HostChoice, offered: RunChoices) -> dict[str, Any]:
         "executor": "simulated" if "simulated" in host.executors else "torch",
         "limit_seconds": SAMPLE_LIMIT_SECONDS,
     }
-
-
-def _soonest_gpu(host: HostChoice, offered: RunChoices) -> DeviceField | None:
-    """Return the chassis GPU that is first in selection order for a host."""
-    lines = [line for line in host_fields(host, offered, {}, chosen=True).gpus if not line.standing.why_not]
-    return min(lines, key=lambda line: line.rank, default=None)
-
-
-def _can_use_gpus(host: HostChoice) -> bool:
-    backends = host.trainer.backends if host.trainer is not None else ()
-    return "simulated" in host.executors or "cuda" in backends

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from django.db import transaction
@@ -54,6 +54,7 @@ LIMIT_TOLERANCE: Final = timedelta(seconds=60)  # beyond the time limit, which t
 MAX_POLLS: Final = 50  # in one step: the next step reads the rest
 UNKNOWN_EXIT_SENTENCE: Final = "Its exit status is unknown: its supervisor on the host was killed."
 State = Run.State
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ class HostDevices:
     those of all chassis devices attached to the host. `drive` holds the data and may be the host's own.
     """
 
-    devices: tuple[DeviceSelector, ...] = ()
-    addresses: Mapping[int, str] = field(default_factory=dict)
-    foreign: tuple[str, ...] = ()
-    drive: PciDevice | None = None
+    devices: tuple[DeviceSelector, ...]
+    addresses: Mapping[int, str]
+    foreign: tuple[str, ...]
+    drive: PciDevice | None
 
 
 def start_on_host(claim: RunClaim) -> bool:
@@ -101,23 +102,25 @@ def poll_host(claim: RunClaim) -> bool:
     run = claim.run
     if not _agent_reports(claim):
         return False
-    if run.state == State.RUNNING and (run.cancel_requested_at is not None or _is_over_limit(run)):
+    deadline = _deadline(run)
+    is_over_limit = deadline is not None and timezone.now() > deadline
+    if run.state == State.RUNNING and (run.cancel_requested_at is not None or is_over_limit):
         return _stop_on_host(claim)
     for _ in range(MAX_POLLS):
         answer = _request_agent(claim, TrainPollRequest(str(run.pk), run.next_event, run.next_byte))
         if answer is None or answer.news is None:
-            claim.say(f"The agent of {_host_name(run)} reports, but does not answer. Retrying.")
+            claim.set_sentence(f"The agent of {_host_name(run)} reports, but does not answer. Retrying.")
             return False
         news = answer.news
         with transaction.atomic():
             claim.write(**run_update_store(run, news))
         continues = news.more or news.state == "running"
-        if continues and run.state == State.STOPPING and claim.waits > AGENT_LOST_AFTER.total_seconds():
+        if continues and run.state == State.STOPPING and claim.seconds_in_state > AGENT_LOST_AFTER.total_seconds():
             raise RunFailed("lost", f"{_host_name(run)} could not end its processes in {AGENT_LOST_MINUTES} minutes.")
         if news.more:
             continue
         if news.state == "running":
-            claim.say("" if run.state == State.RUNNING else "Its host is stopping it.")
+            claim.set_sentence("" if run.state == State.RUNNING else "Its host is stopping it.")
             return False
         _record_exit(claim, news)
         return True
@@ -134,7 +137,6 @@ def delete_from_host(claim: RunClaim) -> None:
 
 
 def _stop_on_host(claim: RunClaim) -> bool:
-    """Stop a run on its host, then poll for the outcome."""
     run = claim.run
     answer = _request_agent(claim, TrainStopRequest(str(run.pk), GRACE_SECONDS), wait=STOP_TIMEOUT)
     if answer is None or answer.outcome == "interrupted":
@@ -158,14 +160,14 @@ def _record_exit(claim: RunClaim, news: RunUpdate) -> None:
         by = f"{run.cancelled_by_name} cancelled it."
         # An exit by cancellation is not a failure.
         run.trouble = run.error = ""
-        claim.ends(State.CANCELLED, sentence=by, exit_code=exit_code)
+        claim.record_outcome(State.CANCELLED, sentence=by, exit_code=exit_code)
     elif exit_code == 0 and not run.trouble:
-        claim.ends(State.COMPLETED, exit_code=exit_code)
+        claim.record_outcome(State.COMPLETED, exit_code=exit_code)
     else:
         trouble = run.trouble or ("lost" if exit_code is None else "crash")
         cause = run.error or news.sentence
         sentence = cause or (UNKNOWN_EXIT_SENTENCE if exit_code is None else f"It ended with exit code {exit_code}.")
-        claim.ends(State.FAILED, trouble=trouble, sentence=sentence, exit_code=exit_code)
+        claim.record_outcome(State.FAILED, trouble=trouble, sentence=sentence, exit_code=exit_code)
 
 
 def _cancel_unstarted(claim: RunClaim) -> bool:
@@ -177,7 +179,7 @@ def _cancel_unstarted(claim: RunClaim) -> bool:
     if answer is None or answer.news is None:
         return False
     if answer.news.state == "unknown":
-        claim.ends(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
+        claim.record_outcome(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
     else:
         claim.transition(State.STOPPING, started_at=timezone.now(), sentence="Its host is stopping it.")
     return True
@@ -194,7 +196,9 @@ def _agent_reports(claim: RunClaim) -> bool:
     since = max(agent.reported_at or run.state_since, run.state_since)
     if timezone.now() - since > AGENT_LOST_AFTER:
         raise RunFailed("lost", f"The agent of {_host_name(run)} has not reported for {AGENT_LOST_MINUTES} minutes.")
-    claim.say(f"The agent of {_host_name(run)} does not report. The run may continue there. Waiting for a report.")
+    claim.set_sentence(
+        f"The agent of {_host_name(run)} does not report. The run may continue there. Waiting for a report."
+    )
     return False
 
 
@@ -210,17 +214,17 @@ def _host_devices(claim: RunClaim) -> HostDevices | None:
     addresses: dict[int, str] = {}
     drive = own_drive(report, neighbours) if composition.own_drive else None
     if composition.own_drive and drive is None:
-        if claim.waits > DEVICE_VISIBLE_TIMEOUT:
+        if claim.seconds_in_state > DEVICE_VISIBLE_TIMEOUT:
             raise RunFailed("refused", f"{_host_name(run)} no longer shows an NVMe drive of its own.")
-        claim.say(f"Waiting for the NVMe drive of {_host_name(run)}, which it does not report.")
+        claim.set_sentence(f"Waiting for the NVMe drive of {_host_name(run)}, which it does not report.")
         return None
     for pk, device in _devices_in_order(composition).items():
         found = match_device(report, device, neighbours) if report is not None else None
         if found is None or found.seen is None:
             why = found.unsure if found is not None and found.unsure else "its host does not report it"
-            if claim.waits > DEVICE_VISIBLE_TIMEOUT:
+            if claim.seconds_in_state > DEVICE_VISIBLE_TIMEOUT:
                 raise RunFailed("refused", f"{device.name} cannot be used: {why}.")
-            claim.say(f"Waiting for {device.name}: {why}.")
+            claim.set_sentence(f"Waiting for {device.name}: {why}.")
             return None
         addresses[pk] = found.seen.address
         drive = found.seen if pk == composition.storage else drive
@@ -231,12 +235,11 @@ def _host_devices(claim: RunClaim) -> HostDevices | None:
 
 
 def _devices_in_order(composition: Composition) -> dict[int, Device]:
-    rows = Device.objects.select_related("chassis", "slot").in_bulk(list(composition.devices))
+    rows = Device.objects.select_related("chassis", "slot").in_bulk(composition.devices)
     return {pk: rows[pk] for pk in composition.devices if pk in rows}
 
 
 def _device_labels(run: Run, seen: HostDevices) -> dict[str, str]:
-    """Return the labels of a run's devices in its topology, by their addresses on the host."""
     devices = _devices_in_order(Composition.from_json(run.composition))
     return {seen.addresses[pk]: device_label(device) for pk, device in devices.items()}
 
@@ -267,20 +270,23 @@ def _train_request(run: Run, seen: HostDevices) -> TrainRequest:
 
 def _request_agent(claim: RunClaim, request: Request, *, wait: float = 0.0) -> CommandAnswer | None:
     """Send a request to the agent of a run's host; None while it is unavailable."""
-
     host = claim.run.host
     if host is None:
         return None
 
-    async def ask() -> CommandAnswer | None:
+    async def send() -> CommandAnswer | None:
         async with claim.keep_renewed(CLAIM_RENEWAL_SECONDS):
             return await agent_request(host, request, wait=wait)
 
+    return _run_if_available(send(), claim.run.pk)
+
+
+def _run_if_available(work: Coroutine[Any, Any, Result], run: object) -> Result | None:
     try:
         with single_connection_thread():
-            return asyncio.run(ask())
+            return asyncio.run(work)
     except Unavailable as error:
-        logger.info("run %s: %s", claim.run.pk, error.sentence)
+        logger.info("run %s: %s", run, error.sentence)
         return None
 
 
@@ -292,23 +298,15 @@ def _fail_if_silent(claim: RunClaim, *, since: datetime) -> None:
         )
 
 
-def _is_over_limit(run: Run) -> bool:
-    end = _deadline(run)
-    return end is not None and timezone.now() > end
-
-
 def _deadline(run: Run) -> datetime | None:
     """Return when the site stops a run whose host has not enforced the time limit; None before it started."""
-    return (
-        run.started_at + timedelta(seconds=run.limit_seconds) + LIMIT_TOLERANCE if run.started_at is not None else None
-    )
+    if run.started_at is None:
+        return None
+    return run.started_at + timedelta(seconds=run.limit_seconds) + LIMIT_TOLERANCE
 
 
 def _host_name(run: Run) -> str:
     return run.host.name if run.host is not None else "Its host"
-
-
-ORPHAN_GRACE_SECONDS = 10.0
 
 
 def orphaned_runs_end() -> list[str]:
@@ -328,24 +326,17 @@ def _orphaned_runs(running: tuple[str, ...]) -> list[str]:
             known[UUID(one)] = one
         except ValueError:
             continue  # not started by this site
-    there = Run.objects.open().filter(pk__in=known).values_list("pk", flat=True)
-    return [name for pk, name in known.items() if pk not in set(there)]
+    there = set(Run.objects.open().filter(pk__in=known).values_list("pk", flat=True))
+    return [name for pk, name in known.items() if pk not in there]
 
 
 def _end_orphan(host: Host, run: str) -> bool:
     """Stop and delete a run on a host; False if it does not answer, so that the next call retries."""
 
-    async def ask() -> bool:
-        stopped = await agent_request(
-            host, TrainStopRequest(run, ORPHAN_GRACE_SECONDS), wait=ORPHAN_GRACE_SECONDS + 15.0
-        )
+    async def stop() -> bool:
+        stopped = await agent_request(host, TrainStopRequest(run, GRACE_SECONDS), wait=STOP_TIMEOUT)
         return stopped is not None and await agent_request(host, TrainDeleteRequest(run)) is not None
 
-    try:
-        with single_connection_thread():
-            done = asyncio.run(ask())
-    except Unavailable as error:
-        logger.info("%s: run %s: %s", host.name, run, error.sentence)
-        return False
+    done = _run_if_available(stop(), run)
     logger.warning("%s still ran %s, which has ended here: %s", host.name, run, "ended" if done else "no answer")
-    return done
+    return bool(done)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
-from benchmarks.runs.choices import HostChoice, RunChoices
+from benchmarks.runs.choices import HostChoice
 from benchmarks.runs.device_selection import MAX_DIGITS, OWN_DRIVE_CHOICE, HostFields, host_fields
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run
 from benchmarks.runs.requests import CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
@@ -32,8 +32,6 @@ MAX_VALUE_LENGTH: Final = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class RunFormField:
-    """A field of the form with its value and its error."""
-
     parameter: WorkloadParameter
     value: str
     error: str = ""
@@ -46,37 +44,31 @@ class RunFormField:
     @property
     def options(self) -> list[tuple[str, str, bool]]:
         """Its choices: value, label, whether it is selected."""
+        labels = {True: "yes", False: "no"}
         return [
-            (str(one).lower(), {True: "yes", False: "no"}.get(one, str(one)) if isinstance(one, bool) else str(one),
-             str(one).lower() == self.value.lower())
+            (
+                _field_text(one),
+                labels[one] if isinstance(one, bool) else str(one),
+                _field_text(one) == self.value.lower(),
+            )
             for one in self.parameter.choices
-        ]  # fmt: skip
+        ]
 
 
 @dataclass(kw_only=True)
 class RunForm:
-    """The submitted or initial values of the form."""
-
-    offered: RunChoices
+    hosts: tuple[HostChoice, ...]
     given: Mapping[str, str]
     errors: dict[str, str] = field(default_factory=dict)
 
     @property
-    def hosts(self) -> tuple[HostChoice, ...]:
-        """The hosts to choose from."""
-        return self.offered.hosts
-
-    @property
     def workload(self) -> Workload:
-        """The selected workload, else the first of the catalogue."""
         return CATALOGUE.get(self.given.get("workload", "")) or next(iter(CATALOGUE.values()))
 
     @property
     def preset(self) -> str:
-        """The selected preset, among those of the workload."""
         choice = self.given.get("preset", "")
-        presets = [*self.workload.presets]
-        return choice if choice in presets else "tiny" if "tiny" in presets else CUSTOM_PRESET
+        return choice if choice in self.workload.presets else "tiny"
 
     @property
     def host(self) -> HostChoice | None:
@@ -92,7 +84,6 @@ class RunForm:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it runs on the host's CPU."""
         if (where := self.given.get("where", "")) in {"cpu", "gpu"}:
             return where == "cpu"
         return self.preset == "tiny"
@@ -109,37 +100,32 @@ class RunForm:
 
     @cached_property
     def parts(self) -> tuple[HostFields, ...]:
-        """The hosts with their devices."""
         chosen = self.host
-        return tuple(host_fields(one, self.offered, self.given, chosen=one is chosen) for one in self.hosts)
+        return tuple(host_fields(one, self.given, chosen=one is chosen) for one in self.hosts)
 
     @property
     def part(self) -> HostFields | None:
-        """The selected host, with its devices."""
         return next((one for one in self.parts if one.chosen), None)
 
     @property
-    def usual(self) -> tuple[RunFormField, ...]:
-        """The basic fields, and the workload's own parameters."""
+    def basic_fields(self) -> tuple[RunFormField, ...]:
         common = [one for one in COMMON_PARAMETERS if one.name in BASIC_FIELDS]
         return tuple(self._field(one) for one in (*common, *self.workload.parameters))
 
     @property
-    def more(self) -> tuple[RunFormField, ...]:
-        """The other fields."""
+    def other_fields(self) -> tuple[RunFormField, ...]:
         return tuple(self._field(one) for one in COMMON_PARAMETERS if one.name not in {*BASIC_FIELDS, *DERIVED_FIELDS})
 
     @property
     def processes(self) -> RunFormField:
-        """The number of processes of a run on the CPU."""
         return self._field(next(one for one in COMMON_PARAMETERS if one.name == "devices"))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def error_list(self) -> list[tuple[str, str]]:
         """The errors: the element id of the field ('' without one), and the sentence with the field's label."""
         of_page = self._places() | {
             one.parameter.name: (one.parameter.label, one.id)
-            for one in (*self.usual, *self.more, *([self.processes] if self.on_cpu else []))
+            for one in (*self.basic_fields, *self.other_fields, *([self.processes] if self.on_cpu else []))
         }
         found = []
         for name, sentence in self.errors.items():
@@ -149,19 +135,13 @@ class RunForm:
 
     @property
     def devices_error(self) -> str:
-        """The error of the GPU selection."""
         return "" if self.on_cpu else self._first_error(DEVICE_FIELDS)
 
     @property
     def drive_error(self) -> str:
-        """The error of the drive selection."""
         return self._first_error(DRIVE_FIELDS)
 
-    def text(self, name: str, usual: str = "") -> str:
-        """Return the value of a field, `usual` by default."""
-        return self.given.get(name, usual)
-
-    def asked(self) -> RunRequest:
+    def run_request(self) -> RunRequest:
         """Return the request; raises Invalid with a sentence for each wrong field."""
         host = self.part
         if host is None:
@@ -178,9 +158,9 @@ class RunForm:
             given = {"command": self.given.get("command", "")}
         minutes, spec = 0.0, None
         try:
-            minutes = self._minutes()
-        except Invalid as error:
-            wrong |= error.details["errors"]
+            minutes = float(self.given.get("limit", "60").strip().replace(",", "."))
+        except ValueError:
+            wrong["limit_seconds"] = "Enter a number of minutes."
         try:
             spec = spec_for_composition(self.workload.name, self.preset, given, composition)
         except Invalid as error:
@@ -192,13 +172,12 @@ class RunForm:
             composition=composition,
             executor=self.executor,
             preset=self.preset,
-            title=self.text("title")[:MAX_VALUE_LENGTH],
+            title=self.given.get("title", ""),
             limit_seconds=minutes * SECONDS_A_MINUTE,
             keep_composed=self.given.get("keep_composed") == "on",
         )
 
-    def refused(self, error: FalconWebError) -> None:
-        """Store the errors of a refused request."""
+    def add_errors(self, error: FalconWebError) -> None:
         found = error.details.get("errors", {}) if isinstance(error, Invalid) else {}
         if isinstance(error, RuleViolation):
             found = {DEVICE_FIELDS[0]: error.sentence}
@@ -234,7 +213,7 @@ class RunForm:
         """Return the label and element id of the fields that are not parameters of a workload."""
         part = self.part
         host = part.host.id if part is not None else 0
-        first = next((line.name for line in part.gpus if not line.standing.why_not), "") if part is not None else ""
+        first = next((line.name for line in part.gpus if not line.device.why_not), "") if part is not None else ""
         where = "cpu" if self.on_cpu else "gpu"
         return {
             "limit_seconds": ("Time limit", "limit"),
@@ -251,15 +230,6 @@ class RunForm:
     def _first_error(self, names: tuple[str, ...]) -> str:
         return next((self.errors[name] for name in names if name in self.errors), "")
 
-    def _minutes(self) -> float:
-        text = self.text("limit", "60").strip().replace(",", ".")
-        try:
-            return float(text)
-        except ValueError as error:
-            raise Invalid(
-                "The time limit is not a number.", errors={"limit_seconds": "Enter a number of minutes."}
-            ) from error
-
     def _field(self, parameter: WorkloadParameter) -> RunFormField:
         name = parameter.name
         error = self.errors.get(name) or self.errors.get(f"options.{name}", "")
@@ -267,23 +237,20 @@ class RunForm:
 
     def _usual(self, name: str) -> str:
         """Return the value of the preset."""
+        placeholder = {"command": "true"} if self.workload.family == "command" else {}
         try:
-            spec = spec_of(self.workload.name, self.preset, _placeholder_values(self.workload))
+            spec = spec_of(self.workload.name, self.preset, placeholder)
         except SpecError:
             return ""
-        value = getattr(spec, name, None) if name not in spec.options else spec.options[name]
-        return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        value = spec.options[name] if name in spec.options else getattr(spec, name, "")
+        return _field_text(value)
 
 
-def run_form(offered: RunChoices, query: QueryDict | Mapping[str, str]) -> RunForm:
-    """Return a form with the values of query parameters or a submitted form."""
-    return RunForm(
-        offered=offered, given={name: str(value)[:MAX_VALUE_LENGTH] for name, value in dict(query.items()).items()}
-    )
+def run_form(hosts: tuple[HostChoice, ...], query: QueryDict) -> RunForm:
+    return RunForm(hosts=hosts, given={name: str(value)[:MAX_VALUE_LENGTH] for name, value in query.items()})
 
 
-def run_form_from(offered: RunChoices, run: Run) -> RunForm:
-    """Return a form with the values of an earlier run."""
+def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
     composition = Composition.from_json(run.composition)
     given = {
         "workload": run.workload,
@@ -297,19 +264,17 @@ def run_form_from(offered: RunChoices, run: Run) -> RunForm:
         **_device_values(composition),
         **{
             name: _field_text(value)
-            for name, value in run.spec.items()
+            for name, value in {**run.spec, **run.spec.get("options", {})}.items()
             if name not in {"options", "command", "workload"}
         },
-        **{name: _field_text(value) for name, value in run.spec.get("options", {}).items()},
         "command": shlex.join(run.spec.get("command", [])),
     }
     if run.keeps_devices:
         given["keep_composed"] = "on"
-    return RunForm(offered=offered, given=given)
+    return RunForm(hosts=hosts, given=given)
 
 
 def _device_values(composition: Composition) -> dict[str, str]:
-    """Return the form values of the GPUs and the data drive of a composition."""
     host, storage = composition.host, composition.storage
     fields = {f"device-{host}-{pk}": str(port) for pk, port in composition.devices.items() if pk != storage}
     if storage is not None:
@@ -321,7 +286,3 @@ def _device_values(composition: Composition) -> dict[str, str]:
 
 def _field_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _placeholder_values(workload: Workload) -> dict[str, Any]:
-    return {"command": "true"} if workload.family == "command" else {}

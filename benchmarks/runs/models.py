@@ -25,8 +25,6 @@ class Run(models.Model):
     """A requested benchmark: queued, composed, run on a host, recorded, its devices restored."""
 
     class State(models.TextChoices):
-        """Its state; see STATES below for which of them are open, on the host, or final."""
-
         QUEUED = "queued", "Queued"  # waits for its devices, its sweep, or its position
         COMPOSING = "composing", "Composing"  # a plan attaches its devices to its host
         STARTING = "starting", "Starting"  # the host was requested to start it
@@ -41,8 +39,6 @@ class Run(models.Model):
     ON_HOST = ("starting", "running", "stopping")
 
     class Provenance(models.TextChoices):
-        """The origin of its figures."""
-
         MEASURED = "measured", "Measured"
         SIMULATED = "simulated", "Simulated"
         PREDICTED = "predicted", "Predicted"
@@ -55,7 +51,6 @@ class Run(models.Model):
             return Q(tenant=tenant_id)
 
         def open(self) -> Self:
-            """Return those that have not ended."""
             return self.exclude(state__in=Run.FINAL)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -137,7 +132,6 @@ class Run(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
         return self.state not in self.FINAL
 
     @property
@@ -162,9 +156,6 @@ class Hold(models.Model):
     key = models.CharField(max_length=60, unique=True)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="holds")
 
-    def __str__(self) -> str:
-        return self.key
-
 
 class Series(models.Model):
     """A sequence of values of a run: 'steps/timed/seconds', 'steps/timed/loss', 'gpu/0000:41:00.0/utilisation'."""
@@ -180,9 +171,6 @@ class Series(models.Model):
         ordering = ["key"]
         constraints = [models.UniqueConstraint(fields=["run", "key"], name="one_series_a_key")]
 
-    def __str__(self) -> str:
-        return self.key
-
 
 class Chunk(models.Model):
     """Values of a series from number `first` on: little-endian float64, NaN for none; `at` are Unix seconds alike."""
@@ -196,9 +184,6 @@ class Chunk(models.Model):
         ordering = ["first"]
         constraints = [models.UniqueConstraint(fields=["series", "first"], name="one_chunk_a_place")]
 
-    def __str__(self) -> str:
-        return f"{self.series_id} from {self.first}"
-
 
 class LogPart(models.Model):
     """A part of the log of a run's processes, from byte `first` on."""
@@ -210,9 +195,6 @@ class LogPart(models.Model):
     class Meta:
         ordering = ["first"]
         constraints = [models.UniqueConstraint(fields=["run", "first"], name="one_log_part_a_place")]
-
-    def __str__(self) -> str:
-        return f"{self.run_id} from {self.first}"
 
 
 run_changed = Signal()  # run: Run, whose state has changed

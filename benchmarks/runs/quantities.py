@@ -35,7 +35,6 @@ def format_number(value: float, like: float | None = None) -> str:
 
 
 def value_text(value: float, unit: str) -> str:
-    """Return a value with its unit."""
     size, name = unit_scale(value, unit)
     return f"{format_number(value / size)} {name}".replace(" /s", "/s").strip()
 

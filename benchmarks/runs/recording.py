@@ -127,6 +127,7 @@ def _append_values(
 Floats = NDArray[np.float64]
 VALUES_A_CHUNK: Final = 512  # values of a full chunk
 STORED_DTYPE: Final = np.dtype("<f8")
+NO_VALUES: Final = (np.zeros(0), np.zeros(0))  # of a series that is not recorded
 
 
 @dataclass
@@ -150,7 +151,6 @@ def series_append(
     source: str = "",
     interval: float = 0.0,
 ) -> None:
-    """Add values to a series of a run; see `series_append_all`."""
     series_append_all(run, {key: SeriesValues(unit, source, interval, at, values)})
 
 
@@ -194,7 +194,6 @@ def series_append_all(run: Run, columns: Mapping[str, SeriesValues]) -> None:
 
 
 def _get_or_create(run: Run, columns: Mapping[str, SeriesValues]) -> dict[str, Series]:
-    """Return the series of these keys, creating the missing ones."""
     rows = {row.key: row for row in Series.objects.filter(run=run, key__in=columns)}
     new = [
         Series(run=run, key=key, unit=one.unit, source=one.source, interval=one.interval)
@@ -204,18 +203,13 @@ def _get_or_create(run: Run, columns: Mapping[str, SeriesValues]) -> dict[str, S
     return rows | {row.key: row for row in Series.objects.bulk_create(new)}
 
 
-def series_read(run: Run, key: str) -> tuple[Floats, Floats]:
-    """Return the times (Unix s) and values of a series, float64, in the order of writing; empty without the series."""
-    return series_values(run, [key]).get(key, (np.zeros(0), np.zeros(0)))
-
-
 def series_of(run: Run) -> list[Series]:
     """Return the recorded series of a run by key, without values."""
     return list(Series.objects.filter(run=run).order_by("key"))
 
 
 def series_values(run: Run, keys: Sequence[str] | None = None) -> dict[str, tuple[Floats, Floats]]:
-    """Return times and values of several series of a run, or of all, by key; one query."""
+    """Return times (Unix s) and values of several series of a run, or of all, in the order of writing; one query."""
     rows = Chunk.objects.filter(series__run=run).order_by("series", "first")
     if keys is not None:
         rows = rows.filter(series__key__in=keys)
@@ -244,6 +238,7 @@ def _joined(pieces: Iterator[bytes]) -> Floats:
 
 
 MAX_READ_BYTES: Final = 256 * 1024  # bytes an answer
+TAIL_BYTES: Final = 16 * 1024
 PART_BYTES: Final = 64 * 1024  # bytes of a full part, about
 MAX_LOG_BYTES: Final = 64 * 2**20  # bytes of one run; the rest is counted, and not stored
 TRUNCATION_NOTE: Final = "\n[The log is longer than 64 MiB: what follows is not kept.]\n"
@@ -301,15 +296,13 @@ def log_read(run: Run, first: int = 0, *, most: int = MAX_READ_BYTES) -> LogPiec
 
 
 def log_size(run: Run) -> int:
-    """Return the number of stored bytes of a log."""
     last = run.log_parts.order_by("-first").first()
     return 0 if last is None else last.first + _byte_length(last.text)
 
 
-def log_tail(run: Run, most: int = 16 * 1024) -> LogPiece:
+def log_tail(run: Run) -> LogPiece:
     """Return the end of a log, from the start of a line."""
-    size = log_size(run)
-    piece = log_read(run, max(0, size - most), most=most + 4)
+    piece = log_read(run, max(0, log_size(run) - TAIL_BYTES), most=TAIL_BYTES + 4)
     if piece.first == 0 or "\n" not in piece.text:
         return piece
     cut = piece.text.index("\n") + 1

@@ -1,14 +1,13 @@
-"""Run requests: parsed from a file or the API, and validated."""
+"""Run requests and their validation."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from accounts.models import Tenant, User
+from accounts.models import User
 from accounts.visibility import visible_or_404
 from benchmarks import model
 from benchmarks.model.topology import Topology
@@ -18,7 +17,6 @@ from benchmarks.runs.topology import composition_topology, current_own_drive
 from benchmarks.workloads.catalogue import spec_of, workload_of
 from benchmarks.workloads.definitions import SpecError, Workload, validate_spec
 from core.errors import Conflict, Invalid, NotFound, RuleViolation
-from core.strict_json import InvalidDocument, loads_strict
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import is_agent_away, latest_report
 from fabric.inventory.models import Device, Host, HostPort
@@ -29,67 +27,16 @@ from fabric.plans.services import involved_drawers, steps_plan
 from hostwire.protocol import TrainerCapabilities
 from hostwire.training import Spec
 
-MAX_FILE_LENGTH: Final = 256 * 1024  # characters
 CUSTOM_PRESET: Final = "custom"
-RowId = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]  # of a row: a database refuses others
-
-
-class DeviceAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device, and the host port to attach it to."""
-
-    device_id: RowId
-    host_port_id: RowId
-
-
-class CompositionInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The composition of a run in files and the API; see benchmarks.runs.rules.Composition."""
-
-    host_id: RowId
-    local_gpus: int = 0
-    devices: tuple[DeviceAttachment, ...] = ()
-    storage_device_id: RowId | None = None
-    own_drive: bool = False
-    cpu: bool = False
-
-    def composition(self) -> Composition:
-        """Return the composition; raises Invalid for a repeated device."""
-        if len({one.device_id for one in self.devices}) < len(self.devices):
-            raise Invalid("A device is named twice.", errors={"composition.devices": "Name each device once."})
-        if not 0 <= self.local_gpus <= 64:
-            raise Invalid("Those are no GPUs.", errors={"composition.local_gpus": "A number from 0 to 64."})
-        return Composition(
-            host=self.host_id,
-            local_gpus=self.local_gpus,
-            devices={one.device_id: one.host_port_id for one in self.devices},
-            storage=self.storage_device_id,
-            own_drive=self.own_drive,
-            cpu=self.cpu,
-        )
-
-
-class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A deliberate failure of a simulated run after a number of steps, to exercise error handling."""
-
-    fails: str
-    after: int = 0
-
-
-class RunRequestInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A run request in files and the API."""
-
-    workload: str
-    composition: CompositionInput
-    executor: str
-    preset: str = CUSTOM_PRESET
-    spec: dict[str, Any] = {}
-    title: str = ""
-    limit_seconds: float = 3600.0
-    keep_composed: bool = False
-    exercise: Exercise | None = None
+EXECUTORS: Final = ("torch", "simulated")
+MAX_LIMIT_SECONDS: Final = 30 * 86400.0  # s
+MAX_OPEN_RUNS: Final = 500  # runs of one person
+COMMAND_WORKLOAD: Final = "command"
+CPU_BACKEND: Final = "cpu"
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed run request, ready for `run_create`: from a form, a file, the API, a sweep or a recommendation.
+    """A request for `run_create`: from a form, a file, the API, a sweep or a recommendation.
 
     `exercise` makes a simulated run fail: {"fails": "crash", "after": 5}; its title says so.
     """
@@ -101,41 +48,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     limit_seconds: float = 3600.0
     keep_composed: bool = False
-    exercise: Mapping[str, Any] = {}
-
-
-def parse_run_file(text: str) -> RunRequest:
-    """Parse a file; raises Invalid, which names the field, or the line and character of a JSON error."""
-    if len(text) > MAX_FILE_LENGTH:
-        raise Invalid("The file is too long.", errors={"file": f"At most {MAX_FILE_LENGTH // 1024} KiB."})
-    try:
-        plain = loads_strict(text)
-    except InvalidDocument as error:
-        raise Invalid(error.sentence, errors={error.where or "file": error.sentence}) from error
-    return parse_run_request(plain)
-
-
-def parse_run_request(plain: Any) -> RunRequest:
-    """Parse a run request; raises Invalid with a sentence for the wrong field."""
-    try:
-        given = msgspec.convert(plain, RunRequestInput)
-    except msgspec.ValidationError as error:
-        raise _field_error(error) from error
-    composition = given.composition.composition()
-    spec = spec_for_composition(given.workload, given.preset, given.spec, composition)
-    exercise: Mapping[str, Any] = {}
-    if given.exercise is not None:
-        exercise = _validated_exercise(given.exercise, given.executor)
-    return RunRequest(
-        spec=spec,
-        composition=composition,
-        executor=given.executor,
-        preset=given.preset,
-        title=given.title,
-        limit_seconds=given.limit_seconds,
-        keep_composed=given.keep_composed,
-        exercise=exercise,
-    )
+    # None, not {}: the digest tells them apart, and requests with a key were recorded with it.
+    exercise: Mapping[str, Any] | None = None
 
 
 def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], composition: Composition) -> Spec:
@@ -144,84 +58,32 @@ def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], c
     Raises Invalid with a sentence for each field that is wrong.
     """
     filled = dict(given)
-    filled.setdefault("backend", "cpu" if composition.cpu else "cuda")
+    filled.setdefault("backend", CPU_BACKEND if composition.cpu else "cuda")
     if not composition.cpu and "devices" not in filled:
-        filled["devices"] = max(1, composition.local_gpus + _gpu_count(composition))
+        others = Device.objects.filter(pk__in=composition.devices).exclude(kind=Device.Kind.GPU).count()
+        # Unknown devices are refused later.
+        filled["devices"] = max(1, composition.local_gpus + len(composition.devices) - others)
     try:
         return spec_of(workload, preset, filled)
     except SpecError as error:
         raise Invalid(next(iter(error.errors.values())), errors=error.errors) from error
 
 
-def run_file(run: Run) -> str:
-    """Return a run as a JSON file that requests it again."""
-    spec = {name: value for name, value in run.spec.items() if name not in {"workload", "framework"}}
-    if not spec.get("command"):
-        spec.pop("command", None)
-    plain = {
-        "workload": run.workload,
-        "preset": run.preset or CUSTOM_PRESET,
-        "spec": spec,
-        "composition": Composition.from_json(run.composition).as_document(),
-        "executor": run.executor,
-        "title": run.title,
-        "limit_seconds": run.limit_seconds,
-        "keep_composed": run.keeps_devices,
-        **({"exercise": run.exercise} if run.exercise else {}),
-    }
-    return json.dumps(plain, indent=2)
-
-
-def _gpu_count(composition: Composition) -> int:
-    """Return the number of computing devices of a composition; unknown devices are refused later."""
-    others = Device.objects.filter(pk__in=composition.devices).exclude(kind=Device.Kind.GPU).count()
-    return len(composition.devices) - others
-
-
-def _validated_exercise(exercise: Exercise, executor: str) -> Mapping[str, Any]:
-    kinds = ("out_of_memory", "crash", "hang")
-    if exercise.fails not in kinds:
-        sentence = f"One of {', '.join(kinds)}."
-        raise Invalid("There is no such exercise.", errors={"exercise.fails": sentence})
-    if executor != "simulated":
-        sentence = "Only a simulated run ends badly on demand."
-        raise Invalid(sentence, errors={"exercise": sentence})
-    if not 0 <= exercise.after <= 10**6:
-        raise Invalid("That is no step.", errors={"exercise.after": "A number from 0 to 1,000,000."})
-    return {"fails": exercise.fails, "after": exercise.after}
-
-
-def _field_error(error: msgspec.ValidationError) -> Invalid:
-    """Return a msgspec error, 'Expected `int`, got `str` - at `$.a.b`', as a sentence for its field."""
-    words, _, where = str(error).partition(" - at ")
-    field = where.strip("`").removeprefix("$").lstrip(".")
-    sentence = f"{words[:1].upper()}{words[1:]}.".replace("`", "'")
-    return Invalid(f"{field or 'The file'}: {sentence}", errors={field or "file": sentence})
-
-
-EXECUTORS: Final = ("torch", "simulated")
-MAX_LIMIT_SECONDS: Final = 30 * 86400.0  # s
-MAX_OPEN_RUNS: Final = 500  # runs of one person
-COMMAND_WORKLOAD: Final = "command"
-
-
 def validated_workload(spec: Spec) -> Workload:
     """Return the workload of a spec; raises Invalid, a sentence for each field that is wrong."""
     try:
         workload = workload_of(spec.workload)
+        validate_spec(workload, spec)
     except KeyError as error:
         raise Invalid(
             f"There is no workload '{spec.workload[:50]}'.", errors={"workload": "Take one of the catalogue."}
         ) from error
-    try:
-        validate_spec(workload, spec)
     except SpecError as error:
         raise Invalid(next(iter(error.errors.values())), errors=error.errors) from error
     return workload
 
 
 def refuse_too_many_open(person: User) -> None:
-    """Raise Conflict if a person has too many open runs."""
     if Run.objects.open().filter(requested_by=person).count() >= MAX_OPEN_RUNS:
         raise Conflict(f"You have {MAX_OPEN_RUNS} runs that have not ended. Wait for some of them, or cancel them.")
 
@@ -246,13 +108,11 @@ def validated_host(person: User, spec: Spec, composition: Composition) -> Host:
     return host
 
 
-def validated_trainer(
-    person: User, host: Host, spec: Spec, composition: Composition, executor: str
-) -> TrainerCapabilities:
-    """Return the host's capabilities; raises Invalid for an unsupported executor, Conflict without a report."""
+def validate_trainer(person: User, host: Host, spec: Spec, composition: Composition, executor: str) -> None:
+    """Raise Invalid for what the trainer of a host does not support, and Conflict if its agent does not report."""
     if executor not in EXECUTORS:
         raise Invalid(f"'{executor[:50]}' is no executor.", errors={"executor": f"One of {', '.join(EXECUTORS)}."})
-    trainer = host_trainer(host)
+    trainer = _host_trainer(host)
     sentence = ""
     if executor not in trainer.executors:
         offered = " and ".join(trainer.executors) or "nothing"
@@ -273,11 +133,9 @@ def validated_trainer(
         raise Invalid(sentence, errors={"storage": sentence})
     if spec.workload == COMMAND_WORKLOAD:
         _refuse_command(person, host, executor, trainer)
-    return trainer
 
 
-def host_trainer(host: Host) -> TrainerCapabilities:
-    """Return the capabilities that a host's agent reports; raises Conflict without a report."""
+def _host_trainer(host: Host) -> TrainerCapabilities:
     agent = HostAgent.objects.filter(host=host).first()
     report = latest_report(agent) if agent is not None and not is_agent_away(agent) else None
     if report is None:
@@ -299,20 +157,18 @@ def validated_topology(spec: Spec, composition: Composition, workload: Workload)
 
 
 def validate_attachments(person: User, composition: Composition) -> None:
-    """Raise the conflict that prevents attaching the devices of a composition."""
-    wanted = desired_state(composition)
-    if not wanted.attachments:
+    desired = desired_state(composition)
+    if not desired.attachments:
         return
-    parts = desired_parts(person, wanted)
-    check_permitted(person, wanted, parts)
-    planned = steps_plan(involved_drawers(projected_drawers(parts.chassis), wanted), wanted)
+    parts = desired_parts(person, desired)
+    check_permitted(person, desired, parts)
+    planned = steps_plan(involved_drawers(projected_drawers(parts.chassis), desired), desired)
     check_no_foreign_parts(person.tenant, planned)
     if planned.objections:
         raise RuleViolation(planned.objections[0].sentence, objections=[one.sentence for one in planned.objections])
 
 
 def desired_state(composition: Composition) -> DesiredState:
-    """Return the desired allocation of a composition."""
     return DesiredState(attachments=dict(composition.devices))
 
 
@@ -337,21 +193,17 @@ def _composition_devices(person: User, composition: Composition, host: Host) -> 
 
 def _storage_errors(composition: Composition, devices: dict[int, Device], host: Host) -> dict[str, str]:
     if composition.own_drive:
-        return _own_drive_errors(composition, host)
+        if composition.storage is not None:
+            return {"own_drive": "Data is read from one drive: the host's own, or one of a chassis."}
+        if current_own_drive(host.pk, latest_report(HostAgent.objects.filter(host=host).first())) is None:
+            return {"own_drive": f"{host.name} shows no NVMe drive of its own."}
+        return {}
     if composition.storage is None:
         return {}
     drive = devices.get(composition.storage)
     if drive is None:
         return {"storage": "The drive to read from is not among the devices."}
     return {} if drive.kind == Device.Kind.NVME else {"storage": f"{drive.name} is no NVMe drive."}
-
-
-def _own_drive_errors(composition: Composition, host: Host) -> dict[str, str]:
-    if composition.storage is not None:
-        return {"own_drive": "Data is read from one drive: the host's own, or one of a chassis."}
-    if current_own_drive(host.pk, latest_report(HostAgent.objects.filter(host=host).first())) is None:
-        return {"own_drive": f"{host.name} shows no NVMe drive of its own."}
-    return {}
 
 
 def _count_errors(spec: Spec, composition: Composition, gpus: int) -> dict[str, str]:
@@ -372,21 +224,15 @@ def _count_errors(spec: Spec, composition: Composition, gpus: int) -> dict[str, 
     return {}
 
 
-CPU_BACKEND: Final = "cpu"
-
-
 def _refuse_command(person: User, host: Host, executor: str, trainer: TrainerCapabilities) -> None:
     """Refuse a user's own command on a host that is not granted to them, or that has no account for commands."""
+    is_granted = person.tenant is not None and HostPort.objects.filter(host=host, tenant=person.tenant).exists()
     sentence = ""
     if executor != "torch":
         sentence = "A command of your own cannot be simulated: take the executor torch."
     elif not trainer.account:
         sentence = f"{host.name} runs no commands: its agent has no account for them."
-    elif not _is_granted(person.tenant, host) and not (person.is_administrator and person.tenant is None):
+    elif not is_granted and not (person.is_administrator and person.tenant is None):
         sentence = f"{host.name} is not granted to your tenant: your own commands run only on hosts that are."
     if sentence:
         raise Invalid(sentence, errors={"host": sentence})
-
-
-def _is_granted(tenant: Tenant | None, host: Host) -> bool:
-    return tenant is not None and HostPort.objects.filter(host=host, tenant=tenant).exists()

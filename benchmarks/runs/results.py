@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -22,6 +21,7 @@ from benchmarks.runs.recording import (
     DEVICE_LINK_PREFIX,
     LOSS_KEY,
     NO_SYNC_SECONDS_KEY,
+    NO_VALUES,
     PHASE_PREFIX,
     STEP_SECONDS_KEY,
     Floats,
@@ -101,8 +101,8 @@ def summarise(run: Run) -> Summary:
 
 def measured_span(run: Run, recorded: Mapping[str, tuple[Floats, Floats]]) -> tuple[float, float]:
     """Return the interval (Unix s) of a run's means: its timed steps, else its whole time on the host."""
-    timed, _ = recorded.get(STEP_SECONDS_KEY, (np.zeros(0), np.zeros(0)))
-    begun, _ = recorded.get(f"{PHASE_PREFIX}timed", (np.zeros(0), np.zeros(0)))
+    timed, _ = recorded.get(STEP_SECONDS_KEY, NO_VALUES)
+    begun, _ = recorded.get(f"{PHASE_PREFIX}timed", NO_VALUES)
     since = float(begun[0]) if len(begun) else run.started_at.timestamp() if run.started_at else -np.inf
     until = float(timed[-1]) if len(timed) else run.ended_at.timestamp() if run.ended_at else np.inf
     return since, until
@@ -148,7 +148,6 @@ def _exposed(steps: Floats, without: Floats) -> Statistic | None:
 
 
 def _readings(recorded: Mapping[str, tuple[Floats, Floats]], since: float, until: float) -> dict[str, Statistic]:
-    """Return the means of readings within a span, over all devices."""
     found: dict[str, list[Floats]] = {}
     for key, (at, values) in recorded.items():
         name = key.rpartition("/")[2]
@@ -160,21 +159,19 @@ def _readings(recorded: Mapping[str, tuple[Floats, Floats]], since: float, until
 
 def _pcie(recorded: Mapping[str, tuple[Floats, Floats]], since: float, until: float) -> Statistic | None:
     """Return the traffic of all devices together, both ways, as their chassis counted it."""
-    totals: dict[float, float] = {}
-    counts: dict[float, int] = {}
-    links = {key: columns for key, columns in recorded.items() if key.startswith(DEVICE_LINK_PREFIX)}
-    for at, values in links.values():
-        for moment, value in zip(at.tolist(), values.tolist(), strict=True):
-            if since <= moment <= until and np.isfinite(value):
-                totals[moment] = totals.get(moment, 0.0) + value
-                counts[moment] = counts.get(moment, 0) + 1
+    links = [columns for key, columns in recorded.items() if key.startswith(DEVICE_LINK_PREFIX)]
+    if not links:
+        return None
+    at, values = (np.concatenate(parts) for parts in zip(*links, strict=True))
+    there = (at >= since) & (at <= until) & np.isfinite(values)
+    _, moments, counts = np.unique(at[there], return_inverse=True, return_counts=True)
+    totals = np.bincount(moments, values[there], len(counts))
     # A sum without one of the links would be too low.
-    whole = [total for moment, total in totals.items() if counts[moment] == len(links)]
-    return statistic_of(np.array(whole), "B/s", mean=True)
+    return statistic_of(totals[counts == len(links)], "B/s", mean=True)
 
 
 def _finite_values(recorded: Mapping[str, tuple[Floats, Floats]], key: str) -> Floats:
-    _, values = recorded.get(key, (np.zeros(0), np.zeros(0)))
+    _, values = recorded.get(key, NO_VALUES)
     return values[np.isfinite(values)]
 
 
@@ -187,28 +184,22 @@ NORMAL_90_WIDTH: Final = 3.29  # standard deviations of a normal distribution be
 MEDIAN_ERROR_FACTOR: Final = 1.2533  # the standard error of a median by that of a mean
 
 
-def observations(
-    person: User, workload: str | None = None, *, provenances: Collection[str] = REAL_PROVENANCES
-) -> list[Observation]:
-    """Return observations of completed runs that the person sees, newest first, 500 at most.
+def observations(person: User) -> list[Observation]:
+    """Return observations of completed real runs that the person sees, newest first, 500 at most.
 
-    By default of measured and imported runs, and never of simulated ones. Runs without step times or without a known
-    topology are left out.
+    Runs without step times or without a known topology are left out.
     """
-    rows = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED, provenance__in=provenances)
-    if workload is not None:
-        rows = rows.filter(workload=workload)
-    if set(provenances) == set(REAL_PROVENANCES):
-        rows = rows.exclude(provenance=Run.Provenance.IMPORTED, source__provenance__in=MODELLED_PROVENANCES)
+    rows = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED, provenance__in=REAL_PROVENANCES)
+    rows = rows.exclude(provenance=Run.Provenance.IMPORTED, source__provenance__in=MODELLED_PROVENANCES)
     return observations_of(rows.order_by("-queued_at")[:MAX_OBSERVATIONS])
 
 
 def observations_of(runs: Iterable[Run]) -> list[Observation]:
-    """Return observations of these runs, without those that lack step times or a known topology.
+    """Return observations of those of these runs that have step times and a known topology.
 
     Imported records may have arbitrary sizes and links: impossible ones are left out.
     """
-    found = (observation_of(run) for run in runs)
+    found = (_observation(run) for run in runs)
     return [one for one in found if one is not None and _is_predictable(one)]
 
 
@@ -226,8 +217,7 @@ def _prior_draw() -> model.Draws:
     return model.prior().draws(1, 0)
 
 
-def observation_of(run: Run) -> Observation | None:
-    """Return the observation of a run; None without step times or a known topology."""
+def _observation(run: Run) -> Observation | None:
     topology = recorded_topology(run)
     summary = summary_of(run)
     if topology is None or summary.step_seconds is None or not topology.accelerators:
@@ -241,21 +231,16 @@ def observation_of(run: Run) -> Observation | None:
         topology=topology,
         step_seconds=summary.step_seconds.value,
         spread=_relative_error(summary.step_seconds),
-        traffic=_traffic_value(summary),
+        traffic=summary.pcie.value if summary.pcie is not None else None,
         run=str(run.pk),
     )
 
 
 def _relative_error(steps: Statistic) -> float:
-    """Return the relative standard error of a median, from the spread of its values."""
     if steps.value <= 0 or steps.count < 2:
         return 0.05
     one = (steps.high - steps.low) / NORMAL_90_WIDTH / steps.value
     return max(MIN_SPREAD, MEDIAN_ERROR_FACTOR * one / math.sqrt(steps.count))
-
-
-def _traffic_value(summary: Summary) -> float | None:
-    return summary.pcie.value if summary.pcie is not None else None
 
 
 logger = logging.getLogger(__name__)
@@ -287,12 +272,11 @@ def traffic_record(run: Run) -> None:
         return
     since = run.started_at.timestamp()
     until = run.ended_at.timestamp() if run.ended_at is not None else time.time()
-    ways: dict[int, list[LinkDirection]] = defaultdict(list)
-    for way in _link_directions(run):
-        ways[way.chassis].append(way)
-    for chassis, those in ways.items():
+    directions = _link_directions(run)
+    for chassis in {way.chassis for way in directions}:
+        ways = [way for way in directions if way.chassis == chassis]
         try:
-            _record_chassis(run, chassis, those, since, max(until, since + 1.0))
+            _record_chassis(run, chassis, ways, since, max(until, since + 1.0))
         except (FalconWebError, OSError) as error:
             logger.info("run %s: the traffic of chassis %s could not be read: %s", run.pk, chassis, error)
 
@@ -303,10 +287,7 @@ def _record_chassis(run: Run, chassis: int, ways: list[LinkDirection], since: fl
     rows = {entry["key"]: row for row, entry in enumerate(found.series)}
     for way in ways:
         row = rows.get(way.counted)
-        if row is None:
-            continue
-        there = found.count[row] > 0
-        if there.any():
+        if row is not None and (there := found.count[row] > 0).any():
             series_append(
                 run,
                 way.key,

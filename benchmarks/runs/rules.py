@@ -27,7 +27,6 @@ class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cpu: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON, ids as strings."""
         plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
         return plain
 
@@ -85,22 +84,23 @@ def resource_keys(composition: Composition) -> set[str]:
     return keys
 
 
-@dataclass(frozen=True)
-class ResourceUse:
-    """The holder of each key, the first run waiting for it, labels of keys, and the number of own GPUs of hosts."""
+def waiting_reason(
+    composition: Composition,
+    me: HoldOwner,
+    *,
+    held: Mapping[str, HoldOwner],
+    ahead: Mapping[str, HoldOwner],
+    labels: Mapping[str, str],
+    own: int,
+) -> str:
+    """Return why a run waits, '' where it need not: by the owner of each key, and the first run that waits for it.
 
-    held: Mapping[str, HoldOwner]
-    ahead: Mapping[str, HoldOwner]
-    names: Mapping[str, str]
-    own: Mapping[int, int]
-
-
-def waiting_reason(composition: Composition, taken: ResourceUse, me: HoldOwner) -> str:
-    held, ahead = taken.held, taken.ahead
+    `own` is the number of the host's own GPUs.
+    """
     for key in sorted(resource_keys(composition)):
-        name = taken.names.get(key, key)
+        name = labels.get(key, key)
         if key.endswith(f"/{LOCAL_GPU_KEY}"):
-            if _free_local_gpus(composition, held, taken.own.get(composition.host, 0)) is None:
+            if _free_local_gpus(composition, held, own) is None:
                 users = sorted({user.label_for(me) for one, user in held.items() if one.startswith(f"{key}/")})
                 by = f": {users[0]} uses some" if users else ""
                 return f"Waiting for {composition.local_gpus} of {name}{by}."

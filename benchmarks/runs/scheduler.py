@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from benchmarks.runs import execution
-from benchmarks.runs.attachment import attach_devices, has_results, record_results, restore_devices
+from benchmarks.runs.attachment import attach_devices, restore_devices
 from benchmarks.runs.claims import RunClaim, RunFailed, holds_acquire, queue_status
 from benchmarks.runs.models import Run, run_changed
+from benchmarks.runs.results import summarise, traffic_record
 from core.claims import ClaimLost, unclaimed
 from core.errors import FalconWebError
 
@@ -48,7 +50,7 @@ def run_advance(run_id: str, *, worker: str) -> None:
         for _ in range(MAX_STEPS):
             if not _advance_once(claim):
                 break
-            claim.look()
+            claim.refresh_cancellation()
     except ClaimLost:
         logger.warning("run %s: another worker has claimed it", run_id)
     finally:
@@ -71,7 +73,7 @@ def _advance_once(claim: RunClaim) -> bool:
             case _:
                 return False
     except RunFailed as error:
-        claim.ends(State.FAILED, trouble=error.trouble, sentence=error.sentence)
+        claim.record_outcome(State.FAILED, trouble=error.trouble, sentence=error.sentence)
         return True
     except (ClaimLost, DatabaseError):
         raise
@@ -85,10 +87,11 @@ def _advance_once(claim: RunClaim) -> bool:
 
 def _collect_results(claim: RunClaim) -> None:
     """Record the results of a run that has ended on its host, once, and delete it there."""
-    if has_results(claim.run):
+    if claim.run.started_at is None or "readings" in claim.run.results:
         return
     try:
-        record_results(claim)
+        traffic_record(claim.run)
+        claim.write(results=msgspec.to_builtins(summarise(claim.run)))
     except (ClaimLost, OperationalError, InterfaceError):
         raise
     except Exception:
@@ -102,9 +105,9 @@ def _collect_results(claim: RunClaim) -> None:
 def _fail_run(claim: RunClaim, sentence: str) -> bool:
     """Fail a run on an internal error; one whose devices are being restored is retried."""
     if claim.run.state == State.RETURNING:
-        claim.say(f"Its devices are not back yet: {sentence}")
+        claim.set_sentence(f"Its devices are not back yet: {sentence}")
         return False
-    claim.ends(State.FAILED, trouble="lost", sentence=sentence)
+    claim.record_outcome(State.FAILED, trouble="lost", sentence=sentence)
     return True
 
 

@@ -56,7 +56,6 @@ class RunFilter:
 
     @property
     def narrows(self) -> bool:
-        """Whether any field is set."""
         return any(getattr(self, one.name) for one in fields(self) if one.name != "sort")
 
 
@@ -65,44 +64,37 @@ class CatalogueEntry:
     """A workload with the number of runs the person sees, and the last one."""
 
     workload: Workload
-    presets: tuple[str, ...]
     count: int
     last: Run | None
     last_summary: Summary
 
 
-def run_list(person: User, asked: RunFilter) -> QuerySet[Run]:
+def run_list(person: User, filters: RunFilter) -> QuerySet[Run]:
     """Return the matching runs that a person sees, newest first unless sorted; raises Invalid."""
-    rows: QuerySet[Run] = Run.objects.visible_to(person).select_related("host", "sweep")
-    _refuse_nul(asked)
-    for word in asked.q.split():
-        rows = rows.filter(Q(title__icontains=word) | Q(workload__icontains=word) | Q(error__icontains=word))
-    if asked.workload:
-        rows = rows.filter(workload=asked.workload)
-    if asked.provenance:
-        rows = rows.filter(provenance=_validated_choice(asked.provenance, Run.Provenance.values, "provenance"))
-    if asked.state == "open":
-        rows = rows.exclude(state__in=Run.FINAL)
-    elif asked.state == "ended":
-        rows = rows.filter(state__in=Run.FINAL)
-    elif asked.state:
-        rows = rows.filter(state=_validated_choice(asked.state, [*Run.State.values, *STATE_GROUPS], "state"))
-    if asked.host:
-        rows = rows.filter(host=_parse_number(asked.host, "host"))
-    if asked.executor:
-        rows = rows.filter(executor=_validated_choice(asked.executor, list(EXECUTOR_LABELS), "executor"))
-    if asked.sweep:
-        rows = rows.filter(sweep=_parse_uuid(asked.sweep, "sweep"))
-    if asked.person:
-        rows = rows.filter(requested_by_name=asked.person)
-    return rows.order_by(*_order_by(asked.sort))
-
-
-def _refuse_nul(asked: RunFilter) -> None:
-    """Raise Invalid for a text that a database refuses."""
+    rows = Run.objects.visible_to(person).select_related("host", "sweep")
     for field in ("q", "person", "workload"):
-        if "\0" in getattr(asked, field):
+        if "\0" in getattr(filters, field):  # a database refuses it
             raise Invalid("The text to search for cannot be used.", errors={field: "It has a NUL."})
+    for word in filters.q.split():
+        rows = rows.filter(Q(title__icontains=word) | Q(workload__icontains=word) | Q(error__icontains=word))
+    if filters.state == "open":
+        rows = rows.open()
+    elif filters.state == "ended":
+        rows = rows.filter(state__in=Run.FINAL)
+    elif filters.state:
+        rows = rows.filter(state=_validated_choice(filters.state, [*Run.State.values, *STATE_GROUPS], "state"))
+    if filters.host:
+        rows = rows.filter(host=_parse_number(filters.host, "host"))
+    if filters.sweep:
+        rows = rows.filter(sweep=_parse_uuid(filters.sweep, "sweep"))
+    equal = {
+        "workload": filters.workload,
+        "provenance": filters.provenance and _validated_choice(filters.provenance, Run.Provenance.values, "provenance"),
+        "executor": filters.executor and _validated_choice(filters.executor, list(EXECUTOR_LABELS), "executor"),
+        "requested_by_name": filters.person,
+    }
+    rows = rows.filter(**{column: value for column, value in equal.items() if value})
+    return rows.order_by(*_order_by(filters.sort))
 
 
 def run_get(person: User, pk: UUID) -> Run:
@@ -118,23 +110,15 @@ def catalogue_list(person: User) -> tuple[CatalogueEntry, ...]:
     counts = dict(rows.order_by().values_list("workload").annotate(count=Count("pk", distinct=True)))
     found = []
     for workload in CATALOGUE.values():
-        last = None
-        if counts.get(workload.name):
+        count, last = counts.get(workload.name, 0), None
+        if count:
             last = rows.filter(workload=workload.name).select_related("host").order_by("-queued_at").first()
-        found.append(
-            CatalogueEntry(
-                workload=workload,
-                presets=tuple(workload.presets),
-                count=counts.get(workload.name, 0),
-                last=last,
-                last_summary=summary_of(last) if last is not None else Summary(),
-            )
-        )
+        summary = summary_of(last) if last is not None else Summary()
+        found.append(CatalogueEntry(workload=workload, count=count, last=last, last_summary=summary))
     return tuple(found)
 
 
 def run_rows(rows: QuerySet[Run]) -> Iterator[tuple[object, ...]]:
-    """Yield runs as a table has them."""
     # Page by page: each chunk of a download may run in another thread, and a cursor belongs to one.
     for number in (pages := Paginator(rows, ROWS_A_BATCH)).page_range:
         for run in pages.page(number).object_list:
@@ -142,9 +126,9 @@ def run_rows(rows: QuerySet[Run]) -> Iterator[tuple[object, ...]]:
 
 
 def run_row(run: Run) -> tuple[object, ...]:
-    """Return a run as a table row, in seconds and samples a second."""
     summary = summary_of(run)
     steps, rate, spec = summary.step_seconds, summary.samples_per_second, run.spec
+    step_cells = ("", "", "") if steps is None else (steps.value, steps.low, steps.high)
     batch = spec.get("devices", 1) * spec.get("batch", 1) * spec.get("accumulation", 1) if spec else ""
     return (
         run.pk,
@@ -159,7 +143,7 @@ def run_row(run: Run) -> tuple[object, ...]:
         spec.get("precision", ""),
         spec.get("strategy", ""),
         batch,
-        *(_statistic_cells(steps)),
+        *step_cells,
         rate.value if rate else "",
         run.requested_by_name,
         _timestamp(run.queued_at),
@@ -169,15 +153,6 @@ def run_row(run: Run) -> tuple[object, ...]:
         run.error or run.sentence,
         run.spec_hash,
     )
-
-
-def runs_with_summaries(rows: Iterable[Run]) -> list[tuple[Run, Summary]]:
-    """Return runs with their figures."""
-    return [(run, summary_of(run)) for run in rows]
-
-
-def _statistic_cells(figure: Any) -> tuple[object, object, object]:
-    return (figure.value, figure.low, figure.high) if figure is not None else ("", "", "")
 
 
 def _timestamp(at: datetime | None) -> str:

@@ -23,9 +23,9 @@ from benchmarks.runs.requests import (
     RunRequest,
     refuse_too_many_open,
     validate_attachments,
+    validate_trainer,
     validated_host,
     validated_topology,
-    validated_trainer,
     validated_workload,
 )
 from benchmarks.runs.rules import Composition
@@ -41,7 +41,7 @@ State = Run.State
 def run_create(
     *,
     person: User,
-    wanted: RunRequest,
+    request: RunRequest,
     sweep_id: UUID | None = None,
     position: int = 0,
     point: Mapping[str, Any] | None = None,
@@ -54,17 +54,19 @@ def run_create(
     Invalid with a sentence for each wrong field, NotFound for what the person may not see, Forbidden for read-only
     users, Conflict for unavailable resources, RuleViolation. The same person and key return the same run.
     """
-    spec, composition, executor = wanted.spec, wanted.composition, wanted.executor
-    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(wanted.title))) as act:
+    spec, composition, executor = request.spec, request.composition, request.executor
+    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(request.title))) as act:
         require_composer(person, "run anything")
-        more = (wanted.title, wanted.limit_seconds, wanted.keep_composed, wanted.exercise)
+        more = (request.title, request.limit_seconds, request.keep_composed, request.exercise)
         digest = request_digest("run", spec.hash, composition.as_json(), executor, *more)
         if known := find_replayed(Run, person, idempotency_key, digest):
             return known
         workload = validated_workload(spec)
-        _validate_limit(wanted.limit_seconds)
+        if not 1.0 <= request.limit_seconds <= MAX_LIMIT_SECONDS:
+            sentence = "The time limit is from 1 second to 30 days."
+            raise Invalid(sentence, errors={"limit_seconds": sentence})
         host = validated_host(person, spec, composition)
-        validated_trainer(person, host, spec, composition, executor)
+        validate_trainer(person, host, spec, composition, executor)
         topology = validated_topology(spec, composition, workload)
         if sweep_id is None:
             validate_attachments(person, composition)
@@ -73,10 +75,10 @@ def run_create(
             with act.change():
                 run = Run.objects.create(
                     title=_exercise_title(
-                        _clean_title(wanted.title) or default_title(workload, composition, host.name), wanted.exercise
+                        _clean_title(request.title) or default_title(workload, composition, host.name), request.exercise
                     ),
                     workload=spec.workload,
-                    preset=wanted.preset[:10],
+                    preset=request.preset[:10],
                     spec=msgspec.to_builtins(spec),
                     spec_hash=spec.hash,
                     executor=executor,
@@ -84,8 +86,8 @@ def run_create(
                     composition=composition.as_stored(),
                     host=host,
                     topology=msgspec.to_builtins(topology),
-                    limit_seconds=wanted.limit_seconds,
-                    keep_composed=wanted.keep_composed,
+                    limit_seconds=request.limit_seconds,
+                    keep_composed=request.keep_composed,
                     sweep_id=sweep_id,
                     position=position,
                     point=dict(point or {}),
@@ -95,7 +97,7 @@ def run_create(
                     tenant=person.tenant,
                     request_id=request_id(),
                     sentence="Waiting in the queue.",
-                    source={"exercise": dict(wanted.exercise)} if wanted.exercise else {},
+                    source={"exercise": dict(request.exercise)} if request.exercise else {},
                     idempotency_key=idempotency_key,
                     request_digest=digest,
                 )
@@ -155,7 +157,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
         with act.change():
             if sweep is not None:  # against concurrent deletion
                 sweep = sweep.locked()
-            wanted = RunRequest(
+            request = RunRequest(
                 spec=run.specification(),
                 composition=Composition.from_json(run.composition),
                 executor=run.executor,
@@ -168,7 +170,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
             )
             again = run_create(
                 person=person,
-                wanted=wanted,
+                request=request,
                 sweep_id=None if sweep is None else sweep.pk,
                 position=run.position,
                 point=run.point,
@@ -182,10 +184,9 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
 def run_delete(*, person: User, run: Run) -> None:
     """Delete a run and its records. Raises NotFound, Forbidden for others' runs, Conflict while it is open."""
     with audited(Action.RUN_DELETE, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_invisible(person, run)
-        if not person.is_administrator and run.requested_by_id != person.pk:
+        row = _lock_run(person, run)
+        if not person.is_administrator and row.requested_by_id != person.pk:
             raise Forbidden("Only the requester of a run or an administrator may delete it.")
-        row = _lock_run(run)
         if row.is_open:
             raise Conflict("It has not ended. Cancel it first.")
         if row.sweep is not None and row.sweep.is_open:
@@ -197,8 +198,7 @@ def run_delete(*, person: User, run: Run) -> None:
 def run_return(*, person: User, run: Run) -> Run:
     """Retry restoring the devices that a run could not restore at its end. Raises NotFound, Forbidden, Conflict."""
     with audited(Action.RUN_RETURN, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_invisible(person, run)
-        row = _lock_run(run)
+        row = _lock_run(person, run)
         if row.is_open:
             raise Conflict("It has not ended: its devices are returned then.")
         if not devices_to_restore(row).attachments:
@@ -225,14 +225,8 @@ def _notify_and_enqueue(run: Run) -> None:
     enqueue("runs.tend")
 
 
-def _validate_limit(seconds: float) -> None:
-    if not 1.0 <= seconds <= MAX_LIMIT_SECONDS:
-        sentence = "The time limit is from 1 second to 30 days."
-        raise Invalid(sentence, errors={"limit_seconds": sentence})
-
-
-def _lock_run(run: Run) -> Run:
-    """Lock a run and return it; raises NotFound if it was deleted."""
+def _lock_run(person: User, run: Run) -> Run:
+    _refuse_invisible(person, run)
     row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
     if row is None:
         raise NotFound("There is no such run.")
@@ -255,14 +249,11 @@ def _why_not_cancel(run: Run) -> str:
 
 def _exercise_title(title: str, exercise: Mapping[str, Any] | None) -> str:
     """Mark the title of a run that fails on purpose, so that nobody takes it for a hardware fault."""
-    return (
-        f"{title.removesuffix(EXERCISE_SUFFIX)[: MAX_TITLE_LENGTH - len(EXERCISE_SUFFIX)]}{EXERCISE_SUFFIX}"
-        if exercise
-        else title
-    )
+    if not exercise:
+        return title
+    return f"{title.removesuffix(EXERCISE_SUFFIX)[: MAX_TITLE_LENGTH - len(EXERCISE_SUFFIX)]}{EXERCISE_SUFFIX}"
 
 
 def _clean_title(title: str) -> str:
     """Return a title as stored: one line, without control and bidirectional formatting characters."""
-    shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
-    return shown[:MAX_TITLE_LENGTH]
+    return " ".join("".join(one if one.isprintable() else " " for one in title).split())[:MAX_TITLE_LENGTH]

@@ -12,7 +12,7 @@ from benchmarks.model.prediction import Prediction
 from benchmarks.model.step_time import LINK_UNITS
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.workloads.catalogue import workload_of
-from benchmarks.workloads.definitions import Workload
+from benchmarks.workloads.definitions import Costs, Workload
 from hostwire.training import DeviceProfile, SimulationProfile, Spec
 
 STEP_SPREAD: Final = 0.02  # relative, of a step on an idle machine
@@ -30,31 +30,36 @@ def simulation_profile(
     """
     workload = workload_of(spec.workload)
     prediction = model.predict(spec, topology)
+    costs = workload.costs(spec) if workload.costs is not None else Costs()
     step = prediction.step_seconds
-    read = _storage_bytes(spec, workload) / step
+    read = costs.input_bytes * (spec.global_batch if workload.is_training else 1) / step
+    prefetched = spec.devices * max(1, spec.loader_workers) * PREFETCHED_BATCHES * spec.batch * costs.device_bytes
     first = _first_loss(spec, workload)
+    tables = model.link_tables(spec, topology, model.prior().mean) if workload.family == "link" else {}
     return SimulationProfile(
         step_seconds=step,
         spread=STEP_SPREAD,
         devices=(
-            *_device_profiles(prediction, workload, addresses),
+            *_device_profiles(prediction, workload, costs, addresses),
             *((DeviceProfile(address=drive, from_device=read),) if drive else ()),
         ),
         host_cpu_share=min(1.0, spec.devices * max(1, spec.loader_workers) / topology.cores),
-        host_memory_bytes=_loader_memory_bytes(spec, workload),
+        host_memory_bytes=prefetched if workload.is_training else 0.0,
         disk_read=read,
         first_loss=first,
         last_loss=first * FINAL_LOSS_SHARE,
         fails=exercise.get("fails", ""),
         fails_at=int(exercise.get("after", 0)),
-        result=_link_test_result(workload, spec, topology),
+        result={"values": tables, "units": {name: LINK_UNITS[name] for name in tables}} if tables else {},
     )
 
 
-def _device_profiles(prediction: Prediction, workload: Workload, addresses: Mapping[str, str]) -> list[DeviceProfile]:
+def _device_profiles(
+    prediction: Prediction, workload: Workload, costs: Costs, addresses: Mapping[str, str]
+) -> list[DeviceProfile]:
     step = prediction.step_seconds
     found = []
-    moved = _link_test_bytes(prediction.spec, workload)
+    moved = costs.device_bytes if workload.family == "link" else 0.0
     places = Counter(one.place for one in prediction.topology.accelerators)
     for one in prediction.topology.accelerators:
         to_device, from_device = prediction.pcie_bytes.get(one.name, (moved, moved))
@@ -65,46 +70,26 @@ def _device_profiles(prediction: Prediction, workload: Workload, addresses: Mapp
                 memory_share=min(1.0, prediction.memory_bytes / one.memory_bytes),
                 to_device=to_device / step,
                 from_device=from_device / step,
-                peer_share=_peer_share(prediction, workload, to_device + from_device, places[one.place]),
+                peer_share=_peer_share(prediction, costs, to_device + from_device, places[one.place])
+                if workload.is_training
+                else 0.0,
             )
         )
     return found
 
 
-def _link_test_bytes(spec: Spec, workload: Workload) -> float:
-    """Return the bytes that a test of links sends to and from each device in a step."""
-    if workload.family != "link" or workload.costs is None:
-        return 0.0
-    return workload.costs(spec).device_bytes
-
-
-def _peer_share(prediction: Prediction, workload: Workload, moved: float, together: int) -> float:
-    """Return the share of a device's traffic that stays below its switch.
+def _peer_share(prediction: Prediction, costs: Costs, moved: float, together: int) -> float:
+    """Return the share of a device's traffic in a training that stays below its switch.
 
     Traffic that does not come from the host belongs to a ring: below a switch all devices but one receive it from a
     neighbour there, and all of them if the ring has no other devices.
     """
-    costs = workload.costs(prediction.spec) if workload.costs is not None else None
-    if moved <= 0 or costs is None or not workload.is_training:
+    if moved <= 0:
         return 0.0
     spec = prediction.spec
     exchanged = max(0.0, moved - spec.batch * spec.accumulation * costs.device_bytes) / moved
     inside = together if together == len(prediction.topology.accelerators) else together - 1
     return exchanged * inside / together
-
-
-def _storage_bytes(spec: Spec, workload: Workload) -> float:
-    """Return the bytes that a step reads from storage."""
-    costs = workload.costs(spec) if workload.costs is not None else None
-    return costs.input_bytes * (spec.global_batch if workload.is_training else 1) if costs is not None else 0.0
-
-
-def _loader_memory_bytes(spec: Spec, workload: Workload) -> float:
-    """Return the bytes that the loaders of a run prefetch into the host's memory."""
-    costs = workload.costs(spec) if workload.costs is not None else None
-    if costs is None or not workload.is_training:
-        return 0.0
-    return spec.devices * max(1, spec.loader_workers) * PREFETCHED_BATCHES * spec.batch * costs.device_bytes
 
 
 def _first_loss(spec: Spec, workload: Workload) -> float:
@@ -113,11 +98,3 @@ def _first_loss(spec: Spec, workload: Workload) -> float:
         return 0.0
     answers = spec.options.get("classes") or spec.options.get("sequence") or 0
     return math.log(float(answers)) if isinstance(answers, int | float) and answers > 1 else 1.0
-
-
-def _link_test_result(workload: Workload, spec: Spec, topology: Topology) -> dict[str, Any]:
-    """Return the figures of a link test other than step times, with their units."""
-    if workload.family != "link":
-        return {}
-    tables = model.link_tables(spec, topology, model.prior().mean)
-    return {"values": tables, "units": {name: LINK_UNITS[name] for name in tables}}

@@ -7,7 +7,7 @@ run starts, because other devices may have them later.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -39,14 +39,9 @@ def link_of(port: Port | None, device: Device | None = None) -> PcieLink:
     """Return the trained link of a port; for a link that is down, the maximum that both ends support."""
     if port is not None and port.active_width and port.speed_gbps:
         return PcieLink(lanes=port.active_width, generation=pcie_generation(port.speed_gbps / port.active_width))
-    lanes = min(
-        (
-            known
-            for known in (port and port.width, port and port.configured_width, device and device.max_lanes)
-            if known
-        ),
-        default=PcieLink.lanes,
-    )
+    widths = [port.width, port.configured_width] if port is not None else []
+    widths += [device.max_lanes] if device is not None else []
+    lanes = min(filter(None, widths), default=PcieLink.lanes)
     if device is not None and device.max_pcie_type in LANE_GBPS:
         return PcieLink(lanes=lanes, generation=pcie_generation(LANE_GBPS[device.max_pcie_type]))
     if port is not None and port.max_speed_gbps and port.width:
@@ -76,17 +71,17 @@ def own_drive(
         return None
     own = host_local_devices(report, neighbours, chassis_serial_numbers() if of_chassis is None else of_chassis)
     drives = [one for one in own if one.class_code.startswith(NVME_CLASS)]
-    return min(drives, key=lambda one: _holds_system(report, one), default=None)
+    system = {
+        address
+        for address, holders in report.holders.items()
+        if any(one.kind == "mount" and one.what in SYSTEM_MOUNTS for one in holders)
+    }
+    return min(drives, key=lambda one: one.address in system, default=None)
 
 
 def current_own_drive(host: int, report: HostReport | None) -> PciDevice | None:
     """Return `own_drive` of one host, by its id; two queries."""
     return own_drive(report, attached_devices([host]).get(host, []))
-
-
-def _holds_system(report: HostReport, drive: PciDevice) -> bool:
-    holders = report.holders.get(drive.address, ())
-    return any(one.kind == "mount" and one.what in SYSTEM_MOUNTS for one in holders)
 
 
 def drive_model_name(model: str) -> str:
@@ -133,32 +128,28 @@ def gpu_labels(run: Run, keys: Iterable[str]) -> dict[str, str]:
     if topology is None or not addresses:
         return {}
     noted = run.source.get(ADDRESSES_KEY)
-    found = _chassis_gpus(topology, noted if isinstance(noted, Mapping) else {})
+    named = {one.name: one for one in topology.accelerators}
+    found = {
+        address: named[name]
+        for address, name in (noted if isinstance(noted, Mapping) else {}).items()
+        if isinstance(name, str) and name in named
+    }
     others = [one for one in addresses if one not in found]
     unnoted = [one for one in topology.accelerators if one.name not in {known.name for known in found.values()}]
     if len(others) == len(unnoted) and all(one.place == LOCAL for one in unnoted):
         # A host assigns its own GPUs in the order of their addresses.
         found |= dict(zip(others, unnoted, strict=True))
-    return {address: _gpu_label(one) for address, one in found.items() if address in addresses}
-
-
-def _chassis_gpus(topology: Topology, noted: Mapping[str, object]) -> dict[str, Accelerator]:
-    named = {one.name: one for one in topology.accelerators}
-    return {address: named[name] for address, name in noted.items() if isinstance(name, str) and name in named}
-
-
-def _gpu_label(accelerator: Accelerator) -> str:
-    words = accelerator_label(accelerator)
-    return words if accelerator.place == LOCAL else f"{words} · {accelerator.model.partition('-')[0]}"
+    return {
+        address: accelerator_label(one) + ("" if one.place == LOCAL else f" · {one.model.partition('-')[0]}")
+        for address, one in found.items()
+        if address in addresses
+    }
 
 
 def recorded_topology(run: Run) -> Topology | None:
     """Return the recorded topology of a run; None if it is unknown."""
-    plain: Any = run.topology
-    if not plain:
-        return None
     try:
-        return msgspec.convert(plain, Topology)
+        return msgspec.convert(run.topology, Topology) if run.topology else None
     except msgspec.ValidationError:
         return None
 
@@ -214,14 +205,11 @@ def device_label(device: Device) -> str:
 def local_accelerators(host: Host, report: HostReport | None, count: int) -> tuple[Accelerator, ...]:
     """Return the host's own GPUs, as its agent reports them."""
     models = _local_models(host, report)
+    unreported = (models[0][0] if models else UNKNOWN_MODEL, DEFAULT_GPU_MEMORY)
+    models += [unreported] * (count - len(models))
     return tuple(
-        Accelerator(
-            name=f"local {number + 1}",
-            model=models[number][0] if number < len(models) else (models[0][0] if models else UNKNOWN_MODEL),
-            place=LOCAL,
-            memory_bytes=models[number][1] if number < len(models) else DEFAULT_GPU_MEMORY,
-        )
-        for number in range(count)
+        Accelerator(name=f"{LOCAL_PREFIX}{number}", model=model, place=LOCAL, memory_bytes=memory)
+        for number, (model, memory) in enumerate(models[:count], 1)
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.urls import path
 
 from benchmarks.runs import views
-from benchmarks.runs import views as runs_views
 
 app_name = "runs"
 urlpatterns = [
@@ -13,13 +12,13 @@ urlpatterns = [
     path("runs/", views.runs, name="runs"),
     path("runs/csv/", views.runs_csv, name="runs_csv"),
     path("runs/cancel/", views.runs_cancel, name="runs_cancel"),
-    path("runs/new/", runs_views.run_new, name="run_new"),
-    path("runs/new/file/", runs_views.run_from_file, name="run_from_file"),
-    path("runs/<uuid:pk>/", runs_views.run, name="run"),
-    path("runs/<uuid:pk>/log/", runs_views.run_log, name="run_log"),
-    path("runs/<uuid:pk>/series/", runs_views.run_series, name="run_series"),
-    path("runs/<uuid:pk>/cancel/", runs_views.cancel, name="run_cancel"),
-    path("runs/<uuid:pk>/retry/", runs_views.retry, name="run_retry"),
-    path("runs/<uuid:pk>/give-back/", runs_views.return_devices, name="run_return"),
-    path("runs/<uuid:pk>/delete/", runs_views.delete, name="run_delete"),
+    path("runs/new/", views.run_new, name="run_new"),
+    path("runs/new/file/", views.run_from_file, name="run_from_file"),
+    path("runs/<uuid:pk>/", views.run, name="run"),
+    path("runs/<uuid:pk>/log/", views.run_log, name="run_log"),
+    path("runs/<uuid:pk>/series/", views.run_series, name="run_series"),
+    path("runs/<uuid:pk>/cancel/", views.cancel, name="run_cancel"),
+    path("runs/<uuid:pk>/retry/", views.retry, name="run_retry"),
+    path("runs/<uuid:pk>/give-back/", views.return_devices, name="run_return"),
+    path("runs/<uuid:pk>/delete/", views.delete, name="run_delete"),
 ]

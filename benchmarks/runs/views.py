@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from uuid import UUID
 
 from django.contrib import messages
@@ -18,15 +19,15 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
-from benchmarks.runs.choices import host_choices, run_choices
-from benchmarks.runs.detail import result_tables, run_status, single_results
+from benchmarks.runs.choices import host_choices
+from benchmarks.runs.detail import run_status
 from benchmarks.runs.device_selection import sample_run_file
+from benchmarks.runs.documents import MAX_FILE_LENGTH, parse_run_file, run_file
 from benchmarks.runs.forms import RunForm, run_form, run_form_from
 from benchmarks.runs.models import Run
 from benchmarks.runs.recording import log_read, log_size, log_tail, series_of, series_values
-from benchmarks.runs.requests import MAX_FILE_LENGTH, parse_run_file, run_file
 from benchmarks.runs.results import summary_of
 from benchmarks.runs.selectors import (
     CSV_COLUMNS,
@@ -38,7 +39,6 @@ from benchmarks.runs.selectors import (
     run_get,
     run_list,
     run_rows,
-    runs_with_summaries,
 )
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
 from benchmarks.runs.topology import gpu_labels, recorded_topology
@@ -77,17 +77,17 @@ def catalogue(request: HttpRequest) -> HttpResponse:
 def runs(request: HttpRequest) -> HttpResponse:
     """List runs; the filter, `sort` and `page` are in the URL."""
     person = person_of(request)
-    asked, error = RunFilter.of(request.GET.dict()), ""
+    filters, error = RunFilter.of(request.GET.dict()), ""
     try:
-        rows = run_list(person, asked)
+        rows = run_list(person, filters)
     except Invalid as refused:
         error, rows = refused.sentence, Run.objects.none()
     page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
     seen = Run.objects.visible_to(person)
     context = {
         "page": page,
-        "rows": runs_with_summaries(page.object_list),
-        "asked": asked,
+        "rows": [(run, summary_of(run)) for run in page.object_list],
+        "filters": filters,
         "error": error,
         "going_on": seen.open().exists(),
         "workloads": [(name, one.title) for name, one in CATALOGUE.items()],
@@ -102,7 +102,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the matching runs as CSV."""
     rows = run_list(person_of(request), RunFilter.of(request.GET.dict()))
@@ -114,13 +114,13 @@ def runs_csv(request: HttpRequest) -> HttpResponseBase:
 def runs_cancel(request: HttpRequest) -> HttpResponse:
     """Cancel several runs independently: a refusal of one does not affect the others."""
     person = person_of(request)
-    wanted = [one for one in request.POST.getlist("run")[:MAX_CANCELLED_AT_ONCE] if len(one) == 36]
+    ids = [one for one in request.POST.getlist("run")[:MAX_CANCELLED_AT_ONCE] if len(one) == 36]
     try:
-        rows = list(Run.objects.visible_to(person).filter(pk__in=wanted))
+        rows = list(Run.objects.visible_to(person).filter(pk__in=ids))
     except ValidationError:
         rows = []
     if not rows:
-        raise NotFound("There is no such run.") if wanted else Invalid("No run was chosen.")
+        raise NotFound("There is no such run.") if ids else Invalid("No run was chosen.")
     cancelled, refused = 0, []
     for run in rows:
         try:
@@ -137,7 +137,6 @@ def runs_cancel(request: HttpRequest) -> HttpResponse:
     return redirect(where if safe else "runs:runs")
 
 
-LOG_CHUNK_BYTES = 256 * 1024
 # Charts of a run: title, unit, and the suffix or prefix of the names of its series.
 CHARTS = (
     ("Step time", "s", "steps/", "/seconds"),
@@ -152,17 +151,16 @@ CHARTS = (
 def run_new(request: HttpRequest) -> HttpResponse:
     """Request a run; the form is prefilled from the URL: `workload`, `preset`, `host`, or a run (`again`)."""
     person = person_of(request)
-    offered = run_choices(person)
+    hosts = host_choices(person)
     if request.method != "POST":
-        again = request.GET.get("again", "")
-        if again:
-            return _render_form(request, run_form_from(offered, _earlier_run(person, again)))
-        return _render_form(request, run_form(offered, request.GET))
-    form = run_form(offered, request.POST)
+        if again := request.GET.get("again", ""):
+            return _render_form(request, run_form_from(hosts, _earlier_run(person, again)))
+        return _render_form(request, run_form(hosts, request.GET))
+    form = run_form(hosts, request.POST)
     try:
-        run = run_create(person=person, wanted=form.asked())
+        run = run_create(person=person, request=form.run_request())
     except FalconWebError as error:
-        form.refused(error)
+        form.add_errors(error)
         return _render_form(request, form, status=error.status)
     return redirect("runs:run", pk=run.pk)
 
@@ -175,22 +173,22 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         again = request.GET.get("again", "")
         text = run_file(_earlier_run(person, again)) if again else ""
-        sample = sample_run_file(run_choices(person))
+        sample = sample_run_file(host_choices(person))
         return _render_file(request, sample if request.GET.get("sample") else text, sample)
     text = request.POST.get("text", "")
     try:
         text = _uploaded_text(request) or text
         if not text.strip():
             raise Invalid("The form is empty.", errors={"": "Paste JSON, or choose a file."})
-        run = run_create(person=person, wanted=parse_run_file(text))
+        run = run_create(person=person, request=parse_run_file(text))
     except FalconWebError as error:
         errors = error.details.get("errors", {}) or {"": error.sentence}
-        return _render_file(request, text, sample_run_file(run_choices(person)), errors=errors, status=error.status)
+        return _render_file(request, text, sample_run_file(host_choices(person)), errors=errors, status=error.status)
     return redirect("runs:run", pk=run.pk)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def run(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a run: its progress, results and hardware."""
     person = person_of(request)
@@ -204,8 +202,6 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
         "topology": recorded_topology(row),
         "series": series,
         "gpus": json.dumps(gpu_labels(row, [one.key for one in series]), ensure_ascii=False),
-        "tables": result_tables(summary_of(row)),
-        "single": single_results(summary_of(row)),
         "charts": CHARTS,
         "log": tail,
         "log_size": log_size(row),
@@ -221,27 +217,25 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_PAGE)
 def run_log(request: HttpRequest, pk: UUID) -> HttpResponseBase:
-    """Download the log of a run."""
     row = run_get(person_of(request), pk)
 
     def pieces() -> Iterator[str]:
         first = 0
         while True:
-            piece = log_read(row, first, most=LOG_CHUNK_BYTES)
+            piece = log_read(row, first)
             yield piece.text
             if not piece.more:
                 return
             first = piece.next
 
-    answer = Download(pieces(), content_type="text/plain; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="run-{row.pk}.log"'
-    return answer
+    headers = {"Content-Disposition": f'attachment; filename="run-{row.pk}.log"'}
+    return Download(pieces(), content_type="text/plain; charset=utf-8", headers=headers)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_PAGE)
 def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     """Download series of a run as CSV: those of `key`, once for each, or all."""
     row = run_get(person_of(request), pk)
@@ -259,57 +253,52 @@ def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     return csv_download(csv_table(heads, rows()), f"run-{row.pk}.csv")
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_CANCEL)
-def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Cancel a run."""
-    person = person_of(request)
-    row = run_get(person, pk)
-    try:
-        row = run_cancel(person=person, run=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, row, error)
-    messages.success(request, "The run is being cancelled." if row.is_open else "The run was cancelled.")
-    return redirect("runs:run", pk=pk)
+def _run_action(act: Callable[[HttpRequest, Run], HttpResponse]) -> Callable[[HttpRequest, UUID], HttpResponse]:
+    """Return a view that calls `act` with the run of the address, and shows a refusal on the page of the run."""
+
+    @wraps(act)
+    def view(request: HttpRequest, pk: UUID) -> HttpResponse:
+        try:
+            return act(request, run_get(person_of(request), pk))
+        except FalconWebError as error:
+            if error.status in {403, 404}:
+                raise
+            messages.error(request, error.sentence)
+            return redirect("runs:run", pk=pk)
+
+    return view
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETRY)
-def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Request the same run again."""
-    person = person_of(request)
-    row = run_get(person, pk)
-    try:
-        again = run_retry(person=person, run=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, row, error)
-    return redirect("runs:run", pk=again.pk)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_CANCEL)
+@_run_action
+def cancel(request: HttpRequest, run: Run) -> HttpResponse:
+    run = run_cancel(person=person_of(request), run=run)
+    messages.success(request, "The run is being cancelled." if run.is_open else "The run was cancelled.")
+    return redirect("runs:run", pk=run.pk)
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETURN)
-def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_RETRY)
+@_run_action
+def retry(request: HttpRequest, run: Run) -> HttpResponse:
+    return redirect("runs:run", pk=run_retry(person=person_of(request), run=run).pk)
+
+
+@require_POST
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_RETURN)
+@_run_action
+def return_devices(request: HttpRequest, run: Run) -> HttpResponse:
     """Return the devices that a run could not return at its end."""
-    person = person_of(request)
-    row = run_get(person, pk)
-    try:
-        run_return(person=person, run=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, row, error)
-    return redirect("runs:run", pk=pk)
+    return redirect("runs:run", pk=run_return(person=person_of(request), run=run).pk)
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_DELETE)
-def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Delete a run with all its recorded data."""
-    person = person_of(request)
-    row = run_get(person, pk)
-    try:
-        run_delete(person=person, run=row)
-    except FalconWebError as error:
-        return _redirect_with_error(request, row, error)
-    messages.success(request, f"‘{row.title}’ was deleted.")
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_DELETE)
+@_run_action
+def delete(request: HttpRequest, run: Run) -> HttpResponse:
+    run_delete(person=person_of(request), run=run)
+    messages.success(request, f"‘{run.title}’ was deleted.")
     return redirect("runs:runs")
 
 
@@ -337,23 +326,12 @@ def _uploaded_text(request: HttpRequest) -> str:
         raise Invalid("The file is not text.", errors={"file": "It is not UTF-8 text."}) from error
 
 
-def _redirect_with_error(request: HttpRequest, run: Run, error: FalconWebError) -> HttpResponse:
-    if error.status in {403, 404}:
-        raise error
-    messages.error(request, error.sentence)
-    return redirect("runs:run", pk=run.pk)
-
-
 def _earlier_run(person: User, again: str) -> Run:
     """Return the run that prefills another; raises Conflict for an imported one, which has no host here."""
-    row = run_get(person, _parse_uuid(again))
+    try:
+        row = run_get(person, UUID(again))
+    except ValueError as error:
+        raise Invalid("There is no such run.", errors={"again": "Give the id of a run."}) from error
     if not row.composition:
         raise Conflict("This run was imported: its host is not known here.")
     return row
-
-
-def _parse_uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError as error:
-        raise Invalid("There is no such run.", errors={"again": "Give the id of a run."}) from error

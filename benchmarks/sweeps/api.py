@@ -1,8 +1,8 @@
-"""Sweeps by the API: asked for by a grid or a manifest, looked at, paused, resumed, halted, tried again, deleted."""
+"""API of sweeps: create one from a grid or a manifest, read, pause, resume, halt, retry and delete it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -18,10 +18,10 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
-from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
-from benchmarks.sweeps.grid import SweepGrid, validated_grid
-from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH, read_manifest
-from benchmarks.sweeps.manifest_fields import FieldExplanation
+from benchmarks.runs.results import Statistic
+from benchmarks.sweeps.expansion import expand_sweep
+from benchmarks.sweeps.grid import ExcludedCombination, SweepGrid, validated_grid
+from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH, FieldExplanation, Manifest, read_manifest
 from benchmarks.sweeps.models import Sweep
 from benchmarks.sweeps.selectors import (
     POINT_STATES,
@@ -43,6 +43,7 @@ from benchmarks.sweeps.services import (
 )
 from core.api.fields import IDEMPOTENCY_KEY, SEARCH, idempotency_key, query_flag, query_search
 from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema, validated_body
+from core.api.serializers import dataclass_serializer
 from core.errors import Invalid
 
 GRID_EXAMPLE = OpenApiExample(
@@ -58,7 +59,7 @@ GRID_EXAMPLE = OpenApiExample(
     request_only=True,
 )  # fmt: skip
 MANIFEST_EXAMPLE = OpenApiExample(
-    "An FfDL manifest, with the host that it does not know of",
+    "An FfDL manifest, with the host, which it does not name",
     value={
         "manifest": "name: vision\ngpus: [1, 2, 4]\nlearners: 1\nframework:\n  name: pytorch\nworkload: resnet50\n",
         "grid": {"host": [1], "placement": ["spread"]},
@@ -68,7 +69,7 @@ MANIFEST_EXAMPLE = OpenApiExample(
 
 
 class SweepRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A wanted sweep: a grid, or a manifest with what it leaves open in `grid`.
+    """A sweep to create: a grid, or a manifest with what it leaves open in `grid`.
 
     Members of `grid`: the axes `workload`, `framework`, `batch`, `accumulation`, `threads`, `loader_workers`,
     `precision`, `gradient`, `strategy`, `compile`, `host` (ids), `accelerator` (models), `count`, `placement` ('cpu',
@@ -88,37 +89,27 @@ class SweepRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
     )
 
 
-class ExplainedSerializer(serializers.Serializer[FieldExplanation]):
-    """What became of a field of a manifest: used, kept or ignored, and why."""
-
-    field = serializers.CharField()
-    line = serializers.IntegerField()
-    fate = serializers.CharField(help_text="used, kept or ignored")
-    sentence = serializers.CharField()
-
-
-class LeftOutPointSerializer(serializers.Serializer[Any]):
-    """A combination that becomes no run, and why."""
-
-    values = serializers.DictField()
-    why = serializers.CharField()
+ExplainedSerializer = dataclass_serializer(
+    FieldExplanation, "Explained", fate=serializers.CharField(help_text="used, kept or ignored")
+)
+LeftOutPointSerializer = dataclass_serializer(ExcludedCombination, "LeftOutPoint")
 
 
 class SweepPreviewSerializer(serializers.Serializer[Any]):
-    """What a grid comes to: `moves` of devices in `compositions` goes; `seconds` are predicted, of `predicted` runs."""
+    """A preview: `moves` of devices in `compositions`; `seconds` are the predicted duration of `predicted` runs."""
 
     runs = serializers.IntegerField()
-    left_out = LeftOutPointSerializer(many=True)
-    left_out_count = serializers.IntegerField()
-    compositions = serializers.IntegerField()
-    moves = serializers.IntegerField()
-    seconds = serializers.FloatField()
-    predicted = serializers.IntegerField()
+    left_out = LeftOutPointSerializer(many=True, source="expanded.expansion.left_out")
+    left_out_count = serializers.IntegerField(source="expanded.expansion.left_out_count")
+    compositions = serializers.IntegerField(source="expanded.cost.compositions")
+    moves = serializers.IntegerField(source="expanded.cost.moves")
+    seconds = serializers.FloatField(source="expanded.seconds")
+    predicted = serializers.IntegerField(source="expanded.predicted_count")
     explained = ExplainedSerializer(many=True)
 
 
 class SweepSerializer(serializers.ModelSerializer[Sweep]):
-    """A sweep; `runs` says how many points are in which state, `settled` whether nothing of it is attached any more."""
+    """A sweep; `runs` counts its points by state, `settled`: all its devices are restored."""
 
     runs = serializers.SerializerMethodField()
     left_out = LeftOutPointSerializer(many=True)
@@ -131,25 +122,18 @@ class SweepSerializer(serializers.ModelSerializer[Sweep]):
         ]  # fmt: skip
 
     def get_runs(self, sweep: Sweep) -> dict[str, int]:
-        """Return how many points are in which state, and how many there are."""
-        standing = (self.context.get("standings") or progress_of_sweeps([sweep]))[sweep.pk]
-        return {"all": standing.total, **standing.counts}
+        """Return the number of points in each state, and of all."""
+        found = (self.context.get("progress") or progress_of_sweeps([sweep]))[sweep.pk]
+        return {"all": found.total, **found.counts}
 
 
-class PointFigureSerializer(serializers.Serializer[Any]):
-    """A median with the 5th and the 95th percentile of `count` values."""
-
-    value = serializers.FloatField()
-    low = serializers.FloatField()
-    high = serializers.FloatField()
-    unit = serializers.CharField()
-    count = serializers.IntegerField()
+PointFigureSerializer = dataclass_serializer(Statistic, "PointFigure")
 
 
 class PointSerializer(serializers.Serializer[PointStatus]):
-    """A point: its values, its newest run, what that has shown and what was predicted, seconds a step.
+    """A point: its values, its newest run with its results, and the prediction, seconds a step.
 
-    Of what was predicted low and high are the ends of the 90 % interval.
+    `low` and `high` of the prediction are the ends of its 90 % interval.
     """
 
     position = serializers.IntegerField()
@@ -164,12 +148,11 @@ class PointSerializer(serializers.Serializer[PointStatus]):
 
 
 class SweepList(generics.ListAPIView[Sweep]):
-    """Sweeps; POST asks for one."""
+    """Sweeps; POST creates one."""
 
     serializer_class = SweepSerializer
 
     def get_queryset(self) -> Any:
-        """Return what fits."""
         given = self.request.query_params
         return sweep_list(
             person_of(self.request),
@@ -179,8 +162,8 @@ class SweepList(generics.ListAPIView[Sweep]):
         )
 
     def get_serializer(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the serializer of a page, whose standings are read at once."""
-        context = {**self.get_serializer_context(), "standings": progress_of_sweeps(args[0]) if args else {}}
+        """Return the serializer of a page, with the progress of all its sweeps."""
+        context = {**self.get_serializer_context(), "progress": progress_of_sweeps(args[0]) if args else {}}
         return SweepSerializer(*args, **{**kwargs, "context": context})
 
     @strict_schema(
@@ -190,7 +173,7 @@ class SweepList(generics.ListAPIView[Sweep]):
             OpenApiParameter("state", str, enum=Sweep.State.values, description="Keeps those in this state"),
             OpenApiParameter(
                 "sort", str, enum=[sign + name for name in SORT_FIELDS for sign in ("", "-")],
-                description="What they are ordered by; '-': the other way round",
+                description="The order; '-' reverses it",
             ),
         ],
     )  # fmt: skip
@@ -206,22 +189,22 @@ class SweepList(generics.ListAPIView[Sweep]):
         examples=[GRID_EXAMPLE, MANIFEST_EXAMPLE],
     )
     def post(self, request: Request) -> Response:
-        """Ask for a sweep: 202 with its address; its first runs begin within seconds."""
+        """Create a sweep: 202 with its address; its first runs start within seconds."""
         person = person_of(request)
         require_composer(person, "run anything")
-        wanted = _sweep_request(request)
+        grid, manifest = _sweep_request(request)
         sweep = sweep_create(
             person=person,
-            grid=wanted.grid,
-            title=wanted.title,
-            manifest=wanted.kept,
+            grid=grid,
+            title=manifest.title,
+            manifest=manifest.kept,
             idempotency_key=idempotency_key(request),
         )
         return SweepViewSet(request=request).answer(sweep, 202)
 
 
 class SweepPreview(APIView):
-    """What a sweep would come to."""
+    """The preview of a sweep."""
 
     @declare(audited_as=Action.SWEEP_READ)
     @extend_schema(
@@ -231,13 +214,15 @@ class SweepPreview(APIView):
         examples=[GRID_EXAMPLE, MANIFEST_EXAMPLE],
     )
     def post(self, request: Request) -> Response:
-        """Say what a grid or manifest comes to: runs, what is left out and why, how often it composes."""
+        """Preview a grid or manifest: its runs, what is left out and why, and the number of compositions."""
         person = person_of(request)
         require_composer(person, "run anything")
-        wanted = _sweep_request(request)
-        drawn = expand_sweep(person, validated_grid(wanted.grid))
-        audit_record(action=Action.SWEEP_READ, actor=person, after={"name": wanted.title, "runs": len(drawn.points)})
-        return Response(SweepPreviewSerializer(_preview_data(drawn, wanted)).data)
+        grid, manifest = _sweep_request(request)
+        expanded = expand_sweep(person, validated_grid(grid))
+        runs = len(expanded.points)
+        audit_record(action=Action.SWEEP_READ, actor=person, after={"name": manifest.title, "runs": runs})
+        found: Any = {"runs": runs, "expanded": expanded, "explained": manifest.explained}
+        return Response(SweepPreviewSerializer(found).data)
 
 
 class SweepViewSet(ResourceViewSet):
@@ -247,19 +232,19 @@ class SweepViewSet(ResourceViewSet):
     address = "api:sweep"
 
     def find_row(self, pk: Any) -> Sweep:
-        """Return a sweep with who asked for it."""
+        """Return a sweep with its requester."""
         return sweep_get(self.person, pk)
 
     def retrieve(self, request: Request, pk: UUID) -> Response:
-        """Show a sweep and how it stands."""
+        """Show a sweep and its progress."""
         return self.answer(self.find_row(pk))
 
     @declare(audited_as=Action.SWEEP_DELETE)
     @strict_schema(
         responses={
             204: None,
-            403: problem("`runs`, and others asked for some of them; or you may only look"),
-            409: problem("It has not ended, or its devices are not back"),
+            403: problem("`runs`, and others requested some of them; or you are read-only"),
+            409: problem("It has not ended, or its devices are not restored yet"),
         },
         parameters=[OpenApiParameter("runs", bool, description="Deletes its runs with all their records, too")],
     )
@@ -277,7 +262,7 @@ class SweepViewSet(ResourceViewSet):
     def points(self, request: Request, pk: UUID) -> Response:
         """List the points of a sweep.
 
-        All of them, in the order in which they run, with what their runs have shown.
+        All of them, in the order in which they run, with the results of their runs.
         """
         points: Any = point_list(self.find_row(pk))
         return Response(PointSerializer(points, many=True).data)
@@ -289,7 +274,7 @@ class SweepViewSet(ResourceViewSet):
         operation_id="benchmarks_sweeps_pause",
     )
     def pause(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
-        """Pause a sweep: what runs ends by itself, then its devices are given back."""
+        """Pause a sweep: running runs complete, then its devices are restored."""
         return sweep_pause(person=self.person, sweep=sweep)
 
     @command(
@@ -299,12 +284,12 @@ class SweepViewSet(ResourceViewSet):
         operation_id="benchmarks_sweeps_resume",
     )
     def resume(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
-        """Resume a sweep that was paused or halted; runs that a halt ended are run again."""
+        """Resume a sweep that was paused or halted; runs that a halt stopped are run again."""
         return sweep_resume(person=self.person, sweep=sweep)
 
     @command(audited_as=Action.SWEEP_HALT, status=202, conflict="It has ended", operation_id="benchmarks_sweeps_halt")
     def halt(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
-        """Halt a sweep: all its runs are ended, then its devices are given back. It can be resumed."""
+        """Halt a sweep: all its runs are stopped, then its devices are restored. It can be resumed."""
         return sweep_halt(person=self.person, sweep=sweep)
 
     @command(
@@ -316,46 +301,21 @@ class SweepViewSet(ResourceViewSet):
     def retry(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
         """Run points of a sweep again that did not complete.
 
-        Those that failed, were cancelled or could not begin. A halted sweep goes on with the rest, too; a paused one
-        stays so, and they run when it is resumed.
+        Those that failed, were cancelled or could not start. A halted sweep also continues with the rest; a paused one
+        stays paused, and they run when it is resumed.
         """
         return sweep_retry(person=self.person, sweep=sweep)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SweepRequest:
-    """What a request asks for."""
-
-    grid: SweepGrid
-    title: str
-    kept: str = ""
-    explained: tuple[FieldExplanation, ...] = ()
-
-
-def _sweep_request(request: Request) -> _SweepRequest:
+def _sweep_request(request: Request) -> tuple[SweepGrid, Manifest]:
+    """Return the grid of a request, and its manifest; without one, a manifest with the title alone."""
     values = validated_body(SweepRequestSerializer, request)
     if not isinstance(values["grid"], dict):
         raise Invalid("'grid' is an object.", errors={"grid": "An object: axes and their lists of values."})
     if not values["manifest"]:
-        return _SweepRequest(grid=SweepGrid.from_json(values["grid"]), title=values["title"])
-    read = read_manifest(values["manifest"])
-    return _SweepRequest(
-        grid=read.grid_with(values["grid"]), title=values["title"] or read.title, kept=read.kept,
-        explained=read.explained,
-    )  # fmt: skip
-
-
-def _preview_data(drawn: ExpandedSweep, wanted: _SweepRequest) -> dict[str, Any]:
-    return {
-        "runs": len(drawn.points),
-        "left_out": drawn.expansion.left_out,
-        "left_out_count": drawn.expansion.left_out_count,
-        "compositions": drawn.cost.compositions,
-        "moves": drawn.cost.moves,
-        "seconds": drawn.seconds,
-        "predicted": drawn.predicted_count,
-        "explained": wanted.explained,
-    }
+        return SweepGrid.from_json(values["grid"]), Manifest(title=values["title"])
+    manifest = read_manifest(values["manifest"])
+    return manifest.grid_with(values["grid"]), replace(manifest, title=values["title"] or manifest.title)
 
 
 urlpatterns = [

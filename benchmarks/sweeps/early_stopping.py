@@ -17,9 +17,8 @@ from benchmarks.sweeps.models import Point, Sweep
 def skip_dominated(sweep: Sweep, early: EarlyStopping) -> int:
     """Skip waiting points that a completed point dominates; return their number."""
     points = {point.position: point for point in Point.objects.filter(sweep=sweep)}
-    shown = [
-        one for run in _completed_runs(sweep) if (one := _measured_estimate(run, points.get(run.position))) is not None
-    ]
+    runs = Run.objects.filter(sweep=sweep, state=Run.State.COMPLETED).order_by("-finished_at")
+    shown = [one for run in runs if (one := _measured_estimate(run, points.get(run.position))) is not None]
     if not shown:
         return 0
     # A repeat counts as its first run.
@@ -43,27 +42,23 @@ def point_label(values: dict[str, Any]) -> str:
     return ", ".join(f"{axis} {values[axis]}" for axis in ("count", "batch", "precision") if axis in values)
 
 
-def _completed_runs(sweep: Sweep) -> list[Run]:
-    return list(Run.objects.filter(sweep=sweep, state=Run.State.COMPLETED).order_by("-finished_at"))
-
-
 def _measured_estimate(run: Run, point: Point | None) -> PointEstimate | None:
     figure = summary_of(run).samples_per_second
     if point is None or figure is None or figure.low <= 0:
         return None
-    known: EstimateSource = "simulated" if run.provenance == Run.Provenance.SIMULATED else "measured"
-    return _point_estimate(point, 1 / figure.high, 1 / figure.low, known)
+    source: EstimateSource = "simulated" if run.provenance == Run.Provenance.SIMULATED else "measured"
+    return _point_estimate(point, 1 / figure.high, 1 / figure.low, source)
 
 
 def _predicted_estimate(point: Point) -> PointEstimate | None:
-    told = point.predicted
-    if not told:
+    predicted = point.predicted
+    if not predicted:
         return None
-    samples = told["samples_per_second"] * told["step_seconds"]  # of one step
-    return _point_estimate(point, told["low"] / samples, told["high"] / samples, "predicted")
+    samples = predicted["samples_per_second"] * predicted["step_seconds"]  # of one step
+    return _point_estimate(point, predicted["low"] / samples, predicted["high"] / samples, "predicted")
 
 
-def _point_estimate(point: Point, low: float, high: float, known: EstimateSource) -> PointEstimate:
+def _point_estimate(point: Point, low: float, high: float, source: EstimateSource) -> PointEstimate:
     spec = point.specification()
     # Another size is another task: a smaller one does not dominate a larger one.
     family = f"{spec.workload} {msgspec.json.encode(spec.options, order='sorted').decode()}"
@@ -74,14 +69,14 @@ def _point_estimate(point: Point, low: float, high: float, known: EstimateSource
         devices=spec.devices,
         low=low,
         high=high,
-        known=known,
+        source=source,
     )
 
 
 def _repeat_key(point: Point) -> str:
     """Return the key that a point shares with its repeats."""
-    told = {"spec": point.spec, "composition": point.composition}
-    return msgspec.json.encode(told, order="sorted").decode()
+    identity = {"spec": point.spec, "composition": point.composition}
+    return msgspec.json.encode(identity, order="sorted").decode()
 
 
 EstimateSource = Literal["measured", "simulated", "predicted"]
@@ -100,7 +95,7 @@ class PointEstimate:
     devices: int
     low: float
     high: float
-    known: EstimateSource
+    source: EstimateSource
 
 
 def dominating_point(one: PointEstimate, others: Iterable[PointEstimate], early: EarlyStopping) -> PointEstimate | None:
@@ -109,14 +104,14 @@ def dominating_point(one: PointEstimate, others: Iterable[PointEstimate], early:
     For time, the other's interval must be entirely below this one's; for devices, it must have no more. A point that is
     only predicted does not dominate.
     """
-    if one.known == "predicted" and not early.predicted:
+    if one.source == "predicted" and not early.predicted:
         return None
     better = [
         other
         for other in others
         if other.position != one.position
         and other.family == one.family
-        and other.known != "predicted"
+        and other.source != "predicted"
         and all(_is_better(other, one, objective) for objective in early.objectives)
     ]
     return min(better, key=lambda other: (other.high, other.position), default=None)
@@ -125,11 +120,11 @@ def dominating_point(one: PointEstimate, others: Iterable[PointEstimate], early:
 def skip_reason(one: PointEstimate, other: PointEstimate, early: EarlyStopping) -> str:
     """Return the reason why a point is skipped, as a sentence."""
     aims = " and ".join(EARLY_OBJECTIVES[objective] for objective in early.objectives)
-    how = "predicted" if one.known == "predicted" else f"{one.known} before"
+    how = "predicted" if one.source == "predicted" else f"{one.source} before"
     return (
         f"Skipped: worse than point {other.position + 1} ({other.name}) in {aims}. {how.capitalize()}: "
         f"{_interval_text(one)} a sample on {_device_count_text(one.devices)}; "
-        f"that one took {_interval_text(other)} on {_device_count_text(other.devices)}, {other.known}."
+        f"that one took {_interval_text(other)} on {_device_count_text(other.devices)}, {other.source}."
     )
 
 

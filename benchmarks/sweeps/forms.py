@@ -27,14 +27,11 @@ from core.errors import Invalid
 
 MAX_LIST_LENGTH: Final = 400
 NUMERIC_AXES: Final = ("count", "batch", "threads", "loader_workers", "accumulation")
+TEXT_AXES: Final = ("framework", "workload", "placement", "accelerator", "storage", "precision", "gradient", "strategy")
 USUAL_VALUES: Final = {
     "count": (1, 2, 4, 8, 16, 32), "batch": (32, 64, 128, 256, 512), "threads": (2, 4, 8, 16, 32, 64),
-    "loader_workers": (0, 2, 4, 8), "accumulation": (1, 2, 4),
-}  # fmt: skip
-CHOICE_AXES: Final = ("precision", "gradient", "strategy")
-AXIS_CHOICES: Final = {
-    "precision": ("fp32", "fp16", "bf16"), "gradient": ("fp32", "fp16", "bf16"),
-    "strategy": ("single", "dp", "ddp", "sharded"),
+    "loader_workers": (0, 2, 4, 8), "accumulation": (1, 2, 4), "precision": ("fp32", "fp16", "bf16"),
+    "gradient": ("fp32", "fp16", "bf16"), "strategy": ("single", "dp", "ddp", "sharded"),
 }  # fmt: skip
 AXIS_HELP: Final = {
     "batch": "None chosen: the preset’s.",
@@ -72,13 +69,10 @@ def grid_from_form(given: QueryDict) -> SweepGrid:
     """Return the grid of a form or query parameters; raises Invalid with a sentence for each wrong field."""
     errors: dict[str, str] = {}
     plain: dict[str, Any] = {}
-    for axis in NUMERIC_AXES:
+    for axis in (*NUMERIC_AXES, "host"):
         plain[axis] = _parse_numbers(given, axis, errors)
-    plain["host"] = _parse_numbers(given, "host", errors)
-    for axis in ("workload", "placement", "accelerator", "storage", *CHOICE_AXES):
+    for axis in TEXT_AXES:
         plain[axis] = given.getlist(axis)
-    plain["framework"] = given.getlist("framework") or ["pytorch"]
-    plain["storage"] = plain["storage"] or [HOST_STORAGE]
     plain["compile"] = [one == "yes" for one in given.getlist("compile")]
     for name in ("batch_of", "preset", "executor"):
         if given.get(name):
@@ -123,7 +117,12 @@ def initial_form_data(pool: SweepPool) -> QueryDict:
 
 def form_axes(given: QueryDict, pool: SweepPool, errors: Mapping[str, str]) -> list[FormAxis]:
     """Return the axes of the form with their selected values."""
-    named: dict[str, Sequence[tuple[str, str, str]]] = {
+
+    def usual(axis: str) -> list[tuple[str, str, str]]:
+        return [(str(value), str(value), "") for value in USUAL_VALUES[axis]]
+
+    # In the order of the form: value, label and explanation of each choice.
+    choices: dict[str, Sequence[tuple[str, str, str]]] = {
         "workload": [(one.name, one.title, "") for one in CATALOGUE.values() if one.family != "command"],
         "host": [(str(one.id), one.name, " and ".join(one.executors) or "no agent") for one in pool.hosts],
         "placement": [
@@ -131,20 +130,20 @@ def form_axes(given: QueryDict, pool: SweepPool, errors: Mapping[str, str]) -> l
             for one in (LOCAL_PLACEMENT, SPREAD_PLACEMENT, HYBRID_PLACEMENT, CPU_PLACEMENT)
         ]
         + [(f"{DRAWER_PREFIX}{pk}", name, "") for pk, name in sorted(pool.drawers.items(), key=lambda item: item[1])],
+        "count": usual("count"),
+        "batch": usual("batch"),
         "accelerator": [(one, one, "") for one in pool.models],
         "storage": [(HOST_STORAGE, "the host’s storage", ""), *_own_drive_choices(pool)]
         + [(f"{NVME_PREFIX}{one.id}", one.name, one.where) for one in pool.devices if one.is_storage],
-        **{axis: [(one, one, "") for one in AXIS_CHOICES[axis]] for axis in CHOICE_AXES},
+        "strategy": usual("strategy"),
+        "precision": usual("precision"),
+        "gradient": usual("gradient"),
         "compile": [("no", "no", ""), ("yes", "yes", "")],
+        "accumulation": usual("accumulation"),
+        "threads": usual("threads"),
+        "loader_workers": usual("loader_workers"),
     }
-    order = (
-        "workload", "host", "placement", "count", "batch", "accelerator", "storage", "strategy", "precision",
-        "gradient", "compile", "accumulation", "threads", "loader_workers",
-    )  # fmt: skip
-    return [
-        _numeric_axis(axis, given, errors) if axis in NUMERIC_AXES else _choice_axis(axis, named[axis], given, errors)
-        for axis in order
-    ]
+    return [_form_axis(axis, values, given, errors) for axis, values in choices.items()]
 
 
 def objective_choices(given: QueryDict) -> list[AxisChoice]:
@@ -153,32 +152,22 @@ def objective_choices(given: QueryDict) -> list[AxisChoice]:
     return [AxisChoice(value=name, words=words, chosen=name in chosen) for name, words in EARLY_OBJECTIVES.items()]
 
 
-def _numeric_axis(axis: str, given: QueryDict, errors: Mapping[str, str]) -> FormAxis:
-    ticked = given.getlist(axis)
-    usual = [str(one) for one in USUAL_VALUES[axis]]
-    others = [one for one in ticked if one not in usual]
-    return FormAxis(
-        name=axis,
-        words=AXIS_LABELS[axis],
-        choices=tuple(AxisChoice(value=one, words=one, chosen=one in ticked) for one in usual),
-        more=", ".join([*others, *([str(given[axis + MORE_SUFFIX])] if given.get(axis + MORE_SUFFIX) else [])])[
-            :MAX_LIST_LENGTH
-        ],
-        help=AXIS_HELP.get(axis, ""),
-        error=errors.get(axis, ""),
-    )
-
-
-def _choice_axis(
+def _form_axis(
     axis: str, values: Sequence[tuple[str, str, str]], given: QueryDict, errors: Mapping[str, str]
-) -> FormAxis:  # fmt: skip
+) -> FormAxis:
     ticked = given.getlist(axis) or ([HOST_STORAGE] if axis == "storage" else [])
+    more = None
+    if axis in NUMERIC_AXES:
+        usual = {value for value, _, _ in values}
+        typed = [one for one in ticked if one not in usual] + given.getlist(axis + MORE_SUFFIX)[-1:]
+        more = ", ".join(filter(None, typed))[:MAX_LIST_LENGTH]
     return FormAxis(
         name=axis,
         words=AXIS_LABELS[axis],
         choices=tuple(
             AxisChoice(value=value, words=words, chosen=value in ticked, about=about) for value, words, about in values
         ),
+        more=more,
         help=AXIS_HELP.get(axis, ""),
         error=errors.get(axis, ""),
     )

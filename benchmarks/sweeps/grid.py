@@ -7,7 +7,9 @@ composition.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -34,6 +36,7 @@ from benchmarks.workloads.definitions import Preset, SpecError
 from core.errors import Invalid
 from hostwire.training import Executor, Option, Precision, Spec, Strategy
 
+FRAMEWORK: Final = "pytorch"  # that hosts have
 MAX_POINTS: Final = 1000
 MAX_COMBINATIONS: Final = 20_000  # that are evaluated
 MAX_EXCLUDED: Final = 500  # that are listed individually
@@ -54,7 +57,7 @@ class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """
 
     workload: tuple[AxisName, ...] = ()
-    framework: tuple[AxisName, ...] = ("pytorch",)
+    framework: tuple[AxisName, ...] = (FRAMEWORK,)
     batch: tuple[AxisNumber, ...] = ()
     batch_of: Literal["device", "all"] = "device"
     accumulation: tuple[AxisNumber, ...] = ()
@@ -79,7 +82,6 @@ class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     early: EarlyStopping | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
@@ -141,10 +143,7 @@ class GridExpansion:
     @property
     def reasons(self) -> list[tuple[str, int]]:
         """The reasons for leaving combinations out, with their numbers, the most frequent first."""
-        counted: dict[str, int] = {}
-        for one in self.left_out:
-            counted[one.why] = counted.get(one.why, 0) + 1
-        return sorted(counted.items(), key=lambda item: -item[1])
+        return Counter(one.why for one in self.left_out).most_common()
 
 
 def validated_grid(grid: SweepGrid) -> SweepGrid:
@@ -157,7 +156,8 @@ def validated_grid(grid: SweepGrid) -> SweepGrid:
         if len(values) > MAX_VALUES:
             errors[axis] = f"An axis has at most {MAX_VALUES} values."
     errors |= _axis_errors(grid)
-    if not errors and (number := _combination_count(cleaned)) * max(grid.repeats, 1) > MAX_COMBINATIONS:
+    number = math.prod(max(len(values), 1) for values in cleaned.values())
+    if not errors and number * max(grid.repeats, 1) > MAX_COMBINATIONS:
         errors["grid"] = (
             f"These are {number * grid.repeats:,} combinations; at most {MAX_COMBINATIONS:,} are possible. "
             "Remove values, or create several sweeps."
@@ -174,16 +174,16 @@ def expand_grid(grid: SweepGrid, pool: SweepPool, refuse: RefusalCheck) -> GridE
     count = 0
     seen: set[tuple[str, str]] = set()
     for values in _axis_products(grid):
-        made = _point_or_reason(grid, pool, values, refuse, seen)
-        if isinstance(made, str):
+        try:
+            spec, composition = _build_point(grid, pool, values, refuse, seen)
+        except PlacementError as error:
             count += 1
             if len(left_out) < MAX_EXCLUDED:
-                left_out.append(ExcludedCombination(values=values, why=made))
+                left_out.append(ExcludedCombination(values=values, why=str(error)))
             continue
-        spec, composition = made
         for repeat in range(1, grid.repeats + 1):
-            told = {**values, "repeat": repeat} if grid.repeats > 1 else values
-            points.append(GridPoint(values=told, spec=spec, composition=composition))
+            own = {**values, "repeat": repeat} if grid.repeats > 1 else values
+            points.append(GridPoint(values=own, spec=spec, composition=composition))
         if len(points) > MAX_POINTS:
             sentence = f"A sweep has at most {MAX_POINTS:,} runs. Remove values, or create several sweeps."
             raise Invalid(sentence, errors={"grid": sentence})
@@ -196,43 +196,21 @@ def varied_axes(grid: SweepGrid) -> list[str]:
     return [*names, *(["repeat"] if grid.repeats > 1 else [])]
 
 
-def _combination_count(axes: Mapping[str, Sequence[object]]) -> int:
-    number = 1
-    for values in axes.values():
-        number *= max(len(values), 1)
-    return number
-
-
 def _axis_products(grid: SweepGrid) -> Iterator[AxisValues]:
     given = [(axis, getattr(grid, axis)) for axis in AXES if getattr(grid, axis)]
     for combination in itertools.product(*(values for _, values in given)):
         yield dict(zip((axis for axis, _ in given), combination, strict=True))
 
 
-def _point_or_reason(
-    grid: SweepGrid, pool: SweepPool, values: AxisValues, refuse: RefusalCheck, seen: set[tuple[str, str]]
-) -> tuple[Spec, Composition] | str:
-    """Return the point of a combination, or the reason why it is impossible or a duplicate."""
-    try:
-        spec, composition = _build_point(grid, pool, values, refuse)
-    except PlacementError as error:
-        return str(error)
-    key = spec.hash, composition_key(composition)
-    if key in seen:
-        return "It is the same run as another point of this grid."
-    seen.add(key)
-    return spec, composition
-
-
 def _build_point(
-    grid: SweepGrid, pool: SweepPool, values: AxisValues, refuse: RefusalCheck
+    grid: SweepGrid, pool: SweepPool, values: AxisValues, refuse: RefusalCheck, seen: set[tuple[str, str]]
 ) -> tuple[Spec, Composition]:
-    """Return the point of a combination; raises Impossible."""
+    """Return the point of a combination, and add it to those `seen`; raises PlacementError."""
     host, placement, count = int(values["host"]), str(values["placement"]), int(values["count"])
     of_pool = pool.host(host)
     framework = str(values["framework"])
-    if of_pool is not None and framework not in of_pool.frameworks:
-        raise PlacementError(f"{framework} is not available on {of_pool.name}: {' and '.join(of_pool.frameworks)} is.")
+    if of_pool is not None and framework != FRAMEWORK:
+        raise PlacementError(f"{framework} is not available on {of_pool.name}: {FRAMEWORK} is.")
     if of_pool is not None and grid.executor not in of_pool.executors:
         can = " and ".join(of_pool.executors) or "nothing: no agent with a trainer runs on it"
         raise PlacementError(f"{of_pool.name} cannot run '{grid.executor}' now; it can run {can}.")
@@ -248,6 +226,10 @@ def _build_point(
     spec = _point_spec(grid, values)
     if reason := refuse(spec, composition):
         raise PlacementError(reason)
+    key = spec.hash, composition_key(composition)
+    if key in seen:
+        raise PlacementError("It is the same run as another point of this grid.")
+    seen.add(key)
     return spec, composition
 
 

@@ -128,5 +128,4 @@ class Point(models.Model):
         return f"{self.sweep_id} {self.position}"
 
     def specification(self) -> Spec:
-        """Return the specification of its runs."""
         return msgspec.convert(self.spec, Spec)

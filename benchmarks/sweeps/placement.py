@@ -8,7 +8,8 @@ devices stay where they are until the end. The order minimises moved devices fir
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -34,10 +35,8 @@ class PoolHost:
     id: int
     name: str
     local_gpus: int = 0
-    local_model: str = ""
     own_drive: str = ""
     executors: tuple[str, ...] = ("simulated",)
-    frameworks: tuple[str, ...] = ("pytorch",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +66,12 @@ class SweepPool:
     drawers: Mapping[int, str] = field(default_factory=dict)
 
     def host(self, pk: int) -> PoolHost | None:
-        """Return a host."""
         return next((one for one in self.hosts if one.id == pk), None)
 
     @property
     def models(self) -> list[str]:
-        """The models of accelerators, the hosts' own among them."""
-        found = {one.model for one in self.devices if not one.is_storage}
-        return sorted((found | {one.local_model for one in self.hosts if one.local_gpus}) - {""})
+        """The models of accelerators in drawers."""
+        return sorted({one.model for one in self.devices if not one.is_storage} - {""})
 
     def drawers_of(self, host: int) -> list[int]:
         """Return the drawers (ids) of which the host reaches a device."""
@@ -96,19 +93,20 @@ class PlacementRequest:
     storage: str = HOST_STORAGE
 
 
-def compose_placement(pool: SweepPool, wish: PlacementRequest) -> Composition:
+def compose_placement(pool: SweepPool, request: PlacementRequest) -> Composition:
     """Return the composition for a request; raises Impossible."""
-    host = pool.host(wish.host)
+    host = pool.host(request.host)
     if host is None:
-        raise PlacementError(f"You cannot compose with host {wish.host}, or it does not exist.")
-    drive, devices = _storage_drive(pool, host, wish.storage)
-    own = wish.storage == OWN_DRIVE_STORAGE
-    if wish.placement == CPU_PLACEMENT:
+        raise PlacementError(f"You cannot compose with host {request.host}, or it does not exist.")
+    drive, devices = _storage_drive(pool, host, request.storage)
+    own = request.storage == OWN_DRIVE_STORAGE
+    if request.placement == CPU_PLACEMENT:
         return Composition(host=host.id, cpu=True, devices=devices, storage=drive, own_drive=own)
-    local = _local_count(wish)
-    if local:
-        _refuse_local(host, local, wish)
-    taken = _chassis_devices(pool, host, wish, wish.count - local)
+    local = _local_count(request)
+    if local > host.local_gpus:
+        has = f"{host.local_gpus} GPU{'' if host.local_gpus == 1 else 's'}" if host.local_gpus else "no GPU"
+        raise PlacementError(f"{host.name} has {has} of its own; {local} would be needed.")
+    taken = _chassis_devices(pool, host, request, request.count - local)
     return Composition(
         host=host.id,
         local_gpus=local,
@@ -136,40 +134,32 @@ def placement_label(pool: SweepPool, placement: str) -> str:
     }.get(placement, placement)
 
 
-def _local_count(wish: PlacementRequest) -> int:
-    if wish.placement == LOCAL_PLACEMENT:
-        return wish.count
-    if wish.placement == HYBRID_PLACEMENT:
-        if wish.count < 2:
+def _local_count(request: PlacementRequest) -> int:
+    if request.placement == LOCAL_PLACEMENT:
+        return request.count
+    if request.placement == HYBRID_PLACEMENT:
+        if request.count < 2:
             raise PlacementError("Half own, half drawers needs at least 2 devices.")
-        return wish.count - wish.count // 2
+        return request.count - request.count // 2
     return 0
 
 
-def _refuse_local(host: PoolHost, count: int, wish: PlacementRequest) -> None:
-    if count > host.local_gpus:
-        has = f"{host.local_gpus} GPU{'' if host.local_gpus == 1 else 's'}" if host.local_gpus else "no GPU"
-        raise PlacementError(f"{host.name} has {has} of its own; {count} would be needed.")
-    if wish.accelerator and host.local_model and wish.accelerator != host.local_model:
-        raise PlacementError(f"The own GPUs of {host.name} are {host.local_model}, not {wish.accelerator}.")
-
-
-def _chassis_devices(pool: SweepPool, host: PoolHost, wish: PlacementRequest, count: int) -> list[PoolDevice]:
+def _chassis_devices(pool: SweepPool, host: PoolHost, request: PlacementRequest, count: int) -> list[PoolDevice]:
     if count == 0:
         return []
-    if wish.placement.startswith(DRAWER_PREFIX):
-        drawer = wish.placement.removeprefix(DRAWER_PREFIX)
+    if request.placement.startswith(DRAWER_PREFIX):
+        drawer = request.placement.removeprefix(DRAWER_PREFIX)
         if not drawer.isdecimal() or int(drawer) not in pool.drawers:
             raise PlacementError(f"You cannot compose with drawer {drawer[:20]}, or it does not exist.")
-        return _drawer_devices(pool, host, wish.accelerator, int(drawer), count)
+        return _drawer_devices(pool, host, request.accelerator, int(drawer), count)
     drawers = pool.drawers_of(host.id)
     if not drawers:
         raise PlacementError(f"{host.name} reaches no device in a drawer.")
-    return _spread_devices(pool, host, wish.accelerator, drawers, count)
+    return _spread_devices(pool, host, request.accelerator, drawers, count)
 
 
 def _drawer_devices(pool: SweepPool, host: PoolHost, model: str, drawer: int, count: int) -> list[PoolDevice]:
-    free = _free_devices(pool, host, model, {drawer})
+    free = _free_devices(pool, host, model, drawer)
     if len(free) < count:
         raise PlacementError(
             f"{pool.drawers[drawer]} has {_count_label(len(free), model)} for {host.name}; {count} would be needed."
@@ -181,7 +171,7 @@ def _spread_devices(
     pool: SweepPool, host: PoolHost, model: str, drawers: Sequence[int], count: int
 ) -> list[PoolDevice]:
     """Return devices spread over the drawers as evenly as possible."""
-    shelves = [_free_devices(pool, host, model, {drawer}) for drawer in drawers]
+    shelves = [_free_devices(pool, host, model, drawer) for drawer in drawers]
     free = sum(map(len, shelves))
     if free < count:
         raise PlacementError(f"All drawers have {_count_label(free, model)} for {host.name}; {count} would be needed.")
@@ -194,13 +184,13 @@ def _spread_devices(
     return sorted(taken, key=lambda one: drawers.index(one.drawer))
 
 
-def _free_devices(pool: SweepPool, host: PoolHost, model: str, drawers: Collection[int]) -> list[PoolDevice]:
-    """Return the accelerators available to the host: its attached ones, then the detached ones."""
+def _free_devices(pool: SweepPool, host: PoolHost, model: str, drawer: int) -> list[PoolDevice]:
+    """Return the accelerators of a drawer available to the host: its attached ones, then the detached ones."""
     fitting = [
         one
         for one in pool.devices
         if not one.is_storage
-        and one.drawer in drawers
+        and one.drawer == drawer
         and host.id in one.ports
         and one.attached in {None, host.id}
         and model in {"", one.model}
@@ -236,14 +226,10 @@ MAX_IMPROVED: Final = 40  # compositions: above this number, the first search is
 
 
 class CompositionCost(NamedTuple):
-    """The number of moved devices, and of compositions."""
+    """The number of moved devices, and of compositions; one that moves no device does not count."""
 
     moves: int = 0
     compositions: int = 0
-
-    def plus(self, moved: int) -> CompositionCost:
-        """Return it plus a composition that moves a number of devices; without moves it does not count."""
-        return CompositionCost(self.moves + moved, self.compositions + bool(moved))
 
 
 def cheapest_order(wanted: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
@@ -255,50 +241,26 @@ def cheapest_order(wanted: Sequence[Mapping[int, int]], now: Attachments) -> lis
     for number, places in enumerate(wanted):
         groups.setdefault(frozenset(places.items()), []).append(number)
     compositions = [dict(key) for key in groups]
+
+    def cost(order: Sequence[int]) -> CompositionCost:
+        return composition_cost([compositions[group] for group in order], now)
+
     if len(compositions) <= MAX_EXACT:
-        best = _exact_order(compositions, now)
+        best: Sequence[int] = min(itertools.permutations(range(len(compositions))), key=cost)
     else:
-        best = _improved_order(_greedy_order(compositions, now), compositions, now)
+        best = _improved_order(_greedy_order(compositions, now), cost)
     members = list(groups.values())
     return [number for group in best for number in members[group]]
 
 
 def composition_cost(wanted: Sequence[Mapping[int, int]], now: Attachments) -> CompositionCost:
     """Return the cost of composing these in order, without the final restoring, which is the same for all orders."""
-    at, cost = dict(now), CompositionCost()
+    at, moves, compositions = dict(now), 0, 0
     for places in wanted:
-        cost = cost.plus(_moved_count(places, at))
+        moved = sum(at.get(device) != port for device, port in places.items())
+        moves, compositions = moves + moved, compositions + bool(moved)
         at.update(places)
-    return cost
-
-
-def _moved_count(places: Mapping[int, int], at: Attachments) -> int:
-    return sum(at.get(device) != port for device, port in places.items())
-
-
-def _exact_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
-    """Return the cheapest order, the first of several, by branch and bound."""
-    best: tuple[CompositionCost, list[int]] | None = None
-    dearest: dict[tuple[frozenset[int], frozenset[tuple[int, int | None]]], CompositionCost] = {}
-
-    def follow(left: tuple[int, ...], at: dict[int, int | None], cost: CompositionCost, done: list[int]) -> None:
-        nonlocal best
-        if best is not None and cost >= best[0]:
-            return
-        if not left:
-            best = cost, done
-            return
-        here = frozenset(left), frozenset(at.items())
-        if here in dearest and dearest[here] <= cost:
-            return
-        dearest[here] = cost
-        for group in left:
-            rest = tuple(one for one in left if one != group)
-            after = cost.plus(_moved_count(compositions[group], at))
-            follow(rest, {**at, **compositions[group]}, after, [*done, group])
-
-    follow(tuple(range(len(compositions))), dict(now), CompositionCost(), [])
-    return best[1] if best is not None else []
+    return CompositionCost(moves, compositions)
 
 
 def _greedy_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
@@ -321,11 +283,11 @@ def _greedy_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -
     return order
 
 
-def _improved_order(order: list[int], compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
+def _improved_order(order: list[int], cost_of: Callable[[Sequence[int]], CompositionCost]) -> list[int]:
     """Return an order in which moving any single composition does not lower the cost."""
     if len(order) > MAX_IMPROVED:
         return order
-    best = composition_cost([compositions[one] for one in order], now)
+    best = cost_of(order)
     better = True
     while better:
         better = False
@@ -333,7 +295,7 @@ def _improved_order(order: list[int], compositions: Sequence[Mapping[int, int]],
             rest = order[:place] + order[place + 1 :]
             for other in range(len(order)):
                 tried = [*rest[:other], order[place], *rest[other:]]
-                if (cost := composition_cost([compositions[one] for one in tried], now)) < best:
+                if (cost := cost_of(tried)) < best:
                     order, best, better = tried, cost, True
                     break
             if better:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -155,7 +156,7 @@ def _start_point(sweep: Sweep, person: User, grid: SweepGrid, point: Point, comp
                 return False
             run_create(
                 person=person,
-                wanted=RunRequest(
+                request=RunRequest(
                     spec=point.specification(),
                     composition=composition,
                     executor=grid.executor,
@@ -202,10 +203,10 @@ def _mark_completed_points(sweep: Sweep) -> None:
 def _complete(sweep: Sweep) -> None:
     """Complete a sweep without remaining points; its devices are restored after that."""
     points = with_newest_run(Point.objects.filter(sweep=sweep))
-    counts: dict[str, int] = {}
-    for state, run_state in points.values_list("state", "run_state"):
-        word = "skipped" if state == Point.State.SKIPPED else str(run_state)
-        counts[word] = counts.get(word, 0) + 1
+    counts = Counter(
+        "skipped" if state == Point.State.SKIPPED else str(run_state)
+        for state, run_state in points.values_list("state", "run_state")
+    )
     sentence = ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) + "."
     Sweep.objects.filter(pk=sweep.pk, state=State.RUNNING).update(
         state=State.COMPLETED, finished_at=timezone.now(), sentence=sentence
@@ -322,7 +323,7 @@ def _start_restore_plan(sweep: Sweep, left: dict[int, int | None]) -> None:
                 row = lock_sweep(sweep)
                 plan = plan_create(
                     person=by,
-                    wanted=DesiredState(attachments=left),
+                    desired=DesiredState(attachments=left),
                     title=f"Return devices: {sweep.title}"[:200],
                     origin="sweep",
                 )

@@ -1,24 +1,25 @@
-"""The sweeps that a person sees: the list, one sweep with its points, and the results of its runs."""
+"""The sweeps that a person sees: the list, one sweep with its points, the results of its runs and how they scale."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from benchmarks.runs.models import Run
 from benchmarks.runs.results import Statistic, Summary, summary_of
 from benchmarks.runs.rules import Composition
-from benchmarks.sweeps.grid import SweepGrid, varied_axes
+from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, varied_axes
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.sweeps.placement import DRAWER_PREFIX, HOST_STORAGE, OWN_DRIVE_STORAGE
-from benchmarks.sweeps.scaling import RunThroughput, ScalingChart, scaling_charts
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.errors import Invalid
 from fabric.inventory.models import Device, Drawer, Host
@@ -64,6 +65,11 @@ class PointStatus:
         return self.run.get_state_display() if self.state == "open" and self.run is not None else self.state
 
     @property
+    def rate(self) -> Statistic | None:
+        """The samples a second of its run."""
+        return self.figures.samples_per_second if self.figures is not None else None
+
+    @property
     def step_ms(self) -> Statistic | None:
         """The step of its run, ms."""
         steps: Statistic | None = self.figures.step_seconds if self.figures is not None else None
@@ -72,16 +78,25 @@ class PointStatus:
     @property
     def predicted_ms(self) -> Statistic | None:
         """The predicted step with its 90 % interval, ms."""
-        told = self.predicted
-        return _milliseconds(told["step_seconds"], told["low"], told["high"]) if told else None
+        found = self.predicted
+        return _milliseconds(found["step_seconds"], found["low"], found["high"]) if found else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepProgress:
-    """The progress of a sweep: the number of points in each state, and of all."""
+    """The progress of a sweep: the number of points in each state."""
 
     counts: Mapping[str, int]
-    total: int
+
+    @classmethod
+    def of(cls, states: Iterable[str]) -> SweepProgress:
+        """Return the progress of a sweep whose points are in these states."""
+        found = Counter(states)
+        return cls(counts={state: found[state] for state in POINT_STATES})
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
 
     @property
     def ended(self) -> int:
@@ -122,17 +137,16 @@ def sweep_get(person: User, pk: UUID) -> Sweep:
 
 
 def progress_of_sweeps(sweeps: Sequence[Sweep]) -> dict[UUID, SweepProgress]:
-    """Return the progress of sweeps; three queries for any number of them."""
-    found = {sweep.pk: dict.fromkeys(POINT_STATES, 0) for sweep in sweeps}
-    totals = dict(Point.objects.filter(sweep__in=found).order_by().values_list("sweep").annotate(n=Count("pk")))
+    """Return the progress of sweeps; two queries for any number of them."""
     newest: dict[tuple[UUID, int], str] = {}
-    runs = Run.objects.filter(sweep__in=found).order_by("queued_at", "pk").values_list("sweep", "position", "state")
+    states: dict[UUID, list[str]] = {sweep.pk: [] for sweep in sweeps}
+    runs = Run.objects.filter(sweep__in=states).order_by("queued_at", "pk").values_list("sweep", "position", "state")
     for sweep, position, state in runs:
         newest[sweep, position] = state
-    points = Point.objects.filter(sweep__in=found).values_list("sweep", "position", "state")
+    points = Point.objects.filter(sweep__in=states).values_list("sweep", "position", "state")
     for sweep, position, state in points:
-        found[sweep][_point_state(state, newest.get((sweep, position)))] += 1
-    return {pk: SweepProgress(counts=counts, total=totals.get(pk, 0)) for pk, counts in found.items()}
+        states[sweep].append(_point_state(state, newest.get((sweep, position))))
+    return {pk: SweepProgress.of(some) for pk, some in states.items()}
 
 
 def point_list(sweep: Sweep) -> list[PointStatus]:
@@ -159,20 +173,18 @@ def point_filter(points: Sequence[PointStatus], *, state: str = "", sort: str = 
 
 
 def sweep_scaling(points: Sequence[PointStatus], sweep: Sweep, names: dict[str, dict[Any, str]]) -> list[ScalingChart]:
-    """Return throughput along each numeric axis that a sweep varies; `names` are those of `axis_value_labels`."""
-    grid = SweepGrid.from_json(sweep.grid)
-    shown = []
-    for one in points:
-        rate = one.figures.samples_per_second if one.figures is not None else None
-        if rate is not None and one.run is not None:
-            shown.append(
-                RunThroughput(
-                    values=one.values, rate=rate.value, low=rate.low, high=rate.high, provenance=one.run.provenance
-                )
-            )
+    """Return throughput along each numeric axis that a sweep varies; `names` are those of `axis_value_labels`.
+
+    A mark has one provenance. Repeats of a point are one mark: their median, with the union of their intervals.
+    """
+    varied = varied_axes(SweepGrid.from_json(sweep.grid))
     # Including points without results: their charts fill while the sweep runs.
     workloads = list(dict.fromkeys(str(one.values["workload"]) for one in points if "workload" in one.values))
-    return scaling_charts(shown, workloads=workloads, varied=varied_axes(grid), words=names)
+    along = [(axis, workload) for axis in SCALING_AXES if axis in varied for workload in workloads]
+    return [
+        _scaling_chart(axis, workload, points=points, varied=varied, names=names)
+        for axis, workload in along[:MAX_CHARTS]
+    ]
 
 
 def axis_value_labels(person: User, values: Sequence[Mapping[str, Any]]) -> dict[str, dict[Any, str]]:
@@ -208,9 +220,7 @@ def remaining_time(points: Sequence[PointStatus], sweep: Sweep) -> tuple[timedel
     """Return the remaining time of a sweep, and the basis of the estimate; None if unknown."""
     rest = [one for one in points if one.state in {"waiting", "open"}]
     ended = [one.run for one in points if one.run is not None and one.run.state == Run.State.COMPLETED]
-    took = [
-        (run.finished_at - run.queued_at).total_seconds() for run in ended if run.finished_at is not None
-    ]  # fmt: skip
+    took = [(run.finished_at - run.queued_at).total_seconds() for run in ended if run.finished_at is not None]
     if not rest or sweep.state != Sweep.State.RUNNING:
         return None, ""
     side_by_side = max(1, min(len({one.composition.host for one in rest}), SweepGrid.from_json(sweep.grid).at_once))
@@ -233,12 +243,11 @@ def point_rows(points: Sequence[PointStatus]) -> Iterator[tuple[object, ...]]:
     """Yield points as table rows; seconds, samples a second."""
     for one in points:
         steps = one.figures.step_seconds if one.figures is not None else None
-        rate = one.figures.samples_per_second if one.figures is not None else None
         yield (
             one.number, one.state, ", ".join(f"{axis}={value}" for axis, value in one.values.items()),
             one.run.pk if one.run is not None else "", one.run.provenance if one.run is not None else "",
             *((steps.value, steps.low, steps.high) if steps is not None else ("", "", "")),
-            rate.value if rate is not None else "",
+            one.rate.value if one.rate is not None else "",
             one.predicted.get("step_seconds", ""), one.predicted.get("low", ""), one.predicted.get("high", ""),
             one.sentence,
         )  # fmt: skip
@@ -247,11 +256,11 @@ def point_rows(points: Sequence[PointStatus]) -> Iterator[tuple[object, ...]]:
 def sweep_rows(rows: QuerySet[Sweep]) -> Iterator[tuple[object, ...]]:
     """Yield sweeps as table rows."""
     sweeps = list(rows)
-    standings = progress_of_sweeps(sweeps)
+    progress = progress_of_sweeps(sweeps)
     for sweep in sweeps:
-        standing = standings[sweep.pk]
+        found = progress[sweep.pk]
         yield (
-            sweep.pk, sweep.title, sweep.state, standing.total, *(standing.counts[state] for state in POINT_STATES),
+            sweep.pk, sweep.title, sweep.state, found.total, *found.counts.values(),
             sweep.left_out_count, sweep.requested_by_name, sweep.created_at.isoformat(),
             sweep.finished_at.isoformat() if sweep.finished_at else "", sweep.sentence,
         )  # fmt: skip
@@ -292,3 +301,105 @@ def _milliseconds(value: float, low: float, high: float) -> Statistic:
 
 def _point_statistic(one: PointStatus, name: str) -> Any:
     return getattr(one.figures, name) if one.figures is not None else None
+
+
+SCALING_AXES: Final = ("count", "batch", "threads", "loader_workers", "accumulation")
+MAX_LINES: Final = 12
+MAX_CHARTS: Final = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingMark:
+    """A mark of a chart; `runs` is the number of its runs."""
+
+    x: float
+    rate: float
+    low: float
+    high: float
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingLine:
+    """A line of a chart: the common values of its marks, and their provenance."""
+
+    name: str
+    provenance: str
+    marks: tuple[ScalingMark, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingChart:
+    """Throughput of a workload, labelled `of`, along an axis; `more` is the number of lines left out."""
+
+    axis: str
+    words: str
+    workload: str
+    of: str
+    lines: tuple[ScalingLine, ...]
+    more: int = 0
+
+
+def _scaling_chart(
+    axis: str,
+    workload: str,
+    *,
+    points: Sequence[PointStatus],
+    varied: Sequence[str],
+    names: dict[str, dict[Any, str]],
+) -> ScalingChart:
+    others = [name for name in varied if name not in {axis, "repeat", "workload"}]
+    lines: dict[tuple[str, str], dict[float, list[Statistic]]] = {}
+    for one in points:
+        if one.rate is None or one.run is None or one.values["workload"] != workload:
+            continue
+        name = ", ".join(value_label(other, one.values.get(other), names) for other in others)
+        line = lines.setdefault((name, one.run.provenance), {})
+        line.setdefault(float(one.values[axis]), []).append(one.rate)
+    made = [
+        ScalingLine(
+            name=name or "All",
+            provenance=provenance,
+            marks=tuple(_scaling_mark(x, found) for x, found in sorted(marks.items())),
+        )
+        for (name, provenance), marks in lines.items()
+    ]
+    # Lines with the most marks are kept, in the order of the runs: ordering by marks would change the colours of lines
+    # while the sweep runs.
+    fullest = sorted(made, key=lambda line: -len(line.marks))[:MAX_LINES]
+    return ScalingChart(
+        axis=axis,
+        words=AXIS_LABELS[axis],
+        workload=workload,
+        of=value_label("workload", workload, names),
+        lines=tuple(line for line in made if line in fullest),
+        more=max(0, len(made) - MAX_LINES),
+    )
+
+
+def _scaling_mark(x: float, rates: Sequence[Statistic]) -> ScalingMark:
+    return ScalingMark(
+        x=x,
+        rate=statistics.median(one.value for one in rates),
+        low=min(one.low for one in rates),
+        high=max(one.high for one in rates),
+        runs=len(rates),
+    )
+
+
+def value_label(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
+    """Return a self-explanatory label of an axis value: 'batch 64'; `words` has the labels of named values."""
+    named = words.get(axis, {}).get(value)
+    if named is not None:
+        return named
+    if axis == "compile":
+        return "compiled" if value else "not compiled"
+    if axis == "count":
+        return f"{value} device{'' if value == 1 else 's'}"
+    return {
+        "batch": "batch {}",
+        "threads": "{} threads",
+        "loader_workers": "{} loaders",
+        "accumulation": "{} batches",
+        "repeat": "repeat {}",
+    }.get(axis, "{}").format(value)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 from django.db import IntegrityError, transaction
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from accounts.access import require_composer
@@ -21,7 +21,8 @@ from accounts.models import User
 from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.services import run_cancel, run_delete
 from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
-from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, validated_grid, varied_axes
+from benchmarks.sweeps.grid import AXIS_LABELS, GridExpansion, SweepGrid, validated_grid, varied_axes
+from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.enqueue import enqueue
@@ -29,7 +30,6 @@ from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.idempotency import find_replayed, request_digest
 
 MAX_TITLE_LENGTH: Final = 200
-MAX_MANIFEST_LENGTH: Final = 100_000
 MAX_OPEN_SWEEPS: Final = 20  # sweeps of one person
 State = Sweep.State
 
@@ -56,17 +56,17 @@ def sweep_create(
         if len(manifest) > MAX_MANIFEST_LENGTH:
             raise Invalid(f"A manifest has at most {MAX_MANIFEST_LENGTH:,} characters.")
         grid = validated_grid(grid)
-        drawn = expand_sweep(person, grid)
-        _refuse_empty(drawn)
+        expanded = expand_sweep(person, grid)
+        _refuse_empty(expanded.expansion)
         try:
             with act.change():
                 sweep = _save_sweep(
-                    person, grid, drawn, title=named or default_title(grid), manifest=manifest,
+                    person, grid, expanded, title=named or default_title(grid), manifest=manifest,
                     idempotency_key=idempotency_key, request_digest=digest,
                 )  # fmt: skip
                 act.target = target_of(sweep, sweep.title)
                 act.after = {
-                    "runs": len(drawn.points), "left out": drawn.expansion.left_out_count,
+                    "runs": len(expanded.points), "left out": expanded.expansion.left_out_count,
                     "workloads": list(grid.workload), "executor": grid.executor,
                 }  # fmt: skip
                 transaction.on_commit(partial(enqueue_advance, sweep.pk), robust=True)
@@ -180,18 +180,17 @@ def open_runs(sweep: Sweep) -> QuerySet[Run]:
 
 
 def with_newest_run(points: QuerySet[Point]) -> QuerySet[Any]:
-    """Return points with the state and the id of their newest run, `run_state` and `run_id`; None without one."""
+    """Return points with the state of their newest run as `run_state`; None without one."""
     newest = Run.objects.filter(sweep=OuterRef("sweep"), position=OuterRef("position")).order_by("-queued_at", "-pk")
-    return points.annotate(run_state=Subquery(newest.values("state")[:1]), run_id=Subquery(newest.values("pk")[:1]))
+    return points.annotate(run_state=Subquery(newest.values("state")[:1]))
 
 
 def failed_points(sweep: Sweep) -> QuerySet[Point]:
     """Return the points of a sweep whose newest run failed or was cancelled, or that could not start."""
-    points = with_newest_run(Point.objects.filter(sweep=sweep))
-    ended = points.filter(state=Point.State.BEGUN, run_state__in=[Run.State.FAILED, Run.State.CANCELLED])
-    refused = points.filter(state=Point.State.SKIPPED, attempts__gt=0)
-    numbers = [*ended.values_list("pk", flat=True), *refused.values_list("pk", flat=True)]
-    return Point.objects.filter(pk__in=numbers)
+    ended = Q(state=Point.State.BEGUN, run_state__in=[Run.State.FAILED, Run.State.CANCELLED])
+    refused = Q(state=Point.State.SKIPPED, attempts__gt=0)
+    points = with_newest_run(Point.objects.filter(sweep=sweep)).filter(ended | refused)
+    return Point.objects.filter(pk__in=list(points.values_list("pk", flat=True)))
 
 
 def enqueue_advance(sweep_id: UUID) -> None:
@@ -248,17 +247,17 @@ def _cancel_runs(person: User, row: Sweep, runs: list[Run]) -> None:
     )
 
 
-def _save_sweep(person: User, grid: SweepGrid, drawn: ExpandedSweep, **more: str) -> Sweep:
+def _save_sweep(person: User, grid: SweepGrid, expanded: ExpandedSweep, **more: str) -> Sweep:
     sweep = Sweep.objects.create(
         grid=grid.as_json(),
         requested_by=person,
         requested_by_name=person.username,
         tenant=person.tenant,
         request_id=request_id(),
-        left_out=[{"values": one.values, "why": one.why} for one in drawn.expansion.left_out],
-        left_out_count=drawn.expansion.left_out_count,
-        moves=drawn.cost.moves,
-        compositions=drawn.cost.compositions,
+        left_out=[{"values": one.values, "why": one.why} for one in expanded.expansion.left_out],
+        left_out_count=expanded.expansion.left_out_count,
+        moves=expanded.cost.moves,
+        compositions=expanded.cost.compositions,
         **more,
     )
     Point.objects.bulk_create(
@@ -268,9 +267,9 @@ def _save_sweep(person: User, grid: SweepGrid, drawn: ExpandedSweep, **more: str
             values=one.point.values,
             spec=msgspec.to_builtins(one.point.spec),
             composition=one.point.composition.as_stored(),
-            predicted=one.told,
+            predicted=one.stored_prediction(),
         )
-        for position, one in enumerate(drawn.points)
+        for position, one in enumerate(expanded.points)
     )
     return sweep
 
@@ -284,11 +283,11 @@ def default_title(grid: SweepGrid) -> str:
     return f"{what}{by}"[:MAX_TITLE_LENGTH]
 
 
-def _refuse_empty(drawn: ExpandedSweep) -> None:
-    if not drawn.points:
-        reasons: list[dict[str, Any]] = [{"why": why, "count": count} for why, count in drawn.expansion.reasons[:10]]
+def _refuse_empty(expansion: GridExpansion) -> None:
+    if not expansion.points:
+        reasons: list[dict[str, Any]] = [{"why": why, "count": count} for why, count in expansion.reasons[:10]]
         first = f" {reasons[0]['why']}" if reasons else ""
-        sentence = f"Nothing is left to run: each of {drawn.expansion.left_out_count} combinations is left out.{first}"
+        sentence = f"Nothing is left to run: each of {expansion.left_out_count} combinations is left out.{first}"
         raise Invalid(sentence, errors={"grid": sentence}, left_out=reasons)
 
 

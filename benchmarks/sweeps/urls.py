@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from benchmarks.sweeps import creation_views, views
+from benchmarks.sweeps import views
 
 app_name = "sweeps"
 urlpatterns = [
     path("", views.sweeps, name="sweeps"),
     path("csv/", views.sweeps_csv, name="sweeps_csv"),
-    path("new/", creation_views.sweep_add, name="sweep_add"),
-    path("new/count/", creation_views.sweep_count, name="count"),
-    path("new/manifest/", creation_views.manifest, name="manifest"),
+    path("new/", views.sweep_add, name="sweep_add"),
+    path("new/count/", views.sweep_count, name="count"),
+    path("new/manifest/", views.manifest, name="manifest"),
     path("<uuid:pk>/", views.sweep, name="sweep"),
     path("<uuid:pk>/points/csv/", views.points_csv, name="points_csv"),
     path("<uuid:pk>/pause/", views.pause, name="pause"),

@@ -282,20 +282,16 @@ def workload_of(name: str) -> Workload:
 
 
 def spec_of(name: str, preset: str, given: Mapping[str, Any]) -> Spec:
-    """Return the Spec of a workload's preset with `given` values in its place, every option filled in.
-
-    `given` holds fields of Spec by name; options stand in 'options' or by their own names. Raises SpecError with
-    `errors` by field: 'workload', 'preset', 'batch', 'image' or 'options.image' as it was given.
-    """
-    if name not in CATALOGUE:
-        raise SpecError({"workload": UnknownWorkload(name).sentence})
+    """Return the Spec of a preset of the catalogue, as `spec_of_workload` does; raises SpecError also for its name."""
+    try:
+        workload = workload_of(name)
+    except UnknownWorkload as error:
+        raise SpecError({"workload": error.sentence}) from error
     if preset not in get_args(Preset):
         raise SpecError({"preset": f"A preset is one of: {', '.join(get_args(Preset))}."})
-    workload = CATALOGUE[name]
-    known: Preset = preset  # type: ignore[assignment]  # it is one of its values
-    if known not in workload.presets:
+    if preset not in workload.presets:
         raise SpecError({"preset": f"{workload.title} has no preset '{preset}'."})
-    return spec_of_workload(workload, known, given)
+    return spec_of_workload(workload, preset, given)
 
 
 def workload_title(name: str) -> str:

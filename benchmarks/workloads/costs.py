@@ -9,11 +9,12 @@ other sides are scaled by their pixels, as the trainer generates images of the r
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 
 from benchmarks.workloads.definitions import Costs
-from hostwire.training import Option, Spec
+from hostwire.training import Spec
 
 FLOAT_BYTES = 4.0  # bytes of a value in fp32
 # A training step computes each layer three times: forward, the gradient by its input, the gradient by its weights.
@@ -59,40 +60,52 @@ class LayerTally:
         self.kept += 3 * self.channels * self.side**2
         self.operations += 1
 
-    def dense(self, inputs: float, outputs: float, rows: float = 1.0, *, kept: float = 1.0) -> None:
-        """Add a fully connected layer with bias, applied to `rows` vectors."""
+    def dense(self, inputs: float, outputs: float, *, kept: float = 1.0) -> None:
+        """Add a fully connected layer with bias."""
         self.parameters += inputs * outputs + outputs
-        self.products += inputs * outputs * rows
-        self.kept += kept * outputs * rows
+        self.products += inputs * outputs
+        self.kept += kept * outputs
         self.operations += 2
 
-    def costs(self, *, input_bytes: float, device_bytes: float, late: float = 0.0) -> Costs:
-        """Return the costs of one sample; `late` counts parameters whose gradients come as the backward pass ends."""
+    def costs(self, *, input_bytes: float, device_bytes: float) -> Costs:
+        """Return the costs of one sample."""
         return Costs(
             parameters=self.parameters,
             flops=2 * COMPUTE_PASSES * self.products,
             activation_bytes=FLOAT_BYTES * self.kept,
             input_bytes=input_bytes,
             device_bytes=device_bytes,
-            late_share=late / self.parameters,
             operations=self.operations,
         )
 
 
-def round_channels(channels: float, divisor: int = 8) -> int:
-    """Return a scaled number of channels as the nearest multiple of `divisor`, at least 90 % of the exact value."""
-    near = max(divisor, int(channels + divisor / 2) // divisor * divisor)
-    return near + divisor if near < 0.9 * channels else near
+def round_channels(channels: float) -> int:
+    """Return a scaled number of channels as the nearest multiple of 8, at least 90 % of the exact value."""
+    near = max(8, int(channels + 4) // 8 * 8)
+    return near + 8 if near < 0.9 * channels else near
 
 
 IMAGENET_FILE_BYTES, COCO_FILE_BYTES = 110e3, 165e3  # bytes
 TOKEN_BYTES = 8.0  # bytes of an index as PyTorch sends it to a device
-SIZE_FACTOR = 4  # factor between sizes of messages
 
 
 def _option_value(spec: Spec, name: str, default: float) -> float:
-    value: Option = spec.options.get(name, default)
-    return float(value)
+    return float(spec.options.get(name, default))
+
+
+def _of_options(**defaults: float) -> Callable[[Callable[..., Costs]], Callable[[Spec], Costs]]:
+    """Return a decorator that calls a function with these options of a spec, and caches its results."""
+
+    def decorate(function: Callable[..., Costs]) -> Callable[[Spec], Costs]:
+        cached = cache(function)
+
+        @wraps(function)
+        def of_spec(spec: Spec) -> Costs:
+            return cached(**{name: _option_value(spec, name, default) for name, default in defaults.items()})
+
+        return of_spec
+
+    return decorate
 
 
 def _image_bytes(side: float, *, usual: float, file_bytes: float, channels: int = 3) -> dict[str, float]:
@@ -100,16 +113,10 @@ def _image_bytes(side: float, *, usual: float, file_bytes: float, channels: int 
     return {"input_bytes": file_bytes * (side / usual) ** 2, "device_bytes": FLOAT_BYTES * channels * side**2}
 
 
-def mobilenet_v2(spec: Spec) -> Costs:
+@_of_options(image=224, classes=1000, width=1)
+def mobilenet_v2(image: float, classes: float, width: float) -> Costs:
     """Inverted residuals: 3.5 million parameters and 0.3 billion products an image at full size."""
-    return _mobilenet_v2(
-        _option_value(spec, "image", 224), _option_value(spec, "classes", 1000), _option_value(spec, "width", 1)
-    )
-
-
-@cache
-def _mobilenet_v2(side: float, classes: float, width: float) -> Costs:
-    net = LayerTally(side=int(side), channels=3)
+    net = LayerTally(side=int(image), channels=3)
     net.convolution(round_channels(32 * width), 3, 2, kept=3)  # ReLU6 keeps its input
     # Expansion, channels, repetitions, stride of the first: table 2 of the publication.
     for expansion, channels, count, stride in (
@@ -129,22 +136,17 @@ def _mobilenet_v2(side: float, classes: float, width: float) -> Costs:
             net.convolution(round_channels(channels * width), 1)
     net.convolution(1280 if width < 1 else round_channels(1280 * width), 1)  # a narrow network keeps its last layer
     net.dense(net.channels, classes)
-    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
+    return net.costs(**_image_bytes(image, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
-def resnet50(spec: Spec) -> Costs:
+@_of_options(image=224, classes=1000, width=1)
+def resnet50(image: float, classes: float, width: float) -> Costs:
     """Bottlenecks 3-4-6-3: 25.6 million parameters and 4.1 billion products an image at full size."""
-    return _resnet50(
-        _option_value(spec, "image", 224), _option_value(spec, "classes", 1000), _option_value(spec, "width", 1)
-    )
 
-
-@cache
-def _resnet50(side: float, classes: float, width: float) -> Costs:
     def scaled(full: int) -> int:
         return max(8, round(full * width / 8) * 8)
 
-    net = LayerTally(side=int(side), channels=3)
+    net = LayerTally(side=int(image), channels=3)
     net.convolution(scaled(64), 7, 2)
     net.pool(padded=True)
     for stage, count in enumerate((3, 4, 6, 3)):
@@ -159,17 +161,7 @@ def _resnet50(side: float, classes: float, width: float) -> Costs:
                 net.channels, net.side = before, side_before
                 net.convolution(outer, 1, stride)  # the shortcut
     net.dense(net.channels, classes)
-    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
-
-
-def yolov5l(spec: Spec) -> Costs:
-    """CSP backbone, path aggregation and three scales: 47 million parameters, 58 billion products at full size."""
-    return _yolov5l(
-        _option_value(spec, "image", 640),
-        _option_value(spec, "classes", 80),
-        _option_value(spec, "width", 1),
-        _option_value(spec, "depth", 1),
-    )
+    return net.costs(**_image_bytes(image, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
 class _YoloTally(LayerTally):
@@ -191,15 +183,17 @@ class _YoloTally(LayerTally):
         self.conv(channels)
 
 
-@cache
-def _yolov5l(side: float, classes: float, width: float, depth: float) -> Costs:
+@_of_options(image=640, classes=80, width=1, depth=1)
+def yolov5l(image: float, classes: float, width: float, depth: float) -> Costs:
+    """CSP backbone, path aggregation and three scales: 47 million parameters, 58 billion products at full size."""
+
     def channels(full: int) -> int:
         return max(8, -(-int(full * width) // 8) * 8)
 
     def times(full: int) -> int:
         return max(1, round(full * depth))
 
-    net = _YoloTally(side=int(side), channels=3)
+    net = _YoloTally(side=int(image), channels=3)
     net.channels, net.side = 12, -(-net.side // 2)  # two by two pixels folded into channels
     net.conv(channels(64), 3)
     skips: list[tuple[int, int]] = []  # channels and side of the maps that the neck reuses
@@ -230,56 +224,42 @@ def _yolov5l(side: float, classes: float, width: float, depth: float) -> Costs:
         scales.append((net.channels, net.side))
     for net.channels, net.side in scales:
         net.convolution(int(3 * (classes + 5)), 1, normed=False, kept=1)
-    return net.costs(**_image_bytes(side, usual=640, file_bytes=COCO_FILE_BYTES))
+    return net.costs(**_image_bytes(image, usual=640, file_bytes=COCO_FILE_BYTES))
 
 
-def bert_base(spec: Spec) -> Costs:
-    """Twelve layers of 768: 110 million parameters."""
-    return _bert(spec, layers=12, hidden=768, heads=12)
-
-
-def bert_large(spec: Spec) -> Costs:
-    """Twenty-four layers of 1024: 335 million parameters."""
-    return _bert(spec, layers=24, hidden=1024, heads=16)
-
-
-def _bert(spec: Spec, *, layers: int, hidden: int, heads: int) -> Costs:
-    length = _option_value(spec, "sequence", 384)
-    width = _option_value(spec, "hidden", hidden)
-    depth = _option_value(spec, "layers", layers)
-    head_count = _option_value(spec, "heads", heads)
-    embeddings = (_option_value(spec, "vocabulary", 30522) + 512 + 2 + 2) * width
+def _bert(sequence: float, vocabulary: float, layers: float, hidden: float, heads: float) -> Costs:
+    """110 million parameters with 12 layers of 768, 335 million with 24 layers of 1024."""
+    embeddings = (vocabulary + 512 + 2 + 2) * hidden
     # A layer: four projections and two of four times the width, their biases, and two normalisations.
-    layer = 12 * width**2 + 13 * width
-    head = 2 * width + 2  # start and end of the answer
-    products = depth * (12 * width**2 * length + 2 * width * length**2) + head * length
+    layer = 12 * hidden**2 + 13 * hidden
+    head = 2 * hidden + 2  # start and end of the answer
+    products = layers * (12 * hidden**2 * sequence + 2 * hidden * sequence**2) + head * sequence
     # Kept a layer and token in half precision: 34 bytes a channel, and 5 bytes a head and token of attention
     # (Korthikanti and others, 2022); twice that in fp32.
-    kept = 2 * depth * length * (34 * width + 5 * head_count * length)
+    kept = 2 * layers * sequence * (34 * hidden + 5 * heads * sequence)
     return Costs(
-        parameters=embeddings + depth * layer + head,
+        parameters=embeddings + layers * layer + head,
         flops=2 * COMPUTE_PASSES * products,
         activation_bytes=kept,
-        input_bytes=3 * TOKEN_BYTES * length,
-        device_bytes=3 * TOKEN_BYTES * length + 2 * TOKEN_BYTES,
-        late_share=embeddings / (embeddings + depth * layer + head),
-        operations=int(25 * depth + 10),
+        input_bytes=3 * TOKEN_BYTES * sequence,
+        device_bytes=3 * TOKEN_BYTES * sequence + 2 * TOKEN_BYTES,
+        late_share=embeddings / (embeddings + layers * layer + head),
+        operations=int(25 * layers + 10),
     )
 
 
-def alexnet(spec: Spec) -> Costs:
+bert_base = _of_options(sequence=384, vocabulary=30522, layers=12, hidden=768, heads=12)(_bert)
+bert_large = _of_options(sequence=384, vocabulary=30522, layers=24, hidden=1024, heads=16)(_bert)
+
+
+@_of_options(image=224, classes=1000, width=1)
+def alexnet(image: float, classes: float, width: float) -> Costs:
     """Five convolutions and three dense layers of one tower: 61 million parameters, 0.7 billion products."""
-    return _alexnet(
-        _option_value(spec, "image", 224), _option_value(spec, "classes", 1000), _option_value(spec, "width", 1)
-    )
 
-
-@cache
-def _alexnet(side: float, classes: float, width: float) -> Costs:
     def scaled(full: int) -> int:
         return max(1, round(full * width))
 
-    net = LayerTally(side=int(side), channels=3)
+    net = LayerTally(side=int(image), channels=3)
     net.side = 4 * ((net.side - 7) // 4 + 1)  # what its first convolution's padding of 2 leaves
     net.convolution(scaled(64), 11, 4, normed=False, kept=1)
     net.pool(3)
@@ -291,22 +271,17 @@ def _alexnet(side: float, classes: float, width: float) -> Costs:
     net.dense(net.channels * 36, scaled(4096), kept=2)
     net.dense(scaled(4096), scaled(4096), kept=2)
     net.dense(scaled(4096), classes)
-    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
+    return net.costs(**_image_bytes(image, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
-def vgg16(spec: Spec) -> Costs:
+@_of_options(image=224, classes=1000, width=1)
+def vgg16(image: float, classes: float, width: float) -> Costs:
     """Thirteen convolutions and three dense layers: 138 million parameters, 15.5 billion products."""
-    return _vgg16(
-        _option_value(spec, "image", 224), _option_value(spec, "classes", 1000), _option_value(spec, "width", 1)
-    )
 
-
-@cache
-def _vgg16(side: float, classes: float, width: float) -> Costs:
     def scaled(full: int) -> int:
         return max(1, round(full * width))
 
-    net = LayerTally(side=int(side), channels=3)
+    net = LayerTally(side=int(image), channels=3)
     for full, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(count):
             net.convolution(scaled(full), 3, normed=False, kept=1)
@@ -314,33 +289,25 @@ def _vgg16(side: float, classes: float, width: float) -> Costs:
     net.dense(net.channels * 49, scaled(4096), kept=2)
     net.dense(scaled(4096), scaled(4096), kept=2)
     net.dense(scaled(4096), classes)
-    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
+    return net.costs(**_image_bytes(image, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
-def mnist_cnn(spec: Spec) -> Costs:
+@_of_options(image=28, classes=10)
+def mnist_cnn(image: float, classes: float) -> Costs:
     """Two convolutions and two dense layers over a grey image."""
-    return _mnist_cnn(_option_value(spec, "image", 28), _option_value(spec, "classes", 10))
-
-
-@cache
-def _mnist_cnn(side: float, classes: float) -> Costs:
-    net = LayerTally(side=int(side), channels=1)
+    net = LayerTally(side=int(image), channels=1)
     for channels in (32, 64):
         net.convolution(channels, 3, normed=False, kept=1)
         net.pool()
     net.dense(net.channels * net.side**2, 128, kept=2)
     net.dense(128, classes)
-    return net.costs(**_image_bytes(side, usual=28, file_bytes=28.0**2, channels=1))
+    return net.costs(**_image_bytes(image, usual=28, file_bytes=28.0**2, channels=1))
 
 
-def efficientnet_b0(spec: Spec) -> Costs:
+@_of_options(image=224, classes=1000)
+def efficientnet_b0(image: float, classes: float) -> Costs:
     """Not run here: its published rates substitute MobileNetV2's. 5.3 million parameters, 0.4 billion products."""
-    return _efficientnet_b0(_option_value(spec, "image", 224), _option_value(spec, "classes", 1000))
-
-
-@cache
-def _efficientnet_b0(side: float, classes: float) -> Costs:
-    net = LayerTally(side=int(side), channels=3)
+    net = LayerTally(side=int(image), channels=3)
     net.convolution(32, 3, 2, kept=3)
     for expansion, channels, count, stride, kernel in (
         (1, 16, 1, 1, 3),
@@ -362,51 +329,18 @@ def _efficientnet_b0(side: float, classes: float) -> Costs:
             net.convolution(channels, 1)
     net.convolution(1280, 1, kept=3)
     net.dense(net.channels, classes)
-    return net.costs(**_image_bytes(side, usual=224, file_bytes=IMAGENET_FILE_BYTES))
+    return net.costs(**_image_bytes(image, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
-def message_sizes(spec: Spec) -> list[float]:
-    """Return the sizes of the messages of a link workload, bytes: fourfold from the least to the most."""
-    least, most = _option_value(spec, "least_bytes", 4), _option_value(spec, "most_bytes", 2**28)
-    sizes = [least]
-    while 0 < sizes[-1] * SIZE_FACTOR <= most:
-        sizes.append(sizes[-1] * SIZE_FACTOR)
-    return sizes if sizes[-1] == most else [*sizes, most]
+def transfers(spec: Spec) -> Costs:
+    """Every size of message, repeated as specified: the bytes that one device sends, and buffers for the largest."""
+    moved = sum(spec.message_sizes) * _option_value(spec, "iterations", 20)
+    return Costs(activation_bytes=2 * _option_value(spec, "most_bytes", 2**28), device_bytes=moved)
 
 
-def _transfer_costs(spec: Spec) -> Costs:
-    """Costs of a link workload: bytes that one device sends in a step, and its buffers for the largest message."""
-    moved = sum(message_sizes(spec)) * _option_value(spec, "iterations", 20)
-    return Costs(
-        parameters=0.0,
-        flops=0.0,
-        activation_bytes=2 * _option_value(spec, "most_bytes", 2**28),
-        input_bytes=0.0,
-        device_bytes=moved,
-    )
-
-
-def gpu_bandwidth(spec: Spec) -> Costs:
-    """Every size of message, repeated as specified, from each device to each other one."""
-    return _transfer_costs(spec)
-
-
-def all_reduce(spec: Spec) -> Costs:
-    """Every size of message, repeated as specified, summed over all devices."""
-    return _transfer_costs(spec)
-
-
-def host_copy(spec: Spec) -> Costs:
-    """Every size of message, repeated as specified, from the host to each device and back."""
-    return _transfer_costs(spec)
+gpu_bandwidth = all_reduce = host_copy = transfers
 
 
 def storage_read(spec: Spec) -> Costs:
     """A file, read once a step."""
-    return Costs(
-        parameters=0.0,
-        flops=0.0,
-        activation_bytes=0.0,
-        input_bytes=_option_value(spec, "file_bytes", 2**32),
-        device_bytes=0.0,
-    )
+    return Costs(input_bytes=_option_value(spec, "file_bytes", 2**32))

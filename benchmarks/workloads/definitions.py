@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
-
-import msgspec
 
 from hostwire.training import Option, Precision, Spec, Strategy
 
@@ -16,13 +14,14 @@ Preset = Literal["tiny", "paper", "custom"]
 Family = Literal["vision", "detection", "language", "link", "command"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class WorkloadParameter:
     """A parameter of a workload: a number from `least` to `most`, or one of `choices`."""
 
     name: str
     label: str
     default: Option
+    _: KW_ONLY
     unit: str = ""
     least: int = 1
     most: int = 10**9
@@ -39,11 +38,11 @@ class Costs:
     those whose gradients are ready only as the backward pass ends (embeddings). `operations`: kernels a pass.
     """
 
-    parameters: float
-    flops: float
-    activation_bytes: float
-    input_bytes: float
-    device_bytes: float
+    parameters: float = 0.0
+    flops: float = 0.0
+    activation_bytes: float = 0.0
+    input_bytes: float = 0.0
+    device_bytes: float = 0.0
     late_share: float = 0.0
     operations: int = 0
 
@@ -52,8 +51,8 @@ class Costs:
 class Workload:
     """A definition. `samples` names what a batch counts ('images', 'sequences').
 
-    `presets` maps tiny and paper to fields of Spec that differ from its defaults. `costs` is None for a user's own
-    command, which has no model. `source` names the origin of parameters, depth and costs.
+    `presets` maps presets to fields of Spec that differ from its defaults. `costs` is None for a user's own command,
+    which has no model. `source` names the origin of parameters, depth and costs.
     """
 
     name: str
@@ -65,7 +64,7 @@ class Workload:
     data_set: str = ""
     depth: int = 0
     parameters: tuple[WorkloadParameter, ...] = ()
-    presets: Mapping[Preset, Mapping[str, object]] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
     strategies: tuple[Strategy, ...] = ("single", "dp", "ddp", "sharded")
     costs: Callable[[Spec], Costs] | None = None
@@ -78,125 +77,101 @@ class Workload:
 
 # Fields of hostwire.training.Spec, in the order of a form, without 'command', which is neither a number nor a choice.
 COMMON_PARAMETERS: tuple[WorkloadParameter, ...] = (
+    WorkloadParameter("devices", "Devices", 1, most=64, help="One process for each, except with DP."),
+    WorkloadParameter("batch", "Batch a device", 1, unit="samples", most=8192),
     WorkloadParameter(
-        name="devices", label="Devices", default=1, most=64, help="One process for each, except with DP."
-    ),
-    WorkloadParameter(name="batch", label="Batch a device", default=1, unit="samples", most=8192),
-    WorkloadParameter(
-        name="accumulation",
-        label="Accumulation",
-        default=1,
+        "accumulation",
+        "Accumulation",
+        1,
         unit="batches a step",
         most=256,
         help="Gradients are exchanged and applied once after this many batches.",
     ),
-    WorkloadParameter(name="steps", label="Timed steps", default=10, most=1_000_000),
+    WorkloadParameter("steps", "Timed steps", 10, most=1_000_000),
+    WorkloadParameter("warmup", "Warm-up steps", 3, least=0, most=10_000, help="They are not counted."),
     WorkloadParameter(
-        name="warmup", label="Warm-up steps", default=3, least=0, most=10_000, help="They are not counted."
-    ),
-    WorkloadParameter(
-        name="precision",
-        label="Arithmetic",
-        default="fp32",
+        "precision",
+        "Arithmetic",
+        "fp32",
         choices=("fp32", "fp16", "bf16"),
         help="fp16 and bf16 are mixed precision: weights stay in fp32.",
     ),
     WorkloadParameter(
-        name="gradient",
-        label="Gradients are sent as",
-        default="fp32",
+        "gradient",
+        "Gradients are sent as",
+        "fp32",
         choices=("fp32", "fp16", "bf16"),
         help="fp16 and bf16 halve what devices exchange.",
     ),
     WorkloadParameter(
-        name="strategy",
-        label="Strategy",
-        default="ddp",
+        "strategy",
+        "Strategy",
+        "ddp",
         choices=("single", "dp", "ddp", "sharded"),
         help="single: one device. dp: one process, many devices. ddp: a process a device. "
         "sharded: weights, gradients and optimiser are spread over the devices.",
     ),
+    WorkloadParameter("compile", "Compile the model", False, choices=(False, True), help="torch.compile."),
     WorkloadParameter(
-        name="compile", label="Compile the model", default=False, choices=(False, True), help="torch.compile."
-    ),
-    WorkloadParameter(
-        name="bucket_bytes",
-        label="Gradient bucket",
-        default=25 * 2**20,
+        "bucket_bytes",
+        "Gradient bucket",
+        25 * 2**20,
         unit="B",
         least=2**10,
         most=2**30,
         help="Gradients that are sent together with DDP.",
     ),
     WorkloadParameter(
-        name="loader_workers",
-        label="Loader processes a device",
-        default=0,
+        "loader_workers",
+        "Loader processes a device",
+        0,
         least=0,
         most=64,
         help="They prepare batches; 0: the training process does.",
     ),
     WorkloadParameter(
-        name="threads",
-        label="CPU threads a process",
-        default=0,
-        least=0,
-        most=256,
-        help="0 leaves the choice to the library.",
+        "threads", "CPU threads a process", 0, least=0, most=256, help="0 leaves the choice to the library."
     ),
-    WorkloadParameter(name="seed", label="Seed", default=0, least=0, help="The same seed gives the same losses."),
-    WorkloadParameter(name="backend", label="Runs on", default="cuda", choices=("cuda", "cpu")),
+    WorkloadParameter("seed", "Seed", 0, least=0, help="The same seed gives the same losses."),
+    WorkloadParameter("backend", "Runs on", "cuda", choices=("cuda", "cpu")),
 )
 
-WIDTH = WorkloadParameter(
-    name="width", label="Width", default=1.0, unit="times", least=0, most=4, help="Multiplies all channels."
-)
-DEPTH = WorkloadParameter(
-    name="depth", label="Depth", default=1.0, unit="times", least=0, most=4, help="Multiplies repeated blocks."
-)
-SEQUENCE = WorkloadParameter(name="sequence", label="Sequence", default=384, unit="tokens", least=8, most=512)
-VOCABULARY = WorkloadParameter(
-    name="vocabulary", label="Vocabulary", default=30522, unit="tokens", least=100, most=1_000_000
-)
+WIDTH = WorkloadParameter("width", "Width", 1.0, unit="times", least=0, most=4, help="Multiplies all channels.")
+DEPTH = WorkloadParameter("depth", "Depth", 1.0, unit="times", least=0, most=4, help="Multiplies repeated blocks.")
+SEQUENCE = WorkloadParameter("sequence", "Sequence", 384, unit="tokens", least=8, most=512)
+VOCABULARY = WorkloadParameter("vocabulary", "Vocabulary", 30522, unit="tokens", least=100, most=1_000_000)
 LEAST_BYTES = WorkloadParameter(
-    name="least_bytes", label="Smallest message", default=4, unit="B", least=4, most=2**34, help="A multiple of 4."
+    "least_bytes", "Smallest message", 4, unit="B", least=4, most=2**34, help="A multiple of 4."
 )
 MOST_BYTES = WorkloadParameter(
-    name="most_bytes",
-    label="Largest message",
-    default=2**28,
+    "most_bytes",
+    "Largest message",
+    2**28,
     unit="B",
     least=4,
     most=2**34,
     help="Sizes grow fourfold from the smallest to this one.",
 )
-ITERATIONS = WorkloadParameter(name="iterations", label="Transfers a size and step", default=20, most=10_000)
-FILE_BYTES = WorkloadParameter(name="file_bytes", label="File", default=2**32, unit="B", least=2**16, most=2**40)
-BLOCK_BYTES = WorkloadParameter(name="block_bytes", label="Block", default=2**20, unit="B", least=512, most=2**30)
+ITERATIONS = WorkloadParameter("iterations", "Transfers a size and step", 20, most=10_000)
+FILE_BYTES = WorkloadParameter("file_bytes", "File", 2**32, unit="B", least=2**16, most=2**40)
+BLOCK_BYTES = WorkloadParameter("block_bytes", "Block", 2**20, unit="B", least=512, most=2**30)
 
 
 def image_parameter(side: int, *, least: int = 32, most: int = 2048, channels: int = 3) -> WorkloadParameter:
-    """Return the parameter of a square image whose side is `side` pixels by default."""
     colours = "three colours" if channels == 3 else "grey"
-    return WorkloadParameter(
-        name="image", label="Image side", default=side, unit="px", least=least, most=most, help=f"Square, {colours}."
-    )
+    return WorkloadParameter("image", "Image side", side, unit="px", least=least, most=most, help=f"Square, {colours}.")
 
 
 def classes_parameter(number: int) -> WorkloadParameter:
-    """Return the parameter for the number of classes."""
-    return WorkloadParameter(name="classes", label="Classes", default=number, least=2, most=100_000)
+    return WorkloadParameter("classes", "Classes", number, least=2, most=100_000)
 
 
 def transformer_parameters(*, layers: int, hidden: int, heads: int) -> tuple[WorkloadParameter, ...]:
-    """Return the sizes of a BERT."""
     return (
         SEQUENCE,
-        WorkloadParameter(name="layers", label="Layers", default=layers, most=96),
-        WorkloadParameter(
-            name="hidden", label="Hidden size", default=hidden, least=8, most=16384, help="A multiple of heads."
-        ),
-        WorkloadParameter(name="heads", label="Heads", default=heads, most=128),
+        WorkloadParameter("layers", "Layers", layers, most=96),
+        WorkloadParameter("hidden", "Hidden size", hidden, least=8, most=16384, help="A multiple of heads."),
+        WorkloadParameter("heads", "Heads", heads, most=128),
         VOCABULARY,
     )
 
@@ -214,11 +189,11 @@ class SpecError(ValueError):
         super().__init__(" ".join(self.errors.values()))
 
 
-def spec_of_workload(workload: Workload, preset: Preset, given: Mapping[str, Any]) -> Spec:
+def spec_of_workload(workload: Workload, preset: str, given: Mapping[str, Any]) -> Spec:
     """Return the Spec of a preset with `given` values in its place; every option of the workload is filled in.
 
-    `given` holds fields of Spec by name; options stand in 'options' or by their own names, as a form sends them.
-    Raises SpecError.
+    `given` has fields of Spec by name; options are in 'options' or under their own names, as a form sends them.
+    Raises SpecError with `errors` by field: 'batch', 'image' or 'options.image' as it was given.
     """
     errors: dict[str, str] = {}
     fields: dict[str, Any] = {parameter.name: parameter.default for parameter in COMMON_PARAMETERS}
@@ -262,8 +237,7 @@ def spec_of_workload(workload: Workload, preset: Preset, given: Mapping[str, Any
 
 def validate_spec(workload: Workload, spec: Spec) -> Spec:
     """Return the spec. Raises SpecError if its fields are inconsistent."""
-    errors = _inconsistencies(workload, spec)
-    if errors:
+    if errors := _inconsistencies(workload, spec):
         raise SpecError(errors)
     return spec
 
@@ -283,12 +257,10 @@ def _parameter_value(parameter: WorkloadParameter, value: Any, field: str, error
     number = _parse_number(value)
     span = f"above {parameter.least} and up to" if fractional else f"from {parameter.least} to"
     kind = "a number" if fractional else "a whole number"
-    wrong = f"{parameter.label} is {kind} {span} {parameter.most}."
-    if number is None or (not fractional and number != int(number)):
-        errors[field] = wrong
-        return parameter.default
-    if number > parameter.most or number < parameter.least or (fractional and number == parameter.least):
-        errors[field] = wrong
+    is_wrong_kind = number is None or (not fractional and number != int(number))
+    is_least = fractional and number == parameter.least
+    if number is None or is_wrong_kind or is_least or not parameter.least <= number <= parameter.most:
+        errors[field] = f"{parameter.label} is {kind} {span} {parameter.most}."
         return parameter.default
     return float(number) if fractional else int(number)
 
@@ -322,7 +294,6 @@ def _parse_command(value: Any, errors: dict[str, str]) -> tuple[str, ...]:
 
 
 def _inconsistencies(workload: Workload, spec: Spec) -> dict[str, str]:
-    """Return a sentence for each field that is inconsistent with the others."""
     if workload.family == "command":
         if not spec.command or not spec.command[0].strip():
             return {"command": "Enter a command."}
@@ -377,11 +348,3 @@ def _option_errors(workload: Workload, spec: Spec) -> dict[str, str]:
     if "block_bytes" in options and options["block_bytes"] > options["file_bytes"]:
         errors["options.block_bytes"] = "A block is larger than the file."
     return errors
-
-
-def spec_from_json(data: bytes | str) -> Spec:
-    """Return the Spec in JSON, without validation against the catalogue. Raises SpecError, naming the field."""
-    try:
-        return msgspec.json.decode(data, type=Spec)
-    except msgspec.DecodeError as wrong:
-        raise SpecError({"spec": f"The specification is not understood: {wrong}."}) from wrong

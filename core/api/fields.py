@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -80,6 +80,14 @@ def query_integer(request: Request, name: str, *, was: str = "") -> int | None:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise Invalid(f"'{name}' is not a number.", errors={name: "Give a whole number."})
     return int(text)
+
+
+def query_choice(request: Request, name: str, choices: Collection[str]) -> str | None:
+    """Return a query parameter that is one of these texts, None when absent; raises Invalid for any other."""
+    text = request.query_params.get(name)
+    if text is not None and text not in choices:
+        raise Invalid(f"'{text[:50]}' is no {name}.", errors={name: f"One of {', '.join(choices)}."})
+    return text
 
 
 def query_flag(request: Request, name: str) -> bool:

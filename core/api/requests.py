@@ -95,10 +95,19 @@ def validated_body(
     serializer: type[serializers.Serializer[Any]], request: Request, *, partial: bool = False
 ) -> dict[str, Any]:
     """Return the values of a body; raises ValidationError. Of a `partial` one they are those that it has."""
-    wanted = serializer(data=request.data, partial=partial)
-    wanted.is_valid(raise_exception=True)
-    values: dict[str, Any] = wanted.validated_data
+    validated = serializer(data=request.data, partial=partial)
+    validated.is_valid(raise_exception=True)
+    values: dict[str, Any] = validated.validated_data
     return values
+
+
+def sentence_by_field(found: Any, place: str = "") -> dict[str, str]:
+    """Return a sentence for each invalid field of a serializer's errors; items of lists are named by their index."""
+    if isinstance(found, dict):
+        inner = [sentence_by_field(value, f"{place}.{name}" if place else str(name)) for name, value in found.items()]
+        return {name: sentence for one in inner for name, sentence in one.items()}
+    sentences = found if isinstance(found, list) else [found]
+    return {place or "non_field_errors": " ".join(str(one) for one in sentences)}
 
 
 def problem(why: str) -> Any:

@@ -42,7 +42,7 @@ def start_inbox() -> None:
     global _thread  # noqa: PLW0603 - one thread a process is the point
     if _thread is None or not _thread.is_alive():
         _stopped.clear()
-        _thread = threading.Thread(target=lambda: AgentInbox().listen(_stopped), name="hearing", daemon=True)
+        _thread = threading.Thread(target=lambda: AgentInbox().listen(_stopped), name="agent-inbox", daemon=True)
         _thread.start()
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 from django.utils import timezone
+from django.utils.text import Truncator
 
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Device, HostPort
@@ -35,13 +36,13 @@ class DeviceMatch:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOnHost:
-    """A device as its host shows it; `told` is False without a report: no agent, or an unreachable one.
+    """A device as its host shows it; `reported` is False without a report: no agent, or an unreachable one.
 
     `seen` and `unsure` are as in `DeviceMatch`; `holders` are those who use it, or where that is unsure one of the
     candidate cards; `among_others` is True where such a card may be another tenant's.
     """
 
-    told: bool
+    reported: bool
     no_report_reason: str = ""
     seen: PciDevice | None = None
     unsure: str = ""
@@ -49,13 +50,11 @@ class DeviceOnHost:
     among_others: bool = False
 
 
-def device_on_host(device: Device) -> DeviceOnHost:
-    """Return the report of the host that a device is attached to; best read with `host_port__host`."""
-    return devices_on_hosts([device])[device.pk]
-
-
 def devices_on_hosts(devices: Collection[Device]) -> dict[int, DeviceOnHost]:
-    """Return the hosts' reports on devices, by the devices' ids, in two queries; each report is parsed once."""
+    """Return the hosts' reports on devices, by the devices' ids, in two queries; each report is parsed once.
+
+    Best read with `host_port__host`.
+    """
     hosts = {one.host_port.host_id for one in devices if one.host_port is not None}
     agents = {one.host_id: one for one in HostAgent.objects.filter(host__in=hosts - {None})}
     reports = {host: latest_report(agent) for host, agent in agents.items() if not is_agent_away(agent)}
@@ -88,18 +87,18 @@ def _device_on_host(
 ) -> DeviceOnHost:
     port = device.host_port
     if port is None:
-        return DeviceOnHost(told=False, no_report_reason="It is attached to no host.")
+        return DeviceOnHost(reported=False, no_report_reason="It is attached to no host.")
     report = reports.get(port.host_id or 0)
     if report is None:
-        return DeviceOnHost(told=False, no_report_reason=_no_report_reason(port, is_known=port.host_id in agents))
+        return DeviceOnHost(reported=False, no_report_reason=_no_report_reason(port, is_known=port.host_id in agents))
     others = neighbours[port.host_id or 0]
     found = match_device(report, device, others)
     cards = [found.seen] if found.seen is not None else found.possible
     return DeviceOnHost(
-        told=True,
+        reported=True,
         seen=found.seen,
         unsure=found.unsure,
-        holders=_card_holders(report, {_card(one) for one in cards}),
+        holders=_card_holders(report, {_card(one.address) for one in cards}),
         # Administrators see everything, and only they see unassigned devices.
         among_others=bool(found.unsure)
         and device.tenant_id is not None
@@ -109,7 +108,7 @@ def _device_on_host(
 
 def _card_holders(report: HostReport, cards: Collection[str]) -> tuple[DeviceHolder, ...]:
     """Return the holders of any function of cards, each once."""
-    held = [who for address, who in sorted(report.holders.items()) if _card_of_address(address) in cards]
+    held = [who for address, who in sorted(report.holders.items()) if _card(address) in cards]
     return tuple(dict.fromkeys(holder for who in held for holder in who))
 
 
@@ -129,11 +128,13 @@ def match_device(report: HostReport, device: Device, neighbours: Collection[Devi
     others = [one for one in neighbours if one.pk != device.pk]
     if named := _with_serial(living, device):
         return _match_among(named, [one for one in others if _same_serial(one.serial_number, device.serial_number)])
-    accounted = {_card(one) for other in others for one in _with_serial(living, other)}
-    accounted |= {_card(one) for one in living if one.serial and device.serial_number}
-    alike = [one for one in living if _same_ids(one, device) and _card(one) not in accounted]
+    accounted = {_card(one.address) for other in others for one in _with_serial(living, other)}
+    accounted |= {_card(one.address) for one in living if one.serial and device.serial_number}
+    same_ids = [one for one in living if one.vendor_id and _ids(one) == _ids(device)]
+    alike = [one for one in same_ids if _card(one.address) not in accounted]
     if alike:
-        return _match_among(alike, [one for one in others if _same_kind(one, device) and not _with_serial(living, one)])
+        same_kind = [one for one in others if _ids(one) == _ids(device)]
+        return _match_among(alike, [one for one in same_kind if not _with_serial(living, one)])
     unread = tuple(one for one in living if not one.vendor_id)
     return DeviceMatch(possible=unread, unsure=UNREADABLE_CARD if unread else "")
 
@@ -149,9 +150,9 @@ def host_local_devices(
     given: set[str] = set()
     for device in neighbours:
         found = match_device(report, device, neighbours)
-        given |= {_card(one) for one in ([found.seen] if found.seen is not None else found.possible)}
-    given |= {_card(one) for one in report.devices if _normalized_serial(one.serial) in of_chassis}
-    own = [one for one in report.devices if one.answers and one.serial and _card(one) not in given]
+        given |= {_card(one.address) for one in ([found.seen] if found.seen is not None else found.possible)}
+    given |= {_card(one.address) for one in report.devices if _normalized_serial(one.serial) in of_chassis}
+    own = [one for one in report.devices if one.answers and one.serial and _card(one.address) not in given]
     return sorted(own, key=lambda one: one.address)
 
 
@@ -163,7 +164,7 @@ def chassis_serial_numbers() -> frozenset[str]:
 
 def _match_among(cards: list[PciDevice], rivals: list[Device]) -> DeviceMatch:
     """Return the match among these cards, any of which may be any of the `rivals` too."""
-    if len({_card(one) for one in cards}) == 1 and not rivals:
+    if len({_card(one.address) for one in cards}) == 1 and not rivals:
         return DeviceMatch(seen=cards[0])
     return DeviceMatch(possible=tuple(cards), unsure=INDISTINGUISHABLE)
 
@@ -195,20 +196,16 @@ def holders_label(holders: Iterable[DeviceHolder]) -> str:
     words = []
     for one in holders:
         if one.kind == "process":
-            command, owner = _shortened(one.command or one.what), _shortened(one.owner or "an unknown owner")
-            words.append(f"{command} (process {one.pid} of {owner})")
+            command, owner = Truncator(one.command or one.what), Truncator(one.owner or "an unknown owner")
+            label = f"{command.chars(MAX_HOLDER_LENGTH)} (process {one.pid} of {owner.chars(MAX_HOLDER_LENGTH)})"
         else:
-            words.append(f"{one.kind} {_shortened(one.what)}".strip())
+            label = f"{one.kind} {Truncator(one.what).chars(MAX_HOLDER_LENGTH)}".strip()
+        words.append(label)
     more = len(words) - MAX_HOLDERS_NAMED
     return ", ".join(words[:MAX_HOLDERS_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_HOLDER_LENGTH else f"{text[: MAX_HOLDER_LENGTH - 1]}…"
-
-
 def _with_serial(devices: Iterable[PciDevice], device: Device) -> list[PciDevice]:
-    """Return the cards with the serial number of a device."""
     return [one for one in devices if _same_serial(one.serial, device.serial_number)]
 
 
@@ -220,24 +217,12 @@ def _normalized_serial(serial: str) -> str:
     return "".join(character for character in serial.casefold() if character.isalnum())
 
 
-def _card(device: PciDevice) -> str:
-    return _card_of_address(device.address)
-
-
-def _card_of_address(address: str) -> str:
+def _card(address: str) -> str:
     """Return the common prefix of the addresses of all functions of one card."""
     return address.rpartition(".")[0]
 
 
-def _same_ids(one: PciDevice, device: Device) -> bool:
-    return bool(one.vendor_id) and (one.vendor_id.casefold(), one.device_id.casefold()) == _ids(device)
-
-
-def _same_kind(one: Device, other: Device) -> bool:
-    return _ids(one) == _ids(other)
-
-
-def _ids(device: Device) -> tuple[str, str]:
+def _ids(device: Device | PciDevice) -> tuple[str, str]:
     return _pci_id(device.vendor_id), _pci_id(device.device_id)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -101,7 +102,8 @@ def report_store(text: object) -> None:
             return
         if (report.started, report.number) <= (locked.started, locked.number):
             return
-        changed = _relevant_parts(locked.report) != _relevant_parts(plain := _sanitized(msgspec.to_builtins(report)))
+        plain = _sanitized(msgspec.to_builtins(report), _report_text, MAX_ITEMS)
+        changed = any(locked.report.get(name) != plain.get(name) for name in ("devices", "holders"))
         locked.report, locked.started, locked.number = plain, report.started, report.number
         locked.reported_at, locked.version = timezone.now(), plain["version"][:50]
         locked.save()
@@ -120,9 +122,9 @@ def answer_store(text: object) -> None:
         return
     # Only for open requests, and once: a host cannot fill the table.
     pending = HostAnswer.objects.filter(nonce=answer.nonce, host=row.host, body={})
-    body = _sanitized(msgspec.to_builtins(msgspec.structs.replace(answer, news=None)))
+    body = _sanitized(msgspec.to_builtins(msgspec.structs.replace(answer, news=None)), _report_text, MAX_ITEMS)
     # The output of a run is long and has lines; a message of it is bounded, as every other.
-    body["news"] = _sanitized_news(msgspec.to_builtins(answer.news))
+    body["news"] = _sanitized(msgspec.to_builtins(answer.news), _output_text)
     pending.update(body=body, received_at=timezone.now())
 
 
@@ -168,30 +170,25 @@ def _claimed_agent(text: object) -> HostAgent:
     return row
 
 
-def _sanitized(value: Any) -> Any:
-    """Return a host's report for storage: texts are shortened and made printable, whatever the host's root wrote."""
+def _sanitized(value: Any, clean: Callable[[str], str], most: int | None = None) -> Any:
+    """Return JSON of a host for storage: every text cleaned, and at most so many items of each list and object."""
     if isinstance(value, str):
-        return "".join(one if one.isprintable() else " " for one in value[:MAX_TEXT_LENGTH])
+        return clean(value)
     if isinstance(value, (list, tuple)):
-        return [_sanitized(one) for one in value[:MAX_ITEMS]]
+        return [_sanitized(one, clean, most) for one in value[:most]]
     if isinstance(value, dict):
-        return {_sanitized(name): _sanitized(one) for name, one in list(value.items())[:MAX_ITEMS]}
+        return {clean(name): _sanitized(one, clean, most) for name, one in list(value.items())[:most]}
     return value
 
 
-def _sanitized_news(value: Any) -> Any:
-    """Return a run's messages for storage: line breaks stay, unprintable characters become blanks."""
-    if isinstance(value, str):
-        return "".join(one if one.isprintable() or one in "\n\t" else " " for one in value)
-    if isinstance(value, (list, tuple)):
-        return [_sanitized_news(one) for one in value]
-    if isinstance(value, dict):
-        return {_sanitized_news(name): _sanitized_news(one) for name, one in value.items()}
-    return value
+def _report_text(text: str) -> str:
+    """Return a text of a report, shortened and made printable, whatever the host's root wrote."""
+    return "".join(one if one.isprintable() else " " for one in text[:MAX_TEXT_LENGTH])
 
 
-def _relevant_parts(report: dict[str, Any]) -> tuple[Any, Any]:
-    return report.get("devices"), report.get("holders")
+def _output_text(text: str) -> str:
+    """Return the output of a run with its line breaks; other unprintable characters become blanks."""
+    return "".join(one if one.isprintable() or one in "\n\t" else " " for one in text)
 
 
 def _require_administrator(person: User, host: Host) -> None:

@@ -23,7 +23,7 @@ from fabric.inventory.models import Device, Host
 
 @never_cache
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.AGENT_ENROL)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.AGENT_ENROL)
 def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
     """Enrol the agent of a host and show its key once; `forget` revokes its key."""
     person = person_of(request)
@@ -33,7 +33,7 @@ def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
         messages.success(request, f"The key of the agent of {host.name} was revoked. Stop the agent on the host.")
         return redirect("fabric:host", pk=pk)
     key = agent_enrol(person=person, host=host)
-    return render(request, "fabric/host_agent_key.html", {"host": host, "key": key})
+    return render(request, "fabric/agents/host_agent_key.html", {"host": host, "key": key})
 
 
 def agent_context(person: User, host: Host, devices: list[Device]) -> dict[str, Any]:
@@ -44,18 +44,19 @@ def agent_context(person: User, host: Host, devices: list[Device]) -> dict[str, 
     agent = HostAgent.objects.filter(host=host).first()
     report = latest_report(agent)
     seen: list[dict[str, Any]] = []
-    neighbours = attached_devices([host.pk])[host.pk] if report is not None else []
-    for device in devices if report is not None else []:
-        pci = match_device(report, device, neighbours).seen if report is not None else None
-        if report is not None and pci is not None:
-            used_by = holders_label(report.holders.get(pci.address, ()))
-            seen.append({"device": device, "pci": pci, "used_by": used_by})
-    shown = {one["pci"].address for one in seen}
-    told = [one for one in report.gpus if person.is_administrator or one.address in shown] if report is not None else []
+    gpus = 0
+    if report is not None:
+        neighbours = attached_devices([host.pk])[host.pk]
+        for device in devices:
+            if (pci := match_device(report, device, neighbours).seen) is not None:
+                used_by = holders_label(report.holders.get(pci.address, ()))
+                seen.append({"device": device, "pci": pci, "used_by": used_by})
+        shown = {one["pci"].address for one in seen}
+        gpus = len([one for one in report.gpus if person.is_administrator or one.address in shown])
     return {
         "agent": agent,
         "agent_away": agent is not None and is_agent_away(agent),
         "report": report,
         "seen": seen,
-        "gpus": len(told),
+        "gpus": gpus,
     }

@@ -26,50 +26,39 @@ from fabric.allocation.rules import MAPPING_MODES
 from fabric.allocation.schema import SCHEMA
 from fabric.allocation.services import allocation_check, allocation_export, allocation_plan, unreadable_file_error
 
-PARAMETERS = ("by", "chassis_id", "partial", "dry_run")
-
 
 class _DocumentRenderer(BaseRenderer):
-    """A document as the text that it is already."""
+    """A document, which is text already."""
 
     charset = "utf-8"
 
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
-        """Return the bytes."""
         return str(data).encode()
 
 
 class AllocationJSONRenderer(_DocumentRenderer):
-    """An allocation file as JSON."""
-
     media_type = "application/json"
     format = "json"
 
 
 class AllocationYAMLRenderer(_DocumentRenderer):
-    """An allocation file as YAML."""
-
     media_type = "application/yaml"
     format = "yaml"
 
 
 class _RawAllocationParser(BaseParser):
-    """The bytes of a body, of a file's size at most: what is wrong in them is told with its place, by no parser."""
+    """The bytes of a body: `parse_file` reports their problems with their positions, which no parser does."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Return them; one byte more than is allowed tells that they are too many."""
+        # One more byte shows that it is too large.
         return stream.read(MAX_FILE_BYTES + 1)
 
 
 class AllocationJSONParser(_RawAllocationParser):
-    """JSON."""
-
     media_type = "application/json"
 
 
 class AllocationYAMLParser(_RawAllocationParser):
-    """YAML."""
-
     media_type = "application/yaml"
 
 
@@ -172,7 +161,7 @@ class AllocationView(APIView):
     def post(self, request: Request) -> Response:
         """Import a file: 201 with a draft plan and the report, and nothing is changed before the plan is applied."""
         person = person_of(request)
-        refuse_parameters(request, PARAMETERS)
+        refuse_parameters(request, ("by", "chassis_id", "partial", "dry_run"))
         dry_run, partial = query_flag(request, "dry_run"), query_flag(request, "partial")
         onto = query_integer(request, "chassis_id")
         body: Any = request.data
@@ -186,7 +175,7 @@ class AllocationView(APIView):
             onto=onto,
         )
         if checked.report is None:
-            raise unreadable_file_error(checked.read)
+            raise unreadable_file_error(checked)
         plan = None
         if not dry_run:
             key = idempotency_key(request)

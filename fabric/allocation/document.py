@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Literal
 
 import yaml
 
 from core.documents import DocumentPosition, yaml_plain_value
-from fabric.allocation.rules import SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SitePort
-from fabric.allocation.schema import FORMAT, MOST_LANES, VERSION
+from fabric.allocation.rules import (
+    CHASSIS_FIELDS,
+    DEVICE_FIELDS,
+    SiteChassis,
+    SiteDevice,
+    SiteDrawer,
+    SiteHardware,
+    SitePort,
+    field_values,
+)
+from fabric.allocation.schema import FORMAT, MAX_LANES, VERSION
 from fabric.operations.rules import PortSetting
 
 Format = Literal["json", "yaml"]
@@ -46,8 +55,6 @@ class PortEntry(DocumentEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEntry:
-    """A device."""
-
     name: str = ""
     kind: str = ""
     manufacturer: str = ""
@@ -66,8 +73,6 @@ class SlotEntry(PortEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class HostEntry:
-    """A host."""
-
     name: str
     identity: str = ""
 
@@ -93,8 +98,6 @@ class DrawerEntry(DocumentEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class ChassisEntry(DocumentEntry):
-    """A chassis."""
-
     name: str
     uuid: str = ""
     manufacturer: str = ""
@@ -135,11 +138,7 @@ class AllocationDocument:
 
 def _chassis(entry: ChassisEntry) -> dict[str, Any]:
     return {
-        "name": entry.name,
-        "uuid": entry.uuid,
-        "manufacturer": entry.manufacturer,
-        "model": entry.model,
-        "serial_number": entry.serial_number,
+        **field_values(entry, CHASSIS_FIELDS),
         "drawers": [
             {
                 "number": one.number,
@@ -155,22 +154,17 @@ def _chassis(entry: ChassisEntry) -> dict[str, Any]:
 
 def _host_port(entry: HostPortEntry) -> dict[str, Any]:
     host = entry.host
-    said = {} if isinstance(host, FieldPresence) else {"host": host and {"name": host.name, "identity": host.identity}}
-    return {"label": entry.label, **said, **_port(entry)}
+    cabled = {} if isinstance(host, FieldPresence) else {"host": host and asdict(host)}
+    return {"label": entry.label, **cabled, **_port(entry)}
 
 
 def _slot(entry: SlotEntry) -> dict[str, Any]:
-    device = entry.device
-    inside = {
-        "name": device.name,
-        "kind": device.kind,
-        "manufacturer": device.manufacturer,
-        "model": device.model,
-        "serial_number": device.serial_number,
-    } if device else {}  # fmt: skip
+    device = {} if entry.device is None else asdict(entry.device)
+    if not device.get("kind"):
+        device.pop("kind", None)
     return {
         "slot": entry.slot,
-        **({"device": {name: value for name, value in inside.items() if value or name != "kind"}} if device else {}),
+        **({"device": device} if device else {}),
         **({} if isinstance(entry.attached_to, FieldPresence) else {"attached_to": entry.attached_to}),
         **_port(entry),
     }
@@ -205,14 +199,8 @@ def export_document(site: SiteHardware, *, scope: str = "everything", scope_name
 
 
 def _chassis_entry(row: SiteChassis) -> ChassisEntry:
-    return ChassisEntry(
-        name=row.name,
-        uuid=row.uuid,
-        manufacturer=row.manufacturer,
-        model=row.model,
-        serial_number=row.serial_number,
-        drawers=tuple(_drawer_entry(one) for one in row.drawers),
-    )
+    drawers = tuple(_drawer_entry(one) for one in row.drawers)
+    return ChassisEntry(**field_values(row, CHASSIS_FIELDS), drawers=drawers)
 
 
 def _drawer_entry(row: SiteDrawer) -> DrawerEntry:
@@ -236,16 +224,11 @@ def _host_port_entry(row: SitePort, drawer: SiteDrawer) -> HostPortEntry:
 
 def _slot_entry(row: SiteDevice, drawer: SiteDrawer, labels: dict[int, str]) -> SlotEntry:
     setting = _exported_setting(row.port, drawer)
-    elsewhere = row.held_elsewhere or (row.attached is not None and row.attached not in labels)
+    elsewhere = row.attached_elsewhere or (row.attached is not None and row.attached not in labels)
+    device = DeviceEntry(**field_values(row, DEVICE_FIELDS))
     return SlotEntry(
         slot=row.slot,
-        device=DeviceEntry(
-            name=row.name,
-            kind=row.kind,
-            manufacturer=row.manufacturer,
-            model=row.model,
-            serial_number=row.serial_number if row.is_told_by_serial else "",
-        ),
+        device=device if row.has_unique_serial else replace(device, serial_number=""),
         attached_to=NOT_SPECIFIED if elsewhere else None if row.attached is None else labels[row.attached],
         port_type=setting.port_type,
         lanes=setting.configured_width,
@@ -256,6 +239,4 @@ def _slot_entry(row: SiteDevice, drawer: SiteDrawer, labels: dict[int, str]) -> 
 def _exported_setting(port: int | None, drawer: SiteDrawer) -> PortSetting:
     known = drawer.settings.get(port, PortSetting()) if port is not None else PortSetting()
     lanes = known.configured_width
-    return PortSetting(
-        port_type=known.port_type, configured_width=lanes if lanes and 1 <= lanes <= MOST_LANES else None
-    )
+    return PortSetting(port_type=known.port_type, configured_width=lanes if lanes and 1 <= lanes <= MAX_LANES else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from core.documents import quoted
 from fabric.allocation.document import (
@@ -38,16 +38,6 @@ from fabric.operations.rules import LANE_COUNTS, PortSetting, allowed_port_types
 from fabric.plans.rules import DesiredState
 
 
-@dataclass
-class _DesiredStateBuilder:
-    """The desired state under construction."""
-
-    attachments: dict[int, int | None] = field(default_factory=dict)
-    modes: dict[int, DrawerMode] = field(default_factory=dict)
-    cables: dict[int, int | None] = field(default_factory=dict)
-    settings: dict[int, PortSetting] = field(default_factory=dict)
-
-
 def map_document(
     document: AllocationDocument, site: SiteHardware, *, by: MappingMode = "exact", onto: int | None = None
 ) -> AllocationReport:
@@ -60,12 +50,13 @@ def map_document(
 
 
 class _Mapping:
-    """The mapping of one file to one site."""
-
     def __init__(self, document: AllocationDocument, site: SiteHardware, by: MappingMode, onto: int | None) -> None:
         self.site, self.by = site, by
         self.pairs = pair_chassis(document, site, by=by, onto=onto)
-        self.desired = _DesiredStateBuilder()
+        self.attachments: dict[int, int | None] = {}
+        self.modes: dict[int, DrawerMode] = {}
+        self.cables: dict[int, int | None] = {}
+        self.settings: dict[int, PortSetting] = {}
         self.lines: list[ReportLine] = []
         requested = [
             RequestedSlot(drawer=drawer, entry=entry)
@@ -73,7 +64,7 @@ class _Mapping:
             for drawer in one.drawers
             for entry in drawer.entry.slots
         ]
-        self.finder = DeviceMatcher(site, requested, modes=self.desired.modes, cables=self.desired.cables)
+        self.finder = DeviceMatcher(site, requested, modes=self.modes, cables=self.cables)
 
     def report(self) -> AllocationReport:
         """Return the report, entries in the order of the file."""
@@ -87,31 +78,24 @@ class _Mapping:
         for at, requested in enumerate(self.finder.requested):
             self._report_slot(at, requested)
         lines = sorted(self.lines, key=lambda line: (line.place.line, line.place.column))
-        desired = self.desired
-        return AllocationReport(
-            by=self.by,
-            lines=tuple(lines),
-            wanted=DesiredState(
-                attachments=desired.attachments,
-                modes=desired.modes,
-                cables=desired.cables,
-                settings=desired.settings,
-            ),
+        desired = DesiredState(
+            attachments=self.attachments, modes=self.modes, cables=self.cables, settings=self.settings
         )
+        return AllocationReport(by=self.by, lines=tuple(lines), desired=desired)
 
     def _report_chassis(self, one: ChassisPair) -> None:
         what = one.entry.name
         if one.row is None:
             if self.by == "serial":
                 sentence = "There is no such chassis here: its devices are matched by their serial numbers."
-                self.lines.append(ReportLine(place=one.entry.place, what=what, fit="mapped", sentence=sentence))
+                self._add(one.entry, what, "mapped", sentence)
             else:
                 self._misfit(one.entry, what, "There is no such chassis here, or you may not see it.")
         elif one.is_same:
-            self.lines.append(ReportLine(place=one.entry.place, what=what, fit="exact", sentence=_name_note(one)))
+            renamed = f"It was matched {one.how}, and is named {one.row.name} here." if one.row.name != what else ""
+            self._add(one.entry, what, "exact", renamed)
         else:
-            sentence = f"Mapped to another chassis, {one.row.name}: {one.how}."
-            self.lines.append(ReportLine(place=one.entry.place, what=what, fit="mapped", sentence=sentence))
+            self._add(one.entry, what, "mapped", f"Mapped to another chassis, {one.row.name}: {one.how}.")
 
     def _report_drawer(self, one: DrawerPair) -> None:
         if one.chassis.row is None:
@@ -124,14 +108,12 @@ class _Mapping:
         if mode and mode not in {row.mode, DrawerMode.UNKNOWN} and row.id is not None:
             if row.may_change_mode:
                 change = f"Change its mode from {row.mode} to {mode}."
-                self.desired.modes[row.id] = DrawerMode(mode)
+                self.modes[row.id] = DrawerMode(mode)
             else:
                 note = f"Its mode stays {row.mode}, where the file says {mode}: it is not yours to change."
         fit: EntryFit = "exact" if one.chassis.is_same else "mapped"
         sentence = "" if one.chassis.is_same else f"{one.chassis.row.name} {row.title}".strip()
-        self.lines.append(
-            ReportLine(place=one.entry.place, what=one.title, fit=fit, sentence=sentence, change=change, note=note)
-        )
+        self._add(one.entry, one.title, fit, sentence, change=change, note=note)
 
     def _report_port(self, drawer: DrawerPair, entry: HostPortEntry) -> None:
         if drawer.chassis.row is None or drawer.row is None:
@@ -147,16 +129,8 @@ class _Mapping:
             self._misfit(entry, what, reason)
             return
         notes += self._holder(entry, row.tenant)
-        self.lines.append(
-            ReportLine(
-                place=entry.place,
-                what=what,
-                fit=fits,
-                sentence="" if fits == "exact" else f"Mapped to {drawer.chassis.row.name} {row.label}.",
-                change=" ".join(changes),
-                note=" ".join(notes),
-            )
-        )
+        sentence = "" if fits == "exact" else f"Mapped to {drawer.chassis.row.name} {row.label}."
+        self._add(entry, what, fits, sentence, change=" ".join(changes), note=" ".join(notes))
 
     def _cable(self, drawer: DrawerPair, entry: HostPortEntry, row: SitePort) -> tuple[list[str], list[str]]:
         if is_cabled_as_requested(entry, row) or row.label != entry.label:
@@ -171,7 +145,7 @@ class _Mapping:
             return [], [f"Its cable leads to {now}, where the file says {quoted(name)}: it stays."]
         if not self.site.may_move_cables:
             return [], [f"Its cable leads to {now}, where the file says {quoted(name)}: it is not yours to move."]
-        self.desired.cables[row.id] = None if host is None else host.id
+        self.cables[row.id] = None if host is None else host.id
         return [f"Move its cable from {now} to {name}."], []
 
     def _set(self, entry: PortEntry, port: int | None, drawer: SiteDrawer, changes: list[str], notes: list[str]) -> str:
@@ -180,7 +154,7 @@ class _Mapping:
             return ""
         wanted, reason = desired_port_setting(entry, drawer.settings.get(port), changes, notes)
         if wanted is not None:
-            self.desired.settings[port] = wanted
+            self.settings[port] = wanted
         return reason
 
     def _holder(self, entry: PortEntry, tenant: str) -> list[str]:
@@ -204,22 +178,14 @@ class _Mapping:
         reason = self._attach(requested, found, changes)
         reason = reason or self._set(entry, found.device.port, found.drawer, changes, notes)
         if reason:
-            self.desired.attachments.pop(found.device.id, None)
+            self.attachments.pop(found.device.id, None)
             self._misfit(entry, requested.what, reason)
             return
         device = entry.device
         if fit == "mapped" and device is not None and device.kind and device.kind != found.device.kind:
             notes.append(f"It is of another kind: {found.device.kind}, where the file says {device.kind}.")
-        self.lines.append(
-            ReportLine(
-                place=entry.place,
-                what=requested.what,
-                fit=fit,
-                sentence="" if fit == "exact" else f"Mapped to {found.title}.",
-                change=" ".join(changes),
-                note=" ".join(notes),
-            )
-        )
+        sentence = "" if fit == "exact" else f"Mapped to {found.title}."
+        self._add(entry, requested.what, fit, sentence, change=" ".join(changes), note=" ".join(notes))
 
     def _attach(self, requested: RequestedSlot, found: LocatedDevice, changes: list[str]) -> str:
         """Add the device's attachment to the desired state; return why it cannot be changed."""
@@ -230,14 +196,14 @@ class _Mapping:
         if label is not None and port is None:
             where = f"{found.chassis.name} {found.drawer.title}".strip()
             return f"{where} has no host port that matches {quoted(label)}, or you may not see it."
-        if device.held_elsewhere:
+        if device.attached_elsewhere:
             return f"{device.name} is attached to a host port that is not yours: only its owner can move it."
         target = None if port is None else port.id
         if target == device.attached:
             return ""
         if device.fixed:
             return device.fixed
-        self.desired.attachments[device.id] = target
+        self.attachments[device.id] = target
         before = next((one for one in found.drawer.ports if one.id == device.attached), None)
         if port is None:
             changes.append(f"Detach it from {_host_port_name(before)}.")
@@ -248,14 +214,13 @@ class _Mapping:
         return ""
 
     def _misfit(self, entry: DocumentEntry, what: str, sentence: str) -> None:
-        self.lines.append(ReportLine(place=entry.place, what=what, fit="does_not_fit", sentence=sentence))
+        self._add(entry, what, "does_not_fit", sentence)
 
-
-def _name_note(one: ChassisPair) -> str:
-    """Return the note on an exact chassis: that it has another name here."""
-    if one.row is None or one.row.name == one.entry.name:
-        return ""
-    return f"It was matched {one.how}, and is named {one.row.name} here."
+    def _add(
+        self, entry: DocumentEntry, what: str, fit: EntryFit, sentence: str, *, change: str = "", note: str = ""
+    ) -> None:
+        line = ReportLine(place=entry.place, what=what, fit=fit, sentence=sentence, change=change, note=note)
+        self.lines.append(line)
 
 
 def _host_port_name(port: SitePort | None) -> str:

@@ -20,15 +20,12 @@ LEFT_OUT_ATTACHED, LEFT_OUT_FREE = 1e9, 1e8
 
 @dataclass(frozen=True)
 class LocatedDevice:
-    """A device of the site with its location."""
-
     chassis: SiteChassis
     drawer: SiteDrawer
     device: SiteDevice
 
     @property
     def title(self) -> str:
-        """The label of the device."""
         where = f"{self.chassis.name} {self.drawer.title}".strip()
         slot = f" slot {self.device.slot}" if self.device.slot is not None else ""
         return f"{self.device.name} ({where}{slot})"
@@ -103,9 +100,8 @@ class DeviceMatcher:
                 self.why[at] = "The file has no serial number for its device."
                 continue
             found = known.get(device.serial_number, [])
-            alike = [one for one in found if (one.device.manufacturer, one.device.model) == (
-                device.manufacturer, device.model)]  # fmt: skip
-            found = alike or found
+            model = (device.manufacturer, device.model)
+            found = [one for one in found if (one.device.manufacturer, one.device.model) == model] or found
             if len(found) == 1:
                 self._take(at, requested, found[0], "mapped")
             elif found:
@@ -153,7 +149,7 @@ class DeviceMatcher:
             return IMPOSSIBLE
         if isinstance(entry.attached_to, str):
             port = paired_port(requested.drawer, entry.attached_to, one.drawer)
-            if port is None or one.device.fixed or one.device.held_elsewhere or self._rules_out(one, port):
+            if port is None or one.device.fixed or one.device.attached_elsewhere or self._rules_out(one, port):
                 return IMPOSSIBLE
         same_drawer = requested.drawer.row is one.drawer
         distance = abs((one.device.slot or 0) - (entry.slot or 0))
@@ -171,7 +167,7 @@ class DeviceMatcher:
             return False
         key = (drawer.id, slot, port.label)
         if key not in self.ruled_out:
-            hosts = {each.id: self._host_of(each) for each in drawer.ports}
+            hosts = {each.id: self.cables.get(each.id, each.host.id if each.host else None) for each in drawer.ports}
             state = DrawerState(
                 mode=self.modes.get(drawer.id, DrawerMode(drawer.mode)),
                 connections=tuple(
@@ -182,9 +178,6 @@ class DeviceMatcher:
             )
             self.ruled_out[key] = bool(attach_violation(state, slot=slot, label=port.label))
         return self.ruled_out[key]
-
-    def _host_of(self, port: SitePort) -> int | None:
-        return self.cables.get(port.id, port.host.id if port.host else None)
 
 
 def _device_in_slot(requested: RequestedSlot) -> LocatedDevice | None:
@@ -199,52 +192,16 @@ def cheapest_assignment(costs: Sequence[Sequence[float]], unmatched: Sequence[fl
     """Return the column of each row, None where it has none; no column is used twice.
 
     `costs[row][column]` is IMPOSSIBLE or more where the two do not match; `unmatched[row]` is the cost of leaving a row
-    out. Source of the method: Kuhn 1955 and Munkres 1957, with potentials; ties are resolved deterministically.
+    out.
     """
+    from scipy.optimize import linear_sum_assignment  # half a second, which only files mapped by kind cost
+
     rows = len(costs)
     if not rows:
         return []
-    real = len(costs[0])
     # Each row has a dummy column for being left out, so that a complete matching always exists.
-    table = np.full((rows, real + rows), IMPOSSIBLE)
-    if real:
-        table[:, :real] = costs
-    table[np.arange(rows), real + np.arange(rows)] = unmatched
-    holder = _assign(table)
-    found: list[int | None] = [None] * rows
-    for column in range(real):
-        row = int(holder[column])
-        if row >= 0 and table[row, column] < IMPOSSIBLE:
-            found[row] = column
-    return found
-
-
-def _assign(table: np.ndarray) -> np.ndarray:
-    """Return the row matched with each column, -1 for none: one shortest augmenting path per row."""
-    rows, columns = table.shape
-    of_row, of_column = np.zeros(rows), np.zeros(columns)
-    holder = np.full(columns, -1)
-    for first in range(rows):
-        least = np.full(columns, np.inf)
-        before = np.full(columns, -1)
-        done = np.zeros(columns, dtype=bool)
-        row, column = first, -1
-        while row >= 0:
-            if column >= 0:
-                done[column] = True
-            reduced = table[row] - of_row[row] - of_column
-            better = ~done & (reduced < least)
-            least[better], before[better] = reduced[better], column
-            nearest = int(np.argmin(np.where(done, np.inf, least)))
-            step = least[nearest]
-            held = holder[done]
-            of_row[held] += step
-            of_row[first] += step
-            of_column[done] -= step
-            least[~done] -= step
-            column, row = nearest, int(holder[nearest])
-        while column >= 0:
-            previous = int(before[column])
-            holder[column] = holder[previous] if previous >= 0 else first
-            column = previous
-    return holder
+    left_out = np.full((rows, rows), IMPOSSIBLE)
+    np.fill_diagonal(left_out, unmatched)
+    table = np.hstack([np.reshape(costs, (rows, -1)), left_out])
+    chosen = zip(costs, linear_sum_assignment(table)[1], strict=True)
+    return [int(column) if column < len(row) and row[column] < IMPOSSIBLE else None for row, column in chosen]

@@ -32,8 +32,6 @@ class ChassisPair:
 
 @dataclass(kw_only=True)
 class DrawerPair:
-    """A drawer of the file and its counterpart."""
-
     chassis: ChassisPair
     entry: DrawerEntry
     row: SiteDrawer | None = None
@@ -41,7 +39,6 @@ class DrawerPair:
 
     @property
     def title(self) -> str:
-        """The label of the file's drawer."""
         name = self.entry.name or (f"drawer {self.entry.number}" if self.entry.number is not None else "")
         return f"{self.chassis.entry.name} {name}".strip()
 
@@ -55,7 +52,6 @@ class RequestedSlot:
 
     @property
     def what(self) -> str:
-        """The label of the requested slot."""
         device = self.entry.device
         slot = f" slot {self.entry.slot}" if self.entry.slot is not None else ""
         name = f": {device.name or device.model or device.kind}" if device is not None else ""
@@ -72,9 +68,8 @@ def pair_chassis(
     """
     pairs = [ChassisPair(entry=entry) for entry in document.chassis]
     if onto is not None and len(pairs) == 1:
-        row = next((one for one in site.chassis if one.id == onto), None)
-        if row is not None:
-            same = any(test(pairs[0].entry, row) for test in (_same_uuid, _same_serial))
+        if (row := next((one for one in site.chassis if one.id == onto), None)) is not None:
+            same = _same_uuid(pairs[0].entry, row) or _same_serial(pairs[0].entry, row)
             pairs[0].row, pairs[0].is_same, pairs[0].how = row, same, "it was chosen"
     else:
         _find_chassis(pairs, site, by)
@@ -85,8 +80,10 @@ def pair_chassis(
 
 def _find_chassis(pairs: list[ChassisPair], site: SiteHardware, by: MappingMode) -> None:
     tests: tuple[tuple[str, Callable[[ChassisEntry, SiteChassis], bool]], ...] = (
-        ("UUID", _same_uuid), ("serial number", _same_serial), ("name", _same_name),
-    )  # fmt: skip
+        ("UUID", _same_uuid),
+        ("serial number", _same_serial),
+        ("name", lambda entry, row: entry.name == row.name),
+    )
     free = list(site.chassis)
     for word, test in tests:
         for one in pairs:
@@ -112,10 +109,6 @@ def _same_serial(entry: ChassisEntry, row: SiteChassis) -> bool:
     return bool(entry.serial_number) and entry.serial_number == row.serial_number and len(makers) < 2
 
 
-def _same_name(entry: ChassisEntry, row: SiteChassis) -> bool:
-    return entry.name == row.name
-
-
 def _contradicts(entry: ChassisEntry, row: SiteChassis) -> bool:
     """Return whether the file means another chassis of the same name."""
     uuids = {one.casefold() for one in (entry.uuid, row.uuid) if one}
@@ -126,12 +119,12 @@ def _contradicts(entry: ChassisEntry, row: SiteChassis) -> bool:
 def _drawer(row: SiteChassis | None, entry: DrawerEntry) -> SiteDrawer | None:
     if row is None:
         return None
+    if entry.number is None and not entry.name:
+        return next((one for one in row.drawers if one.id is None), None)
     named = [one for one in row.drawers if one.id is not None]
     by_number = (one for one in named if entry.number is not None and one.number == entry.number)
     by_name = (one for one in named if entry.name and one.name == entry.name)
-    if entry.number is not None or entry.name:
-        return next(by_number, None) or next(by_name, None)
-    return next((one for one in row.drawers if one.id is None), None)
+    return next(by_number, None) or next(by_name, None)
 
 
 def paired_port(requested: DrawerPair, label: str, drawer: SiteDrawer) -> SitePort | None:
@@ -219,7 +212,6 @@ def mismatch_reason(entry: SlotEntry, device: SiteDevice) -> str:
 
 
 def is_same_host(entry: HostEntry, host: SiteHost) -> bool:
-    """Return whether a host of a file is a host of the site."""
     return entry.identity.casefold() == host.identity.casefold() if entry.identity else entry.name == host.name
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from core.documents import (
     DocumentNode,
-    DocumentPosition,
     DocumentProblem,
     DocumentProblems,
     DocumentSyntaxError,
@@ -29,6 +28,7 @@ from fabric.allocation.document import (
     PortEntry,
     SlotEntry,
 )
+from fabric.allocation.rules import CHASSIS_FIELDS, DEVICE_FIELDS, AllocationReport
 from fabric.allocation.schema import FORMAT, KINDS, SCOPES, VERSION, check_schema
 
 MAX_FILE_BYTES = 5 * 2**20  # bytes
@@ -39,27 +39,31 @@ BODY_LIMIT = (MAX_FILE_BYTES + 2**20, FILE_TOO_LARGE)  # alone or in a form; a f
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParsedFile:
-    """A parsed file: its document, or None and the problems; `more` if there are more problems than listed."""
+class AllocationFile:
+    """A parsed file: its document, or None and the problems; `more` if there are more problems than listed.
+
+    `report` is the mapping to this site, once it was checked.
+    """
 
     document: AllocationDocument | None
     problems: tuple[DocumentProblem, ...] = ()
     more: bool = False
     format: str = ""
     text: str = ""
+    report: AllocationReport | None = None
 
 
-def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFile:  # noqa: A002 - the URL parameter
+def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> AllocationFile:  # noqa: A002 - the URL parameter
     """Parse a file; without `format` a file that begins with a brace or bracket is JSON, any other is YAML."""
     if len(raw) > MAX_FILE_BYTES:
-        return ParsedFile(document=None, problems=(DocumentProblem(sentence=FILE_TOO_LARGE),))
+        return AllocationFile(document=None, problems=(DocumentProblem(sentence=FILE_TOO_LARGE),))
     try:
         text = raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode()
         problems = DocumentProblems(before)
         problems.add("This is not UTF-8 text. Save the file as UTF-8.", "", len(before))
-        return ParsedFile(document=None, problems=problems.told())
+        return AllocationFile(document=None, problems=problems.in_order())
     chosen = format or ("json" if text.lstrip()[:1] in {"{", "["} else "yaml")
     problems = DocumentProblems(text)
     document, more = None, False
@@ -69,8 +73,8 @@ def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFi
         problems.add_last(error.sentence, error.offset)
     except TooManyProblemsError:
         more = True
-    found = problems.told()
-    return ParsedFile(document=None if found else document, problems=found, more=more, format=chosen, text=text)
+    found = problems.in_order()
+    return AllocationFile(document=None if found else document, problems=found, more=more, format=chosen, text=text)
 
 
 def _parse_document(text: str, format: str, problems: DocumentProblems) -> AllocationDocument | None:  # noqa: A002 - as its caller
@@ -103,7 +107,10 @@ def _is_allocation_file(root: DocumentNode, problems: DocumentProblems) -> bool:
         )
         return False
     if version is None or isinstance(version.value, bool) or version.value != VERSION:
-        shown = "without a version" if version is None else f"of version {_version(version)}"
+        shown = "without a version"
+        if version is not None:
+            known = version.value
+            shown = f"of version {known if isinstance(known, int | float) else quoted(str(known))}"
         problems.add(
             f"This is an allocation file {shown}. This site understands version {VERSION}.",
             "version" if version else "",
@@ -113,10 +120,6 @@ def _is_allocation_file(root: DocumentNode, problems: DocumentProblems) -> bool:
     return True
 
 
-def _version(node: DocumentNode) -> str:
-    return str(node.value) if isinstance(node.value, int | float) else quoted(str(node.value))
-
-
 class _DocumentBuilder:
     """Builds a document of all valid parts, so that all problems are found in one pass."""
 
@@ -124,7 +127,6 @@ class _DocumentBuilder:
         self.problems = problems
 
     def document(self, root: DocumentNode) -> AllocationDocument:
-        """Return the document."""
         scope = _members(root).get("scope")
         return AllocationDocument(
             scope=_choice(scope, "kind", SCOPES) if scope else "",
@@ -132,19 +134,16 @@ class _DocumentBuilder:
             chassis=tuple(self._chassis(one, f"chassis[{at}]") for at, one in _items(root, "chassis")),
         )
 
-    def _place(self, node: DocumentNode, path: str) -> DocumentPosition:
-        return self.problems.place(path, node.offset)
-
     def _chassis(self, node: DocumentNode, path: str) -> ChassisEntry:
         return ChassisEntry(
-            place=self._place(node, path),
-            **{name: _text(node, name) for name in ("name", "uuid", "manufacturer", "model", "serial_number")},
+            place=self.problems.place(path, node.offset),
+            **{name: _text(node, name) for name in CHASSIS_FIELDS},
             drawers=tuple(self._drawer(one, f"{path}.drawers[{at}]") for at, one in _items(node, "drawers")),
         )
 
     def _drawer(self, node: DocumentNode, path: str) -> DrawerEntry:
         return DrawerEntry(
-            place=self._place(node, path),
+            place=self.problems.place(path, node.offset),
             number=_whole(node, "number"),
             name=_text(node, "name"),
             mode=_text(node, "mode"),
@@ -168,23 +167,22 @@ class _DocumentBuilder:
             attached = attached.value if isinstance(attached.value, str) else None
         return SlotEntry(
             slot=_whole(node, "slot"),
-            device=DeviceEntry(
-                kind=_choice(device, "kind", KINDS),
-                **{name: _text(device, name) for name in ("name", "manufacturer", "model", "serial_number")},
-            )
-            if device is not None
-            else None,
+            device=None if device is None else _device(device),
             attached_to=attached,
             **self._port(node, path),
         )
 
     def _port(self, node: DocumentNode, path: str) -> dict[str, Any]:
         return {
-            "place": self._place(node, path),
+            "place": self.problems.place(path, node.offset),
             "port_type": _text(node, "port_type"),
             "lanes": _whole(node, "lanes"),
             "tenant": _text(node, "tenant"),
         }
+
+
+def _device(node: DocumentNode) -> DeviceEntry:
+    return DeviceEntry(**{name: _text(node, name) for name in DEVICE_FIELDS} | {"kind": _choice(node, "kind", KINDS)})
 
 
 def _members(node: DocumentNode) -> dict[str, DocumentNode]:
@@ -213,8 +211,6 @@ def _whole(node: DocumentNode, name: str) -> int | None:
 
 
 class _DuplicateFinder:
-    """Finds duplicate entries of a file."""
-
     def __init__(self, problems: DocumentProblems) -> None:
         self.problems = problems
         self.seen: dict[Hashable, PortEntry | ChassisEntry | DrawerEntry] = {}

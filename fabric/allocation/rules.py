@@ -5,19 +5,26 @@ Names are unique within their parent, by a numeric suffix where necessary, since
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from core.documents import DocumentPosition
 from fabric.operations.rules import PortSetting
 from fabric.plans.rules import DesiredState
 
+# What a file says of a chassis and of a device, in this order, under the names that rows have too.
+CHASSIS_FIELDS: Final = ("name", "uuid", "manufacturer", "model", "serial_number")
+DEVICE_FIELDS: Final = ("name", "kind", "manufacturer", "model", "serial_number")
+
+
+def field_values(row: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return these attributes of a row, for one of the classes below."""
+    return {name: getattr(row, name) for name in names}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SiteHost:
-    """A host: row id, name and identity."""
-
     id: int
     name: str
     identity: str
@@ -39,8 +46,8 @@ class SitePort:
 class SiteDevice:
     """A device: `slot` None where it has no slot with a unique number, `attached` the id of a host port.
 
-    `held_elsewhere`: it is attached to a host port that the user does not see. `fixed` says why it cannot be attached,
-    '' if it can. `serial_number` is the hardware's; `is_told_by_serial` if it is unique here.
+    `attached_elsewhere`: it is attached to a host port that the user does not see. `fixed` says why it cannot be
+    attached, '' if it can. `serial_number` is the hardware's; `has_unique_serial` if no other one here has it.
     """
 
     id: int
@@ -49,11 +56,11 @@ class SiteDevice:
     manufacturer: str
     model: str
     serial_number: str
-    is_told_by_serial: bool
+    has_unique_serial: bool
     slot: int | None
     port: int | None
     attached: int | None
-    held_elsewhere: bool = False
+    attached_elsewhere: bool = False
     fixed: str = ""
     tenant: str = ""
 
@@ -123,17 +130,8 @@ class ReportLine:
     note: str = ""
 
     def as_json(self) -> dict[str, str | int]:
-        """Return it as the API returns it."""
-        return {
-            "path": self.place.path,
-            "line": self.place.line,
-            "column": self.place.column,
-            "what": self.what,
-            "fit": self.fit,
-            "sentence": self.sentence,
-            "change": self.change,
-            "note": self.note,
-        }
+        plain = asdict(self)
+        return {**plain.pop("place"), **plain}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,16 +140,11 @@ class AllocationReport:
 
     by: MappingMode
     lines: tuple[ReportLine, ...] = ()
-    wanted: DesiredState = field(default_factory=DesiredState)
-
-    def count(self, fit: EntryFit) -> int:
-        """Return how many entries have this fit."""
-        return sum(line.fit == fit for line in self.lines)
+    desired: DesiredState = field(default_factory=DesiredState)
 
     @property
-    def exact(self) -> int:
-        """How many entries are the same here."""
-        return self.count("exact")
+    def exact(self) -> tuple[ReportLine, ...]:
+        return tuple(line for line in self.lines if line.fit == "exact")
 
     @property
     def mapped(self) -> tuple[ReportLine, ...]:
@@ -160,12 +153,10 @@ class AllocationReport:
 
     @property
     def misfits(self) -> tuple[ReportLine, ...]:
-        """The entries that do not fit."""
         return tuple(line for line in self.lines if line.fit == "does_not_fit")
 
     @property
     def changes(self) -> tuple[ReportLine, ...]:
-        """The entries that would change something."""
         return tuple(line for line in self.lines if line.change)
 
     @property
@@ -175,15 +166,12 @@ class AllocationReport:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would change."""
-        wanted = self.wanted
-        return not (wanted.attachments or wanted.modes or wanted.cables or wanted.settings)
+        return self.desired == DesiredState()
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the API returns it."""
         return {
             "by": self.by,
-            "exact": self.exact,
+            "exact": len(self.exact),
             "mapped": len(self.mapped),
             "does_not_fit": len(self.misfits),
             "changes": len(self.changes),

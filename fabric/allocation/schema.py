@@ -11,13 +11,17 @@ FORMAT: Final = "falconweb-allocation"
 VERSION: Final = 1
 SCOPES: Final = ("everything", "chassis", "tenant")
 KINDS: Final = tuple(kind.value for kind in DeviceKind)
-MOST_LANES: Final = 64
+MAX_LANES: Final = 64
 
 
 def _text(longest: int, description: str, *, shortest: int = 0, nullable: bool = False) -> dict[str, Any]:
     least = {"minLength": shortest} if shortest else {}
     kind = ["string", "null"] if nullable else "string"
     return {"type": kind, **least, "maxLength": longest, "description": description}
+
+
+def _integer(description: str, *, least: int = 0, most: int = 2**31 - 1) -> dict[str, Any]:
+    return {"type": ["integer", "null"], "minimum": least, "maximum": most, "description": description}
 
 
 def _object(description: str, required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
@@ -36,12 +40,9 @@ def _list(of: str, description: str) -> dict[str, Any]:
 
 PORT: Final = {
     "port_type": _text(50, "What the port is, in Redfish's words; null or left out: stays as it is", nullable=True),
-    "lanes": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "maximum": MOST_LANES,
-        "description": "How many lanes the port shall use at most; null or left out: stays as it is",
-    },
+    "lanes": _integer(
+        "How many lanes the port shall use at most; null or left out: stays as it is", least=1, most=MAX_LANES
+    ),
     "tenant": _text(100, "Who holds it; told to administrators, and changed by no import", nullable=True),
 }
 DEVICE: Final = _object(
@@ -56,12 +57,7 @@ DEVICE: Final = _object(
 SLOT: Final = _object(
     "A device, and the host port that it is attached to",
     ("slot",),
-    slot={
-        "type": ["integer", "null"],
-        "minimum": 0,
-        "maximum": 2**31 - 1,
-        "description": "The number of its slot; null for a device in none",
-    },
+    slot=_integer("The number of its slot; null for a device in none"),
     device={"$ref": "#/$defs/device"},
     attached_to=_text(
         60, "Label of the host port; null: attached to no host; left out: stays as it is", shortest=1, nullable=True
@@ -87,12 +83,7 @@ HOST_PORT: Final = _object(
 DRAWER: Final = _object(
     "A drawer; without number and name, what is in no drawer",
     (),
-    number={
-        "type": ["integer", "null"],
-        "minimum": 0,
-        "maximum": 2**31 - 1,
-        "description": "Its number; null or left out: it is told by its name",
-    },
+    number=_integer("Its number; null or left out: it is told by its name"),
     name=_text(220, "Its name"),
     mode={"enum": [mode.value for mode in DrawerMode], "description": "How host ports share its slots"},
     host_ports=_list("host_port", "The host ports that are cabled to it"),
@@ -162,7 +153,13 @@ def _check_node(node: DocumentNode, schema: dict[str, Any], path: str, name: str
         for missing in schema["required"]:
             if missing not in node.value:
                 problems.add(f"{name} has no '{missing}'.", path, node.offset)
-        _check_members(node, schema["properties"], path, problems)
+        known = schema["properties"]
+        for word, value in node.value.items():
+            inner = member_path(path, word)
+            if word in known:
+                _check_node(value, known[word], inner, f"'{word}'", problems)
+            else:
+                problems.add(unknown_name_sentence(word, known), inner, node.keys[word])
     elif isinstance(node.value, list):
         for place, item in enumerate(node.value):
             _check_node(item, schema["items"], f"{path}[{place}]", f"{name}[{place}]", problems)
@@ -188,16 +185,6 @@ def _mismatch_reason(node: DocumentNode, schema: dict[str, Any], name: str) -> s
     if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
         return f"{name} must be from {schema['minimum']} to {schema['maximum']}, not {value}."
     return ""
-
-
-def _check_members(node: DocumentNode, known: dict[str, Any], path: str, problems: DocumentProblems) -> None:
-    assert isinstance(node.value, dict)  # noqa: S101 - checked by its caller
-    for word, value in node.value.items():
-        inner = member_path(path, word)
-        if word in known:
-            _check_node(value, known[word], inner, f"'{word}'", problems)
-        else:
-            problems.add(unknown_name_sentence(word, known), inner, node.keys[word])
 
 
 def _display_value(value: object) -> str:

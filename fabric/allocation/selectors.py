@@ -11,12 +11,22 @@ from dataclasses import replace
 from typing import Any
 
 from accounts.models import Tenant, User
-from fabric.allocation.rules import SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SiteHost, SitePort
+from fabric.allocation.rules import (
+    CHASSIS_FIELDS,
+    DEVICE_FIELDS,
+    SiteChassis,
+    SiteDevice,
+    SiteDrawer,
+    SiteHardware,
+    SiteHost,
+    SitePort,
+    field_values,
+)
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.labels import monitored_only_reason, no_endpoint_reason
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
 from fabric.inventory.selectors import drawers_changeable, may_move_cable
-from fabric.operations.projected_state import projected_drawers
+from fabric.operations.projected_state import DrawerKey, projected_drawers
 from fabric.operations.rules import DrawerSnapshot, PortSetting
 
 MODE_VALUES = {mode.value for mode in DrawerMode}
@@ -31,69 +41,23 @@ def visible_hardware(person: User, *, chassis_id: int | None = None, tenant: Ten
         chassis = chassis.filter(pk=chassis_id)
     if tenant is not None:
         devices, host_ports = devices.filter(tenant=tenant), host_ports.filter(tenant=tenant)
-    return _HardwareReader(person, chassis, devices, host_ports).site(held_only=tenant is not None)
+    return _HardwareReader(person, chassis, devices, host_ports).site(owned_only=tenant is not None)
 
 
 def projected_hardware(person: User) -> SiteHardware:
     """Return the hardware as it will be once all open operations are done: what a file is compared with."""
-    site = visible_hardware(person)
-    drawers = {
-        (chassis, drawer): snapshot
-        for (chassis, drawer), snapshot in projected_drawers([one.id for one in site.chassis]).items()
-    }
-    hosts = {host.id: host for host in site.hosts}
-    return replace(
-        site,
-        chassis=tuple(
-            replace(
-                one,
-                drawers=tuple(
-                    _projected_drawer(drawer, drawers[one.id, drawer.id], hosts)
-                    if (one.id, drawer.id) in drawers
-                    else drawer
-                    for drawer in one.drawers
-                ),
-            )
-            for one in site.chassis
-        ),
-    )
-
-
-def _projected_drawer(drawer: SiteDrawer, snapshot: DrawerSnapshot, hosts: Mapping[int, SiteHost]) -> SiteDrawer:
-    attached = {device.id: device.attached for device in snapshot.devices}
-    cables = {port.id: port.host for port in snapshot.ports}
-    known = {port.id for port in drawer.ports}
-    return replace(
-        drawer,
-        mode=snapshot.mode.value,
-        ports=tuple(
-            replace(port, host=_projected_host(port, cables.get(port.id), hosts) if port.id in cables else port.host)
-            for port in drawer.ports
-        ),
-        devices=tuple(
-            replace(
-                device,
-                attached=attached.get(device.id, device.attached),
-                held_elsewhere=attached.get(device.id, device.attached) not in {None, *known},
-            )
-            for device in drawer.devices
-        ),
-        settings={port: snapshot.settings.get(port, setting) for port, setting in drawer.settings.items()},
-    )
-
-
-def _projected_host(port: SitePort, host: int | None, hosts: Mapping[int, SiteHost]) -> SiteHost | None:
-    if port.host is not None and port.host.id == host:
-        return port.host
-    return None if host is None else hosts.get(host)
+    devices = Device.objects.visible_to(person).filter(missing_since=None)
+    host_ports = HostPort.objects.visible_to(person).filter(missing_since=None)
+    reader = _HardwareReader(person, Chassis.objects.visible_to(person), devices, host_ports)
+    reader.projected = projected_drawers([one.pk for one in reader.chassis])
+    return reader.site(owned_only=False)
 
 
 class _HardwareReader:
-    """Assembles the rows that a user may see."""
-
     def __init__(self, person: User, chassis: Any, devices: Any, host_ports: Any) -> None:
         self.person = person
         self.chassis = list(chassis.order_by("name"))
+        self.projected: Mapping[DrawerKey, DrawerSnapshot] = {}
         pks = [row.pk for row in self.chassis]
         self.devices = list(
             devices.filter(chassis__in=pks).select_related("slot", "tenant").order_by("slot__number", "uri")
@@ -108,7 +72,7 @@ class _HardwareReader:
         self.changeable = drawers_changeable(person, known)
         self.things: dict[tuple[int, int | None], list[Device]] = defaultdict(list)
         for device in self.devices:
-            drawer_id = _drawer_of(device)
+            drawer_id = device.slot.drawer_id if device.slot is not None else None
             self.things[device.chassis_id, drawer_id if drawer_id in known else None].append(device)
         self.ports: dict[tuple[int, int | None], list[HostPort]] = defaultdict(list)
         for port in self.host_ports:
@@ -117,30 +81,29 @@ class _HardwareReader:
         serials = Counter(_serial_key(row) for row in self.devices if row.serial_number)
         self.shared = {serial for serial, count in serials.items() if count > 1}
         self.labels = distinct_names({row.pk: (row.chassis_id, row.label or "?") for row in self.host_ports})
-        self.settings = self._settings()
+        behind = {row.port_id for row in self.host_ports} | {row.slot.port_id for row in self.devices if row.slot}
+        ports = Port.objects.filter(pk__in=behind - {None}, missing_since=None)
+        self.settings = {
+            row.pk: PortSetting(port_type=row.port_type, configured_width=row.configured_width) for row in ports
+        }
+        hosts = Host.objects.visible_to(person) if may_move_cable(person) else Host.objects.none()
+        self.hosts = {row.pk: _host(row) for row in hosts}
 
-    def site(self, *, held_only: bool) -> SiteHardware:
-        """Return all of it; `held_only` leaves out drawers and chassis with none of the devices and host ports."""
-        moves = may_move_cable(self.person)
-        hosts = Host.objects.visible_to(self.person) if moves else Host.objects.none()
-        held = {row.chassis_id for row in (*self.devices, *self.host_ports)}
+    def site(self, *, owned_only: bool) -> SiteHardware:
+        """Return all of it; `owned_only` leaves out drawers and chassis with none of the devices and host ports."""
+        owned = {row.chassis_id for row in (*self.devices, *self.host_ports)}
         return SiteHardware(
             chassis=tuple(
-                self._chassis(row, held_only=held_only)
+                self._chassis(row, owned_only=owned_only)
                 for row in self.chassis
-                if row.pk in held or (self.person.is_administrator and not held_only)
+                if row.pk in owned or (self.person.is_administrator and not owned_only)
             ),
-            hosts=tuple(_host(row) for row in hosts),
-            may_move_cables=moves,
+            hosts=tuple(self.hosts.values()),
+            may_move_cables=may_move_cable(self.person),
             is_administrator=self.person.is_administrator,
         )
 
-    def _settings(self) -> dict[int, PortSetting]:
-        behind = {row.port_id for row in self.host_ports} | {row.slot.port_id for row in self.devices if row.slot}
-        rows = Port.objects.filter(pk__in={pk for pk in behind if pk is not None}, missing_since=None)
-        return {row.pk: PortSetting(port_type=row.port_type, configured_width=row.configured_width) for row in rows}
-
-    def _chassis(self, row: Chassis, *, held_only: bool) -> SiteChassis:
+    def _chassis(self, row: Chassis, *, owned_only: bool) -> SiteChassis:
         drawers = sorted(self.drawers[row.pk], key=lambda one: (one.number, one.name, one.uri))
         numbers = Counter(one.number for one in drawers)
         names = distinct_names({one.pk: (row.pk, one.name or "Drawer") for one in drawers})
@@ -154,15 +117,11 @@ class _HardwareReader:
         ]
         if self.things[row.pk, None] or self.ports[row.pk, None]:
             found.append(self._place(row, None))
-        if held_only:
+        if owned_only:
             found = [one for one in found if one.devices or one.ports]
         return SiteChassis(
             id=row.pk,
-            name=row.name,
-            uuid=row.uuid,
-            manufacturer=row.manufacturer,
-            model=row.model,
-            serial_number=row.serial_number,
+            **field_values(row, CHASSIS_FIELDS),
             composable=row.is_composable,
             drawers=tuple(found),
         )
@@ -177,7 +136,8 @@ class _HardwareReader:
         names = distinct_names({one.pk: (chassis.pk, one.name or "Device") for one in loose})
         mode = row.mode if row is not None and row.mode in MODE_VALUES else DrawerMode.UNKNOWN.value
         behind = {one.port_id for one in ports} | {one.slot.port_id for one in devices if one.slot is not None}
-        return SiteDrawer(
+        settings = {port: self.settings[port] for port in behind if port is not None and port in self.settings}
+        drawer = SiteDrawer(
             id=pk,
             number=None,
             name="",
@@ -188,7 +148,30 @@ class _HardwareReader:
             and row.pk in self.changeable,
             ports=tuple(self._port(one) for one in ports),
             devices=tuple(self._device(chassis, one, numbers, names.get(one.pk, one.name)) for one in devices),
-            settings={port: self.settings[port] for port in behind if port is not None and port in self.settings},
+            settings=settings,
+        )
+        snapshot = self.projected.get((chassis.pk, pk))
+        return drawer if snapshot is None else self._projected(drawer, snapshot)
+
+    def _projected(self, drawer: SiteDrawer, snapshot: DrawerSnapshot) -> SiteDrawer:
+        attached = {one.id: one.attached for one in drawer.devices}
+        attached |= {one.id: one.attached for one in snapshot.devices}
+        cables = {port.id: port.host for port in snapshot.ports}
+        known = {port.id for port in drawer.ports}
+
+        def host_of(port: SitePort) -> SiteHost | None:
+            host = cables.get(port.id, port.host.id if port.host is not None else None)
+            return port.host if port.host is not None and port.host.id == host else self.hosts.get(host or 0)
+
+        return replace(
+            drawer,
+            mode=snapshot.mode.value,
+            ports=tuple(replace(port, host=host_of(port)) for port in drawer.ports),
+            devices=tuple(
+                replace(one, attached=attached[one.id], attached_elsewhere=attached[one.id] not in {None, *known})
+                for one in drawer.devices
+            ),
+            settings={port: snapshot.settings.get(port, setting) for port, setting in drawer.settings.items()},
         )
 
     def _port(self, row: HostPort) -> SitePort:
@@ -210,16 +193,12 @@ class _HardwareReader:
             fixed = no_endpoint_reason(row)
         return SiteDevice(
             id=row.pk,
-            name=name,
-            kind=row.kind,
-            manufacturer=row.manufacturer,
-            model=row.model,
-            serial_number=row.serial_number,
-            is_told_by_serial=bool(row.serial_number) and _serial_key(row) not in self.shared,
+            **field_values(row, DEVICE_FIELDS) | {"name": name},
+            has_unique_serial=bool(row.serial_number) and _serial_key(row) not in self.shared,
             slot=slot.number if slot is not None and numbers[slot.number] == 1 else None,
             port=slot.port_id if slot is not None else None,
             attached=row.host_port_id,
-            held_elsewhere=row.host_port_id is not None and row.host_port_id not in self.seen_ports,
+            attached_elsewhere=row.host_port_id is not None and row.host_port_id not in self.seen_ports,
             fixed=fixed,
             tenant=self._tenant(row.tenant),
         )
@@ -246,10 +225,6 @@ def distinct_names(names: Mapping[int, tuple[Hashable, str]]) -> dict[int, str]:
 
 def _serial_key(row: Device) -> tuple[str, str, str]:
     return row.manufacturer, row.model, row.serial_number
-
-
-def _drawer_of(row: Device) -> int | None:
-    return row.slot.drawer_id if row.slot is not None else None
 
 
 def _host(row: Host) -> SiteHost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Literal
 
 from accounts.access import require_composer
@@ -12,22 +12,14 @@ from core.documents import DocumentProblem
 from core.errors import Invalid, NotFound
 from fabric.allocation.document import AllocationDocument, export_document
 from fabric.allocation.mapping import map_document
-from fabric.allocation.reader import ParsedFile, parse_file
-from fabric.allocation.rules import MAPPING_MODES, AllocationReport, MappingMode
+from fabric.allocation.reader import AllocationFile, parse_file
+from fabric.allocation.rules import MAPPING_MODES, MappingMode
 from fabric.allocation.selectors import projected_hardware, visible_hardware
 from fabric.inventory.models import Chassis
 from fabric.operations.models import Plan
 from fabric.plans.services import plan_create
 
 ORIGIN = "file"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedFile:
-    """A checked file: its problems, or the report of its mapping. The check changes nothing."""
-
-    read: ParsedFile
-    report: AllocationReport | None = None
 
 
 def allocation_export(
@@ -65,7 +57,7 @@ def allocation_check(
     format: Literal["", "json", "yaml"] = "",  # noqa: A002 - the URL parameter
     by: str = "exact",
     onto: int | None = None,
-) -> CheckedFile:
+) -> AllocationFile:
     """Check a file: return its problems, or its mapping to the hardware that the user sees. Nothing is changed.
 
     `by` is one of MAPPING_MODES, `onto` the chassis that a file with one chassis is mapped to. Raises Forbidden for
@@ -77,20 +69,20 @@ def allocation_check(
         raise Invalid(f"'{by[:50]}' is not a mapping mode.", errors={"by": f"One of {', '.join(MAPPING_MODES)}."})
     if onto is not None and not Chassis.objects.visible_to(person).filter(pk=onto).exists():
         raise NotFound("There is no such chassis.")
-    read = parse_file(raw, format)
-    if read.document is None:
-        return CheckedFile(read=read)
-    if onto is not None and len(read.document.chassis) != 1:
-        count = len(read.document.chassis)
+    file = parse_file(raw, format)
+    if file.document is None:
+        return file
+    if onto is not None and len(file.document.chassis) != 1:
+        count = len(file.document.chassis)
         raise Invalid(
             f"Only a file with one chassis can be mapped to a chosen one: this file has {count}.",
             errors={"chassis_id": "Leave it out, or give a file with one chassis."},
         )
-    return CheckedFile(read=read, report=map_document(read.document, projected_hardware(person), by=way, onto=onto))
+    return replace(file, report=map_document(file.document, projected_hardware(person), by=way, onto=onto))
 
 
 def allocation_plan(
-    *, person: User, checked: CheckedFile, name: str = "", partial: bool = False, idempotency_key: str = ""
+    *, person: User, checked: AllocationFile, name: str = "", partial: bool = False, idempotency_key: str = ""
 ) -> Plan | None:
     """Create a draft plan of a checked file; None where there is nothing to change.
 
@@ -98,30 +90,29 @@ def allocation_plan(
     one with entries that do not fit; and as `plan_create` does. Nothing is created then.
     """
     if checked.report is None:
-        raise unreadable_file_error(checked.read)
+        raise unreadable_file_error(checked)
     report, misfits = checked.report, len(checked.report.misfits)
+    entries, do = ("1 entry", "does") if misfits == 1 else (f"{misfits} entries", "do")
     if misfits and not partial:
         raise Invalid(
-            f"{_entries_label(misfits)} of the file {'does' if misfits == 1 else 'do'} not fit here, so that "
+            f"{entries} of the file {do} not fit here, so that "
             "nothing is planned. Map it otherwise, or leave out what does not fit.",
             problems=[DocumentProblem(sentence=one.sentence, place=one.place).as_json() for one in report.misfits],
         )
     if report.is_empty:
         return None
-    without = f", without {_entries_label(misfits)} that {'does' if misfits == 1 else 'do'} not fit" if misfits else ""
+    without = f", without {entries} that {do} not fit" if misfits else ""
     title = f"Import of {name[:100] or 'an allocation file'}{without}"
-    return plan_create(person=person, wanted=report.wanted, title=title, origin=ORIGIN, idempotency_key=idempotency_key)
-
-
-def unreadable_file_error(read: ParsedFile) -> Invalid:
-    """Return the error for a file with problems."""
-    count = f"more than {len(read.problems)}" if read.more else str(len(read.problems))
-    return Invalid(
-        f"The file has {count} problem{'' if count == '1' else 's'}: {read.problems[0].sentence}",
-        problems=[one.as_json() for one in read.problems],
-        more_problems=read.more,
+    return plan_create(
+        person=person, desired=report.desired, title=title, origin=ORIGIN, idempotency_key=idempotency_key
     )
 
 
-def _entries_label(number: int) -> str:
-    return "1 entry" if number == 1 else f"{number} entries"
+def unreadable_file_error(file: AllocationFile) -> Invalid:
+    """Return the error for a file with problems."""
+    count = f"more than {len(file.problems)}" if file.more else str(len(file.problems))
+    return Invalid(
+        f"The file has {count} problem{'' if count == '1' else 's'}: {file.problems[0].sentence}",
+        problems=[one.as_json() for one in file.problems],
+        more_problems=file.more,
+    )

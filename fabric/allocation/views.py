@@ -18,24 +18,18 @@ from accounts.models import User
 from core.errors import FalconWebError, Invalid
 from core.text import parse_id
 from fabric.allocation.document import FORMATS, Format
-from fabric.allocation.reader import BODY_LIMIT, FILE_TOO_LARGE, MAX_FILE_BYTES
+from fabric.allocation.reader import BODY_LIMIT, FILE_TOO_LARGE, MAX_FILE_BYTES, AllocationFile
 from fabric.allocation.rules import MAPPING_MODES
-from fabric.allocation.services import (
-    CheckedFile,
-    allocation_check,
-    allocation_export,
-    allocation_plan,
-    exportable_tenants,
-)
+from fabric.allocation.services import allocation_check, allocation_export, allocation_plan, exportable_tenants
 from fabric.inventory.models import Chassis
 
 CONTENT_TYPES: dict[Format, str] = {"json": "application/json", "yaml": "application/yaml"}
-LONGEST_LINE, LONGEST_NAME = 160, 100
-MOST_LINES = 500
+MAX_LINE_LENGTH, MAX_NAME_LENGTH = 160, 100
+MAX_LINES = 500
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def allocation_export_file(request: HttpRequest) -> HttpResponse:
     """Send the allocation as a file; `what` is 'everything', 'chassis-3' or 'tenant-3', `format` json or yaml."""
     format = _format(request.GET.get("format", "json"))  # noqa: A001 - the name of the URL parameter
@@ -59,7 +53,7 @@ def allocation_export_file(request: HttpRequest) -> HttpResponse:
 @declare(
     Audience.EVERYBODY,
     audited_as=Action.ALLOCATION_READ,
-    menu_entry=MenuEntry("Allocation file", "Compose", 3),
+    menu_entry=MenuEntry("Allocation files", "Compose", 3),
     body_limit=BODY_LIMIT,
 )
 def allocation(request: HttpRequest) -> HttpResponse:
@@ -68,24 +62,21 @@ def allocation(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _page(request, person, {"by": "exact"})
     raw, name = _uploaded(request)
-    chosen: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "by": request.POST.get("by", "exact"), "onto": request.POST.get("onto", ""), "name": name,
         "partial": "partial" in request.POST,
     }  # fmt: skip
-    onto = parse_id(chosen["onto"]) if chosen["onto"] else None
+    onto = parse_id(shown["onto"]) if shown["onto"] else None
     try:
-        checked = allocation_check(person=person, raw=raw, format=_format_of(name), by=chosen["by"], onto=onto)
-        shown = {**chosen, **_report_context(checked)}
+        checked = allocation_check(person=person, raw=raw, format=_format_of(name), by=shown["by"], onto=onto)
+        shown |= _report_context(checked)
         if "make" not in request.POST or checked.report is None:
             return _page(request, person, shown, status=400 if checked.report is None else 200)
-        try:
-            plan = allocation_plan(person=person, checked=checked, name=name, partial=chosen["partial"])
-        except Invalid as error:
-            return _page(request, person, {**shown, "refused": error.sentence}, status=error.status)
+        plan = allocation_plan(person=person, checked=checked, name=name, partial=shown["partial"])
     except FalconWebError as error:
         if error.status not in {400, 409}:
             raise
-        return _page(request, person, {**chosen, "refused": error.sentence}, status=error.status)
+        return _page(request, person, {**shown, "refused": error.sentence}, status=error.status)
     if plan is None:
         messages.info(request, "Nothing to change: the hardware matches the file.")
         return redirect("fabric:allocation")
@@ -104,23 +95,21 @@ def _uploaded(request: HttpRequest) -> tuple[bytes, str]:
 
 
 def _printable(name: str) -> str:
-    return "".join(one for one in name if one.isprintable())[:LONGEST_NAME]
+    return "".join(one for one in name if one.isprintable())[:MAX_NAME_LENGTH]
 
 
-def _report_context(checked: CheckedFile) -> dict[str, Any]:
-    """Return the context of a file."""
-    read, report = checked.read, checked.report
+def _report_context(file: AllocationFile) -> dict[str, Any]:
     # Lines as `Problems` counts them, not at every line break character of Unicode.
-    lines = read.text.replace("\r\n", "\n").replace("\r", "\n").split("\n") if read.problems else []
+    lines = file.text.replace("\r\n", "\n").replace("\r", "\n").split("\n") if file.problems else []
     return {
-        "text": read.text,
-        "report": report,
-        "exact": [line for line in report.lines if line.fit == "exact"][:MOST_LINES] if report else [],
-        "most": MOST_LINES,
-        "more": read.more,
+        "text": file.text,
+        "report": file.report,
+        "exact": file.report.exact if file.report else (),
+        "most": MAX_LINES,
+        "more": file.more,
         "problems": [
-            (one, lines[one.place.line - 1][:LONGEST_LINE] if 0 < one.place.line <= len(lines) else "")
-            for one in read.problems
+            (one, lines[one.place.line - 1][:MAX_LINE_LENGTH] if 0 < one.place.line <= len(lines) else "")
+            for one in file.problems
         ],
     }
 
@@ -138,7 +127,7 @@ def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: 
         "largest_bytes": MAX_FILE_BYTES,
         "too_large": FILE_TOO_LARGE,
     }
-    return render(request, "fabric/allocation.html", context, status=status)
+    return render(request, "fabric/allocation/allocation.html", context, status=status)
 
 
 def _format(text: str) -> Format:

@@ -8,7 +8,6 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -38,12 +37,14 @@ from fabric.bmc.transport import (
     parse_json_object,
 )
 from fabric.bmc.types import BmcAddress
+from fabric.bmc.values import JsonObject, text
 
 ROOT = "/redfish/v1/"
 TASK_SECONDS = 120.0
 MIN_TASK_POLL_SECONDS = 0.1
 MAX_TASK_POLL_SECONDS = 2.0
 TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled"})
+FINAL_TASK_STATES = TASK_FAILURES | {"Completed", None}
 REFUSAL_MEMORY_SECONDS = 60.0
 
 
@@ -58,9 +59,7 @@ class BmcClient:
         self._address = address
         self.at_a_time = min(at_a_time, MAX_CONNECTIONS)
         self._transport = Transport(address.url, address.trust, timeout=timeout)
-        self.url = str(self._transport.origin)
         self.host = self._transport.host
-        self.requests_in_flight = 0
         self.streams = 0  # open event streams
         self.received = 0  # bytes of responses so far, decompressed
         self._gate = asyncio.Semaphore(self.at_a_time)
@@ -77,9 +76,7 @@ class BmcClient:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def start(self) -> None:
@@ -123,6 +120,15 @@ class BmcClient:
         """Return a resource; raises the BmcError that explains the failure."""
         return self._accept(uri, await self.fetch("GET", uri, timeout=timeout))
 
+    async def get_or_none(self, uri: str) -> JsonObject | None:
+        """Return the body of a resource, None where the BMC has none there (404, 410); raises as `get` does."""
+        try:
+            return (await self.get(uri)).body
+        except RequestRefused as error:
+            if error.answered in {404, 410}:
+                return None
+            raise
+
     async def get_bytes(self, uri: str) -> bytes:
         """Return a resource undecoded, for readers that decode into types of their own."""
         raw = await self.fetch("GET", uri)
@@ -138,17 +144,9 @@ class BmcClient:
         """Create a member or run an action; answers of 200, 201, 202 and 204 are all success."""
         return await self._write("POST", uri, body, etag)
 
-    async def delete(self, uri: str, *, etag: str = "") -> BmcResponse:
-        """Delete a resource."""
-        return await self._write("DELETE", uri, None, etag)
-
-    async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> BmcResponse:
-        headers = {"If-Match": etag} if etag else {}
-        content = None
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-            content = msgspec.json.encode(body)
-        return self._accept(uri, await self.fetch(method, uri, headers=headers, content=content))
+    async def _write(self, method: str, uri: str, body: dict[str, Any], etag: str) -> BmcResponse:
+        headers = {"Content-Type": "application/json", **({"If-Match": etag} if etag else {})}
+        return self._accept(uri, await self.fetch(method, uri, headers=headers, content=msgspec.json.encode(body)))
 
     async def fetch(
         self,
@@ -165,15 +163,16 @@ class BmcClient:
         """
         path = self.path(uri)
         known = await self._signed_in()
-        raw = await self._exchange(
-            method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
-        )
+
+        async def attempt() -> RawResponse:
+            own = {**(headers or {}), **self._authorization}
+            return await self._exchange(method, path, headers=own, content=content, timeout=timeout)
+
+        raw = await attempt()
         if raw.status != 401 or not self.signs_in or self._refusing.get(path, 0.0) > time.monotonic():
             return raw
         await self._sign_in_again(known)
-        raw = await self._exchange(
-            method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
-        )
+        raw = await attempt()
         if raw.status == 401:
             self._refusing[path] = time.monotonic() + REFUSAL_MEMORY_SECONDS
         return raw
@@ -188,13 +187,9 @@ class BmcClient:
         timeout: float | None = None,
     ) -> RawResponse:
         async with self._gate:
-            self.requests_in_flight += 1
-            try:
-                raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
-                self.received += len(raw.body)
-                return raw
-            finally:
-                self.requests_in_flight -= 1
+            raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
+            self.received += len(raw.body)
+            return raw
 
     @asynccontextmanager
     async def stream(
@@ -250,7 +245,7 @@ class BmcClient:
         the response to Basic shows whether the credentials are correct.
         """
         root = (await self.service_root()).body
-        sessions = _link_at(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
+        sessions = text(root, "Links", "Sessions", "@odata.id") or "/redfish/v1/SessionService/Sessions"
         credentials = {"UserName": self._address.username, "Password": self._address.password}
         try:
             raw = await self._exchange(
@@ -279,7 +274,7 @@ class BmcClient:
         pair = f"{self._address.username}:{self._address.password}".encode()
         headers = {"Authorization": "Basic " + base64.b64encode(pair).decode()}
         for name in ("Managers", "Chassis", "Systems", "SessionService"):
-            uri = _link_at(root, name)
+            uri = text(root, name, "@odata.id")
             if not uri:
                 continue
             with contextlib.suppress(ForeignLink):
@@ -333,9 +328,8 @@ class BmcClient:
                 if error.answered in {404, 410}:
                     return answer
                 raise
-            if state.status != 202 and _is_task_finished(state.body):
-                return self._outcome(state)
-            if _is_task_finished(state.body) and "TaskState" in state.body:
+            # At its end, or no task at all.
+            if state.body.get("TaskState") in FINAL_TASK_STATES and (state.status != 202 or "TaskState" in state.body):
                 return self._outcome(state)
             if time.monotonic() > deadline:
                 raise TimedOut(f"{self.host} did not finish its task within {timeout:.0f} s.")
@@ -349,23 +343,8 @@ class BmcClient:
         return state
 
 
-def _is_task_finished(task: dict[str, Any]) -> bool:
-    """Return whether a monitor's response is final: a task at its end, or no task at all."""
-    state = task.get("TaskState")
-    return state is None or state == "Completed" or state in TASK_FAILURES
-
-
-def _link_at(resource: dict[str, Any], *names: str) -> str:
-    value: Any = resource
-    for name in (*names, "@odata.id"):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else ""
-
-
 REQUEST_SECONDS = 10.0  # timeout of one request to the BMC
-CONNECTIONS_PER_OPERATION = (
-    1  # of the BMC's four: the poller uses some, and the other drawer may have an operation of its own
-)
+CONNECTIONS_PER_OPERATION = 1  # of the BMC's four: the poller uses some, and an operation in the other drawer one
 OUTAGE_SECONDS = 60.0  # how long requests are retried while a BMC is unreachable
 MIN_RETRY_PAUSE = 0.2
 MAX_RETRY_PAUSE = 3.0
@@ -374,9 +353,9 @@ Result = TypeVar("Result")
 
 
 async def retry_while_unreachable(
-    ask: Callable[[], Awaitable[Result]], *, pausing: Callable[[BmcError, float], Awaitable[None]] | None = None
+    request: Callable[[], Awaitable[Result]], *, pausing: Callable[[BmcError, float], Awaitable[None]] | None = None
 ) -> Result:
-    """Return the result of `ask`, called again while the BMC is unreachable or a zone changes concurrently.
+    """Return the result of `request`, called again while the BMC is unreachable or a zone changes concurrently.
 
     `pausing` is awaited with the error and a time in s before each retry: it waits that long, or raises to give up.
     Raises the last BmcError after OUTAGE_SECONDS.
@@ -385,7 +364,7 @@ async def retry_while_unreachable(
     pause = MIN_RETRY_PAUSE
     while True:
         try:
-            return await ask()
+            return await request()
         except BmcError as error:
             why = error
             if not (error.retry_helps or isinstance(error, ZoneChanged)) or time.monotonic() + pause > end:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,10 +27,10 @@ from fabric.bmc.errors import (
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import InventoryProblem, ProblemKind
 from fabric.bmc.values import (
+    NON_INVENTORY_SEGMENTS,
     JsonObject,
     declared_type,
     is_expandable,
-    is_outside_inventory,
     iter_links,
     links,
     mapping,
@@ -45,16 +46,14 @@ MAX_WALK_BYTES = 64 * 2**20
 MAX_FAILURES_IN_A_ROW = 8
 
 
+@dataclass(slots=True)
 class CrawledResource:
     """One resource as it was read: `uri` is the requested one, whatever its own @odata.id claims."""
 
-    __slots__ = ("body", "etag", "kind", "uri")
-
-    def __init__(self, uri: str, kind: str, body: JsonObject, etag: str) -> None:
-        self.uri = uri
-        self.kind = kind
-        self.body = body
-        self.etag = etag
+    uri: str
+    kind: str
+    body: JsonObject
+    etag: str
 
 
 class Crawl:
@@ -119,7 +118,8 @@ class Crawl:
 
     def reread(self, uri: str) -> None:
         """Queue a resource for another read; its previous content no longer counts."""
-        lister = self._lister(uri)
+        collection = self.found.get(uri.rsplit("/", 1)[0])
+        lister = declared_type(collection.body) if collection else ""
         for page in self.pages_of(uri):
             self.mark_unread(page)
         self.found.pop(uri, None)
@@ -141,10 +141,6 @@ class Crawl:
         """Remove everything below a resource that no longer exists."""
         for known in [known for known in self._known if known.startswith(uri + "/")]:
             self.mark_unread(known)
-
-    def _lister(self, uri: str) -> str:
-        collection = self.found.get(uri.rsplit("/", 1)[0])
-        return declared_type(collection.body) if collection else ""
 
     async def _work(self) -> None:
         while True:
@@ -232,7 +228,8 @@ class Crawl:
         if isinstance(members, list):
             own = {normalize_uri(target) for target in links(body, "Members")}
             for member in members:
-                if is_embedded(member) and (self.expands or is_log_entry(member)):
+                # A log entry is always complete.
+                if is_embedded(member) and (self.expands or declared_type(member) == "LogEntry"):
                     self._keep_member(uri, member, lister)
         elif "Members@odata.count" in body or lister.endswith("Collection"):
             self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} is a collection without a list of members.", "")
@@ -251,7 +248,7 @@ class Crawl:
             self._keep(uri, member, text(member, "@odata.etag"), lister)
 
     def _allowed(self, uri: str) -> bool:
-        return uri.startswith("/redfish/") and (self._everything or not is_outside_inventory(uri))
+        return uri.startswith("/redfish/") and (self._everything or NON_INVENTORY_SEGMENTS.isdisjoint(uri.split("/")))
 
     def _reach(self, target: str, *, referrer: str, listed_by: str) -> None:
         """Queue a link, unless it was queued before; an invalid one becomes a problem."""
@@ -274,9 +271,7 @@ class Crawl:
         if not uri.startswith("/redfish/") or "/.." in unquote(uri):
             self._add_problem(uri, ProblemKind.MALFORMED, f"{referrer} has a link that leaves /redfish.", referrer)
             return
-        if not self._allowed(uri):
-            return
-        if self._is_full():
+        if not self._allowed(uri) or self._is_full():
             return
         self._known.add(uri)
         self._pending.add(uri)
@@ -312,11 +307,6 @@ def expand_query(root: JsonObject) -> str:
 def is_embedded(member: Any) -> bool:
     """Return whether a member of a collection is the resource itself, not only a reference to it."""
     return isinstance(member, dict) and isinstance(member.get("@odata.id"), str) and "Id" in member and len(member) > 3
-
-
-def is_log_entry(member: dict[str, Any]) -> bool:
-    """Return whether a member is a log entry; these are always complete."""
-    return declared_type(member) == "LogEntry"
 
 
 def are_distinct_members(collection: str, members: list[Any]) -> bool:

@@ -116,15 +116,15 @@ class HostPortZone:
 
 
 def host_port_zones(inventory: Inventory, dialect: Dialect) -> list[HostPortZone]:
-    """Return the holders of an inventory, as a service of a dialect has them; zones where there is no dialect.
+    """Return the host ports of an inventory, as a service of a dialect has them; zones where there is no dialect.
 
-    A system that is on no path of the fabric, of a service whose blocks hold no PCIe devices, is no host port.
+    A system that is on no path of the fabric, of a service whose blocks have no PCIe devices, is no host port.
     """
     endpoints = {endpoint.uri: endpoint for endpoint in inventory.endpoints}
     if dialect is Dialect.RESOURCE_BLOCKS:
         pooled = any(block.device_uris for block in inventory.resource_blocks)
         found = [_from_system(system, endpoints) for system in inventory.systems if system.takes_blocks]
-        return [holder for holder in found if pooled or holder.initiator or holder.doubtful]
+        return [port for port in found if pooled or port.initiator or port.doubtful]
     upstream = {port.uri for port in inventory.ports if port.port_type == "UpstreamPort"}
     return [_from_zone(zone, endpoints, upstream) for zone in inventory.zones]
 

@@ -24,7 +24,19 @@ from fabric.bmc.types import (
     RedfishSlot,
     RedfishZone,
 )
-from fabric.bmc.values import JsonObject, boolean, integer, link, links, mapping, normalize_uri, objects, text, texts
+from fabric.bmc.values import (
+    JsonObject,
+    boolean,
+    integer,
+    link,
+    links,
+    mapping,
+    named_texts,
+    normalize_uri,
+    objects,
+    text,
+    texts,
+)
 
 AnyResource = TypeVar("AnyResource", bound=RedfishResource)
 
@@ -89,7 +101,8 @@ class Discovery:
         collections: set[str] = set()
         for uri in {each.uri.rpartition("/")[0] for each in moving}:
             pages = (uri, *self._crawl.pages_of(uri))
-            members = [member for page in pages for member in links(self._body(page), "Members")]
+            read = [self._crawl.found[page].body for page in pages if page in self._crawl.found]
+            members = [member for body in read for member in links(body, "Members")]
             listed_now.update(members)
             if members:
                 collections.add(uri)
@@ -136,10 +149,6 @@ class Discovery:
     def _is_unreadable_now(self, uri: str) -> bool:
         problem = self._crawl.problems.get(uri)
         return problem is not None and problem.kind is not ProblemKind.DEAD_LINK
-
-    def _body(self, uri: str) -> JsonObject:
-        collection = self._crawl.found.get(uri)
-        return collection.body if collection else {}
 
 
 def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
@@ -244,8 +253,8 @@ def read_endpoint(found: CrawledResource, relations: ResourceRelations) -> Redfi
         role=text(first, "EntityRole"),
         entity_type=text(first, "EntityType"),
         entity_uris=tuple(uri for entity in entities if (uri := link(entity, "EntityLink"))),
-        port_uris=relations.ports_of_endpoint(found.uri),
-        zone_uris=relations.zones_of(found.uri),
+        port_uris=relations.ports_of_endpoint[found.uri],
+        zone_uris=relations.zones_of[found.uri],
     )
 
 
@@ -268,7 +277,7 @@ def read_resource_block(found: CrawledResource, relations: ResourceRelations) ->
         composition_state=text(found.body, "CompositionStatus", "CompositionState"),
         system_uris=links(found.body, "Links", "ComputerSystems"),
         zone_uris=links(found.body, "Links", "Zones"),
-        device_uris=relations.devices_in(found.uri),
+        device_uris=relations.devices_in[found.uri],
     )
 
 
@@ -286,19 +295,14 @@ def read_log_service(found: CrawledResource) -> RedfishLogService:
 def read_service(found: dict[str, CrawledResource]) -> RedfishService:
     """Return the identity and features of a service, from the service root, the first manager and the services."""
     root = found["/redfish/v1"].body
-    managers = sorted(
-        (each for each in found.values() if each.kind == "Manager"), key=lambda each: natural_key(each.uri)
-    )
-    manager: JsonObject = managers[0].body if managers else {}
+    managers = (each for each in found.values() if each.kind == "Manager")
+    first = min(managers, key=lambda each: natural_key(each.uri), default=None)
+    manager: JsonObject = first.body if first is not None else {}
     features = mapping(root, "ProtocolFeaturesSupported")
     expand = mapping(features, "ExpandQuery")
     streams = [text(each.body, "ServerSentEventUri") for each in found.values() if each.kind == "EventService"]
     return RedfishService(
-        name=text(root, "Name"),
-        vendor=text(root, "Vendor"),
-        product=text(root, "Product"),
-        redfish_version=text(root, "RedfishVersion"),
-        uuid=text(root, "UUID"),
+        **named_texts(root, "Name", "Vendor", "Product", "RedfishVersion", "UUID"),
         firmware_version=text(manager, "FirmwareVersion"),
         manager_model=text(manager, "Model"),
         expand=expand.get("NoLinks") is True or expand.get("ExpandAll") is True,

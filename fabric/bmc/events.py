@@ -11,7 +11,7 @@ import msgspec
 from core.text import natural_key
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import is_embedded
-from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault, Unreachable
+from fabric.bmc.errors import Malformed, RequestRefused, ServerFault, Unreachable
 from fabric.bmc.transport import one_line
 from fabric.bmc.types import RedfishEvent
 from fabric.bmc.values import JsonObject, boolean, link, normalize_uri, objects, text, texts, value_at
@@ -114,30 +114,42 @@ def decode_events(data: str, stream_id: str) -> Iterator[RedfishEvent]:
     for index, record in enumerate(records):
         own = stream_id or text(body, "Id")
         fallback = f"{own}/{text(record, 'MemberId') or index}" if len(records) > 1 else own
-        yield RedfishEvent(
+        yield _event(
+            record,
             event_id=text(record, "EventId") or fallback,
-            message_id=text(record, "MessageId"),
-            message=one_line(text(record, "Message")),
             severity=text(record, "MessageSeverity") or text(record, "Severity"),
             timestamp=text(record, "EventTimestamp"),
             origin_uri=_origin(value_at(record, "OriginOfCondition")),
-            arguments=texts(record, "MessageArgs"),
-            originator=originator_of(record),
-            address=address_of(record),
             entry_uri=normalize_uri(link(record, "LogEntry")),
             stream_id=stream_id,
         )
 
 
-def originator_of(record: JsonObject) -> str:
-    """Return the account that an event or log entry names; its originator may also be the BMC, or a host's firmware."""
-    own = text(record, "Originator") if text(record, "OriginatorType") == "Client" else ""
-    return one_line(text(record, "Username") or own)[:MAX_NAME_LENGTH]
+def log_event(entry: JsonObject) -> RedfishEvent:
+    """Return a log entry as the event it records."""
+    return _event(
+        entry,
+        event_id=text(entry, "EventId") or text(entry, "Id"),
+        severity=text(entry, "Severity"),
+        timestamp=text(entry, "EventTimestamp") or text(entry, "Created"),
+        origin_uri=link(entry, "Links", "OriginOfCondition") or link(entry, "OriginOfCondition"),
+        entry_uri=normalize_uri(text(entry, "@odata.id")),
+    )
 
 
-def address_of(record: JsonObject) -> str:
-    """Return where the request behind an event or log entry came from, without its scheme."""
-    return one_line(text(record, "OriginAddress").rpartition("://")[2].strip("[]"))[:MAX_NAME_LENGTH]
+def _event(record: JsonObject, **values: str) -> RedfishEvent:
+    """Return an event with what records of a stream and of a log name alike."""
+    # The originator may also be the BMC, or a host's firmware.
+    client = text(record, "Originator") if text(record, "OriginatorType") == "Client" else ""
+    return RedfishEvent(
+        message_id=text(record, "MessageId"),
+        message=one_line(text(record, "Message")),
+        arguments=texts(record, "MessageArgs"),
+        originator=one_line(text(record, "Username") or client)[:MAX_NAME_LENGTH],
+        # Without the scheme of the address.
+        address=one_line(text(record, "OriginAddress").rpartition("://")[2].strip("[]"))[:MAX_NAME_LENGTH],
+        **values,
+    )
 
 
 def _origin(value: Any) -> str:
@@ -163,7 +175,7 @@ class LogCursor(msgspec.Struct, frozen=True, kw_only=True):
     """The position in a log: its newest entry by address and reported time, and the number of entries."""
 
     entry_uri: str
-    told: str
+    timestamp: str
     count: int = 0
 
 
@@ -226,22 +238,6 @@ def parse_timestamp(value: str) -> datetime | None:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def log_event(entry: JsonObject) -> RedfishEvent:
-    """Return a log entry as the event it records."""
-    return RedfishEvent(
-        event_id=text(entry, "EventId") or text(entry, "Id"),
-        message_id=text(entry, "MessageId"),
-        message=one_line(text(entry, "Message")),
-        severity=text(entry, "Severity"),
-        timestamp=text(entry, "EventTimestamp") or text(entry, "Created"),
-        origin_uri=link(entry, "Links", "OriginOfCondition") or link(entry, "OriginOfCondition"),
-        arguments=texts(entry, "MessageArgs"),
-        originator=originator_of(entry),
-        address=address_of(entry),
-        entry_uri=normalize_uri(text(entry, "@odata.id")),
-    )
 
 
 async def _read_tail(bmc: BmcClient, entries_uri: str, after: LogCursor) -> LogReadResult | None:
@@ -318,22 +314,8 @@ async def _read_single_entries(bmc: BmcClient, uris: Sequence[str], after: LogCu
     ordered = sorted(set(uris), key=natural_key)
     if after is not None and after.entry_uri in ordered:
         ordered = ordered[ordered.index(after.entry_uri) :]
-    found = [await _read_entry(bmc, uri) for uri in ordered[-MAX_SINGLE_READS:]]
-    return [
-        log_event({"@odata.id": uri, **entry})
-        for uri, entry in zip(ordered[-MAX_SINGLE_READS:], found, strict=True)
-        if entry
-    ]
-
-
-async def _read_entry(bmc: BmcClient, uri: str) -> JsonObject | None:
-    """Return one entry, None where it has been overwritten meanwhile."""
-    try:
-        return (await bmc.get(uri)).body if uri else None
-    except BmcError as error:
-        if error.answered in {404, 410}:
-            return None
-        raise
+    found = [(uri, await bmc.get_or_none(uri)) for uri in ordered[-MAX_SINGLE_READS:]]
+    return [log_event({"@odata.id": uri, **entry}) for uri, entry in found if entry]
 
 
 def _is_oldest_first(events: Sequence[RedfishEvent]) -> bool:
@@ -347,10 +329,10 @@ def _is_oldest_first(events: Sequence[RedfishEvent]) -> bool:
 def _cursor_index(events: Sequence[RedfishEvent], mark: LogCursor) -> int | None:
     """Return the index of a cursor's entry, the last that matches it."""
     for index in range(len(events) - 1, -1, -1):
-        if events[index].entry_uri == mark.entry_uri and events[index].timestamp == mark.told:
+        if events[index].entry_uri == mark.entry_uri and events[index].timestamp == mark.timestamp:
             return index
     return None
 
 
 def _cursor(event: RedfishEvent, count: int) -> LogCursor:
-    return LogCursor(entry_uri=event.entry_uri, told=event.timestamp, count=count)
+    return LogCursor(entry_uri=event.entry_uri, timestamp=event.timestamp, count=count)

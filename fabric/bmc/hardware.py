@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypedDict
+from typing import Any
 
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.dialects import ADD_BLOCK
@@ -29,6 +29,7 @@ from fabric.bmc.values import (
     link,
     links,
     mapping,
+    named_texts,
     number,
     objects,
     text,
@@ -36,31 +37,21 @@ from fabric.bmc.values import (
 )
 
 
-class CommonProperties(TypedDict):
-    """Properties of every listed resource."""
-
-    uri: str
-    name: str
-    id: str | int | float | None
-    state: str
-    health: str
-
-
-def common_properties(uri: str, body: JsonObject) -> CommonProperties:
+def common_properties(uri: str, body: JsonObject) -> dict[str, Any]:
     """Return the common properties; a resource without a name gets its Id or its last path segment."""
     own_id = body.get("Id", body.get("MemberId"))
     if isinstance(own_id, bool) or not isinstance(own_id, str | int | float):
         own_id = None
-    return CommonProperties(
-        uri=uri,
-        name=text(body, "Name") or (str(own_id) if own_id is not None else uri.rsplit("/", 1)[-1]),
-        id=own_id,
-        state=text(body, "Status", "State"),
-        health=text(body, "Status", "Health"),
-    )
+    return {
+        "uri": uri,
+        "name": text(body, "Name") or (str(own_id) if own_id is not None else uri.rsplit("/", 1)[-1]),
+        "id": own_id,
+        "state": text(body, "Status", "State"),
+        "health": text(body, "Status", "Health"),
+    }
 
 
-def chassis_properties(found: CrawledResource) -> CommonProperties:
+def chassis_properties(found: CrawledResource) -> dict[str, Any]:
     """Return the common properties; the health is the worse of the chassis' own and its rollup."""
     states = [text(found.body, "Status", name) for name in ("Health", "HealthRollup")]
     worse = next((health for health in ("Critical", "Warning") if health in states), states[0] or states[1])
@@ -111,13 +102,7 @@ def read_drawer(found: CrawledResource) -> RedfishDrawer:
 
 def _chassis(body: JsonObject) -> dict[str, Any]:
     return {
-        "chassis_type": text(body, "ChassisType"),
-        "manufacturer": text(body, "Manufacturer"),
-        "model": text(body, "Model"),
-        "serial_number": text(body, "SerialNumber"),
-        "part_number": text(body, "PartNumber"),
-        "sku": text(body, "SKU"),
-        "uuid": text(body, "UUID"),
+        **named_texts(body, "ChassisType", "Manufacturer", "Model", "SerialNumber", "PartNumber", "SKU", "UUID"),
         "power_state": text(body, "PowerState"),
         "location": physical_location(body),
         "contained_by": link(body, "Links", "ContainedBy"),
@@ -181,8 +166,7 @@ def read_legacy_slot(found: CrawledResource, index: int, slot: JsonObject, relat
 
 def _slot(slot: JsonObject) -> dict[str, Any]:
     return {
-        "slot_type": text(slot, "SlotType"),
-        "pcie_type": text(slot, "PCIeType"),
+        **named_texts(slot, "SlotType", "PCIeType"),
         "lanes": integer(slot, "Lanes"),
         "hot_pluggable": boolean(slot, "HotPluggable"),
     }
@@ -195,12 +179,9 @@ def is_present(found: CrawledResource) -> bool:
 
 def chassis_of(found: CrawledResource) -> str:
     """Return the chassis of a PCIe device, from its links or its path."""
-    linked = links(found.body, "Links", "Chassis")
-    return linked[0] if linked else _chassis_by_path(found.uri, "PCIeDevices")
-
-
-def _chassis_by_path(uri: str, collection: str) -> str:
-    head, separator, _ = uri.rpartition(f"/{collection}/")
+    if linked := links(found.body, "Links", "Chassis"):
+        return linked[0]
+    head, separator, _ = found.uri.rpartition("/PCIeDevices/")
     return head if separator and "/Chassis/" in head else ""
 
 
@@ -217,26 +198,17 @@ def read_device(found: CrawledResource, relations: ResourceRelations, slot_uri: 
         kind=device_kind(relations, found.uri),
         chassis_uri=chassis_of(found),
         slot_uri=slot_uri,
-        manufacturer=text(body, "Manufacturer"),
-        model=text(body, "Model"),
-        serial_number=text(body, "SerialNumber"),
-        part_number=text(body, "PartNumber"),
-        firmware_version=text(body, "FirmwareVersion"),
-        vendor_id=text(first, "VendorId"),
-        device_id=text(first, "DeviceId"),
-        subsystem_vendor_id=text(first, "SubsystemVendorId"),
-        subsystem_id=text(first, "SubsystemId"),
-        class_code=text(first, "ClassCode"),
-        pcie_type=text(body, "PCIeInterface", "PCIeType"),
-        max_pcie_type=text(body, "PCIeInterface", "MaxPCIeType"),
+        **named_texts(body, "Manufacturer", "Model", "SerialNumber", "PartNumber", "FirmwareVersion"),
+        **named_texts(first, "VendorId", "DeviceId", "SubsystemVendorId", "SubsystemId", "ClassCode"),
+        **named_texts(mapping(body, "PCIeInterface"), "PCIeType", "MaxPCIeType"),
         lanes_in_use=integer(body, "PCIeInterface", "LanesInUse"),
         max_lanes=integer(body, "PCIeInterface", "MaxLanes"),
         ready_to_remove=boolean(body, "ReadyToRemove"),
         function_uris=tuple(function.uri for function in functions),
         processor_uris=tuple(processor.uri for processor in processors),
-        endpoint_uris=relations.endpoints_of(found.uri),
+        endpoint_uris=relations.endpoints_of[found.uri],
         port_uri=relations.port_of(found.uri),
-        block_uri=relations.block_of(found.uri),
+        block_uri=next(iter(relations.blocks_of[found.uri]), ""),
         capacity_bytes=sum(capacities) if capacities else None,
         memory_bytes=_memory_bytes(processors),
     )
@@ -286,14 +258,8 @@ def read_function(found: CrawledResource, relations: ResourceRelations) -> Redfi
     return RedfishFunction(
         **common_properties(found.uri, body),
         device_uri=relations.device_of(found.uri),
-        vendor_id=text(body, "VendorId"),
-        device_id=text(body, "DeviceId"),
-        subsystem_vendor_id=text(body, "SubsystemVendorId"),
-        subsystem_id=text(body, "SubsystemId"),
-        revision_id=text(body, "RevisionId"),
-        class_code=text(body, "ClassCode"),
-        device_class=text(body, "DeviceClass"),
-        function_type=text(body, "FunctionType"),
+        **named_texts(body, "VendorId", "DeviceId", "SubsystemVendorId", "SubsystemId", "RevisionId", "ClassCode"),
+        **named_texts(body, "DeviceClass", "FunctionType"),
     )
 
 
@@ -304,12 +270,7 @@ def read_switch(found: CrawledResource) -> RedfishSwitch:
     return RedfishSwitch(
         **common_properties(found.uri, body),
         fabric_uri=found.uri.rpartition("/Switches/")[0],
-        switch_type=text(body, "SwitchType"),
-        manufacturer=text(body, "Manufacturer"),
-        model=text(body, "Model"),
-        serial_number=text(body, "SerialNumber"),
-        part_number=text(body, "PartNumber"),
-        firmware_version=text(body, "FirmwareVersion"),
+        **named_texts(body, "SwitchType", "Manufacturer", "Model", "SerialNumber", "PartNumber", "FirmwareVersion"),
         total_width=integer(body, "TotalSwitchWidth"),
         chassis_uri=chassis[0] if chassis else "",
     )
@@ -324,18 +285,15 @@ def read_port(found: CrawledResource, relations: ResourceRelations) -> RedfishPo
         **common_properties(found.uri, body),
         parent_uri=parent,
         switch_uri=parent if relations.is_kind(parent, "Switch") else "",
-        port_id=text(body, "PortId"),
-        port_type=text(body, "PortType"),
+        **named_texts(body, "PortId", "PortType", "LinkState", "LinkStatus"),
         protocol=text(body, "PortProtocol"),
-        link_state=text(body, "LinkState"),
-        link_status=text(body, "LinkStatus"),
         width=width,
         active_width=active,
         configured_width=integer(body, "ConfiguredWidth"),
         speed_gbps=corrected_link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
         max_speed_gbps=corrected_link_speed(number(body, "MaxSpeedGbps"), (width, active)),
-        endpoint_uris=relations.endpoints_at(found.uri),
-        device_uris=relations.devices_at(found.uri),
+        endpoint_uris=relations.endpoints_at[found.uri],
+        device_uris=relations.devices_at[found.uri],
         metrics_uri=link(body, "Metrics"),
     )
 
@@ -361,13 +319,7 @@ def read_system(found: CrawledResource, relations: ResourceRelations) -> Redfish
     body = found.body
     return RedfishSystem(
         **common_properties(found.uri, body),
-        system_type=text(body, "SystemType"),
-        manufacturer=text(body, "Manufacturer"),
-        model=text(body, "Model"),
-        serial_number=text(body, "SerialNumber"),
-        uuid=text(body, "UUID"),
-        host_name=text(body, "HostName"),
-        power_state=text(body, "PowerState"),
+        **named_texts(body, "SystemType", "Manufacturer", "Model", "SerialNumber", "UUID", "HostName", "PowerState"),
         processor_summary=text(body, "ProcessorSummary", "Model"),
         processor_count=integer(body, "ProcessorSummary", "Count"),
         memory_gib=number(body, "MemorySummary", "TotalSystemMemoryGiB"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -10,9 +11,9 @@ from core.text import natural_key
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import expand_query, is_embedded
 from fabric.bmc.errors import BmcError, ForeignLink, Malformed, RequestRefused, ServerFault
-from fabric.bmc.events import address_of, originator_of
-from fabric.bmc.transport import one_line
-from fabric.bmc.values import JsonObject, boolean, integer, link, links, normalize_uri, objects, text, texts
+from fabric.bmc.events import log_event, parse_timestamp
+from fabric.bmc.types import RedfishEvent
+from fabric.bmc.values import JsonObject, boolean, integer, link, links, objects, text
 
 LOG_OWNERS = ("Managers", "Systems", "Chassis")
 MAX_ENTRIES = 200
@@ -24,29 +25,15 @@ MAX_SINGLE_READS = 50  # entries of a log that only links to them
 CLOCK_TOLERANCE = timedelta(seconds=3)
 
 
-class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a BMC's log with its account, time and message.
+class LogEntry(RedfishEvent, frozen=True, kw_only=True):
+    """One entry of a BMC's log, with its time by the BMC's clock, and `at` by ours where the log reports the BMC's."""
 
-    `created` is the text of the BMC, `told` the parsed time, and `at` the same by our clock where the log reports the
-    BMC's time. `originator` is the account of the request and `address` its origin; '' where the BMC does not report
-    it, or acted by itself.
-    """
-
-    uri: str
-    created: str
-    told: datetime
+    reported_at: datetime
     at: datetime
-    message_id: str = ""
-    message: str = ""
-    severity: str = ""
-    arguments: tuple[str, ...] = ()
-    origin_uri: str = ""
-    originator: str = ""
-    address: str = ""
 
     def is_since(self, moment: datetime) -> bool:
         """Return whether it may have happened since a moment: by the BMC's clock, or by ours."""
-        return max(self.told, self.at) >= moment - CLOCK_TOLERANCE
+        return max(self.reported_at, self.at) >= moment - CLOCK_TOLERANCE
 
 
 async def read_log_entries(bmc: BmcClient, since: datetime, *, most: int = MAX_ENTRIES) -> list[LogEntry]:
@@ -69,7 +56,7 @@ async def read_log_entries(bmc: BmcClient, since: datetime, *, most: int = MAX_E
             failure = error
     if failure is not None and not read:
         raise failure
-    return sorted(found, key=lambda record: (record.at, natural_key(record.uri)), reverse=True)[:most]
+    return sorted(found, key=lambda record: (record.at, natural_key(record.entry_uri)), reverse=True)[:most]
 
 
 async def _log_services(bmc: BmcClient) -> list[JsonObject]:
@@ -121,12 +108,9 @@ async def _read_or_empty(bmc: BmcClient, uri: str) -> JsonObject:
 
 async def _entries(bmc: BmcClient, uri: str, since: datetime, ahead: timedelta | None, most: int) -> list[LogEntry]:
     """Return the entries of one log since a moment, unordered."""
-    try:
-        page = (await bmc.get(uri)).body
-    except RequestRefused as error:
-        if error.answered in {404, 410}:
-            return []  # a dead link is an empty log
-        raise
+    page = await bmc.get_or_none(uri)
+    if page is None:
+        return []
     total = integer(page, "Members@odata.count") or 0
     pages = [page]
     if text(page, "Members@odata.nextLink"):
@@ -148,54 +132,28 @@ async def _entries(bmc: BmcClient, uri: str, since: datetime, ahead: timedelta |
 
 
 def _is_oldest_first(page: JsonObject) -> bool:
-    moments = [
-        moment for member in objects(page, "Members") if (moment := _parse_timestamp(_created(member))) is not None
-    ]
-    return len(moments) > 1 and moments[0] <= moments[-1]
+    times = (parse_timestamp(log_event(member).timestamp) for member in objects(page, "Members"))
+    known = [time for time in times if time is not None]
+    return len(known) > 1 and known[0] <= known[-1]
 
 
 def _record(entry: JsonObject, since: datetime, ahead: timedelta | None) -> LogEntry | None:
     """Return an entry that is later than a moment, else None; `ahead` is the offset of the BMC's clock."""
-    told = _parse_timestamp(_created(entry))
-    if told is None:
+    event = log_event(entry)
+    reported_at = parse_timestamp(event.timestamp)
+    if reported_at is None:
         return None
-    try:
-        ours = told - ahead if ahead is not None else told
-    except OverflowError:
-        ours = told
-    record = LogEntry(
-        uri=normalize_uri(text(entry, "@odata.id")),
-        created=_created(entry),
-        told=told,
-        at=ours,
-        message_id=text(entry, "MessageId"),
-        message=one_line(text(entry, "Message")),
-        severity=text(entry, "Severity"),
-        arguments=tuple(one_line(argument) for argument in texts(entry, "MessageArgs")),
-        origin_uri=link(entry, "Links", "OriginOfCondition") or link(entry, "OriginOfCondition"),
-        originator=originator_of(entry),
-        address=address_of(entry),
-    )
+    at = reported_at
+    with contextlib.suppress(OverflowError):
+        at = reported_at - (ahead or timedelta())
+    record = LogEntry(**msgspec.structs.asdict(event), reported_at=reported_at, at=at)
     return record if record.is_since(since) else None
-
-
-def _created(entry: JsonObject) -> str:
-    return text(entry, "EventTimestamp") or text(entry, "Created")
 
 
 def _clock_offset(now: str) -> timedelta | None:
     """Return how far a BMC's clock is ahead of ours, None where it is unknown or not ahead."""
-    moment = _parse_timestamp(now)
+    moment = parse_timestamp(now)
     if moment is None:
         return None
     difference = moment - datetime.now(UTC)
     return difference if abs(difference) > CLOCK_TOLERANCE else None
-
-
-def _parse_timestamp(value: str) -> datetime | None:
-    """Return a time as services write it; one without an offset is taken as UTC, None if invalid."""
-    try:
-        moment = datetime.fromisoformat(value)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None

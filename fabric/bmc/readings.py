@@ -12,13 +12,13 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
+from fabric.bmc.events import parse_timestamp
 from fabric.bmc.series import LINK_STATUSES, ChassisReading, ReadingSeries, SeriesFactory
 from fabric.bmc.types import Inventory
 
@@ -141,7 +141,10 @@ class ReportPlan(ReadingPlan):
             values[target] = metric_number(entry.metric_value)
         # The last value has no known property.
         values.pop()
-        return ChassisReading(at=at, values=tuple(values), measured_at=_parse_timestamp(report.timestamp))
+        measured_at = parse_timestamp(report.timestamp or "")
+        return ChassisReading(
+            at=at, values=tuple(values), measured_at=0.0 if measured_at is None else measured_at.timestamp()
+        )
 
     def _realign(self, order: list[str]) -> None:
         """Find the positions of values in a new order, and expect that order from now on."""
@@ -151,13 +154,6 @@ class ReportPlan(ReadingPlan):
         self._targets = [self._position.get(name, nowhere) for name in order]
         self._lacks = not there >= self._position.keys()
         self.is_outdated = self.is_outdated or not self._position.keys() >= there
-
-
-def _parse_timestamp(text: str | None) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp() if text else 0.0
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def metric_number(value: object) -> float:
@@ -340,12 +336,9 @@ async def _expansions(
         else:
             return found
         # A partially expanded resource is read individually instead.
-        brought = [uri for uri, wanted in picks.items() if uri in resources and not _is_partial(resources[uri], wanted)]
+        brought = [
+            uri for uri, wanted in picks.items() if all(steps[0] in resources.get(uri, ()) for _, steps, _ in wanted)
+        ]
         if len(brought) > 1:
             found.append(ReadingRequest(query, tuple(pick for uri in brought for pick in picks[uri])))
     return found
-
-
-def _is_partial(resource: Any, wanted: list[tuple[str, tuple[str, ...], int]]) -> bool:
-    """Return whether an expanded resource lacks a property that the walk had found."""
-    return any(not isinstance(resource, Mapping) or steps[0] not in resource for _, steps, _ in wanted)

@@ -55,6 +55,13 @@ class ResourceRelations:
         for port, devices in self._devices_at.items():
             for device in devices:
                 self._prefer_switch_port(device, port)
+        self.endpoints_of = _in_order(self._endpoints_of)  # by device
+        self.endpoints_at = _in_order(self._endpoints_at)  # by port
+        self.devices_at = _in_order(self._devices_at)  # by port
+        self.ports_of_endpoint = _in_order(self._ports_of_endpoint)
+        self.zones_of = _in_order(self._zones_of)  # by endpoint
+        self.blocks_of = _in_order(self._blocks_of)  # by device
+        self.devices_in = _in_order(self._devices_in)  # by block
 
     def _add_device_links(self, each: CrawledResource) -> None:
         body = each.body
@@ -190,10 +197,6 @@ class ResourceRelations:
         """Return the representations of a device: its processors, drives or adapters."""
         return [self._found[uri] for uri in sorted(self._faces[device], key=natural_key) if self.is_kind(uri, kind)]
 
-    def endpoints_of(self, device: str) -> tuple[str, ...]:
-        """Return the endpoints of a device."""
-        return tuple(sorted(self._endpoints_of[device], key=natural_key))
-
     def port_of(self, device: str) -> str:
         """Return the switch port that a device is connected to, or ''."""
         return self._port_of.get(device, "")
@@ -202,30 +205,6 @@ class ResourceRelations:
         """Return the one switch port with the same label as a slot, or ''; an empty slot is linked by nothing else."""
         ports = self._ports_labelled.get(label, ()) if label else ()
         return next(iter(ports)) if len(ports) == 1 else ""
-
-    def endpoints_at(self, port: str) -> tuple[str, ...]:
-        """Return the endpoints reached through a port."""
-        return tuple(sorted(self._endpoints_at[port], key=natural_key))
-
-    def devices_at(self, port: str) -> tuple[str, ...]:
-        """Return the devices connected to a port."""
-        return tuple(sorted(self._devices_at[port], key=natural_key))
-
-    def ports_of_endpoint(self, endpoint: str) -> tuple[str, ...]:
-        """Return the ports an endpoint is reached through."""
-        return tuple(sorted(self._ports_of_endpoint[endpoint], key=natural_key))
-
-    def zones_of(self, endpoint: str) -> tuple[str, ...]:
-        """Return the zones of an endpoint, by its own or their links."""
-        return tuple(sorted(self._zones_of[endpoint], key=natural_key))
-
-    def block_of(self, device: str) -> str:
-        """Return the resource block that a device is in, or ''."""
-        return next(iter(sorted(self._blocks_of[device], key=natural_key)), "")
-
-    def devices_in(self, block: str) -> tuple[str, ...]:
-        """Return the devices in a resource block."""
-        return tuple(sorted(self._devices_in[block], key=natural_key))
 
     def port_of_metrics(self, metrics: str) -> str:
         """Return the port of these counters, or ''."""
@@ -241,6 +220,11 @@ class ResourceRelations:
             and not self._endpoints_of[self._device_of.get(each.uri, "")]
             for each in self._found.values()
         )
+
+
+def _in_order(uris: Mapping[str, Iterable[str]]) -> Mapping[str, tuple[str, ...]]:
+    """Return the URIs of each key in their natural order; () for every other key."""
+    return defaultdict(tuple, {key: tuple(sorted(found, key=natural_key)) for key, found in uris.items()})
 
 
 def zone_endpoints(zone: CrawledResource) -> tuple[str, ...]:

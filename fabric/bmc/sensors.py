@@ -19,6 +19,7 @@ LEGACY_READINGS = (
     ("Voltages", "ReadingVolts", "Voltage", "V"),
     ("PowerControl", "PowerConsumedWatts", "Power", "W"),
 )
+LEGACY_LEVELS = {"fatal": "Fatal", "critical": "Critical", "caution": "NonCritical"}
 
 
 def read_sensor(found: CrawledResource) -> RedfishSensor:
@@ -63,12 +64,11 @@ def legacy_sensors(found: CrawledResource) -> Iterator[RedfishSensor]:
                 physical_context=text(member, "PhysicalContext"),
                 related_uris=links(member, "RelatedItem"),
                 thresholds=Thresholds(
-                    lower_fatal=number(member, "LowerThresholdFatal"),
-                    lower_critical=number(member, "LowerThresholdCritical"),
-                    lower_caution=number(member, "LowerThresholdNonCritical"),
-                    upper_caution=number(member, "UpperThresholdNonCritical"),
-                    upper_critical=number(member, "UpperThresholdCritical"),
-                    upper_fatal=number(member, "UpperThresholdFatal"),
+                    **{
+                        f"{side.lower()}_{level}": number(member, f"{side}Threshold{name}")
+                        for side in ("Lower", "Upper")
+                        for level, name in LEGACY_LEVELS.items()
+                    }
                 ),
             )
 

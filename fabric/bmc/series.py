@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from fabric.bmc.types import Inventory, RedfishFan, RedfishSensor
+from fabric.bmc.types import Inventory, RedfishSensor
 
 
 class Quantity(StrEnum):
@@ -120,7 +120,8 @@ class SeriesFactory:
         quantity, unit = known or (Quantity.OTHER, "")
         fan = self._fans.get(f"{uri}#/" + "/".join(steps[:-1]))
         if fan is not None and last == "Reading":
-            quantity, unit = _fan_unit(fan)
+            is_percent = fan.speed_percent is not None
+            quantity, unit = (Quantity.FAN_PERCENT, "%") if is_percent else (Quantity.FAN_RPM, "{rev}/min")
         return ReadingSeries(
             property=name,
             owner_uri=fan.uri if fan is not None else self._owner(uri),
@@ -157,10 +158,6 @@ class SeriesFactory:
                 return above
             above = above.rpartition("/")[0]
         return uri.removesuffix("/EnvironmentMetrics")
-
-
-def _fan_unit(fan: RedfishFan) -> tuple[Quantity, str]:
-    return (Quantity.FAN_PERCENT, "%") if fan.speed_percent is not None else (Quantity.FAN_RPM, "{rev}/min")
 
 
 def counter_label(name: str) -> str:

@@ -9,6 +9,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -35,15 +36,13 @@ CONNECT_SECONDS = 5.0
 USER_AGENT = "FalconWeb"
 
 
+@dataclass(slots=True)
 class RawResponse:
     """Status, headers and body of one response."""
 
-    __slots__ = ("body", "headers", "status")
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 def parse_origin(url: str) -> URL:

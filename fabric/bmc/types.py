@@ -367,7 +367,7 @@ class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortLink(msgspec.Struct, frozen=True, kw_only=True):
-    """The present link of a port, read back."""
+    """The present link and configuration of a port, read back."""
 
     port_uri: str
     status: str
@@ -376,6 +376,8 @@ class PortLink(msgspec.Struct, frozen=True, kw_only=True):
     speed_gbps: float | None
     max_speed_gbps: float | None
     configured_width: int | None = None  # the configured maximum of lanes
+    port_type: str = ""  # UpstreamPort, DownstreamPort, UnconfiguredPort; '' where the BMC has no types
+    link_state: str = ""  # requested: Enabled, Disabled
 
 
 class CertificateTrust(msgspec.Struct, frozen=True, kw_only=True):

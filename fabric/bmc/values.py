@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from core.text import MAX_NATURAL_DIGITS
@@ -48,6 +49,16 @@ def texts(body: JsonObject, *path: str) -> tuple[str, ...]:
     """Return the strings of the list at a path."""
     value = value_at(body, *path)
     return tuple(entry for entry in value if isinstance(entry, str)) if isinstance(value, list) else ()
+
+
+@cache
+def _field_name(property_name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", property_name).lower()
+
+
+def named_texts(body: JsonObject, *names: str) -> dict[str, Any]:
+    """Return the texts of these properties as fields: that of SerialNumber is named serial_number."""
+    return {_field_name(name): text(body, name) for name in names}
 
 
 def number(body: JsonObject, *path: str) -> float | None:
@@ -231,8 +242,3 @@ def resource_type(uri: str, body: JsonObject, listed_by: str) -> str:
 def is_expandable(uri: str) -> bool:
     """Return whether a URI looks like a collection that is cheaper to read with $expand."""
     return uri.rsplit("/", 1)[-1] in EXPANDABLE_COLLECTIONS
-
-
-def is_outside_inventory(uri: str) -> bool:
-    """Return whether a URI is in a subtree without inventory."""
-    return not NON_INVENTORY_SEGMENTS.isdisjoint(uri.split("/"))

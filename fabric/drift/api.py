@@ -11,16 +11,16 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.models import User
 from accounts.visibility import row_or_404
-from core.api.fields import IdField, query_integer
+from core.api.fields import IdField, query_choice, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
-from core.errors import Invalid
+from core.api.serializers import DataclassSerializer
 from fabric.drift.models import Drift
 from fabric.drift.selectors import DriftView, drift_rows, drift_views
 from fabric.drift.services import MAX_AT_ONCE, drifts_accept, drifts_of_chassis, drifts_reapply
@@ -35,35 +35,25 @@ DIFFERENT_PROBLEM = problem(
 )
 
 
-class DriftSerializer(serializers.Serializer[Any]):
+class DriftSerializer(DataclassSerializer):
     """Something that is not as approved: `found` against `expected`, in words.
 
     `because` says who changed it and when, as far as that is known: `cause` is `operation` (one that did not get to its
-    end left it so), `log` (the chassis' own log tells) or `unknown`. It came between `not_before` and `noticed_at`.
+    end left it so), `log` (of the chassis) or `unknown`. It came between `not_before` and `noticed_at`.
     `end` is how it ended: `accepted`, `re_applied`, `went_away` or `superseded`, '' while it lasts.
     """
 
-    id = serializers.IntegerField()
     kind = serializers.ChoiceField(choices=Drift.Kind.values)
-    chassis_id = serializers.IntegerField()
-    chassis_name = serializers.CharField()
-    device_id = serializers.IntegerField(allow_null=True)
-    what = serializers.CharField()
-    expected = serializers.CharField()
-    found = serializers.CharField()
-    sentence = serializers.CharField()
-    not_before = serializers.DateTimeField(allow_null=True)
-    noticed_at = serializers.DateTimeField()
     cause = serializers.ChoiceField(choices=Drift.Cause.values)
-    because = serializers.CharField()
-    changed_at = serializers.DateTimeField(allow_null=True)
-    operation_id = serializers.UUIDField(allow_null=True)
-    ended_at = serializers.DateTimeField(allow_null=True)
-    end = serializers.CharField()
-    ended_by_name = serializers.CharField()
     ended_by_operation_id = serializers.UUIDField(source="ended_in_id", allow_null=True)
-    may_accept = serializers.BooleanField()
-    may_reapply = serializers.BooleanField()
+
+    class Meta:
+        dataclass = DriftView
+        fields = [
+            "id", "kind", "chassis_id", "chassis_name", "device_id", "what", "expected", "found", "sentence",
+            "not_before", "noticed_at", "cause", "because", "changed_at", "operation_id", "ended_at", "end",
+            "ended_by_name", "ended_by_operation_id", "may_accept", "may_reapply",
+        ]  # fmt: skip
 
 
 class ChosenSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -83,13 +73,11 @@ class DriftList(PresentedList):
     """What is not as approved, and what was not."""
 
     serializer_class = DriftSerializer
-    worded = staticmethod(drift_views)
+    present = staticmethod(drift_views)
 
     def get_queryset(self) -> QuerySet[Any]:
         """Return what the person may see."""
-        state = self.request.query_params.get("state")
-        if state is not None and state not in STATES:
-            raise Invalid(f"'{state[:50]}' is no state.", errors={"state": f"One of {', '.join(STATES)}."})
+        state = query_choice(self.request, "state", STATES)
         return drift_rows(
             person_of(self.request),
             chassis=query_integer(self.request, "chassis_id"),
@@ -108,22 +96,18 @@ class DriftList(PresentedList):
     )
     def get(self, request: Request) -> Response:
         """List drift, newest first."""
-        return self.listed(request)
+        return self.list(request)
 
 
-class DriftDetail(APIView):
-    """One drift."""
+class DriftViewSet(ViewSet):
+    """One drift, and what is done about several."""
 
     @extend_schema(operation_id="drift_retrieve", responses=DriftSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show a drift, and how it ended."""
         person = person_of(request)
         row = row_or_404(drift_rows(person), pk, "drift")
         return Response(DriftSerializer(drift_views(person, [row])[0]).data)
-
-
-class DriftAcceptance(APIView):
-    """The acceptance of what is found."""
 
     @declare(audited_as=Action.DRIFT_ACCEPT)
     @extend_schema(
@@ -131,16 +115,12 @@ class DriftAcceptance(APIView):
         request=ChosenSerializer,
         responses={200: DriftSerializer(many=True), 409: DIFFERENT_PROBLEM},
     )
-    def post(self, request: Request) -> Response:
+    def accept(self, request: Request) -> Response:
         """Make what is found the approved state, of each or of none."""
         person = person_of(request)
         rows = drifts_accept(person=person, drifts=_chosen_drifts(request, person, reapply=False))
         ended: list[DriftView] = drift_views(person, drift_rows(person).filter(pk__in=[row.pk for row in rows]))
         return Response(DriftSerializer(ended, many=True).data)
-
-
-class DriftReapplication(APIView):
-    """The way back to what is approved."""
 
     @declare(audited_as=Action.DRIFT_REAPPLY)
     @extend_schema(
@@ -148,7 +128,7 @@ class DriftReapplication(APIView):
         request=ChosenSerializer,
         responses={202: PlanSerializer, 409: DIFFERENT_PROBLEM},
     )
-    def post(self, request: Request) -> Response:
+    def reapply(self, request: Request) -> Response:
         """Have it made again as it was approved: 202 with the plan that does it."""
         person = person_of(request)
         plan = drifts_reapply(person=person, drifts=_chosen_drifts(request, person, reapply=True))
@@ -166,7 +146,7 @@ def _chosen_drifts(request: Request, person: User, *, reapply: bool) -> list[int
 
 urlpatterns = [
     path("drift/", DriftList.as_view(), name="drifts"),
-    path("drift/<int:pk>/", DriftDetail.as_view(), name="drift"),
-    path("drift/acceptance/", DriftAcceptance.as_view(), name="drift_accept"),
-    path("drift/re-application/", DriftReapplication.as_view(), name="drift_reapply"),
+    path("drift/<int:pk>/", DriftViewSet.as_view({"get": "retrieve"}), name="drift"),
+    path("drift/acceptance/", DriftViewSet.as_view({"post": "accept"}), name="drift_accept"),
+    path("drift/re-application/", DriftViewSet.as_view({"post": "reapply"}), name="drift_reapply"),
 ]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from django.db import transaction
@@ -35,10 +36,9 @@ from fabric.history.models import Attachment
 from fabric.history.services import attachments_record, is_attachment_changed
 from fabric.inventory.labels import device_label
 from fabric.inventory.locks import lock_chassis
-from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
+from fabric.inventory.models import Approvable, Chassis, Device, HostPort, Port
 from fabric.inventory.sync import DeviceReplacement, MirroredWalk
-from fabric.operations.models import SUBJECT_FIELDS, Operation, operation_subject_key
-from fabric.operations.selectors import operation_subject
+from fabric.operations.models import SUBJECT_FIELDS, SUBJECTS, Operation, operation_subject_key
 from fabric.signals import inventory_changed, walk_mirrored
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def operation_result_approve(operation: Operation) -> None:
     """
     if operation.state != Operation.State.DONE:
         return
-    part, result = operation_subject(operation), operation_result(operation)
+    part, result = operation.subject, operation_result(operation)
     if part is None:
         return
     with transaction.atomic():
@@ -115,30 +115,24 @@ class _WalkComparison:
         self.changed = False
 
     def run(self) -> None:
-        for swap in self.walked.swapped:
-            self._record_replacement(swap)
+        for replacement in self.walked.replacements:
+            self._record_replacement(replacement)
         self._approve_first()
         comparisons = [
-            comparison for comparison in self._comparisons() if comparison.key in self.drifts or comparison.differs
+            one
+            for one in self._comparisons()
+            if (one.key in self.drifts or one.differs) and not self.busy.is_about(one.part) and self._is_news(one)
         ]
-        comparisons = [comparison for comparison in comparisons if not self.busy.is_about(comparison.part)]
-        operations = self._operations([comparison for comparison in comparisons if self._is_news(comparison)])
+        operations = self._operations(comparisons)
         for comparison in comparisons:
-            if self._is_news(comparison):
-                self._compare(comparison, operations.get(comparison.key))
+            self._compare(comparison, operations.get(comparison.key))
         self._record_history()
         if self.changed:
             pk = self.chassis.pk
             transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=pk), robust=True)
 
-    def _parts(self) -> Iterator[Approvable]:
-        yield from self.walked.drawers
-        yield from self.walked.ports
-        yield from self.walked.host_ports
-        yield from self.walked.devices
-
     def _comparisons(self) -> Iterator[_PartComparison]:
-        for part in self._parts():
+        for part in chain(self.walked.drawers, self.walked.ports, self.walked.host_ports, self.walked.devices):
             if part.approved_at is None:
                 continue
             found = found_state(part)
@@ -159,27 +153,22 @@ class _WalkComparison:
 
     def _approve_first(self) -> None:
         """Approve the found state of newly discovered parts."""
-        for model, rows in (
-            (Drawer, self.walked.drawers),
-            (Port, self.walked.ports),
-            (HostPort, self.walked.host_ports),
-            (Device, self.walked.devices),
-        ):
+        for rows in (self.walked.drawers, self.walked.ports, self.walked.host_ports, self.walked.devices):
             first: list[Any] = []
             names: list[str] = []
             for row in rows:
                 found = found_state(row)
-                untold = found is None or row.missing_since is not None
-                if _is_first_sight(row) and not untold and not self.busy.is_about(row):
+                is_known = found is not None and row.missing_since is None
+                if _is_first_sight(row) and is_known and not self.busy.is_about(row):
                     names = approve_state(row, found or "", self.now)
                     first.append(row)
             if first:
-                model._default_manager.bulk_update(first, names)  # noqa: SLF001 - Django's documented name
+                type(first[0]).objects.bulk_update(first, names)
 
-    def _record_replacement(self, swap: DeviceReplacement) -> None:
+    def _record_replacement(self, replacement: DeviceReplacement) -> None:
         """Record that another device is in a slot; its state is approved, but not the replacement."""
-        device, known = swap.device, self.drifts.get((Kind.DEVICE.value, swap.device.uri))
-        expected, words = (known.expected, known.expected_words) if known else (swap.identity, swap.words)
+        device, known = replacement.device, self.drifts.get((Kind.DEVICE.value, replacement.device.uri))
+        expected, words = (known.expected, known.expected_words) if known else (replacement.identity, replacement.label)
         found = device.identity
         device.save(update_fields=approve_state(device, found_state(device) or "", self.now))
         attachment = self.drifts.pop((Kind.ATTACHMENT.value, device.uri), None)
@@ -195,28 +184,24 @@ class _WalkComparison:
                 found_words=device_label(device)[:450],
             )  # fmt: skip
 
-    def _operations(self, comparisons: Iterable[_PartComparison]) -> dict[tuple[str, str], Operation]:
+    def _operations(self, comparisons: Sequence[_PartComparison]) -> dict[tuple[str, str], Operation]:
         """Return the newest ended operation of each part that may have caused its state."""
-        comparisons = list(comparisons)
         times = [comparison.part.approved_at for comparison in comparisons if comparison.part.approved_at is not None]
         if not times:
             return {}
         ids: dict[type[Approvable], list[int]] = defaultdict(list)
         for comparison in comparisons:
             ids[type(comparison.part)].append(comparison.part.pk)
-        condition = (
-            Q(device__in=ids[Device])
-            | Q(kind=Operation.Kind.MODE, drawer__in=ids[Drawer])
-            | Q(kind=Operation.Kind.CABLE, source__in=ids[HostPort])
-            | Q(kind=Operation.Kind.PORT, port__in=ids[Port])
-        )
+        condition = Q(device__in=ids[Device])
+        for kind, (model, column) in SUBJECTS.items():
+            condition |= Q(("kind", kind), (f"{column}__in", ids[model]))
         ended = Operation.objects.filter(
             condition, chassis=self.chassis, finished_at__gt=min(times), started_at__isnull=False
         )
         by_part = {(type(comparison.part), comparison.part.pk): comparison for comparison in comparisons}
         newest: dict[tuple[str, str], Operation] = {}
         for operation in ended.order_by("finished_at").select_related("device", "drawer", "source", "port"):
-            part = operation_subject(operation)
+            part = operation.subject
             about = by_part.get((type(part), part.pk)) if part is not None else None
             if about is not None and operation.finished_at > about.part.approved_at:
                 newest[about.key] = operation
@@ -233,9 +218,7 @@ class _WalkComparison:
             if drift is not None:
                 _end_by_operation(drift, operation, result)
                 self.changed, drift = True, None
-            comparison = _PartComparison(
-                kind=comparison.kind, part=comparison.part, expected=result, found=comparison.found
-            )
+            comparison = replace(comparison, expected=result)
             if comparison.kind == Kind.ATTACHMENT and not comparison.differs:
                 self.causes[comparison.part.pk] = operation
         if drift is not None:
@@ -257,9 +240,7 @@ class _WalkComparison:
         if operation is None or operation.finished_at is None or operation.state == Operation.State.DONE:
             return {}
         before = self.chassis.inventory_at
-        left = (
-            {operation_result(operation), ""} if comparison.kind == Kind.ATTACHMENT else {operation_result(operation)}
-        )
+        left = {operation_result(operation)} | ({""} if comparison.kind == Kind.ATTACHMENT else set())
         if comparison.found not in left or (before is not None and operation.finished_at < before - SETTLE_TIME):
             return {}
         if comparison.kind == Kind.ATTACHMENT:
@@ -281,11 +262,11 @@ class _WalkComparison:
 
     def _record_history(self) -> None:
         """Keep the history of the parts that this walk may compare."""
-        held = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
+        current = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
         news = [
             one
             for one in self.walked.devices
-            if is_attachment_changed(one, held.get(one.pk)) and not self.busy.is_about(one)
+            if is_attachment_changed(one, current.get(one.pk)) and not self.busy.is_about(one)
         ]
         attachments_record([one.pk for one in news], operations=self.causes)
 

@@ -23,56 +23,44 @@ KIND_OF_PART: dict[type[Approvable], Drift.Kind] = {
 }
 
 
+# The columns of the found and of the approved state; a port has two of each.
+STATE_COLUMNS: dict[type[Approvable], tuple[str, str]] = {
+    Device: ("host_port_id", "approved_host_port_id"),
+    Drawer: ("mode", "approved_mode"),
+    HostPort: ("host_id", "approved_host_id"),
+}
+
+
 def found_state(part: Approvable) -> str | None:
     """Return the found state of a part, in the format of `Drift.found`; None where the BMC does not report it."""
-    match part:
-        case Device():
-            return str(part.host_port_id or "")
-        case HostPort():
-            return str(part.host_id or "")
-        case Drawer():
-            return None if part.mode in {"", UNKNOWN_MODE} else part.mode
-        case Port():
-            width = part.approved_width if part.configured_width is None else part.configured_width
-            return f"{part.port_type}/{width or ''}" if part.port_type else None
-    return None
-
-
-def approve_state(part: Approvable, found: str, at: datetime) -> list[str]:
-    """Set a part's approved state to `found`; returns the names of the fields to save."""
-    match part:
-        case Device():
-            part.approved_host_port_id = int(found) if found else None
-            names = ["approved_host_port"]
-        case HostPort():
-            part.approved_host_id = int(found) if found else None
-            names = ["approved_host"]
-        case Drawer():
-            part.approved_mode = found
-            names = ["approved_mode"]
-        case Port():
-            part.approved_type, _, width = found.partition("/")
-            part.approved_width = int(width) if width else None
-            names = ["approved_type", "approved_width"]
-        case _:
-            raise TypeError(f"Nothing is approved of a {type(part).__name__}.")
-    part.approved_at = at
-    return [*names, "approved_at"]
+    if isinstance(part, Port):
+        width = part.approved_width if part.configured_width is None else part.configured_width
+        return f"{part.port_type}/{width or ''}" if part.port_type else None
+    found = str(getattr(part, STATE_COLUMNS[type(part)][0]) or "")
+    return None if isinstance(part, Drawer) and found in {"", UNKNOWN_MODE} else found
 
 
 def approved_state_of(part: Approvable) -> str:
     """Return the approved state of a part, in the format of `Drift.expected`."""
-    match part:
-        case Device():
-            return str(part.approved_host_port_id or "")
-        case HostPort():
-            return str(part.approved_host_id or "")
-        case Drawer():
-            return part.approved_mode
-        case Port():
-            width = part.configured_width if part.approved_width is None else part.approved_width
-            return f"{part.approved_type}/{width or ''}"
-    return ""
+    if isinstance(part, Port):
+        width = part.configured_width if part.approved_width is None else part.approved_width
+        return f"{part.approved_type}/{width or ''}"
+    return str(getattr(part, STATE_COLUMNS[type(part)][1]) or "")
+
+
+def approve_state(part: Approvable, found: str, at: datetime) -> list[str]:
+    """Set a part's approved state to `found`; returns the names of the fields to save."""
+    values: dict[str, Any] = {"approved_at": at}
+    if isinstance(part, Port):
+        values["approved_type"], _, width = found.partition("/")
+        values["approved_width"] = int(width) if width else None
+    elif isinstance(part, Drawer):
+        values["approved_mode"] = found
+    else:
+        values[STATE_COLUMNS[type(part)][1]] = int(found) if found else None
+    for name, value in values.items():
+        setattr(part, name, value)
+    return [name.removesuffix("_id") for name in values]
 
 
 def operation_result(operation: Operation) -> str:

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from accounts.visibility import RestrictedQuerySet
-from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
 from fabric.operations.models import Operation
 
 
@@ -101,6 +101,13 @@ class Drift(models.Model):
 
     def __str__(self) -> str:
         return f"{self.what}: {self.found_words}, approved: {self.expected_words}"
+
+    @property
+    def part(self) -> Approvable | None:
+        """The part that it is about."""
+        column = {"mode": "drawer", "cable": "host_port", "port": "port"}.get(self.kind, "device")
+        found: Approvable | None = getattr(self, column)
+        return found
 
     @property
     def is_open(self) -> bool:

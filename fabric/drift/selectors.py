@@ -24,6 +24,11 @@ from fabric.operations.rules import MODE_VALUE_LABELS, port_type_label
 Kind = Drift.Kind
 DriftNotes = dict[tuple[str, int], str]
 FOREIGN_HOST = "another host"
+# Columns of a drift that whoever sees it may read as they are.
+COLUMNS = (
+    "id", "kind", "chassis_id", "device_id", "what", "not_before", "noticed_at", "cause", "changed_at", "originator",
+    "ended_at", "end", "ended_by_name",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +161,7 @@ def drift_visibility(person: User, rows: Collection[Drift]) -> DriftVisibility:
     operations = [pk for row in rows for pk in (row.operation_id, row.ended_in_id) if pk is not None]
     return DriftVisibility(
         person=person,
-        host_ports={row.pk: host_port_name(row) for row in _visible(HostPort, person, ports, "host")},
+        host_ports={row.pk: host_port_name(row) for row in _visible(HostPort, person, ports).select_related("host")},
         hosts={row.pk: row.name for row in _visible(Host, person, hosts)},
         operations=frozenset(row.pk for row in _visible(Operation, person, operations)),
         drawers=frozenset(drawers_changeable(person, _ids(rows, Kind.MODE))),
@@ -170,9 +175,9 @@ def _ids(rows: Iterable[Drift], kind: Drift.Kind) -> set[int]:
     return {pk for pk in pks if pk is not None}
 
 
-def _visible(model: Any, person: User, pks: list[Any], *related: str) -> Iterable[Any]:
-    rows: QuerySet[Any] = model.objects.visible_to(person).filter(pk__in=pks)
-    return rows.select_related(*related) if pks else ()
+def _visible(model: Any, person: User, pks: list[Any]) -> QuerySet[Any]:
+    rows: QuerySet[Any] = model.objects.visible_to(person)
+    return rows.filter(pk__in=pks) if pks else rows.none()
 
 
 def drift_notes(person: User, chassis: Collection[int]) -> DriftNotes:
@@ -208,29 +213,17 @@ def _view(row: Drift, visibility: DriftVisibility) -> DriftView:
     expected = visibility.words(row, row.expected, row.expected_words)
     found = visibility.words(row, row.found, row.found_words)
     return DriftView(
-        id=row.pk,
-        kind=row.kind,
+        **{name: getattr(row, name) for name in COLUMNS},
         kind_label=row.get_kind_display(),
-        chassis_id=row.chassis_id,
         chassis_name=row.chassis.name,
-        device_id=row.device_id,
-        what=row.what,
         page=page,
         part_id=part_id,
         expected=expected,
         found=found,
         sentence=_sentence(row, found, expected),
-        not_before=row.not_before,
-        noticed_at=row.noticed_at,
-        cause=row.cause,
         because=_cause_sentence(row, visibility),
-        changed_at=row.changed_at,
-        originator=row.originator,
         operation_id=row.operation_id if row.operation_id in visibility.operations else None,
-        ended_at=row.ended_at,
-        end=row.end,
         end_words=_end_label(row),
-        ended_by_name=row.ended_by_name,
         ended_in_id=row.ended_in_id if row.ended_in_id in visibility.operations else None,
         may_accept=row.is_open and visibility.is_theirs(row),
         may_reapply=row.is_open and visibility.may_reapply(row),

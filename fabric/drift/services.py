@@ -30,7 +30,6 @@ from fabric.inventory.models import Approvable, Chassis, Device, HostPort
 from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import projected_drawers
 from fabric.operations.rules import PortSetting
-from fabric.operations.selectors import operation_subject
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import involved_drawers, plan_apply, plan_create, steps_plan
 from fabric.signals import inventory_changed
@@ -49,7 +48,7 @@ MAX_WALK_DURATION = timedelta(seconds=60)
 class ReapplyEffects:
     """Side effects of a re-apply: devices detached meanwhile, cables to be moved; `key` is a digest of them."""
 
-    taken_out: tuple[str, ...] = ()
+    detached: tuple[str, ...] = ()
     cables: tuple[str, ...] = ()
     key: str = ""
 
@@ -67,15 +66,14 @@ def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
         lock_parts(devices=[row.device_id for row in rows], host_ports=[row.host_port_id for row in rows])
         visibility = drift_visibility(person, rows)
         _check_permitted(rows, visibility)
-        act.target = Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_parts_label(rows))
+        act.target = _audit_target(rows)
         act.before = {f"{row.chassis.name}: {row.what}": row.expected_words for row in rows}
         act.after = {f"{row.chassis.name}: {row.what}": row.found_words for row in rows}
         going_on = _open_operations(chassis)
-        if differences := [sentence for row in rows if (sentence := _accept_obstacle(row, visibility, going_on))]:
-            raise Conflict(" ".join(differences[:5]), differences=differences)
+        _refuse([_accept_obstacle(row, visibility, going_on) for row in rows])
         now = timezone.now()
         for row in rows:
-            part = drifted_part(row)
+            part = row.part
             if part is not None and row.kind != Kind.DEVICE:
                 part.save(update_fields=approve_state(part, row.found, now))
             row.ended_at, row.end = now, Drift.End.ACCEPTED
@@ -98,12 +96,11 @@ def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None 
         rows = _requested_drifts(person, drifts)
         visibility = drift_visibility(person, rows)
         _check_permitted(rows, visibility)
-        act.target = Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_parts_label(rows))
-        if differences := [sentence for row in rows if (sentence := _reapply_obstacle(row, visibility))]:
-            raise Conflict(" ".join(differences[:5]), differences=differences)
+        act.target = _audit_target(rows)
+        _refuse([_reapply_obstacle(row, visibility) for row in rows])
         if agreed is not None and agreed != _reapply_effects(person, rows, visibility).key:
             raise Conflict("Re-applying would detach other devices than the page showed. Reload, then review it again.")
-        plan = plan_create(person=person, wanted=approved_desired_state(rows), title=_title(rows), origin=ORIGIN)
+        plan = plan_create(person=person, desired=approved_desired_state(rows), title=_title(rows), origin=ORIGIN)
         applied = plan_apply(person=person, plan=plan)
         act.after = {"plan": str(applied.pk), "title": applied.title}
     return applied
@@ -113,12 +110,10 @@ def drifts_reapply_effects(*, person: User, drifts: Collection[int]) -> ReapplyE
     """Return the devices that re-applying these (ids) would detach, and the cables to move; nothing of refused ones."""
     rows = list(drift_rows(person, is_open=True).filter(pk__in=drifts).select_related("device", "host_port"))
     visibility = drift_visibility(person, rows)
+    if not all(visibility.may_reapply(row) for row in rows):
+        return ReapplyEffects()
     try:
-        return (
-            _reapply_effects(person, rows, visibility)
-            if all(visibility.may_reapply(row) for row in rows)
-            else ReapplyEffects()
-        )
+        return _reapply_effects(person, rows, visibility)
     except Conflict:
         return ReapplyEffects()
 
@@ -137,7 +132,7 @@ def _reapply_effects(person: User, rows: Sequence[Drift], visibility: DriftVisib
         for row in moved
     ]
     return ReapplyEffects(
-        taken_out=tuple(part_name(device) for device in devices.order_by("chassis__name", "pk")),
+        detached=tuple(part_name(device) for device in devices.order_by("chassis__name", "pk")),
         cables=tuple(cables),
         key=" ".join([*sorted(f"device-{pk}" for pk in out), *sorted(f"cable-{row.pk}" for row in moved)]),
     )
@@ -179,18 +174,6 @@ def approved_desired_state(rows: Iterable[Drift]) -> DesiredState:
     return DesiredState(attachments=attachments, modes=modes, cables=cables, settings=settings)
 
 
-def drifted_part(row: Drift) -> Approvable | None:
-    """Return the part of a drift."""
-    match row.kind:
-        case Kind.ATTACHMENT | Kind.DEVICE:
-            return row.device
-        case Kind.MODE:
-            return row.drawer
-        case Kind.CABLE:
-            return row.host_port
-    return row.port
-
-
 def _requested_drifts(person: User, drifts: Collection[int]) -> list[Drift]:
     """Return the rows, including ended ones, whose end is reported."""
     require_composer(person, "accept or re-apply")
@@ -212,19 +195,27 @@ def _check_permitted(rows: Sequence[Drift], visibility: DriftVisibility) -> None
             raise Forbidden(f"Only an administrator may decide on {row.what}.")
 
 
+def _audit_target(rows: Sequence[Drift]) -> Target:
+    return Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_parts_label(rows))
+
+
+def _refuse(obstacles: Iterable[str]) -> None:
+    if differences := [sentence for sentence in obstacles if sentence]:
+        raise Conflict(" ".join(differences[:5]), differences=differences)
+
+
 def _accept_obstacle(row: Drift, visibility: DriftVisibility, going_on: Mapping[PartKey, Operation]) -> str:
     """Return '' if the found state is unchanged, else what it is by now."""
     if row.ended_at is not None:
         return _ended_sentence(row)
-    part = drifted_part(row)
+    part = row.part
     if part is None or part.missing_since is not None:
         return f"{row.what} is missing: the chassis no longer reports it."
     if row.kind == Kind.DEVICE:
         return ""
     if (operation := going_on.get((type(part), part.pk))) is not None:
-        who = (
-            f": {operation.requested_by_name} asked to '{operation.summary}'" if _is_seen(operation, visibility) else ""
-        )
+        is_seen = Operation.objects.visible_to(visibility.person).filter(pk=operation.pk).exists()
+        who = f": {operation.requested_by_name} asked to '{operation.summary}'" if is_seen else ""
         return f"{row.what} is being changed{who}. See how that ends."
     found = found_state(part)
     if found != row.found:
@@ -241,7 +232,7 @@ def _reapply_obstacle(row: Drift, visibility: DriftVisibility) -> str:
         return _ended_sentence(row)
     if row.kind == Kind.DEVICE:
         return f"{row.what} was replaced: reinstall the approved device, or accept the new one."
-    part = drifted_part(row)
+    part = row.part
     if part is None or part.missing_since is not None:
         return f"{row.what} is missing: the chassis no longer reports it."
     if not row.chassis.is_composable:
@@ -266,13 +257,9 @@ def _open_operations(chassis: Collection[int]) -> dict[PartKey, Operation]:
     rows = Operation.objects.open().filter(chassis__in=chassis).in_turn()
     found: dict[PartKey, Operation] = {}
     for operation in rows.select_related("device", "drawer", "source", "port"):
-        if (part := operation_subject(operation)) is not None:
+        if (part := operation.subject) is not None:
             found.setdefault((type(part), part.pk), operation)
     return found
-
-
-def _is_seen(operation: Operation, visibility: DriftVisibility) -> bool:
-    return Operation.objects.visible_to(visibility.person).filter(pk=operation.pk).exists()
 
 
 def _parts_label(rows: Sequence[Drift]) -> str:
@@ -321,12 +308,11 @@ class _CauseQuery:
 
 def _origin_uris(row: Drift) -> list[str]:
     """Return the URIs that the BMC's log would name as the origin of such a change."""
-    part = drifted_part(row)
     match row.kind:
         case Kind.ATTACHMENT:
-            held = [int(state) for state in (row.found, row.expected) if state]
-            zones = dict(HostPort.objects.filter(pk__in=held).values_list("pk", "uri"))
-            return [zones[pk] for pk in held if pk in zones]
+            ports = [int(state) for state in (row.found, row.expected) if state]
+            zones = dict(HostPort.objects.filter(pk__in=ports).values_list("pk", "uri"))
+            return [zones[pk] for pk in ports if pk in zones]
         case Kind.CABLE if row.host_port is not None:
             # Not the zone: its log entries are about devices.
             port = row.host_port.port
@@ -334,7 +320,7 @@ def _origin_uris(row: Drift) -> list[str]:
         case Kind.DEVICE if row.device is not None:
             slot = row.device.slot
             return [row.device.uri, slot.uri if slot is not None else ""]
-    return [part.uri] if part is not None else []
+    return [row.part.uri] if row.part is not None else []
 
 
 def _cause_queries(chassis_id: int) -> list[_CauseQuery]:

@@ -13,9 +13,10 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
-from core.errors import Conflict, NotFound
+from accounts.visibility import row_or_404
+from core.errors import Conflict
 from core.text import parse_id
 from fabric.drift.selectors import drift_rows, drift_views
 from fabric.drift.services import drifts_accept, drifts_of_chassis, drifts_reapply, drifts_reapply_effects
@@ -44,18 +45,16 @@ def drifts(request: HttpRequest) -> HttpResponse:
         "only": Chassis.objects.visible_to(person).filter(pk=chassis).first() if chassis else None,
         "may_act": any(view.may_accept or view.may_reapply for view in views),
     }
-    return render(request, "fabric/drifts.html", context)
+    return render(request, "fabric/drift/drifts.html", context)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def drift(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drift: the difference, its start, its cause and how it ended."""
     person = person_of(request)
-    row = drift_rows(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such drift.")
-    return render(request, "fabric/drift.html", {"one": drift_views(person, [row])[0], "row": row})
+    row = row_or_404(drift_rows(person), pk, "drift")
+    return render(request, "fabric/drift/drift.html", {"one": drift_views(person, [row])[0], "row": row})
 
 
 @require_POST
@@ -92,7 +91,7 @@ def drift_reapply(request: HttpRequest) -> HttpResponse:
                 "next": resolve_url(_return_address(request)),
                 "minutes": round(CABLE_SECONDS / 60),
             }
-            return render(request, "fabric/drift_agree.html", context)
+            return render(request, "fabric/drift/drift_agree.html", context)
         plan = drifts_reapply(person=person, drifts=chosen, agreed=ahead.key)
     except Conflict as error:
         _show_conflict(request, error)

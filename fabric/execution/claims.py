@@ -1,4 +1,4 @@
-"""A worker's claim on an operation: renewed while it runs, with its steps saved, and cancelled on request.
+"""A worker's claim on an operation: taken, renewed while it runs, cancelled on request; its steps and end are written.
 
 A host that rescans finds every device that is plugged in, including one that it has just released and that is not
 detached yet. So an operation that drains a device claims the host until the device is detached; a rescan waits for it.
@@ -12,20 +12,26 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from django.db.models import Q, QuerySet
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.services import audit_record, target_of
 from core.database import DATABASE_UNAVAILABLE
 from core.errors import FalconWebError
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent
 from fabric.bmc.client import retry_while_unreachable
 from fabric.bmc.errors import BmcError
-from fabric.inventory.labels import may_name_host, redact_address
+from fabric.drift.approvals import operation_result_approve
+from fabric.inventory.labels import host_port_name, may_name_host, redact_address
+from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import HostPort
 from fabric.operations.models import Operation
+from fabric.plans.jobs import plan_step_failed
 from fabric.signals import operation_changed
 
 logger = logging.getLogger(__name__)
@@ -33,7 +39,7 @@ CLAIM_SECONDS = 10.0
 CLAIM_RENEW_SECONDS = 3.0
 CANCEL_CHECK_SECONDS = 0.5
 
-Answered = TypeVar("Answered")
+Result = TypeVar("Result")
 
 
 class OperationFailedError(FalconWebError):
@@ -53,6 +59,34 @@ class OperationClaim:
         self.lost = False  # another worker has claimed the operation: this one must not write again
         self._checked_at = 0.0
 
+    @classmethod
+    def take(cls, operation_id: str, worker: str) -> Self | None:
+        """Claim an operation for this worker; None where it cannot be claimed now."""
+        chassis = Operation.objects.filter(pk=operation_id).values_list("chassis", flat=True).first()
+        if chassis is None:
+            return None
+        with transaction.atomic():
+            # The lock serialises claims of this chassis: values read before it may be stale.
+            lock_chassis([chassis])
+            now = timezone.now()
+            free = Operation.objects.open().filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
+            operation: Operation | None = free.select_related(
+                "chassis", "plan", "requested_by", "drawer", "port", "host",
+                "device__slot__port", "source__host", "target__host",
+            ).first()  # fmt: skip
+            if operation is None:
+                return None
+            # In order, since each was checked against the state after its predecessors.
+            same = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
+            first = same.in_turn().first()
+            if first is not None and first.pk != operation.pk:
+                return None
+            values = {"worker": worker, "lease_until": now + timedelta(seconds=CLAIM_SECONDS), "state": "running"}
+            if free.update(attempts=F("attempts") + 1, **values) != 1:
+                return None
+        operation.refresh_from_db(fields=["attempts", *values])
+        return cls(operation, worker)
+
     async def renew(self, work: asyncio.Task[None]) -> None:
         """Renew the claim until this task is cancelled; cancels `work` once another worker has claimed it."""
         while True:
@@ -62,7 +96,7 @@ class OperationClaim:
                     self.held().update, lease_until=timezone.now() + timedelta(seconds=CLAIM_SECONDS)
                 )
             except DATABASE_UNAVAILABLE:
-                logger.exception("operation %s: the lease could not be renewed", self.operation.pk)
+                logger.exception("operation %s: the claim could not be renewed", self.operation.pk)
                 continue
             if held != 1:
                 if self.operation.is_open:
@@ -83,37 +117,99 @@ class OperationClaim:
             raise asyncio.CancelledError
         await run_in_thread(operation_changed.send, Operation, operation=self.operation)
 
-    def step(self, name: str) -> OperationStep:
-        """Return a step as an asynchronous context manager; leaving it marks the step as done or failed."""
-        return OperationStep(self, name)
+    async def end(self, state: Operation.State, error: str) -> None:
+        """Write and publish the end of the operation; cancels the running task where the claim is lost."""
+        values = {"state": state, "error": error, "finished_at": timezone.now(), "lease_until": None}
+        for name, value in values.items():
+            setattr(self.operation, name, value)
+        if not await run_in_thread(self._write_end, values):
+            self.lost = True
+            raise asyncio.CancelledError
+        await run_in_thread(operation_changed.send, Operation, operation=self.operation)
+
+    def _write_end(self, values: dict[str, Any]) -> bool:
+        """Write the end, and stop its plan in the same transaction where it failed."""
+        operation = self.operation
+        with transaction.atomic():
+            if operation.state == Operation.State.FAILED:
+                plan_step_failed(operation)
+            else:
+                lock_chassis([operation.chassis_id])
+            if self.held().update(steps=operation.steps, **values) != 1:
+                transaction.set_rollback(True)
+                return False
+            operation_result_approve(operation)
+            # The last statement of the transaction.
+            audit_record(
+                action=Action.OPERATION_END,
+                actor=operation.requested_by,
+                target=target_of(operation, operation.summary),
+                before={"attached_to": host_port_name(operation.source)} if operation.device_id else None,
+                after={"attached_to": host_port_name(operation.target)} if operation.device_id else None,
+                outcome=Outcome.DONE if operation.state == Operation.State.DONE else Outcome.FAILED,
+                sentence=operation.error,
+                request_id=operation.request_id,
+            )
+        return True
+
+    @asynccontextmanager
+    async def step(self, name: str) -> AsyncIterator[dict[str, Any]]:
+        """Run a step for the duration of the context, which gets its entry: times and outcome are saved."""
+        entry = self._entry(name)
+        if entry is not self.operation.steps[-1]:
+            await self.check_cancelled()
+        entry.update(state="running", started_at=entry["started_at"] or iso_now())
+        await self.save()
+        # The end is saved with the next change, which follows immediately: the next step's start, or the operation's.
+        try:
+            yield entry
+        except Exception as error:
+            if isinstance(error, FalconWebError):
+                entry["sentence"] = redact_address(error.sentence, self.operation.chassis)
+            entry.update(state="failed", finished_at=iso_now())
+            raise
+        entry.update(state="done", finished_at=iso_now())
 
     async def skip(self, name: str, sentence: str) -> None:
         """Skip a step, with the reason."""
-        next(step for step in self.operation.steps if step["name"] == name).update(state="skipped", sentence=sentence)
+        self._entry(name).update(state="skipped", sentence=sentence)
         await self.save()
 
-    async def patiently(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
+    def _entry(self, name: str) -> dict[str, Any]:
+        entry: dict[str, Any] = next(step for step in self.operation.steps if step["name"] == name)
+        return entry
+
+    async def retry(self, request: Callable[[], Awaitable[Result]]) -> Result:
         """Send a request to the BMC, retried while it is unreachable until a cancellation; the step shows the wait."""
 
         async def pausing(error: BmcError, seconds: float) -> None:
             if error.retry_helps:
-                await waits.begin(f"{self.operation.chassis.name} does not answer: requests are retried until it does.")
+                await show(f"{self.operation.chassis.name} does not answer: requests are retried until it does.")
             await asyncio.sleep(seconds)
-            await self.heed()
+            await self.check_cancelled()
 
-        async with self.waiting() as waits:
-            return await retry_while_unreachable(ask, pausing=pausing)
+        async with self.waiting() as show:
+            return await retry_while_unreachable(request, pausing=pausing)
 
     @asynccontextmanager
-    async def waiting(self) -> AsyncIterator[WaitNotice]:
-        """Show the wait in the running step for the duration of the context."""
-        waits = WaitNotice(self)
-        try:
-            yield waits
-        finally:
-            waits.end()
+    async def waiting(self) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+        """Yield a function that shows what the running step waits for, if any runs, until the end of the context."""
+        shown: list[dict[str, Any]] = []
 
-    async def heed(self) -> None:
+        async def show(sentence: str) -> None:
+            running = [step for step in self.operation.steps if step["state"] == "running"][:1]
+            if running and not shown:
+                running[0]["sentence"] = sentence
+                shown.extend(running)
+                await self.save()
+
+        try:
+            yield show
+        finally:
+            for entry in shown:
+                entry["sentence"] = ""  # saved with the next change
+
+    async def check_cancelled(self) -> None:
         """Raise OperationCancelledError if a cancellation was requested; checks at most twice a second."""
         if time.monotonic() < self._checked_at + CANCEL_CHECK_SECONDS:
             return
@@ -122,63 +218,18 @@ class OperationClaim:
         if await run_in_thread(cancelled.exists):
             raise OperationCancelledError("Cancelled while it was carried out.")
 
-    def close_steps(self, truth: str) -> None:
+    def close_steps(self, read_back: str) -> None:
         """Close all open steps of an operation that did not succeed; the last one gets the read-back, if any."""
         for step in self.operation.steps:
             step["state"] = {"waiting": "skipped", "running": "failed"}.get(step["state"], step["state"])
         last = self.operation.steps[-1]
         if last["state"] != "skipped":
             return
-        if truth:
-            last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=truth)
+        if read_back:
+            last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=read_back)
         else:
             name = self.operation.chassis.name
             last["sentence"] = f"{name} could not be read: the next poll shows its state."
-
-
-class WaitNotice:
-    """The sentence of a running step on what it waits for, saved once it has to wait."""
-
-    def __init__(self, claim: OperationClaim) -> None:
-        self._claim = claim
-        self._entry: dict[str, Any] | None = None
-
-    async def begin(self, sentence: str) -> None:
-        """Set the sentence, once; harmless where no step runs."""
-        if self._entry is None:
-            self._entry = next((step for step in self._claim.operation.steps if step["state"] == "running"), None)
-            if self._entry is not None:
-                self._entry["sentence"] = sentence
-                await self._claim.save()
-
-    def end(self) -> None:
-        """Restore the sentence before the wait; saved with the next change."""
-        if self._entry is not None:
-            self._entry["sentence"] = ""
-
-
-class OperationStep:
-    """One step of an operation: its times and outcome are saved as it runs."""
-
-    def __init__(self, claim: OperationClaim, name: str) -> None:
-        self._claim = claim
-        self._entry: dict[str, Any] = next(step for step in claim.operation.steps if step["name"] == name)
-
-    async def __aenter__(self) -> dict[str, Any]:
-        if self._entry is not self._claim.operation.steps[-1]:
-            await self._claim.heed()
-        self._entry.update(state="running", started_at=self._entry["started_at"] or iso_now())
-        await self._claim.save()
-        return self._entry
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            return
-        sentence = self._entry["sentence"]
-        if isinstance(error, FalconWebError):
-            sentence = redact_address(error.sentence, self._claim.operation.chassis)
-        # Saved with the next change, which follows immediately: the next step's start, or the operation's end.
-        self._entry.update(state="failed" if error else "done", finished_at=iso_now(), sentence=sentence)
 
 
 def iso_now() -> str:
@@ -197,13 +248,13 @@ async def host_claim(claim: OperationClaim, port: HostPort) -> AsyncIterator[Non
     """Claim the host behind a host port; the step shows the wait. A host without an agent needs no claim."""
     operation = claim.operation
     agents = await run_in_thread(_agents_behind, port)
-    async with claim.waiting() as waits:
+    async with claim.waiting() as show:
         while not await run_in_thread(_try_claim_host, agents, operation):
             is_named = operation.device is not None and may_name_host(operation.device, port)
             name = port.host.name if is_named and port.host is not None else "Its host"
-            await waits.begin(f"{name} is busy with another operation: this one waits for it.")
+            await show(f"{name} is busy with another operation: this one waits for it.")
             await asyncio.sleep(HOST_CLAIM_POLL_SECONDS)
-            await claim.heed()
+            await claim.check_cancelled()
     try:
         yield
     finally:

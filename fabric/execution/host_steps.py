@@ -159,7 +159,7 @@ async def _request_agent(
             if time.monotonic() > end:
                 raise
         await asyncio.sleep(BROKER_RETRY_PAUSE)
-        await claim.heed()
+        await claim.check_cancelled()
 
 
 def _seen_sentence(host: str, devices: tuple[PciDevice, ...]) -> str:
@@ -178,8 +178,6 @@ def _current_agent(port: HostPort) -> tuple[HostAgent | None, str]:
 
 def _match(agent: HostAgent, device: Device) -> DeviceMatch:
     report = latest_report(agent)
-    return (
-        DeviceMatch()
-        if report is None
-        else match_device(report, device, attached_devices([agent.host_id])[agent.host_id])
-    )
+    if report is None:
+        return DeviceMatch()
+    return match_device(report, device, attached_devices([agent.host_id])[agent.host_id])

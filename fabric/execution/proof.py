@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -14,8 +13,8 @@ from django.utils import timezone
 
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import CompositionSnapshot, read_snapshot
 from fabric.bmc.errors import BmcError
-from fabric.bmc.snapshot import CompositionSnapshot, read_snapshot
 from fabric.bmc.types import Dialect
 from fabric.execution.claims import OperationClaim
 from fabric.inventory.models import Device, HostPort, Port
@@ -62,7 +61,7 @@ async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> Composition
     operation = claim.operation
     zones, ports, own = await run_in_thread(_scope, operation)
     try:
-        found = await claim.patiently(
+        found = await claim.retry(
             partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=Dialect(operation.chassis.dialect))
         )
     except BmcError as error:
@@ -114,7 +113,9 @@ def _sentence(unexplained: int, explained: int) -> str:
 def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
     """Return the differences around the operation, each with the operation that explains it, '' where none does."""
     before, after = (msgspec.convert(one, CompositionSnapshot) for one in (proof.before, proof.after))
-    meanwhile = _concurrent_operations(operation, proof.before_at or operation.requested_at)
+    since = proof.before_at or operation.requested_at
+    ran = Operation.objects.filter(chassis=operation.chassis_id, started_at__isnull=False).exclude(pk=operation.pk)
+    meanwhile = ran.filter(Q(finished_at=None) | Q(finished_at__gte=since)).select_related("source")
     others = [(one.summary, one.device_id, _affected_ports(one)) for one in meanwhile]
     rows = Device.objects.filter(chassis=operation.chassis_id).select_related("tenant", "slot")
     devices = {row.endpoint_uri: row for row in rows}
@@ -152,12 +153,6 @@ def _affected_ports(operation: Operation) -> set[int]:
         return set(Port.objects.filter(in_drawer).values_list("pk", flat=True))
     cabled = operation.source.port_id if operation.kind == Operation.Kind.CABLE and operation.source else None
     return {port for port in (operation.port_id, cabled) if port is not None}
-
-
-def _concurrent_operations(operation: Operation, since: datetime) -> list[Operation]:
-    """Return the other operations of the chassis that ran while this one did."""
-    ran = Operation.objects.filter(chassis=operation.chassis_id, started_at__isnull=False).exclude(pk=operation.pk)
-    return list(ran.filter(Q(finished_at=None) | Q(finished_at__gte=since)).select_related("source"))
 
 
 def _difference(uri: str, device: Device | None, before: str, after: str, because: str) -> dict[str, Any]:

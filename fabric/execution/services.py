@@ -8,35 +8,29 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
-from django.db import close_old_connections, transaction
-from django.db.models import F, Max, Q
+from django.db import close_old_connections
+from django.db.models import Max
 from django.utils import timezone
 
-from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import log_context
-from accounts.audit.services import audit_record, target_of
 from core.database import DATABASE_UNAVAILABLE
 from core.errors import FalconWebError
 from core.threads import run_in_thread, single_connection_thread
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
-from fabric.drift.approvals import operation_result_approve
-from fabric.execution.claims import CLAIM_SECONDS, OperationCancelledError, OperationClaim, host_claims_release
+from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
 from fabric.execution.proof import proof_end, proof_mark_unread
 from fabric.execution.steps import read_back, read_back_sentence, restore_on_host, run_steps
-from fabric.inventory.labels import host_port_name, redact_address
-from fabric.inventory.locks import lock_chassis
+from fabric.inventory.labels import redact_address
 from fabric.operations.models import Operation
 from fabric.operations.rules import CABLE_SECONDS
-from fabric.plans.jobs import plan_step_failed
-from fabric.signals import operation_changed
 
 logger = logging.getLogger(__name__)
 
-TRUTH_SECONDS = 45.0  # the read-back after a failure
+READ_BACK_SECONDS = 45.0  # after a failure
 OPERATION_SECONDS = 180.0  # a worker's time for an operation
 MAX_WAITING_SECONDS = 600.0  # an operation that could not start for so long fails instead of starting unexpectedly
 MAX_ATTEMPTS = 5
-HANDED_OVER_SECONDS = 3  # time for a worker to take a new operation from the queue
+PICKUP_SECONDS = 3  # time for a worker to take a new operation from the queue
 
 
 def runnable_operations() -> list[str]:
@@ -51,7 +45,7 @@ def runnable_operations() -> list[str]:
         str(operation.pk)
         for operation in heads.values()
         if (operation.lease_until is not None and operation.lease_until < now)
-        or (operation.lease_until is None and operation.requested_at < now - timedelta(seconds=HANDED_OVER_SECONDS))
+        or (operation.lease_until is None and operation.requested_at < now - timedelta(seconds=PICKUP_SECONDS))
     ]
 
 
@@ -71,50 +65,22 @@ def execute(operation_id: str, *, worker: str) -> None:
     Does nothing where it has ended, another worker has claimed it, or an older operation of the same drawer has not
     ended: it is executed after that one (`next_operation`).
     """
-    operation = _claim(operation_id, worker)
-    if operation is None:
+    claim = OperationClaim.take(operation_id, worker)
+    if claim is None:
         return
     try:
-        with log_context(chassis_id=operation.chassis_id, operation_id=str(operation.pk)), single_connection_thread():
-            asyncio.run(_OperationRun(operation, worker).run())
+        with log_context(chassis_id=claim.operation.chassis_id, operation_id=operation_id), single_connection_thread():
+            asyncio.run(_OperationRun(claim).run())
     finally:
         close_old_connections()
-
-
-def _claim(operation_id: str, worker: str) -> Operation | None:
-    """Claim the operation for this worker and return it; None where it cannot be claimed now."""
-    chassis = Operation.objects.filter(pk=operation_id).values_list("chassis", flat=True).first()
-    if chassis is None:
-        return None
-    with transaction.atomic():
-        # The lock serialises claims of this chassis: values read before it may be stale.
-        lock_chassis([chassis])
-        now = timezone.now()
-        free = Operation.objects.open().filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
-        operation: Operation | None = free.select_related(
-            "chassis", "plan", "requested_by", "drawer", "port", "host",
-            "device__slot__port", "source__host", "target__host",
-        ).first()  # fmt: skip
-        if operation is None:
-            return None
-        # In order, since each was checked against the state after its predecessors.
-        same = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
-        first = same.in_turn().first()
-        if first is not None and first.pk != operation.pk:
-            return None
-        values = {"worker": worker, "lease_until": now + timedelta(seconds=CLAIM_SECONDS), "state": "running"}
-        if free.update(attempts=F("attempts") + 1, **values) != 1:
-            return None
-    operation.refresh_from_db(fields=["attempts", *values])
-    return operation
 
 
 class _OperationRun:
     """One worker's execution of an operation, from the claim to the end."""
 
-    def __init__(self, operation: Operation, worker: str) -> None:
-        self.operation = operation
-        self.claim = OperationClaim(operation, worker)
+    def __init__(self, claim: OperationClaim) -> None:
+        self.claim = claim
+        self.operation = claim.operation
 
     async def run(self) -> None:
         work = asyncio.create_task(self._work())
@@ -168,38 +134,10 @@ class _OperationRun:
             yield bmc
 
     async def _finish(self, error: str, state: Operation.State = Operation.State.FAILED) -> None:
-        operation = self.operation
         if state != Operation.State.DONE:
-            error = redact_address(error, operation.chassis)
+            error = redact_address(error, self.operation.chassis)
             self.claim.close_steps(await self._read_back_after_failure())
-        operation.state, operation.error = state, error
-        operation.finished_at, operation.lease_until = timezone.now(), None
-        if not await run_in_thread(self._end):
-            self.claim.lost = True
-            raise asyncio.CancelledError
-        await run_in_thread(operation_changed.send, Operation, operation=operation)
-
-    def _end(self) -> bool:
-        """Write the end, and stop its plan in the same transaction where it failed."""
-        operation = self.operation
-        with transaction.atomic():
-            if operation.state == Operation.State.FAILED:
-                plan_step_failed(operation)
-            else:
-                lock_chassis([operation.chassis_id])
-            ended = self.claim.held().update(
-                state=operation.state,
-                error=operation.error,
-                steps=operation.steps,
-                finished_at=operation.finished_at,
-                lease_until=None,
-            )
-            if ended != 1:
-                transaction.set_rollback(True)
-                return False
-            operation_result_approve(operation)
-            _record_end(operation)
-        return True
+        await self.claim.end(state, error)
 
     async def _read_back_after_failure(self) -> str:
         """Read the hardware into the database after a failure and return the result as a sentence.
@@ -207,7 +145,7 @@ class _OperationRun:
         An unreachable BMC is read by the next poll: then ''.
         """
         try:
-            async with asyncio.timeout(TRUTH_SECONDS), self._bmc(REQUEST_SECONDS / 2) as bmc:
+            async with asyncio.timeout(READ_BACK_SECONDS), self._bmc(REQUEST_SECONDS / 2) as bmc:
                 found = await read_back(self.claim, bmc)
                 await proof_end(self.claim, bmc)
             # The agent has its own timeout: the read-back is reported in any case.
@@ -216,26 +154,12 @@ class _OperationRun:
         except FalconWebError as error:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
         except TimeoutError:
-            logger.info("operation %s: read-back after failure took longer than %s s", self.operation.pk, TRUTH_SECONDS)
+            logger.info("operation %s: read-back after failure took over %s s", self.operation.pk, READ_BACK_SECONDS)
         except Exception:
             # Whatever the chassis answers, the operation must end.
             logger.exception("operation %s: read-back after failure", self.operation.pk)
         await run_in_thread(proof_mark_unread, self.operation)
         return ""
-
-
-def _record_end(operation: Operation) -> None:
-    """Write the audit entry of an operation's end; as the last statement of a transaction."""
-    audit_record(
-        action=Action.OPERATION_END,
-        actor=operation.requested_by,
-        target=target_of(operation, operation.summary),
-        before={"attached_to": host_port_name(operation.source)} if operation.device_id else None,
-        after={"attached_to": host_port_name(operation.target)} if operation.device_id else None,
-        outcome=Outcome.DONE if operation.state == Operation.State.DONE else Outcome.FAILED,
-        sentence=operation.error,
-        request_id=operation.request_id,
-    )
 
 
 def _seconds_of(operation: Operation) -> float:

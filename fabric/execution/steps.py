@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from functools import partial
 
 from accounts.models import User
@@ -84,12 +84,11 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         ).words
     if operation.source is not None and operation.kind == Operation.Kind.CABLE:
         return await refresh_cable(bmc, operation.source)
-    device = operation.device
-    if device is None:
+    if operation.device is None:
         return ""
-    holder = await _zone_of_member(claim, bmc, device.endpoint_uri)
-    await refresh_attachment(bmc, device, holder)
-    return holder
+    zone_uri = await _zone_uri_of(claim, bmc, operation.device.endpoint_uri)
+    await refresh_attachment(bmc, operation.device, zone_uri)
+    return zone_uri
 
 
 async def restore_on_host(claim: OperationClaim, found: str) -> None:
@@ -111,8 +110,8 @@ def read_back_sentence(operation: Operation, found: str) -> str:
         case Operation.Kind.PORT:
             return f"The port is {found}." if found else ""
         case Operation.Kind.CABLE:
-            as_wanted = operation.host is not None and operation.host.identity == found
-            return "The cable leads to that host." if as_wanted else "The cable leads elsewhere."
+            is_moved = operation.host is not None and operation.host.identity == found
+            return "The cable leads to that host." if is_moved else "The cable leads elsewhere."
     for port in (operation.source, operation.target):
         if port is not None and port.uri == found:
             return f"It is attached to {port.label}."
@@ -157,37 +156,49 @@ async def _move_device(claim: OperationClaim, bmc: BmcClient) -> None:
     known = await _detach_device(claim, bmc, device)
     if operation.target is not None:
         await _attach_device(claim, bmc, device, operation.target, known)
+    wanted = operation.target.uri if operation.target else ""
+    await _verify(claim, bmc, wanted, f"The chassis does not show {device.name} where it was attached.")
+
+
+@contextlib.asynccontextmanager
+async def _check(claim: OperationClaim, bmc: BmcClient) -> AsyncIterator[None]:
+    """Run the check of an operation: the requester's permission, that of the context, and the begin of the proof."""
+    async with claim.step("Check"):
+        await run_in_thread(check_still_allowed, claim.operation)
+        yield
+        await proof_begin(claim, bmc)
+
+
+async def _verify(claim: OperationClaim, bmc: BmcClient, wanted: str, failure: str) -> None:
+    """Read the changed part back; raises OperationFailedError with `failure` where it is not as wanted."""
     await claim.save(state=Operation.State.VERIFYING)
     async with claim.step("Read back"):
-        wanted = operation.target.uri if operation.target else ""
-        if await claim.patiently(partial(read_back, claim, bmc)) != wanted:
-            raise OperationFailedError(f"The chassis does not show {device.name} where it was attached.")
+        if await claim.retry(partial(read_back, claim, bmc)) != wanted:
+            raise OperationFailedError(failure)
         await proof_end(claim, bmc)
 
 
 async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, ...] | None:
     """Check everything, and detach the device; returns the addresses that the target host shows."""
     operation, source = claim.operation, claim.operation.source
-    async with AsyncExitStack() as until_detached:
+    async with contextlib.AsyncExitStack() as until_detached:
         async with claim.step("Check"):
             await run_in_thread(check_still_allowed, operation)
             _check_device_identity(operation, device)
-            holder = await _check_current_zone(claim, bmc, device)
+            zone_uri = await _check_current_zone(claim, bmc, device)
             await proof_begin(claim, bmc)
-            lets_go = source is not None and holder == source.uri and not _is_reattachment_resumed(operation)
-            if lets_go and source is not None:
+            is_held = source is not None and zone_uri == source.uri and not _is_reattachment_resumed(operation)
+            if is_held and source is not None:
                 await until_detached.enter_async_context(host_claim(claim, source))
-            known = await known_addresses(device, operation.target, is_there=_is_on_target_host(operation, holder))
-        if source is not None and lets_go:
+            known = await known_addresses(device, operation.target, is_there=_is_on_target_host(operation, zone_uri))
+        if source is not None and is_held:
             await release_device(claim, device, source)
         elif source is not None:
             # Its host has others of the kind, or has it at another port by now: none of them may be released.
             await skip_release(claim, source)
         if source is not None and not _is_reattachment_resumed(operation):
             async with claim.step("Detach"):
-                await claim.patiently(
-                    partial(_set_membership, claim, bmc, source.uri, device.endpoint_uri, present=False)
-                )
+                await claim.retry(partial(_set_membership, claim, bmc, source.uri, device.endpoint_uri, present=False))
     return known
 
 
@@ -196,7 +207,7 @@ async def _attach_device(
 ) -> None:
     """Attach the device, and wait for its link and its host; `known` are the addresses that the host showed before."""
     async with claim.step("Attach"):
-        await claim.patiently(partial(_set_membership, claim, bmc, target.uri, device.endpoint_uri, present=True))
+        await claim.retry(partial(_set_membership, claim, bmc, target.uri, device.endpoint_uri, present=True))
     try:
         async with claim.step("Wait for the link") as step:
             step["sentence"] = await _wait_for_link(claim, bmc, device)
@@ -224,26 +235,26 @@ def _is_reattachment_resumed(operation: Operation) -> bool:
     return operation.source_id == operation.target_id and attach is not None and attach["state"] != "waiting"
 
 
-def _is_on_target_host(operation: Operation, holder: str) -> bool:
+def _is_on_target_host(operation: Operation, zone_uri: str) -> bool:
     """Return whether the target host has the device already, at any of its ports."""
     hosts = {port.uri: port.host_id for port in (operation.source, operation.target) if port is not None}
     target = operation.target
-    return target is not None and target.host_id is not None and hosts.get(holder) == target.host_id
+    return target is not None and target.host_id is not None and hosts.get(zone_uri) == target.host_id
 
 
 async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
     """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation."""
     operation = claim.operation
-    holder = await claim.patiently(partial(_zone_of_member, claim, bmc, device.endpoint_uri))
-    if holder not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
+    zone_uri = await claim.retry(partial(_zone_uri_of, claim, bmc, device.endpoint_uri))
+    if zone_uri not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
         raise OperationFailedError(
             f"{device.name} was attached elsewhere outside this operation.{_nothing_changed_note(operation)}"
         )
     if operation.target is not None:
-        found = text((await claim.patiently(partial(bmc.get, device.uri))).body, "SerialNumber")
+        found = text((await claim.retry(partial(bmc.get, device.uri))).body, "SerialNumber")
         if device.serial_number and found and found != device.serial_number:
             raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
-    return holder
+    return zone_uri
 
 
 async def _change_mode(claim: OperationClaim, bmc: BmcClient) -> None:
@@ -251,56 +262,39 @@ async def _change_mode(claim: OperationClaim, bmc: BmcClient) -> None:
     if drawer is None:
         raise OperationFailedError("The drawer is gone from the site.")
     mode = DrawerMode(claim.operation.mode)
-    async with claim.step("Check"):
-        await run_in_thread(check_still_allowed, claim.operation)
-        await claim.patiently(partial(bmc.get, drawer.uri))
-        await proof_begin(claim, bmc)
+    async with _check(claim, bmc):
+        await claim.retry(partial(bmc.get, drawer.uri))
     async with claim.step("Change mode"):
-        await claim.patiently(partial(set_drawer_mode, bmc, drawer.uri, mode))
-    await claim.save(state=Operation.State.VERIFYING)
-    async with claim.step("Read back"):
-        if await claim.patiently(partial(read_back, claim, bmc)) != mode:
-            raise OperationFailedError("The drawer does not show the new mode.")
-        await proof_end(claim, bmc)
+        await claim.retry(partial(set_drawer_mode, bmc, drawer.uri, mode))
+    await _verify(claim, bmc, mode, "The drawer does not show the new mode.")
 
 
 async def _configure_port(claim: OperationClaim, bmc: BmcClient) -> None:
     port, setting = claim.operation.port, claim.operation.setting
     if port is None:
         raise OperationFailedError("The port is gone from the site.")
-    async with claim.step("Check"):
-        await run_in_thread(check_still_allowed, claim.operation)
-        await claim.patiently(partial(bmc.get, port.uri))
-        await proof_begin(claim, bmc)
+    async with _check(claim, bmc):
+        await claim.retry(partial(bmc.get, port.uri))
     async with claim.step("Configure"):
-        change = partial(
-            configure_port,
-            bmc,
-            port.uri,
-            port_type=setting.get("port_type") or None,
-            configured_width=setting.get("configured_width"),
-        )
-        await claim.patiently(change)
+        width = setting.get("configured_width")
+        port_type = setting.get("port_type") or None
+        await claim.retry(partial(configure_port, bmc, port.uri, port_type=port_type, configured_width=width))
     async with claim.step("Wait for the link") as step:
         step["sentence"] = await _wait_for_configured_link(claim, bmc, port)
-    await claim.save(state=Operation.State.VERIFYING)
-    async with claim.step("Read back"):
-        if await claim.patiently(partial(read_back, claim, bmc)) != PortSetting(**setting).words:
-            raise OperationFailedError("The port does not show the new configuration.")
-        await proof_end(claim, bmc)
+    await _verify(claim, bmc, PortSetting(**setting).words, "The port does not show the new configuration.")
 
 
 async def _wait_for_configured_link(claim: OperationClaim, bmc: BmcClient, port: Port) -> str:
     """Wait while the link of a configured port trains; an unused one stays down."""
     end = time.monotonic() + LINK_SECONDS
     while True:
-        link = await claim.patiently(partial(read_link, bmc, port.uri))
+        link = await claim.retry(partial(read_link, bmc, port.uri))
         if link.status == "LinkUp":
             return describe_link(link)
         if link.status not in {"Training", "Starting"} or time.monotonic() > end:
             return f"The link is '{link.status or 'unknown'}': nothing that is attached uses it."
         await asyncio.sleep(LINK_POLL_SECONDS)
-        await claim.heed()
+        await claim.check_cancelled()
 
 
 async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
@@ -309,37 +303,29 @@ async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
     if port is None:
         raise OperationFailedError("The host port is gone from the site.")
     wanted = host.identity if host is not None else ""
-    async with claim.step("Check"):
-        await run_in_thread(check_still_allowed, claim.operation)
-        zone = await claim.patiently(partial(read_zone, bmc, port.uri))
+    async with _check(claim, bmc):
+        zone = await claim.retry(partial(read_zone, bmc, port.uri))
         if set(zone_members(zone, Dialect(claim.operation.chassis.dialect))) - {port.endpoint_uri}:
             raise OperationFailedError(f"Devices are still attached to {port.label}: its cable must stay.")
-        await proof_begin(claim, bmc)
     async with claim.step("Wait for the cable") as step:
         where = host.name if host is not None else "no host: unplug it"
         step["sentence"] = f"Now move the cable of {port.label} to {where}."
         await claim.save()
         end = time.monotonic() + CABLE_SECONDS
-        while await claim.patiently(partial(read_cabled_host_identity, bmc, port)) != wanted:
+        while await claim.retry(partial(read_cabled_host_identity, bmc, port)) != wanted:
             if time.monotonic() > end:
                 minutes = f"{CABLE_SECONDS / 60:.0f} minutes"
                 raise OperationFailedError(f"The chassis did not see the cable of {port.label} move within {minutes}.")
             await asyncio.sleep(CABLE_POLL_SECONDS)
-            await claim.heed()
+            await claim.check_cancelled()
         step["sentence"] = f"The cable of {port.label} leads to {where}."
-    await claim.save(state=Operation.State.VERIFYING)
-    async with claim.step("Read back"):
-        if await claim.patiently(partial(read_back, claim, bmc)) != wanted:
-            raise OperationFailedError(f"The cable of {port.label} has been moved again.")
-        await proof_end(claim, bmc)
+    await _verify(claim, bmc, wanted, f"The cable of {port.label} has been moved again.")
 
 
-async def _zone_of_member(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
+async def _zone_uri_of(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
     """Return the zone of the device on the BMC, '' if it is in none."""
     chassis = claim.operation.chassis
-    zones = await run_in_thread(
-        lambda: list(chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
-    )
+    zones = await run_in_thread(list, chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
     for zone in await asyncio.gather(*(read_zone(bmc, uri) for uri in zones)):
         if member in zone_members(zone, Dialect(chassis.dialect)):
             return zone.uri
@@ -359,15 +345,15 @@ async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) 
         return "The chassis shows no port for this slot, so the link was not checked."
     end = time.monotonic() + LINK_SECONDS
     up_since = None
-    look_at = time.monotonic() + PRESENCE_SECONDS
+    check_at = time.monotonic() + PRESENCE_SECONDS
     while True:
-        link = await claim.patiently(partial(read_link, bmc, port.uri))
+        link = await claim.retry(partial(read_link, bmc, port.uri))
         now = time.monotonic()
         if link.status != "LinkUp":
             up_since = None
-            if now > look_at:
-                await claim.patiently(partial(_check_still_attached, claim, bmc, device))
-                look_at = now + PRESENCE_SECONDS
+            if now > check_at:
+                await claim.retry(partial(_check_still_attached, claim, bmc, device))
+                check_at = now + PRESENCE_SECONDS
             if now > end:
                 raise OperationFailedError(
                     f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
@@ -382,11 +368,11 @@ async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) 
                     "Detach and attach it again to retrain the link."
                 )
         await asyncio.sleep(LINK_POLL_SECONDS)
-        await claim.heed()
+        await claim.check_cancelled()
 
 
 async def _check_still_attached(claim: OperationClaim, bmc: BmcClient, device: Device) -> None:
     target = claim.operation.target
-    holder = await _zone_of_member(claim, bmc, device.endpoint_uri)
-    if target is not None and holder != target.uri:
+    zone_uri = await _zone_uri_of(claim, bmc, device.endpoint_uri)
+    if target is not None and zone_uri != target.uri:
         raise OperationFailedError(f"{device.name} was removed, or detached by somebody else, while its link trained.")

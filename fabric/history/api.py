@@ -43,23 +43,21 @@ class TimeSerializer(serializers.Serializer[Any]):
     ended_by_operation_id = serializers.UUIDField(source="ended_by_id", allow_null=True)
 
 
-class PresentedList(generics.GenericAPIView[Any]):
+class PresentedList(generics.ListAPIView[Any]):
     """A list of which each page is put into words for the person."""
 
-    worded: Callable[[User, Sequence[Any]], list[Any]]
+    present: Callable[[User, Sequence[Any]], list[Any]]
 
-    def listed(self, request: Request) -> Response:
-        """Answer a page."""
-        page = self.paginate_queryset(self.get_queryset())
-        shown = type(self).worded(person_of(request), page or [])
-        return self.get_paginated_response(self.get_serializer(shown, many=True).data)
+    def paginate_queryset(self, queryset: Any) -> list[Any]:
+        """Return the rows of a page in words."""
+        return type(self).present(person_of(self.request), super().paginate_queryset(queryset) or [])
 
 
 class HistoryList(PresentedList):
     """Who held which slot, when."""
 
     serializer_class = TimeSerializer
-    worded = staticmethod(attachment_views)
+    present = staticmethod(attachment_views)
 
     def get_queryset(self) -> QuerySet[Any]:
         """Return what the person may see."""
@@ -79,7 +77,7 @@ class HistoryList(PresentedList):
     )
     def get(self, request: Request) -> Response:
         """List who held which slot when, newest first; a tenant sees the time since a device is its own."""
-        return self.listed(request)
+        return self.list(request)
 
 
 urlpatterns = [path("history/", HistoryList.as_view(), name="history")]

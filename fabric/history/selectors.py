@@ -21,6 +21,9 @@ COLUMNS = (
     "since", "until", "slot", "device", "serial_number", "host", "host_port", "tenant", "begun", "begun_by_operation",
     "ended", "ended_by_operation",
 )  # fmt: skip
+COPIED_FIELDS = (
+    "id", "device_id", "device_name", "serial_number", "slot_id", "slot_name", "tenant_name", "since", "until",
+)  # fmt: skip
 BEGIN_LABELS = {
     Origin.OPERATION: "by an operation",
     Origin.OUTSIDE: "outside FalconWeb",
@@ -28,13 +31,7 @@ BEGIN_LABELS = {
     Origin.GRANT: "changed hands",
     Origin.SWAP: "put in for another device",
 }
-END_LABELS = {
-    Origin.OPERATION: "by an operation",
-    Origin.OUTSIDE: "outside FalconWeb",
-    Origin.GRANT: "changed hands",
-    Origin.SWAP: "swapped for another device",
-    Origin.MISSING: "it went missing",
-}
+END_LABELS = {**BEGIN_LABELS, Origin.SWAP: "swapped for another device", Origin.MISSING: "it went missing"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +71,10 @@ def attachment_rows(person: User, *, slot: int | None = None, device: int | None
 def attachment_views(person: User, rows: Iterable[Attachment]) -> list[AttachmentView]:
     """Return rows of `attachment_rows` as the user may read them, in two queries."""
     rows = list(rows)
-    ports = [row.host_port_id for row in rows if row.host_port_id is not None]
-    operations = [pk for row in rows for pk in (row.begun_by_id, row.ended_by_id) if pk is not None]
-    seen_ports = _visible(HostPort.objects.visible_to(person), ports)
-    seen_operations = _visible(Operation.objects.visible_to(person), operations)
+    ports = HostPort.objects.visible_to(person).filter(pk__in={row.host_port_id for row in rows} - {None})
+    pks = {pk for row in rows for pk in (row.begun_by_id, row.ended_by_id)} - {None}
+    operations = Operation.objects.visible_to(person).filter(pk__in=pks)
+    seen_ports, seen_operations = (set(found.values_list("pk", flat=True)) for found in (ports, operations))
     return [_view(row, person, seen_ports, seen_operations) for row in rows]
 
 
@@ -92,10 +89,6 @@ def attachment_table_rows(views: Iterable[AttachmentView]) -> Iterable[tuple[obj
         )  # fmt: skip
 
 
-def _visible(rows: QuerySet[Any], pks: list[Any]) -> set[Any]:
-    return set(rows.filter(pk__in=pks).values_list("pk", flat=True)) if pks else set()
-
-
 def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID]) -> AttachmentView:
     known = person.is_administrator or row.host_port_id in ports
     attached = bool(row.host_port_label)
@@ -104,18 +97,10 @@ def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID])
     begun_by = row.begun_by if row.begun_by_id in operations else None
     ended_by = row.ended_by if row.ended_by_id in operations else None
     return AttachmentView(
-        id=row.pk,
-        device_id=row.device_id,
-        device_name=row.device_name,
-        serial_number=row.serial_number,
-        slot_id=row.slot_id,
-        slot_name=row.slot_name,
+        **{name: getattr(row, name) for name in COPIED_FIELDS},
         host_name=host,
         host_port_label=label,
         place=place,
-        tenant_name=row.tenant_name,
-        since=row.since,
-        until=row.until,
         begun=BEGIN_LABELS.get(Origin(row.origin), row.origin),
         begun_by_id=begun_by.pk if begun_by is not None else None,
         begun_by=_operation_label(begun_by),

@@ -38,7 +38,9 @@ def attachments_record(devices: Collection[int], *, operations: Mapping[int, Ope
         changed = [row for row in rows if is_attachment_changed(row, held.get(row.pk))]
         if not changed:
             return
-        known = {**_ended_operations(changed, held), **_running_operations(changed), **operations}
+        at_work = Operation.objects.filter(device__in=changed, state__in=Operation.AT_WORK).in_turn()
+        running = {one.device_id: one for one in at_work if one.device_id is not None}
+        known = {**_ended_operations(changed, held), **running, **operations}
         seen_before = set(Attachment.objects.filter(device__in=changed).values_list("device", flat=True))
         now = timezone.now()
         begun = []
@@ -75,12 +77,6 @@ def _is_replacement(device: Device, held: Attachment) -> bool:
         # A serial number that is missing for a moment proves nothing.
         return bool(device.serial_number and held.serial_number) and device.serial_number != held.serial_number
     return device.name != held.device_name
-
-
-def _running_operations(devices: Iterable[Device]) -> dict[int, Operation]:
-    """Return the operation that a worker runs on each device."""
-    rows = Operation.objects.filter(device__in=devices, state__in=Operation.AT_WORK).in_turn()
-    return {row.device_id: row for row in rows if row.device_id is not None}
 
 
 def _ended_operations(devices: Iterable[Device], held: Mapping[int, Attachment]) -> dict[int, Operation]:

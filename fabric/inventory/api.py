@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
-from rest_framework import generics, serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
+from rest_framework import serializers
+from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from accounts.access import person_of
 from core.api.fields import SEARCH, LinkedId, LinkedIds, LinkedText, query_integer, query_search
@@ -32,66 +31,51 @@ class HardwareSerializer(serializers.ModelSerializer[Any]):
     chassis_name = LinkedText("chassis.name")
 
 
-def open_operation_id(row: Any) -> str | None:
-    """Return the id of an operation on a prefetched row that has not ended."""
-    return str(row.open_operations[0].pk) if row.open_operations else None
+class OpenOperationSerializer(HardwareSerializer):
+    """Hardware with the id of an operation on it that has not ended."""
+
+    operation_id = serializers.SerializerMethodField()
+
+    def get_operation_id(self, row: Any) -> str | None:
+        """Return the open operation."""
+        return str(row.open_operations[0].pk) if row.open_operations else None
 
 
-class HardwareView(generics.GenericAPIView[Any]):
-    """Things of one kind, as far as the person may see them; subclasses say of which."""
+class HardwareViewSet(ReadOnlyModelViewSet[Any]):
+    """Hardware of one kind, as far as the person may see it."""
 
-    rows: Callable[..., Any]
+    rows: ClassVar[Callable[..., Any]]  # a selector
 
     def get_queryset(self) -> Any:
-        """Return what the person may see."""
-        rows: Any = type(self).rows
-        return rows(person_of(self.request), **self.narrowed())
-
-    def narrowed(self) -> dict[str, Any]:
-        """Return what the request narrows them to."""
-        return {}
-
-
-class HardwareList(HardwareView, generics.ListAPIView[Any]):
-    """A list that can be narrowed by chassis and text."""
-
-    def narrowed(self) -> dict[str, Any]:
-        """Return the text looked for, and the chassis."""
-        return {
-            "search": query_search(self.request),
-            "chassis": query_integer(self.request, "chassis_id", was="chassis"),
-        }
-
-    @extend_schema(parameters=[CHASSIS_ID, SEARCH])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List what you may see, in the order of the chassis."""
-        return super().get(request, *args, **kwargs)
+        """Return what the person may see; of a list what the request narrows it to."""
+        if self.action != "list":
+            return self.rows(person_of(self.request))
+        return self.rows(
+            person_of(self.request),
+            search=query_search(self.request),
+            chassis=query_integer(self.request, "chassis_id", was="chassis"),
+        )
 
 
-class HardwareDetail(HardwareView, generics.RetrieveAPIView[Any]):
-    """One thing."""
+def describe_hardware(things: str, thing: str) -> Any:
+    """Return a class decorator that describes both endpoints of a kind of hardware."""
+    return extend_schema_view(
+        list=extend_schema(description=f"List {things}.", parameters=[CHASSIS_ID, SEARCH]),
+        retrieve=extend_schema(description=f"Show {thing}; 404 where you may not see it."),
+    )
 
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Show it; 404 where you may not see it."""
-        return super().get(request, *args, **kwargs)
 
-
-class DrawerRowSerializer(HardwareSerializer):
+class DrawerRowSerializer(OpenOperationSerializer):
     """A drawer. `operation_id` is an operation in it that has not ended."""
 
     host_port_ids = LinkedIds("host_ports")
     switch_ids = LinkedIds("switches")
-    operation_id = serializers.SerializerMethodField()
 
     class Meta:
         model = Drawer
         fields = [
             *HARDWARE_FIELDS, "number", "mode", "model", "serial_number", "host_port_ids", "switch_ids", "operation_id",
         ]  # fmt: skip
-
-    def get_operation_id(self, row: Any) -> str | None:
-        """Return the open operation."""
-        return open_operation_id(row)
 
 
 class SlotRowSerializer(HardwareSerializer):
@@ -111,28 +95,23 @@ class SlotRowSerializer(HardwareSerializer):
         ]  # fmt: skip
 
 
-class DrawerList(HardwareList):
-    """List drawers."""
+@describe_hardware("drawers", "a drawer with its slots")
+class DrawerViewSet(HardwareViewSet):
+    """Drawers."""
 
     rows = staticmethod(selectors.drawer_rows)
     serializer_class = DrawerRowSerializer
 
 
-class SlotList(HardwareList):
-    """List slots; of those that hold others' devices, only the chassis says that they are in use."""
+@describe_hardware("slots; of those that hold others' devices, only the chassis says that they are in use", "a slot")
+class SlotViewSet(HardwareViewSet):
+    """Slots."""
 
     rows = staticmethod(selectors.slot_rows)
     serializer_class = SlotRowSerializer
 
 
-class SlotDetail(HardwareDetail):
-    """Show a slot; 404 where you may not see it."""
-
-    rows = staticmethod(selectors.slot_rows)
-    serializer_class = SlotRowSerializer
-
-
-class DeviceRowSerializer(HardwareSerializer):
+class DeviceRowSerializer(OpenOperationSerializer):
     """A device: what it is, where it is, how its link runs, and which host port it is attached to (null: no host).
 
     `downgraded` says how the link runs below its capability; `operation_id` is an operation on it that has not ended.
@@ -152,7 +131,6 @@ class DeviceRowSerializer(HardwareSerializer):
     host_name = LinkedText("host_port.host.name")
     tenant_id = LinkedId("tenant.pk")
     tenant_name = LinkedText("tenant.name")
-    operation_id = serializers.SerializerMethodField()
     kind = serializers.CharField()
     pci_vendor_id = serializers.CharField(source="vendor_id")
     pci_device_id = serializers.CharField(source="device_id")
@@ -175,20 +153,10 @@ class DeviceRowSerializer(HardwareSerializer):
         """Return how the link runs below its capability."""
         return downgraded(row)
 
-    def get_operation_id(self, row: Device) -> str | None:
-        """Return the open operation."""
-        return open_operation_id(row)
 
-
-class DeviceList(HardwareList):
-    """List devices."""
-
-    rows = staticmethod(selectors.device_rows)
-    serializer_class = DeviceRowSerializer
-
-
-class DeviceDetail(HardwareDetail):
-    """Show a device; 404 where you may not see it."""
+@describe_hardware("devices", "a device")
+class DeviceViewSet(HardwareViewSet):
+    """Devices."""
 
     rows = staticmethod(selectors.device_rows)
     serializer_class = DeviceRowSerializer
@@ -239,29 +207,17 @@ class HostRowSerializer(serializers.ModelSerializer[Host]):
         ]  # fmt: skip
 
 
-class HostPortList(HardwareList):
-    """List host ports."""
+@describe_hardware("host ports", "a host port")
+class HostPortViewSet(HardwareViewSet):
+    """Host ports."""
 
     rows = staticmethod(selectors.host_port_rows)
     serializer_class = HostPortRowSerializer
 
 
-class HostPortDetail(HardwareDetail):
-    """Show a host port; 404 where you may not see it."""
-
-    rows = staticmethod(selectors.host_port_rows)
-    serializer_class = HostPortRowSerializer
-
-
-class HostList(HardwareList):
-    """List hosts; `chassis_id` keeps those cabled to it."""
-
-    rows = staticmethod(selectors.host_rows)
-    serializer_class = HostRowSerializer
-
-
-class HostDetail(HardwareDetail):
-    """Show a host; 404 where you may not see it."""
+@describe_hardware("hosts; `chassis_id` keeps those cabled to it", "a host")
+class HostViewSet(HardwareViewSet):
+    """Hosts."""
 
     rows = staticmethod(selectors.host_rows)
     serializer_class = HostRowSerializer
@@ -313,46 +269,36 @@ class SwitchRowSerializer(HardwareSerializer):
         ]  # fmt: skip
 
 
-class PortList(HardwareList):
-    """List ports."""
+@describe_hardware("ports", "a port")
+class PortViewSet(HardwareViewSet):
+    """Ports."""
 
     rows = staticmethod(selectors.port_rows)
     serializer_class = PortRowSerializer
 
 
-class PortDetail(HardwareDetail):
-    """Show a port; 404 where you may not see it."""
-
-    rows = staticmethod(selectors.port_rows)
-    serializer_class = PortRowSerializer
-
-
-class SwitchList(HardwareList):
-    """List switch chips."""
+@describe_hardware("switch chips", "a switch chip")
+class SwitchViewSet(HardwareViewSet):
+    """Switch chips."""
 
     rows = staticmethod(selectors.switch_rows)
     serializer_class = SwitchRowSerializer
 
 
-class SwitchDetail(HardwareDetail):
-    """Show a switch chip; 404 where you may not see it."""
-
-    rows = staticmethod(selectors.switch_rows)
-    serializer_class = SwitchRowSerializer
-
-
+LIST: dict[str, Any] = {"get": "list"}
+RETRIEVE: dict[str, Any] = {"get": "retrieve"}
 urlpatterns = [
-    path("drawers/", DrawerList.as_view(), name="drawers"),
-    path("slots/", SlotList.as_view(), name="slots"),
-    path("slots/<int:pk>/", SlotDetail.as_view(), name="slot"),
-    path("devices/", DeviceList.as_view(), name="devices"),
-    path("devices/<int:pk>/", DeviceDetail.as_view(), name="device"),
-    path("ports/", PortList.as_view(), name="ports"),
-    path("ports/<int:pk>/", PortDetail.as_view(), name="port"),
-    path("host-ports/", HostPortList.as_view(), name="host_ports"),
-    path("host-ports/<int:pk>/", HostPortDetail.as_view(), name="host_port"),
-    path("hosts/", HostList.as_view(), name="hosts"),
-    path("hosts/<int:pk>/", HostDetail.as_view(), name="host"),
-    path("switches/", SwitchList.as_view(), name="switches"),
-    path("switches/<int:pk>/", SwitchDetail.as_view(), name="switch"),
+    path("drawers/", DrawerViewSet.as_view(LIST), name="drawers"),
+    path("slots/", SlotViewSet.as_view(LIST), name="slots"),
+    path("slots/<int:pk>/", SlotViewSet.as_view(RETRIEVE), name="slot"),
+    path("devices/", DeviceViewSet.as_view(LIST), name="devices"),
+    path("devices/<int:pk>/", DeviceViewSet.as_view(RETRIEVE), name="device"),
+    path("ports/", PortViewSet.as_view(LIST), name="ports"),
+    path("ports/<int:pk>/", PortViewSet.as_view(RETRIEVE), name="port"),
+    path("host-ports/", HostPortViewSet.as_view(LIST), name="host_ports"),
+    path("host-ports/<int:pk>/", HostPortViewSet.as_view(RETRIEVE), name="host_port"),
+    path("hosts/", HostViewSet.as_view(LIST), name="hosts"),
+    path("hosts/<int:pk>/", HostViewSet.as_view(RETRIEVE), name="host"),
+    path("switches/", SwitchViewSet.as_view(LIST), name="switches"),
+    path("switches/<int:pk>/", SwitchViewSet.as_view(RETRIEVE), name="switch"),
 ]

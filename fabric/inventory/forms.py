@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from django import forms
+from django.forms.models import model_to_dict
 from django.http import QueryDict
 
 from fabric.inventory.models import Chassis
@@ -66,25 +68,20 @@ class ChassisForm(forms.Form):
     )
 
     @classmethod
-    def of(cls, chassis: Chassis, typed: QueryDict | None = None) -> ChassisForm:
-        """Return the form of a chassis, with the typed values if there are any; the password is never in it."""
-        initial = {
-            "name": chassis.name,
-            "url": chassis.url,
+    def of(cls, chassis: Chassis | None, typed: QueryDict | None = None) -> ChassisForm:
+        """Return the form of a chassis or a new one, with the typed values if any; the password is never in it."""
+        initial: dict[str, Any] = {}
+        if chassis is not None:
+            initial = model_to_dict(chassis, ["name", "url", "username", "fingerprint", "ca_pem", "enabled"])
             # An address without encryption was confirmed when it was entered.
-            "allow_http": chassis.url.startswith("http://"),
-            "username": chassis.username,
-            "fingerprint": chassis.fingerprint,
-            "ca_pem": chassis.ca_pem,
-            "enabled": chassis.enabled,
-        }
-        form = cls(None if typed is None else without_userinfo(typed), initial=initial)
-        if chassis.password_encrypted:
+            initial["allow_http"] = chassis.url.startswith("http://")
+        form = cls(None if typed is None else _without_userinfo(typed), initial=initial)
+        if chassis is not None and chassis.password_encrypted:
             form.fields["password"].help_text = "Leave it empty to keep the stored one, which is never shown."
         return form
 
 
-def without_userinfo(typed: QueryDict) -> QueryDict:
+def _without_userinfo(typed: QueryDict) -> QueryDict:
     """Return the input without a password inside the address, so that no page shows it again."""
     url = typed.get("url", "")
     if "@" not in url:

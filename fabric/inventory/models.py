@@ -5,6 +5,9 @@ Rows that vanish from the BMC are kept and marked with `missing_since`.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from django.db import models
 from django.db.models import Q
 
@@ -14,15 +17,17 @@ from core import credentials
 from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect
 
 
-class ChassisQuerySet(RestrictedQuerySet):
-    """A tenant sees a chassis in which a device or a host port is granted to it."""
+class GrantedQuerySet(RestrictedQuerySet):
+    """Rows that a tenant sees where one of the model's `GRANTED_BY` paths leads to it."""
 
     def granted_to(self, tenant_id: int) -> Q:
-        return Q(devices__tenant=tenant_id) | Q(hostports__tenant=tenant_id)
+        return reduce(or_, (Q((path, tenant_id)) for path in self.model.GRANTED_BY))
 
 
 class Chassis(models.Model):
     """One BMC and all that it manages: a Falcon, or any other Redfish service."""
+
+    GRANTED_BY = ("devices__tenant", "hostports__tenant")
 
     name = models.CharField(max_length=100, unique=True)
     url = models.CharField("BMC address", max_length=300, unique=True)
@@ -51,7 +56,7 @@ class Chassis(models.Model):
     last_error = models.TextField(blank=True, editable=False)  # one sentence, '' while it answers
     last_error_at = models.DateTimeField(null=True, editable=False)
 
-    objects = ChassisQuerySet.as_manager()
+    objects = GrantedQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]
@@ -69,15 +74,12 @@ class Chassis(models.Model):
         """Store the BMC password, encrypted."""
         self.password_encrypted = credentials.encrypt(password) if password else ""
 
-    def address(self) -> BmcAddress:
-        """Return the address of the BMC, password decrypted; raises Unavailable when the key does not match."""
-        password = credentials.decrypt(self.password_encrypted) if self.password_encrypted else ""
-        return BmcAddress(
-            url=self.url,
-            username=self.username,
-            password=password,
-            trust=CertificateTrust(ca_pem=self.ca_pem, fingerprint=self.fingerprint),
-        )
+    def address(self, password: str | None = None) -> BmcAddress:
+        """Return the address of the BMC with its password, else the stored one; raises Unavailable without its key."""
+        if password is None:
+            password = credentials.decrypt(self.password_encrypted) if self.password_encrypted else ""
+        trust = CertificateTrust(ca_pem=self.ca_pem, fingerprint=self.fingerprint)
+        return BmcAddress(url=self.url, username=self.username, password=password, trust=trust)
 
 
 class Walk(models.Model):
@@ -93,11 +95,7 @@ class Walk(models.Model):
 class Host(models.Model):
     """A server that devices can be attached to; it may be cabled to several chassis, identified by UUID or serial."""
 
-    class HostQuerySet(RestrictedQuerySet):
-        """A tenant sees the hosts behind its host ports."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(host_ports__tenant=tenant_id)
+    GRANTED_BY = ("host_ports__tenant",)
 
     name = models.CharField(max_length=200)
     identity = models.CharField(max_length=200, unique=True)  # UUID, else manufacturer+serial, else chassis+endpoint
@@ -111,7 +109,7 @@ class Host(models.Model):
     local_gpu_count = models.PositiveIntegerField(default=0)
     health = models.CharField(max_length=20, blank=True)
 
-    objects = HostQuerySet.as_manager()
+    objects = GrantedQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]
@@ -148,11 +146,7 @@ class Approvable(Part):
 class Drawer(Approvable):
     """A drawer; its mode says how host ports share its slots."""
 
-    class DrawerQuerySet(RestrictedQuerySet):
-        """A tenant sees a drawer in which a device or a host port is granted to it."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(slots__device__tenant=tenant_id) | Q(host_ports__tenant=tenant_id)
+    GRANTED_BY = ("slots__device__tenant", "host_ports__tenant")
 
     number = models.PositiveIntegerField(default=0)
     mode = models.CharField(max_length=30, default="Unknown")
@@ -160,7 +154,7 @@ class Drawer(Approvable):
     model = models.CharField(max_length=200, blank=True)
     serial_number = models.CharField(max_length=200, blank=True)
 
-    objects = DrawerQuerySet.as_manager()
+    objects = GrantedQuerySet.as_manager()
 
     class Meta:
         ordering = ["chassis", "number", "uri"]
@@ -170,11 +164,7 @@ class Drawer(Approvable):
 class Switch(Part):
     """A switch chip."""
 
-    class SwitchQuerySet(RestrictedQuerySet):
-        """A tenant sees the switches its ports are on."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(ports__slot__device__tenant=tenant_id) | Q(ports__host_port__tenant=tenant_id)
+    GRANTED_BY = ("ports__slot__device__tenant", "ports__host_port__tenant")
 
     drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="switches")
     manufacturer = models.CharField(max_length=200, blank=True)
@@ -183,7 +173,7 @@ class Switch(Part):
     firmware_version = models.CharField(max_length=200, blank=True)
     total_width = models.PositiveIntegerField(null=True)
 
-    objects = SwitchQuerySet.as_manager()
+    objects = GrantedQuerySet.as_manager()
 
     class Meta:
         ordering = ["chassis", "uri"]
@@ -194,11 +184,7 @@ class Switch(Part):
 class Port(Approvable):
     """A port of a switch, with its link against its capability; speeds are Gb/s one way, whole link."""
 
-    class PortQuerySet(RestrictedQuerySet):
-        """A tenant sees the ports behind its devices' slots and its host ports."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
+    GRANTED_BY = ("slot__device__tenant", "host_port__tenant")
 
     switch = models.ForeignKey(Switch, null=True, on_delete=models.SET_NULL, related_name="ports")
     port_id = models.CharField(max_length=100, blank=True)
@@ -217,7 +203,7 @@ class Port(Approvable):
     approved_type = models.CharField(max_length=50, blank=True, editable=False)
     approved_width = models.PositiveIntegerField(null=True, editable=False)
 
-    objects = PortQuerySet.as_manager()
+    objects = GrantedQuerySet.as_manager()
 
     class Meta:
         ordering = ["chassis", "uri"]
@@ -227,11 +213,7 @@ class Port(Approvable):
 class HostPort(Approvable):
     """A host port: the switch port a host is cabled to, with the zone whose members are attached to that host."""
 
-    class HostPortQuerySet(RestrictedQuerySet):
-        """A tenant sees the host ports granted to it."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(tenant=tenant_id)
+    GRANTED_BY = ("tenant",)
 
     # uri is the zone's: one zone a host port
     endpoint_uri = models.CharField(max_length=400)
@@ -244,7 +226,7 @@ class HostPort(Approvable):
     number = models.PositiveIntegerField(default=0)
     approved_host = models.ForeignKey(Host, null=True, editable=False, on_delete=models.SET_NULL, related_name="+")
 
-    objects = HostPortQuerySet.as_manager()
+    objects = GrantedQuerySet.as_manager()
 
     class Meta:
         ordering = ["chassis", "number", "uri"]
@@ -254,11 +236,7 @@ class HostPort(Approvable):
 class Slot(Part):
     """A slot, empty or not."""
 
-    class SlotQuerySet(RestrictedQuerySet):
-        """A tenant sees the slots of its devices; others are shown to it only as 'in use' (see selectors)."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(device__tenant=tenant_id)
+    GRANTED_BY = ("device__tenant",)
 
     drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="slots")
     port = models.OneToOneField(Port, null=True, on_delete=models.SET_NULL, related_name="slot")
@@ -267,7 +245,7 @@ class Slot(Part):
     pcie_type = models.CharField(max_length=20, blank=True)
     lanes = models.PositiveIntegerField(null=True)
 
-    objects = SlotQuerySet.as_manager()
+    objects = GrantedQuerySet.as_manager()
 
     class Meta:
         ordering = ["chassis", "drawer__number", "number", "uri"]
@@ -285,11 +263,7 @@ class Device(Approvable):
         NIC = "nic", "NIC"
         CUSTOM = "custom", "Custom device"
 
-    class DeviceQuerySet(RestrictedQuerySet):
-        """A tenant sees the devices granted to it."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(tenant=tenant_id)
+    GRANTED_BY = ("tenant",)
 
     slot = models.OneToOneField(Slot, null=True, on_delete=models.SET_NULL, related_name="device")
     host_port = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="devices")
@@ -318,7 +292,7 @@ class Device(Approvable):
         HostPort, null=True, editable=False, on_delete=models.SET_NULL, related_name="+"
     )
 
-    objects = DeviceQuerySet.as_manager()
+    objects = GrantedQuerySet.as_manager()
 
     class Meta:
         ordering = ["chassis", "slot__drawer__number", "slot__number", "uri"]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.apps import apps
@@ -132,20 +134,24 @@ Rows = QuerySet[Any]
 
 def drawer_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
     """Return drawers with their chassis, and with the host ports and switches that the user may see."""
-    rows = _of_chassis(Drawer.objects.visible_to(person).select_related("chassis"), chassis)
-    rows = rows.prefetch_related(
-        visible_prefetch("host_ports", HostPort, person),
-        visible_prefetch("switches", Switch, person),
-        _open_operations(person),
+    rows = (
+        Drawer.objects.visible_to(person)
+        .select_related("chassis")
+        .prefetch_related(
+            visible_prefetch("host_ports", HostPort, person),
+            visible_prefetch("switches", Switch, person),
+            _open_operations(person),
+        )
     )
-    return _searched(rows, search, "name", "mode", "model", "serial_number", "chassis__name")
+    return _narrowed(rows, chassis, search, "name", "mode", "model", "serial_number", "chassis__name")
 
 
 def slot_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
     """Return slots with their chassis, drawer, port and device; slots of others are left out."""
-    rows = _of_chassis(Slot.objects.visible_to(person).select_related("chassis", "drawer", "port"), chassis)
+    rows = Slot.objects.visible_to(person).select_related("chassis", "drawer", "port")
     rows = rows.prefetch_related(visible_prefetch("device", Device, person))
-    return _searched(rows, search, "name", "chassis__name", "drawer__name", "device__name", "device__serial_number")
+    fields = ("name", "chassis__name", "drawer__name", "device__name", "device__serial_number")
+    return _narrowed(rows, chassis, search, *fields)
 
 
 def device_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
@@ -153,35 +159,34 @@ def device_rows(person: User, *, search: str = "", chassis: int | None = None) -
 
     `search` covers the fields of the fabric page: name, model, serial number, kind, manufacturer, IDs, host, tenant.
     """
-    rows: Rows = Device.objects.visible_to(person).select_related("chassis", "slot__drawer", "slot__port", "tenant")
-    rows = _of_chassis(rows, chassis).prefetch_related(
-        visible_prefetch("host_port", HostPort, person, "host"), _open_operations(person)
-    )
+    rows = Device.objects.visible_to(person).select_related("chassis", "slot__drawer", "slot__port", "tenant")
+    rows = rows.prefetch_related(visible_prefetch("host_port", HostPort, person, "host"), _open_operations(person))
     text = _search_text(search)
-    if not text:
-        return rows
     # By the name of a host only where the user sees it: else a search would disclose it letter by letter.
     ports = HostPort.objects.visible_to(person).filter(host__name__icontains=text).values("pk")
     kinds = [kind.value for kind in Device.Kind if text.casefold() in kind.label.casefold()]
     fields = ("name", "model", "serial_number", "manufacturer", "vendor_id", "device_id", "tenant__name")
-    return rows.filter(_contains(text, *fields) | Q(host_port__in=ports) | Q(kind__in=kinds))
+    return _narrowed(rows, chassis, search, *fields, besides=Q(host_port__in=ports) | Q(kind__in=kinds))
 
 
 def port_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
     """Return ports with their chassis and switch, and with the slot, device or host port that is on them."""
-    rows = _of_chassis(Port.objects.visible_to(person).select_related("chassis", "switch"), chassis)
-    rows = rows.prefetch_related(
-        visible_prefetch("slot", Slot, person, "drawer", "device"),
-        visible_prefetch("host_port", HostPort, person, "drawer", "host"),
+    rows = (
+        Port.objects.visible_to(person)
+        .select_related("chassis", "switch")
+        .prefetch_related(
+            visible_prefetch("slot", Slot, person, "drawer", "device"),
+            visible_prefetch("host_port", HostPort, person, "drawer", "host"),
+        )
     )
-    return _searched(rows, search, "name", "port_id", "port_type", "link_status", "chassis__name")
+    return _narrowed(rows, chassis, search, "name", "port_id", "port_type", "link_status", "chassis__name")
 
 
 def host_port_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
     """Return host ports with their chassis, drawer, port, host and tenant, and with the devices attached to them."""
-    rows: Rows = HostPort.objects.visible_to(person).select_related("chassis", "drawer", "port", "host", "tenant")
-    rows = _of_chassis(rows, chassis).prefetch_related(visible_prefetch("devices", Device, person))
-    return _searched(rows, search, "label", "name", "host__name", "tenant__name", "chassis__name")
+    rows = HostPort.objects.visible_to(person).select_related("chassis", "drawer", "port", "host", "tenant")
+    rows = rows.prefetch_related(visible_prefetch("devices", Device, person))
+    return _narrowed(rows, chassis, search, "label", "name", "host__name", "tenant__name", "chassis__name")
 
 
 def host_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
@@ -190,24 +195,26 @@ def host_rows(person: User, *, search: str = "", chassis: int | None = None) -> 
     rows = Host.objects.visible_to(person)
     if chassis is not None:
         rows = rows.filter(pk__in=ports.filter(chassis=chassis).values("host"))
-    shown = ports.select_related("chassis", "drawer")
-    rows = rows.prefetch_related(
-        Prefetch(
-            "host_ports", shown.prefetch_related(visible_prefetch("devices", Device, person)), to_attr="seen_ports"
-        )
-    )
-    return _searched(rows, search, "name", "manufacturer", "model", "serial_number")
+    shown = ports.select_related("chassis", "drawer").prefetch_related(visible_prefetch("devices", Device, person))
+    rows = rows.prefetch_related(Prefetch("host_ports", shown, to_attr="seen_ports"))
+    return _narrowed(rows, None, search, "name", "manufacturer", "model", "serial_number")
 
 
 def switch_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
     """Return switch chips with their chassis and drawer."""
-    rows = _of_chassis(Switch.objects.visible_to(person).select_related("chassis"), chassis)
+    rows = Switch.objects.visible_to(person).select_related("chassis")
     rows = rows.prefetch_related(visible_prefetch("drawer", Drawer, person))
-    return _searched(rows, search, "name", "model", "serial_number", "firmware_version", "chassis__name")
+    return _narrowed(rows, chassis, search, "name", "model", "serial_number", "firmware_version", "chassis__name")
 
 
-def _of_chassis(rows: Rows, chassis: int | None) -> Rows:
-    return rows if chassis is None else rows.filter(chassis=chassis)
+def _narrowed(rows: Rows, chassis: int | None, search: str, *fields: str, besides: Q | None = None) -> Rows:
+    """Return those rows of a chassis (id) that have a text in one of these fields, or match `besides`."""
+    if chassis is not None:
+        rows = rows.filter(chassis=chassis)
+    if text := _search_text(search):
+        contains = (Q((f"{field}__icontains", text)) for field in fields)
+        rows = rows.filter(reduce(or_, contains, besides or Q()))
+    return rows
 
 
 def visible_prefetch(relation: str, model: Any, person: User, *related: str) -> Prefetch[Any]:
@@ -222,21 +229,9 @@ def _open_operations(person: User) -> Prefetch[Any]:
     return Prefetch("operations", rows, to_attr="open_operations")
 
 
-def _searched(rows: Rows, search: str, *fields: str) -> Rows:
-    text = _search_text(search)
-    return rows.filter(_contains(text, *fields)) if text else rows
-
-
 def _search_text(search: str) -> str:
     """Return a search text that every database accepts."""
     return search.replace("\0", " ").strip()
-
-
-def _contains(text: str, *fields: str) -> Q:
-    found = Q()
-    for field in fields:
-        found |= Q((f"{field}__icontains", text))
-    return found
 
 
 # Takes the ids of a tenant and of chassis; returns the baselines by the ports' ids.
@@ -244,10 +239,10 @@ CounterBaselineSource = Callable[[int, Collection[int]], Mapping[int, CounterBas
 _counter_baseline_sources: list[CounterBaselineSource] = []
 
 
-def register_counter_baseline(teller: CounterBaselineSource) -> None:
+def register_counter_baseline(source: CounterBaselineSource) -> None:
     """Register the source of counter baselines in a room above."""
-    if teller not in _counter_baseline_sources:
-        _counter_baseline_sources.append(teller)
+    if source not in _counter_baseline_sources:
+        _counter_baseline_sources.append(source)
 
 
 def counter_baselines(person: User, chassis: Collection[int]) -> Mapping[int, CounterBaseline]:
@@ -255,8 +250,8 @@ def counter_baselines(person: User, chassis: Collection[int]) -> Mapping[int, Co
     if person.is_administrator or person.tenant_id is None:
         return {}
     found: dict[int, CounterBaseline] = {}
-    for teller in _counter_baseline_sources:
-        found |= teller(person.tenant_id, chassis)
+    for source in _counter_baseline_sources:
+        found |= source(person.tenant_id, chassis)
     return found
 
 

@@ -20,8 +20,9 @@ from django.views.decorators.debug import sensitive_variables
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
+from accounts.visibility import row_or_404
 from core import credentials
-from core.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from core.errors import Conflict, Forbidden, Invalid, Unavailable
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
     BmcError,
@@ -36,6 +37,7 @@ from fabric.bmc.errors import (
 )
 from fabric.bmc.transport import client_tls, format_fingerprint, parse_fingerprint, parse_origin
 from fabric.bmc.types import BmcAddress, CertificateTrust
+from fabric.bmc.values import text
 from fabric.inventory.locks import lock_chassis, lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.inventory.selectors import uuid_query
@@ -97,16 +99,16 @@ def chassis_add(
     with attempt(Action.CHASSIS_ADD, actor=person, target=Target("chassis", name=name)) as act:
         _require_administrator(person)
         chassis = Chassis(
-            name=_clean_name(name), url=_clean_url(url, allow_http=allow_http), username=_clean_username(username)
-        )
-        chassis.ca_pem, chassis.fingerprint, chassis.enabled = (
-            _clean_pem(ca_pem),
-            _clean_fingerprint(fingerprint),
-            enabled,
+            name=_clean_name(name),
+            url=_clean_url(url, allow_http=allow_http),
+            username=_clean_username(username),
+            ca_pem=_clean_pem(ca_pem),
+            fingerprint=_clean_fingerprint(fingerprint),
+            enabled=enabled,
         )
         _check_password(chassis.username, password)
         _check_duplicates(chassis)
-        probe = chassis_probe(person=person, address=_address(chassis, password))
+        probe = chassis_probe(person=person, address=chassis.address(password))
         _check_same_hardware(chassis, probe)
         chassis.set_password(password)
         chassis.uuid, chassis.product, chassis.redfish_version = probe.uuid, probe.product, probe.redfish_version
@@ -142,9 +144,7 @@ def chassis_edit(
     """
     with attempt(Action.CHASSIS_EDIT, actor=person, target=target_of(chassis)) as act:
         _require_administrator(person)
-        row: Chassis | None = Chassis.objects.filter(pk=chassis.pk).first()
-        if row is None:
-            raise NotFound("There is no such chassis.")
+        row: Chassis = row_or_404(Chassis.objects.all(), chassis.pk, "chassis")
         act.before = _audit_values(row)
         before = (row.url, row.username, row.ca_pem, row.fingerprint)
         known_uuid = row.uuid
@@ -160,7 +160,7 @@ def chassis_edit(
         _check_duplicates(row)
         if password is not None or (row.url, row.username, row.ca_pem, row.fingerprint) != before:
             secret = _password_for(row, password, moved=row.url != before[0])
-            probe = chassis_probe(person=person, address=_address(row, secret))
+            probe = chassis_probe(person=person, address=row.address(secret))
             if row.url != before[0] and known_uuid and probe.uuid and probe.uuid != known_uuid:
                 # Grants are stored by resource: they would pass to the devices of another chassis.
                 _raise_invalid("url", "Another chassis answers at this address: add it as one of its own.")
@@ -200,9 +200,7 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
             host_ports=HostPort.objects.filter(chassis=chassis).values_list("pk", flat=True),
         )
         # Stronger than `lock_chassis`: no new row, such as an operation, may refer to it meanwhile.
-        row = Chassis.objects.select_for_update().filter(pk=chassis.pk).first()
-        if row is None:
-            raise NotFound("There is no such chassis.")
+        row: Chassis = row_or_404(Chassis.objects.select_for_update(), chassis.pk, "chassis")
         if operation := row.operations.open().first():
             raise Conflict(
                 f"{row.name} cannot be removed yet: {operation.requested_by_name} asked to '{operation.summary}', "
@@ -225,18 +223,14 @@ async def _read_service_identity(address: BmcAddress) -> ServiceIdentity:
     async with asyncio.timeout(PROBE_SECONDS), BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=1) as bmc:
         root = (await bmc.service_root()).body
         # The root needs no authentication: only a resource behind it shows whether the credentials are accepted.
-        for link in ("Chassis", "Managers", "Systems"):
-            uri = root.get(link)
-            if isinstance(uri, dict) and isinstance(uri.get("@odata.id"), str):
-                await bmc.get(uri["@odata.id"])
+        for name in ("Chassis", "Managers", "Systems"):
+            if uri := text(root, name, "@odata.id"):
+                await bmc.get(uri)
                 break
-
-    def text(name: str, longest: int) -> str:
-        value = root.get(name)
-        return value[:longest] if isinstance(value, str) else ""
-
     return ServiceIdentity(
-        uuid=text("UUID", 64), product=text("Product", 200), redfish_version=text("RedfishVersion", 50)
+        uuid=text(root, "UUID")[:64],
+        product=text(root, "Product")[:200],
+        redfish_version=text(root, "RedfishVersion")[:50],
     )
 
 
@@ -326,11 +320,6 @@ def _same_origin(one: str, other: str) -> bool:
         return False
 
 
-def _address(row: Chassis, password: str) -> BmcAddress:
-    trust = CertificateTrust(ca_pem=row.ca_pem, fingerprint=row.fingerprint)
-    return BmcAddress(url=row.url, username=row.username, password=password, trust=trust)
-
-
 def _password_for(row: Chassis, password: str | None, *, moved: bool) -> str:
     """Return the password to sign in with: the given one, else the stored one if the address is unchanged."""
     if password is not None:
@@ -348,8 +337,8 @@ def _password_for(row: Chassis, password: str | None, *, moved: bool) -> str:
         )
 
 
-def _clean_name(text: str) -> str:
-    name = text.strip()
+def _clean_name(typed: str) -> str:
+    name = typed.strip()
     if not name:
         _raise_invalid("name", "A name is needed.")
     if len(name) > 100 or not name.isprintable():
@@ -357,8 +346,8 @@ def _clean_name(text: str) -> str:
     return name
 
 
-def _clean_username(text: str) -> str:
-    name = text.strip()
+def _clean_username(typed: str) -> str:
+    name = typed.strip()
     if len(name) > 100 or not name.isprintable():
         _raise_invalid("username", "A name to sign in with has at most 100 characters, all of them printable.")
     return name
@@ -371,19 +360,19 @@ def _check_password(username: str, password: str) -> None:
         _raise_invalid("password", f"A password has at most {MAX_PASSWORD_LENGTH} characters.")
 
 
-def _clean_url(text: str, *, allow_http: bool) -> str:
+def _clean_url(typed: str, *, allow_http: bool) -> str:
     """Return scheme, host and port in their canonical form."""
-    text = text.strip()
-    if "://" not in text:
-        text = f"https://{text}"
-    if not text.isprintable() or " " in text:
+    url = typed.strip()
+    if "://" not in url:
+        url = f"https://{url}"
+    if not url.isprintable() or " " in url:
         # URL parsers drop line breaks silently.
         _raise_invalid("url", NOT_A_URL)
     try:
-        origin = parse_origin(text)
+        origin = parse_origin(url)
     except WrongAddress as error:
         _raise_invalid("url", error.sentence, error)
-    _, _, rest = text.partition("://")
+    _, _, rest = url.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
         _raise_invalid("url", "The address carries a user or password; these are given apart from it.")
@@ -408,8 +397,8 @@ def _is_host(host: str) -> bool:
     return True
 
 
-def _clean_pem(text: str) -> str:
-    pem = text.replace("\r\n", "\n").strip()
+def _clean_pem(typed: str) -> str:
+    pem = typed.replace("\r\n", "\n").strip()
     if not pem:
         return ""
     if "PRIVATE KEY" in pem:
@@ -426,10 +415,10 @@ def _clean_pem(text: str) -> str:
     return pem + "\n"
 
 
-def _clean_fingerprint(text: str) -> str:
-    if not text.strip():
+def _clean_fingerprint(typed: str) -> str:
+    if not typed.strip():
         return ""
     try:
-        return format_fingerprint(parse_fingerprint(text))
+        return format_fingerprint(parse_fingerprint(typed))
     except WrongAddress as error:
         _raise_invalid("fingerprint", error.sentence, error)

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -34,7 +35,7 @@ class DeviceReplacement:
     """A device's row that represents another device from this walk on, with label and identity of the previous one."""
 
     device: Device
-    words: str
+    label: str
     identity: str
 
 
@@ -47,7 +48,7 @@ class MirroredWalk:
     host_ports: Collection[HostPort]
     devices: Collection[Device]
     drawer_of: dict[int, int | None]
-    swapped: Sequence[DeviceReplacement] = ()
+    replacements: Sequence[DeviceReplacement] = ()
 
 
 def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None = None) -> bool:
@@ -158,6 +159,18 @@ READ_BACK_FIELDS: dict[type[Part], tuple[str, ...]] = {
 }  # fmt: skip
 
 
+@cache
+def _common_names(model: type[models.Model], resource: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the names of the columns of a model that are also names of a resource's properties."""
+    columns = {field.name for field in model._meta.concrete_fields if not field.is_relation}  # noqa: SLF001 - as below
+    return tuple(sorted((columns - {"id", "uri"}) & set(resource.__struct_fields__)))
+
+
+def _columns(model: type[models.Model], resource: msgspec.Struct, **others: Any) -> dict[str, Any]:
+    """Return the values of a row for a resource: its properties of the same names, and `others`."""
+    return {name: getattr(resource, name) for name in _common_names(model, type(resource))} | others
+
+
 def _is_change(row: Part, name: str, value: Any) -> bool:
     """Return whether a row has another value; related rows are compared by id, which needs no query."""
     if not row._meta.get_field(name).is_relation:  # noqa: SLF001 - Django's documented name
@@ -175,9 +188,9 @@ class _InventoryMirror:
         # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then.
         dialect = inventory.dialect if inventory.dialect_known else wire.Dialect(chassis.dialect)
         self.by_blocks = dialect is wire.Dialect.RESOURCE_BLOCKS
-        self.holders = host_port_zones(inventory, dialect)
-        self.holder_of = {member: holder.uri for holder in self.holders for member in holder.members}
-        self.swaps: list[DeviceReplacement] = []
+        self.zones = host_port_zones(inventory, dialect)
+        self.zone_of = {member: zone.uri for zone in self.zones for member in zone.members}
+        self.replacements: list[DeviceReplacement] = []
         # Resources that could not be read for now are not missing, nor are those reached only through them.
         self.unread = {
             problem.uri.split("?", 1)[0].rstrip("/")
@@ -201,15 +214,27 @@ class _InventoryMirror:
         # Containers are written first, but grants and operations lock devices before host ports: so does a walk.
         for model in (Device, HostPort):
             list(lock_rows(model.objects.filter(chassis=self.chassis).values_list("pk")))
-        self.drawers = self._rows(Drawer, {drawer.uri: self._drawer(drawer) for drawer in self.inventory.drawers})
-        self.switches = self._rows(Switch, {switch.uri: self._switch(switch) for switch in self.inventory.switches})
-        errors = {metrics.port_uri: metrics.errors for metrics in self.inventory.port_metrics}
-        self.ports = self._rows(Port, {port.uri: self._port(port, errors) for port in self.inventory.ports})
-        self.slots = self._rows(Slot, self._distinct("port", {s.uri: self._slot(s) for s in self.inventory.slots}))
+        found = self.inventory
+        errors = {metrics.port_uri: metrics.errors for metrics in found.port_metrics}
+        self.drawers = self._rows(Drawer, {one.uri: _columns(Drawer, one) for one in found.drawers})
+        self.switches = self._rows(
+            Switch,
+            {one.uri: _columns(Switch, one, drawer=self.drawers.get(one.chassis_uri)) for one in found.switches},
+        )
+        ports = {
+            one.uri: _columns(Port, one, switch=self.switches.get(one.switch_uri), errors=errors.get(one.uri, {}))
+            for one in found.ports
+        }
+        self.ports = self._rows(Port, ports)
+        slots = {
+            one.uri: _columns(Slot, one, drawer=self.drawers.get(one.chassis_uri), port=self.ports.get(one.port_uri))
+            for one in found.slots
+        }
+        self.slots = self._rows(Slot, self._distinct("port", slots))
         hosts = self._hosts()
         self.host_ports = self._rows(HostPort, self._distinct("port", self._host_ports(hosts)))
         endpoints = dict(Device.objects.filter(chassis=self.chassis).values_list("uri", "endpoint_uri"))
-        devices = {d.uri: self._device(d, endpoints.get(d.uri, "")) for d in self.inventory.devices}
+        devices = {one.uri: self._device(one, endpoints.get(one.uri, "")) for one in found.devices}
         self.devices = self._rows(Device, self._distinct("slot", devices))
 
     def walked(self) -> MirroredWalk:
@@ -220,7 +245,7 @@ class _InventoryMirror:
             host_ports=self.host_ports.values(),
             devices=self.devices.values(),
             drawer_of={slot.pk: slot.drawer_id for slot in self.slots.values()},
-            swapped=self.swaps,
+            replacements=self.replacements,
         )
 
     def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -251,7 +276,12 @@ class _InventoryMirror:
                 row.save(update_fields=changed)
         for uri, row in existing.items():
             if uri not in wanted and not self._could_not_be_read(uri) and row.missing_since is None:
-                self._mark_missing(row)
+                row.missing_since = timezone.now()
+                names = ["missing_since"]
+                if isinstance(row, Device):
+                    row.host_port = None
+                    names.append("host_port")
+                row.save(update_fields=names)
         return existing | {row.uri: row for row in rows.bulk_create(new)}
 
     def _or_known_relation(self, row: Part, name: str, value: Any) -> Any:
@@ -269,7 +299,7 @@ class _InventoryMirror:
             lasting = PERMANENT_FIELDS if self.unread else ("serial_number",)
             kept = {name: found[name] or getattr(row, name) for name in lasting}
             return kept | ({"kind": row.kind} if self.unread and found["kind"] == Device.Kind.CUSTOM else {})
-        self.swaps.append(DeviceReplacement(device=row, words=device_label(row), identity=row.identity))
+        self.replacements.append(DeviceReplacement(device=row, label=device_label(row), identity=row.identity))
         at = max((at for _, at in device_replaced.send(Device, device=row) if at), default=timezone.now())
         if row.tenant_id is None:
             return {}
@@ -292,13 +322,6 @@ class _InventoryMirror:
                     setattr(row, name, None)
                     row.save(update_fields=[name])
 
-    def _mark_missing(self, row: Part) -> None:
-        row.missing_since = timezone.now()
-        row.save(update_fields=["missing_since"])
-        if isinstance(row, Device):
-            row.host_port = None
-            row.save(update_fields=["host_port"])
-
     @staticmethod
     def _distinct(name: str, wanted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         seen: set[int] = set()
@@ -309,48 +332,13 @@ class _InventoryMirror:
                 seen.add(target.pk)
         return wanted
 
-    def _drawer(self, drawer: wire.RedfishDrawer) -> dict[str, Any]:
-        return {
-            "name": drawer.name[:200], "health": drawer.health, "number": drawer.number, "mode": drawer.mode.value,
-            "model": drawer.model, "serial_number": drawer.serial_number,
-        }  # fmt: skip
-
-    def _switch(self, switch: wire.RedfishSwitch) -> dict[str, Any]:
-        return {
-            "name": switch.name[:200], "health": switch.health, "drawer": self.drawers.get(switch.chassis_uri),
-            "manufacturer": switch.manufacturer, "model": switch.model, "serial_number": switch.serial_number,
-            "firmware_version": switch.firmware_version, "total_width": switch.total_width,
-        }  # fmt: skip
-
-    def _port(self, port: wire.RedfishPort, errors: dict[str, dict[str, int]]) -> dict[str, Any]:
-        return {
-            "name": port.name[:200], "health": port.health, "switch": self.switches.get(port.switch_uri),
-            "port_id": port.port_id[:100], "port_type": port.port_type, "protocol": port.protocol,
-            "link_state": port.link_state, "link_status": port.link_status, "width": port.width,
-            "active_width": port.active_width, "configured_width": port.configured_width,
-            "speed_gbps": port.speed_gbps, "max_speed_gbps": port.max_speed_gbps,
-            "metrics_uri": port.metrics_uri, "errors": errors.get(port.uri, {}),
-        }  # fmt: skip
-
-    def _slot(self, slot: wire.RedfishSlot) -> dict[str, Any]:
-        return {
-            "name": slot.name[:200], "health": slot.health, "drawer": self.drawers.get(slot.chassis_uri),
-            "port": self.ports.get(slot.port_uri), "number": slot.number, "slot_type": slot.slot_type,
-            "pcie_type": slot.pcie_type, "lanes": slot.lanes,
-        }  # fmt: skip
-
     def _hosts(self) -> dict[str, Host]:
         identities: dict[str, str] = {}
         wanted: dict[str, dict[str, Any]] = {}
         for system in self.inventory.systems:
             if system.state == STATE_ABSENT and not (system.uuid or system.serial_number):
                 continue  # the location for a host, without one
-            values = {
-                "name": system.host_name or system.name, "manufacturer": system.manufacturer, "model": system.model,
-                "serial_number": system.serial_number, "uuid": system.uuid, "power_state": system.power_state,
-                "processor_summary": system.processor_summary, "memory_gib": system.memory_gib,
-                "local_gpu_count": system.local_gpu_count, "health": system.health,
-            }  # fmt: skip
+            values = _columns(Host, system, name=system.host_name or system.name)
             identities[system.uri] = host_identity(self.chassis.pk, system)
             wanted[identities[system.uri]] = fit_columns(Host, values)
         known = {row.identity: row for row in Host.objects.filter(identity__in=wanted)}
@@ -372,49 +360,46 @@ class _InventoryMirror:
         found: dict[str, dict[str, Any]] = {}
         labels: Counter[str] = Counter()
         ids: dict[str, str] = {}
-        for holder in self.holders:
-            initiator = holder.initiator
-            if initiator is None and any(self._could_not_be_read(uri) for uri in holder.doubtful):
-                self.unread.add(holder.uri)  # unreadable evidence of its zone, or of its cabled host
+        for zone in self.zones:
+            initiator = zone.initiator
+            if initiator is None and any(self._could_not_be_read(uri) for uri in zone.doubtful):
+                self.unread.add(zone.uri)  # unreadable evidence of its zone, or of its cabled host
                 continue
             if initiator is None and not self.by_blocks:
                 continue
             ports = initiator.port_uris if initiator is not None else ()
             port = next((self.ports[uri] for uri in ports if uri in self.ports), None)
-            host = next((hosts[uri] for uri in holder.system_uris if uri in hosts), None)
-            if host is None and holder.uri in known and any(self._could_not_be_read(uri) for uri in holder.system_uris):
-                host = known[holder.uri].host
-            label = port.port_id if port is not None and port.port_id else holder.id
+            host = next((hosts[uri] for uri in zone.system_uris if uri in hosts), None)
+            if host is None and zone.uri in known and any(self._could_not_be_read(uri) for uri in zone.system_uris):
+                host = known[zone.uri].host
+            label = port.port_id if port is not None and port.port_id else zone.id
             labels[label] += 1
-            ids[holder.uri] = holder.id
-            found[holder.uri] = {
-                "name": holder.name[:200], "health": holder.health,
+            ids[zone.uri] = zone.id
+            found[zone.uri] = {
+                "name": zone.name, "health": zone.health,
                 "endpoint_uri": initiator.uri if initiator is not None else "", "port": port,
                 "host": host, "drawer": port.switch.drawer if port is not None and port.switch is not None else None,
-                "label": label[:50], "number": int(digits[0]) if (digits := re.findall(r"\d+$", label)) else 0,
+                "label": label, "number": int(digits[0]) if (digits := re.findall(r"\d+$", label)) else 0,
             }  # fmt: skip
         for uri, values in found.items():
             if labels[values["label"]] > 1:
                 # Each switch of some services counts its ports from 1.
-                values["label"] = ids[uri][:50]
+                values["label"] = ids[uri]
         return found
 
     def _device(self, device: wire.RedfishDevice, known_endpoint: str) -> dict[str, Any]:
         names = device.endpoint_uris
         if self.by_blocks:
             names = (device.block_uri,) if device.block_uri else ()
-        endpoint = next((uri for uri in names if uri in self.holder_of), next(iter(names), ""))
+        endpoint = next((uri for uri in names if uri in self.zone_of), next(iter(names), ""))
         if not endpoint and self._may_be(known_endpoint):
             endpoint = known_endpoint
-        return {
-            "name": (device.model or device.name)[:200], "health": device.health, "kind": device.kind.value,
-            "slot": self.slots.get(device.slot_uri), "host_port": self.host_ports.get(self.holder_of.get(endpoint, "")),
-            "manufacturer": device.manufacturer, "model": device.model, "serial_number": device.serial_number,
-            "part_number": device.part_number, "firmware_version": device.firmware_version,
-            "vendor_id": device.vendor_id, "device_id": device.device_id,
-            "subsystem_vendor_id": device.subsystem_vendor_id, "subsystem_id": device.subsystem_id,
-            "class_code": device.class_code, "pcie_type": device.pcie_type, "max_pcie_type": device.max_pcie_type,
-            "lanes_in_use": device.lanes_in_use, "max_lanes": device.max_lanes, "memory_bytes": device.memory_bytes,
-            "capacity_bytes": device.capacity_bytes, "endpoint_uri": endpoint,
-            "processor_uri": next(iter(device.processor_uris), ""),
-        }  # fmt: skip
+        return _columns(
+            Device,
+            device,
+            name=device.model or device.name,
+            slot=self.slots.get(device.slot_uri),
+            host_port=self.host_ports.get(self.zone_of.get(endpoint, "")),
+            endpoint_uri=endpoint,
+            processor_uri=next(iter(device.processor_uris), ""),
+        )

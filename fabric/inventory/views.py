@@ -1,4 +1,4 @@
-"""Pages with which administrators add, edit and remove chassis."""
+"""Pages with which administrators add, edit and delete chassis."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from django.views.decorators.http import require_http_methods
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import Audience, MenuEntry, declare
-from core.errors import Conflict, FalconWebError, Invalid, NotFound
+from accounts.visibility import row_or_404
+from core.errors import Conflict, Invalid
 from core.forms import add_service_errors
 from fabric.inventory import services
-from fabric.inventory.forms import ChassisForm, without_userinfo
+from fabric.inventory.forms import ChassisForm
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 
 
@@ -25,22 +26,11 @@ from fabric.inventory.models import Chassis, Device, Host, HostPort
 @never_cache
 @require_http_methods(["GET", "POST"])
 @declare(
-    Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_ADD, menu_entry=MenuEntry("Add a chassis", "Administration", 6)
+    Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_ADD, menu_entry=MenuEntry("New chassis", "Administration", 6)
 )
 def chassis_add(request: HttpRequest) -> HttpResponse:
     """Add a chassis; where its certificate is not trusted, offer the fingerprint it shows."""
-    person = person_of(request)
-    if request.method != "POST":
-        return render(request, "fabric/chassis_form.html", {"form": ChassisForm()})
-    form = ChassisForm(without_userinfo(request.POST))
-    if not form.is_valid():
-        return _render_form(request, form)
-    try:
-        row = services.chassis_add(person=person, **_form_values(request, form))
-    except (Invalid, Conflict) as error:
-        return _render_form(request, form, error)
-    messages.success(request, f"{row.name} was added.")
-    return redirect("fabric:chassis", pk=row.pk)
+    return _chassis_form_page(request, None)
 
 
 @sensitive_post_parameters("password")
@@ -49,42 +39,56 @@ def chassis_add(request: HttpRequest) -> HttpResponse:
 @declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_EDIT, section="Administration")
 def chassis_edit(request: HttpRequest, pk: int) -> HttpResponse:
     """Edit a chassis; an empty password keeps the stored one."""
-    person = person_of(request)
-    row = _chassis(pk)
-    if request.method != "POST":
-        return render(request, "fabric/chassis_form.html", {"form": ChassisForm.of(row), "row": row})
-    form = ChassisForm.of(row, request.POST)
-    if not form.is_valid():
-        return _render_form(request, form, row=row)
-    values = _form_values(request, form)
-    values["password"] = values["password"] or None
-    try:
-        row = services.chassis_edit(person=person, chassis=row, **values)
-    except (Invalid, Conflict) as error:
-        return _render_form(request, form, error, row=row)
-    messages.success(request, f"{row.name} was saved.")
-    return redirect("fabric:chassis", pk=row.pk)
+    return _chassis_form_page(request, row_or_404(Chassis.objects.all(), pk, "chassis"))
+
+
+def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpResponse:
+    """Show the form of a chassis, a new one where there is no row, or store it; a password has to be typed again."""
+    form = ChassisForm.of(row, request.POST if request.method == "POST" else None)
+    found_fingerprint: object = ""
+    if form.is_valid():
+        values: dict[str, Any] = dict(form.cleaned_data)
+        # An accepted fingerprint replaces the typed one.
+        values["fingerprint"] = request.POST.get("accept", "") or values["fingerprint"]
+        try:
+            if row is None:
+                saved = services.chassis_add(person=person_of(request), **values)
+            else:
+                values["password"] = values["password"] or None
+                saved = services.chassis_edit(person=person_of(request), chassis=row, **values)
+        except (Invalid, Conflict) as error:
+            add_service_errors(form, error)
+            found_fingerprint = error.details.get("found_fingerprint", "")
+        else:
+            messages.success(request, f"{saved.name} was {'added' if row is None else 'saved'}.")
+            return redirect("fabric:chassis", pk=saved.pk)
+    context = {
+        "form": form,
+        "row": row,
+        "found_fingerprint": found_fingerprint,
+        "password_again": bool(request.POST.get("password")),
+    }
+    return render(request, "fabric/inventory/chassis_form.html", context)
 
 
 @never_cache
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_REMOVE, section="Administration")
 def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show what is removed with a chassis, and remove it once its name is typed."""
+    """Show what is deleted with a chassis, and delete it once its name is typed."""
     person = person_of(request)
-    row = _chassis(pk)
+    row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
     error = ""
-    if request.method == "POST":
-        if request.POST.get("name", "").strip() != row.name:
-            error = f"This is not the name of the chassis. Type {row.name}."
+    if request.method == "POST" and request.POST.get("name", "").strip() != row.name:
+        error = f"This is not the name of the chassis. Type {row.name}."
+    elif request.method == "POST":
+        try:
+            services.chassis_remove(person=person, chassis=row)
+        except Conflict as refusal:
+            error = refusal.sentence
         else:
-            try:
-                services.chassis_remove(person=person, chassis=row)
-            except Conflict as refusal:
-                error = refusal.sentence
-            else:
-                messages.success(request, f"{row.name} was removed.")
-                return redirect("fabric:fabric")
+            messages.success(request, f"{row.name} was deleted.")
+            return redirect("fabric:fabric")
     context = {
         "row": row,
         "error": error,
@@ -94,34 +98,4 @@ def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
         "hosts": Host.objects.visible_to(person).filter(host_ports__chassis=row).distinct().count(),
         "operations": row.operations.visible_to(person).count(),
     }
-    return render(request, "fabric/chassis_remove.html", context)
-
-
-def _chassis(pk: int) -> Chassis:
-    row: Chassis | None = Chassis.objects.filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such chassis.")
-    return row
-
-
-def _form_values(request: HttpRequest, form: ChassisForm) -> dict[str, Any]:
-    """Return the form values for the services; an accepted fingerprint replaces the typed one."""
-    values: dict[str, Any] = dict(form.cleaned_data)
-    if accepted := request.POST.get("accept", ""):
-        values["fingerprint"] = accepted
-    return values
-
-
-def _render_form(
-    request: HttpRequest, form: ChassisForm, error: FalconWebError | None = None, row: Chassis | None = None
-) -> HttpResponse:
-    """Show the form again with its errors; a typed password has to be typed again."""
-    if error is not None:
-        add_service_errors(form, error)
-    context = {
-        "form": form,
-        "row": row,
-        "found_fingerprint": error.details.get("found_fingerprint", "") if error else "",
-        "password_again": bool(request.POST.get("password")),
-    }
-    return render(request, "fabric/chassis_form.html", context)
+    return render(request, "fabric/inventory/chassis_remove.html", context)

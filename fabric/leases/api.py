@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 from django.urls import path
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_field,
+    extend_schema_serializer,
+)
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,7 +29,7 @@ from core.api.fields import IdField, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid, NotFound
 from fabric.inventory.models import Device, HostPort
-from fabric.leases.calendar import lease_calendar
+from fabric.leases.calendar import lease_calendar, parse_first_day
 from fabric.leases.ends import lease_extend, lease_extension_decline, lease_extension_request, lease_return
 from fabric.leases.models import KINDS, Lease, LeaseItem
 from fabric.leases.rules import RequestedParts
@@ -54,7 +59,7 @@ REQUEST_EXAMPLE = OpenApiExample(
 
 
 class WishSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """So many things of a kind, of one chassis or of any."""
+    """A number of parts of a kind, of one chassis or of any."""
 
     kind = serializers.ChoiceField(choices=KINDS)
     count = serializers.IntegerField(min_value=1, max_value=1000)
@@ -82,7 +87,7 @@ class LeaseEventSerializer(serializers.Serializer[Any]):
 
 
 class LeaseSerializer(serializers.Serializer[Any]):
-    """A lease; `ends_at` null is until further notice, `extension_to` the end that is asked for instead."""
+    """A lease; `ends_at` null is until further notice, `extension_to` the end that is requested instead."""
 
     id = serializers.IntegerField()
     tenant_id = serializers.IntegerField(allow_null=True)
@@ -104,27 +109,27 @@ class LeaseSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(WishSerializer(many=True))
     def get_wishes(self, lease: Lease) -> list[dict[str, Any]]:
-        """Return what it was asked for."""
+        """Return the requested parts."""
         return [{"kind": one.kind, "count": one.count, "chassis_id": one.chassis} for one in requested_parts(lease)]
 
 
 class LeaseDetailSerializer(LeaseSerializer):
-    """A lease with its timeline, and the quotas that a request would pass."""
+    """A lease with its timeline, and the quotas that a request would exceed."""
 
     events = LeaseEventSerializer(many=True, source="events.all")
-    quota = serializers.SerializerMethodField(help_text="A sentence for each quota that the request would pass")
+    quota = serializers.SerializerMethodField(help_text="A sentence for each quota that the request would exceed")
 
     def get_quota(self, lease: Lease) -> list[str]:
-        """Return what the quotas say of a request that waits."""
+        """Return the objections of quotas to a pending request."""
         if lease.tenant is None or lease.state != Lease.State.REQUESTED:
             return []
         return request_objections(lease.tenant, requested_parts(lease), lease.starts_at, lease.ends_at, but=lease)
 
 
 class LeaseRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """What your tenant asks for; without `starts_at` as soon as it is approved, without `ends_at` until further notice.
+    """A request of your tenant; without `starts_at` from its approval on, without `ends_at` until further notice.
 
-    Who may not ask for so long is told so by `quota` of the answer: an administrator decides.
+    `quota` of the answer lists the quotas that it would exceed: an administrator decides.
     """
 
     wishes = WishSerializer(many=True)
@@ -134,7 +139,7 @@ class LeaseRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class ThingsSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """What a lease is to hold and when; `override` lets it pass a quota."""
+    """The parts and times of a lease; `override` lets it exceed a quota."""
 
     device_ids = serializers.ListField(child=IdField(), max_length=MAX_DEVICES, required=False, default=list)
     host_port_ids = serializers.ListField(child=IdField(), max_length=MAX_DEVICES, required=False, default=list)
@@ -143,27 +148,26 @@ class ThingsSerializer(StrictSerializer, serializers.Serializer[Any]):
     override = serializers.BooleanField(required=False, default=False)
 
 
-class ApprovalSerializer(ThingsSerializer):
-    """An approval; `reason` is read by the tenant."""
-
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_TEXT_LENGTH)
-
-
-class GivenSerializer(ThingsSerializer):
-    """A lease that is given unasked."""
+@extend_schema_serializer(component_name="Given")
+class LeaseCreationSerializer(ThingsSerializer):
+    """A lease that is created without a request."""
 
     tenant_id = IdField()
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_TEXT_LENGTH)
 
 
 class ReasonSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A word to the tenant."""
+    """A message to the tenant."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_TEXT_LENGTH)
 
 
+class ApprovalSerializer(ThingsSerializer, ReasonSerializer):
+    """An approval; `reason` is read by the tenant."""
+
+
 class EndSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Another end (null, by administrators only: until further notice), with a word about it."""
+    """Another end (null, by administrators only: until further notice), with a note."""
 
     ends_at = serializers.DateTimeField(allow_null=True)
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_TEXT_LENGTH)
@@ -171,13 +175,13 @@ class EndSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class ReturnSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """What of a lease is returned, by the ids of its items; all without them."""
+    """The items of a lease that are returned, by their ids; all without them."""
 
     item_ids = serializers.ListField(child=IdField(), max_length=MAX_DEVICES, required=False, allow_null=True)
 
 
 class BlockSerializer(serializers.Serializer[Any]):
-    """A time in which something is held; without a lease's id it is somebody else's: 'in use'."""
+    """A time in which a part is leased; without a lease's id it is another tenant's: 'in use'."""
 
     lease_id = serializers.IntegerField(allow_null=True)
     text = serializers.CharField()
@@ -187,7 +191,7 @@ class BlockSerializer(serializers.Serializer[Any]):
 
 
 class CalendarRowSerializer(serializers.Serializer[Any]):
-    """A slot, device or host port with the times in which it is held; none: it is free."""
+    """A slot, device or host port with the times in which it is leased; none: it is free."""
 
     place = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # the field of that name, not the caption
@@ -195,11 +199,11 @@ class CalendarRowSerializer(serializers.Serializer[Any]):
     blocks = BlockSerializer(many=True)
 
 
-NOT_AVAILABLE = "Another lease needs some of it then, a quota would be passed (`quota`), or it was decided already"
+NOT_AVAILABLE = "Another lease needs a part of it then, a quota would be exceeded (`quota`), or it was decided already"
 
 
 class LeaseList(generics.ListAPIView[Any]):
-    """Leases; POST asks for one."""
+    """Leases; POST requests one."""
 
     serializer_class = LeaseSerializer
 
@@ -223,42 +227,30 @@ class LeaseList(generics.ListAPIView[Any]):
     @declare(audited_as=Action.LEASE_REQUEST)
     @extend_schema(request=LeaseRequestSerializer, responses={201: LeaseDetailSerializer}, examples=[REQUEST_EXAMPLE])
     def post(self, request: Request) -> Response:
-        """Ask for a lease for your tenant; an administrator decides."""
+        """Request a lease for your tenant; an administrator decides."""
         values = validated_body(LeaseRequestSerializer, request)
-        lease = lease_request(
-            person=person_of(request),
-            wishes=[RequestedParts(one["kind"], one["count"], one["chassis_id"]) for one in values["wishes"]],
-            starts_at=values["starts_at"],
-            ends_at=values["ends_at"],
-            note=values["note"],
-        )
+        wishes = [RequestedParts(one["kind"], one["count"], one["chassis_id"]) for one in values.pop("wishes")]
+        lease = lease_request(person=person_of(request), wishes=wishes, **values)
         return LeaseViewSet(request=request).answer(lease, 201)
 
 
 class LeaseGrant(APIView):
-    """Leases that administrators give unasked."""
+    """Leases that administrators create without a request."""
 
     permission_classes = ADMINISTRATORS
 
     @declare(audited_as=Action.LEASE_GIVE)
-    @extend_schema(request=GivenSerializer, responses={201: LeaseDetailSerializer, 409: problem(NOT_AVAILABLE)})
+    @extend_schema(request=LeaseCreationSerializer, responses={201: LeaseDetailSerializer, 409: problem(NOT_AVAILABLE)})
     def post(self, request: Request) -> Response:
-        """Give a tenant a lease; administrators only."""
-        values = validated_body(GivenSerializer, request)
-        lease = lease_give(
-            person=person_of(request),
-            tenant=tenant_by(values["tenant_id"]),
-            things=_leased_things(values),
-            starts_at=values["starts_at"],
-            ends_at=values["ends_at"],
-            note=values["note"],
-            override=values["override"],
-        )
+        """Create a lease of a tenant; administrators only."""
+        values = validated_body(LeaseCreationSerializer, request)
+        tenant = tenant_by(values.pop("tenant_id"))
+        lease = lease_give(person=person_of(request), tenant=tenant, **_with_parts(values))
         return LeaseViewSet(request=request).answer(lease, 201)
 
 
 class LeaseViewSet(ResourceViewSet):
-    """A lease, and what its tenant can do with it."""
+    """A lease, and the commands of its tenant."""
 
     model = Lease
     kind = "lease"
@@ -266,7 +258,7 @@ class LeaseViewSet(ResourceViewSet):
     address = "api:lease"
 
     def presented(self, row: Lease) -> Lease:
-        """Return a lease as it is now, with what it holds and its timeline."""
+        """Return a lease as it is now, with its items and its timeline."""
         shown: Lease = lease_rows(self.person).prefetch_related("events").get(pk=row.pk)
         return shown
 
@@ -281,19 +273,17 @@ class LeaseViewSet(ResourceViewSet):
 
     @command(EndSerializer, audited_as=Action.LEASE_EXTEND, conflict=NOT_AVAILABLE)
     def extend(self, lease: Lease, values: dict[str, Any]) -> Lease:
-        """Ask for a later end of your tenant's lease; an administrator sets the end at once."""
-        ends_at, note = values["ends_at"], values["note"]
+        """Request a later end of your tenant's lease; an administrator sets the end immediately."""
+        ends_at, note, override = values["ends_at"], values["note"], values["override"]
         if self.person.is_administrator:
-            return lease_extend(
-                person=self.person, lease=lease, ends_at=ends_at, reason=note, override=values["override"]
-            )
+            return lease_extend(person=self.person, lease=lease, ends_at=ends_at, reason=note, override=override)
         if ends_at is None:
             raise Invalid("Give an end to ask for.", errors={"ends_at": "Give a day and a time."})
         return lease_extension_request(person=self.person, lease=lease, ends_at=ends_at, note=note)
 
     @command(ReturnSerializer, audited_as=Action.LEASE_RETURN, status=202, conflict="It is not active")
     def return_items(self, lease: Lease, values: dict[str, Any]) -> Lease:
-        """Return a lease, or some of it: what is attached is detached first. Answers the lease that returns it."""
+        """Return a lease, or items of it: attached devices are detached first. Answers the lease that is returned."""
         ids = values.get("item_ids")
         items = None if ids is None else list(LeaseItem.objects.filter(lease=lease, pk__in=ids))
         if items is not None and len(items) != len(set(ids or ())):
@@ -302,36 +292,28 @@ class LeaseViewSet(ResourceViewSet):
 
 
 class LeaseDecisionViewSet(LeaseViewSet):
-    """What administrators decide about a lease."""
+    """Decisions of administrators about a lease."""
 
     permission_classes = ADMINISTRATORS
 
     @command(ApprovalSerializer, audited_as=Action.LEASE_APPROVE, conflict=NOT_AVAILABLE)
     def approve(self, lease: Lease, values: dict[str, Any]) -> Lease:
-        """Approve a request with these things; what starts now is the tenant's at once. Administrators only."""
-        return lease_approve(
-            person=self.person,
-            lease=lease,
-            things=_leased_things(values),
-            starts_at=values["starts_at"],
-            ends_at=values["ends_at"],
-            reason=values["reason"],
-            override=values["override"],
-        )
+        """Approve a request with these parts; they are granted immediately if it starts now. Administrators only."""
+        return lease_approve(person=self.person, lease=lease, **_with_parts(values))
 
     @command(ReasonSerializer, audited_as=Action.LEASE_DECLINE, conflict="It was decided")
     def decline(self, lease: Lease, values: dict[str, Any]) -> Lease:
         """Decline a request; administrators only."""
         return lease_decline(person=self.person, lease=lease, reason=values["reason"])
 
-    @command(ReasonSerializer, audited_as=Action.LEASE_EXTENSION_DECLINE, conflict="Nobody asks for it")
+    @command(ReasonSerializer, audited_as=Action.LEASE_EXTENSION_DECLINE, conflict="No extension is requested")
     def decline_extension(self, lease: Lease, values: dict[str, Any]) -> Lease:
-        """Let a lease keep its end although another was asked for; administrators only."""
+        """Decline a requested extension: the lease keeps its end. Administrators only."""
         return lease_extension_decline(person=self.person, lease=lease, reason=values["reason"])
 
 
 class LeaseCalendar(APIView):
-    """Who holds what when."""
+    """The calendar of leases."""
 
     @extend_schema(
         operation_id="leases_calendar_list",
@@ -343,10 +325,14 @@ class LeaseCalendar(APIView):
         responses=CalendarRowSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """Show when devices and host ports are held; what others hold is 'in use'."""
+        """Show when devices and host ports are leased; those of other tenants are 'in use'."""
+        text = request.query_params.get("from", "")
+        first = parse_first_day(text) if text else timezone.now().date()
+        if first is None:
+            raise Invalid("'from' is no day that can be shown.", errors={"from": "Give one such as 2026-03-02."})
         shown = lease_calendar(
             person_of(request),
-            first=_query_day(request.query_params.get("from", "")),
+            first=first,
             step="weeks" if request.query_params.get("step") == "weeks" else "days",
             chassis=query_integer(request, "chassis_id"),
         )
@@ -358,30 +344,19 @@ class LeaseCalendar(APIView):
         return Response(CalendarRowSerializer(rows, many=True).data)
 
 
-def _leased_things(values: dict[str, Any]) -> list[Device | HostPort]:
-    devices = rows_by_id(Device, values["device_ids"], "device")
-    return [*devices, *rows_by_id(HostPort, values["host_port_ids"], "host port")]
+def _with_parts(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a body with its devices and host ports in the place of their ids."""
+    devices = rows_by_id(Device, values.pop("device_ids"), "device")
+    host_ports = rows_by_id(HostPort, values.pop("host_port_ids"), "host port")
+    return {**values, "things": [*devices, *host_ports]}
 
 
 def rows_by_id(model: Any, ids: list[int], what: str) -> list[Any]:
-    """Return the rows of these ids; raises NotFound when one of them is missing, so that nothing is left out unsaid."""
-    wanted = set(ids)
-    rows = list(model.objects.filter(pk__in=wanted))
-    if missing := wanted - {row.pk for row in rows}:
+    """Return the rows of these ids; raises NotFound when one of them is missing."""
+    rows = list(model.objects.filter(pk__in=ids))
+    if missing := set(ids) - {row.pk for row in rows}:
         raise NotFound(f"There is no {what} {min(missing)}.")
     return rows
-
-
-def _query_day(text: str) -> date:
-    if not text:
-        return timezone.now().date()
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        day = date.min
-    if not date(2000, 1, 1) <= day <= date(2200, 1, 1):
-        raise Invalid("'from' is no day that can be shown.", errors={"from": "Give one such as 2026-03-02."})
-    return day
 
 
 urlpatterns = [

@@ -9,9 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
 from typing import Final, Literal
 
+from django.db.models import Q
 from django.utils import timezone
+from django.utils.dateparse import parse_date
 
 from accounts.models import User
 from fabric.inventory.models import Chassis, Device, HostPort
@@ -20,6 +23,7 @@ from fabric.leases.rules import TimeSpan
 
 CalendarStep = Literal["days", "weeks"]
 COLUMNS: Final[dict[CalendarStep, int]] = {"days": 14, "weeks": 12}
+EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
 DAYS: Final[dict[CalendarStep, int]] = {"days": 1, "weeks": 7}
 
 
@@ -39,14 +43,10 @@ class CalendarCell:
 
     columns: int
     blocks: tuple[CalendarBlock, ...]
-    begin: date
-    end: date  # its last day
 
 
 @dataclass(frozen=True)
 class CalendarRow:
-    """A slot, a device or a host port."""
-
     label: str
     about: str
     blocks: tuple[CalendarBlock, ...]
@@ -55,8 +55,6 @@ class CalendarRow:
 
 @dataclass(frozen=True)
 class CalendarGroup:
-    """The parts in one drawer of one chassis."""
-
     label: str
     rows: tuple[CalendarRow, ...]
 
@@ -72,7 +70,6 @@ class CalendarGrid:
 
     @property
     def last(self) -> date:
-        """The last day."""
         return self.columns[-1] + timedelta(days=DAYS[self.step] - 1)
 
     @property
@@ -86,15 +83,22 @@ class CalendarGrid:
         return self.last + timedelta(days=1)
 
 
+def parse_first_day(text: str) -> date | None:
+    """Return a day of a query, None for anything else and for one that no calendar shows."""
+    try:
+        day = parse_date(text)
+    except ValueError:
+        return None
+    return day if day is not None and EARLIEST <= day <= LATEST else None
+
+
 def lease_calendar(person: User, *, first: date, step: CalendarStep, chassis: int | None = None) -> CalendarGrid:
     """Return the calendar from a day on; weeks begin on Mondays. The number of queries is constant."""
     if step == "weeks":
         first -= timedelta(days=first.weekday())
     columns = tuple(first + timedelta(days=DAYS[step] * place) for place in range(COLUMNS[step]))
     visible = Chassis.objects.visible_to(person).order_by("name")
-    if chassis is not None:
-        visible = visible.filter(pk=chassis)
-    rows = list(visible)
+    rows = list(visible if chassis is None else visible.filter(pk=chassis))
     whole = TimeSpan(_midnight(columns[0]), _midnight(columns[-1] + timedelta(days=DAYS[step])))
     items = _items(whole, [row.pk for row in rows])
     groups: list[CalendarGroup] = []
@@ -139,19 +143,17 @@ def _groups(
     for device in devices.order_by("slot__drawer__number", "slot__number", "uri"):
         held = items.get(("device", device.pk), [])
         drawer = device.slot.drawer if device.slot else None
-        is_seen = device.pk in mine or any(_is_own(person, item) for item in held)
+        is_seen = device.pk in mine or _any_own(person, held)
         if device.slot is None and not is_seen:
             continue  # parts of others outside slots are not disclosed
         label = f"Slot {device.slot.number}" if device.slot else device.name
         about = f"{device.get_kind_display()} {device.name}" if is_seen and device.slot else ""
-        key = (drawer.number if drawer else 10**6, drawer.name if drawer else "")
+        key = (drawer.number, drawer.name) if drawer else (10**6, "")
         groups[key].append(_row(person, (label, about), held, columns, days))
-    ports = HostPort.objects.visible_to(person).filter(chassis=chassis, missing_since=None).select_related("host")
-    own = {port.pk: port for port in ports}
+    visible = HostPort.objects.visible_to(person).filter(missing_since=None)
     coming = [pk for (relation, pk), held in items.items() if relation == "host_port" and _any_own(person, held)]
-    for port in HostPort.objects.filter(chassis=chassis, pk__in=coming).exclude(pk__in=own).select_related("host"):
-        own[port.pk] = port
-    for port in sorted(own.values(), key=lambda one: (one.number, one.pk)):
+    ports = HostPort.objects.filter(Q(pk__in=visible) | Q(pk__in=coming), chassis=chassis).select_related("host")
+    for port in ports.order_by("number", "pk"):
         held = items.get(("host_port", port.pk), [])
         about = port.host.name if port.host else "no host"
         groups[10**7, "host ports"].append(_row(person, (f"Host port {port.label}", about), held, columns, days))
@@ -171,16 +173,10 @@ def _row(
 ) -> CalendarRow:
     label, about = names
     blocks = sorted((_block(person, item) for item in items), key=lambda one: one.span.begin)
-    cells: list[CalendarCell] = []
-    for day in columns:
-        column = TimeSpan(_midnight(day), _midnight(day + timedelta(days=days)))
-        here = tuple(block for block in blocks if block.span.overlaps(column))
-        end = day + timedelta(days=days - 1)
-        if cells and cells[-1].blocks == here:
-            cells[-1] = CalendarCell(cells[-1].columns + 1, here, cells[-1].begin, end)
-        else:
-            cells.append(CalendarCell(1, here, day, end))
-    return CalendarRow(label=label, about=about, blocks=tuple(blocks), cells=tuple(cells))
+    spans = [TimeSpan(_midnight(day), _midnight(day + timedelta(days=days))) for day in columns]
+    in_columns = (tuple(block for block in blocks if block.span.overlaps(span)) for span in spans)
+    cells = tuple(CalendarCell(len(list(group)), here) for here, group in groupby(in_columns))
+    return CalendarRow(label=label, about=about, blocks=tuple(blocks), cells=cells)
 
 
 def _block(person: User, item: LeaseItem) -> CalendarBlock:

@@ -6,11 +6,10 @@ import logging
 import smtplib
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
-from django.db import transaction
 from django.db.models import F, Q
 from django.urls import reverse
 from django.utils import timezone
@@ -28,40 +27,17 @@ BATCH_SIZE: Final = 50
 MAX_SUBJECT_LENGTH: Final = 180
 
 
-def is_email_enabled() -> bool:
-    """Return whether the site has a mail server."""
-    return bool(settings.EMAIL_IS_SENT)
-
-
-def letters_create(*, key: str, people: Iterable[User], subject: str, body: str, lease: Lease | None = None) -> None:
-    """Write an e-mail to each of these users with an address; the same key and address get one e-mail, once.
-
-    Nothing is written without a mail server: e-mails of past weeks would all be sent on the day it is set up.
-    """
-    if not is_email_enabled():
-        return
-    # A line break in a name would be a header of its own.
-    line = " ".join(subject.split())[:MAX_SUBJECT_LENGTH]
-    addresses = sorted({person.email for person in people if person.email and person.is_active})
-    Letter.objects.bulk_create(
-        [Letter(key=key, address=address, subject=line, body=body, lease=lease) for address in addresses],
-        ignore_conflicts=True,
-    )
-
-
 def lease_members(lease: Lease) -> list[User]:
-    """Return the active members of a lease's tenant."""
     return list(User.objects.filter(tenant=lease.tenant_id, is_active=True)) if lease.tenant_id else []
 
 
 def administrators() -> list[User]:
-    """Return the active administrators."""
     return list(User.objects.filter(role=Role.ADMINISTRATOR, is_active=True))
 
 
 def letters_send() -> int:
     """Send waiting e-mails; returns how many were sent. Failed ones are retried, a minute later at the earliest."""
-    if not is_email_enabled():
+    if not settings.EMAIL_IS_SENT:
         return 0
     sent = 0
     Letter.objects.filter(created_at__lt=timezone.now() - LETTER_RETENTION).delete()
@@ -103,36 +79,29 @@ def _send(letter: Letter, connection: object) -> bool:
     except smtplib.SMTPRecipientsRefused as error:
         # This address fails permanently; others are sent.
         code, why = next(iter(error.recipients.values()), (0, b""))
-        _mark_failed(
-            letter, f"The mail server refused the address: {code} {why.decode(errors='replace')}", for_good=True
-        )
+        refusal = f"The mail server refused the address: {code} {why.decode(errors='replace')}"
+        _update(letter, error=refusal, created_at=timezone.now() - SEND_DEADLINE)
         return True
     except (OSError, smtplib.SMTPException) as error:
         logger.warning("letter %s was not sent: %s", letter.pk, error)
-        _mark_failed(letter, f"The mail server did not accept it: {error}"[:500], for_good=False)
+        _update(letter, error=f"The mail server did not accept it: {error}"[:500])
         return False
-    with transaction.atomic():
-        Letter.objects.filter(pk=letter.pk).update(sent_at=timezone.now(), error="")
+    _update(letter, sent_at=timezone.now(), error="")
     return True
 
 
-def _mark_failed(letter: Letter, error: str, *, for_good: bool) -> None:
-    values: dict[str, object] = {"error": error}
-    if for_good:
-        values["created_at"] = timezone.now() - SEND_DEADLINE
+def _update(letter: Letter, **values: object) -> None:
     Letter.objects.filter(pk=letter.pk).update(**values)
 
 
 def notify_requested(lease: Lease) -> None:
-    """Notify administrators of a requested lease."""
     _notify(lease, "asked", administrators(), "waits for your decision", f"{lease.asked_by_name} of {lease.tenant_name}"
            f" asks for a lease {format_period(lease)}.", lease.note)  # fmt: skip
 
 
 def notify_decided(lease: Lease) -> None:
-    """Notify the tenant's members of a decision."""
     word = "was declined" if lease.state == Lease.State.DECLINED else "was approved"
-    held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
+    parts = lease.items.filter(released_at=None).values_list("name", flat=True)
     _notify(
         lease,
         "decided",
@@ -140,7 +109,7 @@ def notify_decided(lease: Lease) -> None:
         word,
         f"Your lease {format_period(lease)} {word} by {lease.decided_by_name}.",
         lease.reason,
-        held,
+        _listed(parts),
     )
 
 
@@ -152,8 +121,7 @@ def notify_withdrawn(lease: Lease, person: User) -> None:
 
 
 def notify_ending(lease: Lease, left: str, threshold: int) -> None:
-    """Warn the tenant's members and administrators before an end."""
-    held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
+    parts = lease.items.filter(released_at=None).values_list("name", flat=True)
     _notify(
         lease,
         f"ends {lease.ends_at} {threshold}",
@@ -161,12 +129,11 @@ def notify_ending(lease: Lease, left: str, threshold: int) -> None:
         f"ends in {left}",
         f"The lease of {lease.tenant_name} is {format_end(lease.ends_at)}. Attached devices are then detached, and all"
         " parts return to the pool. Request a later end on its page if you need it longer.",
-        held,
+        _listed(parts),
     )
 
 
 def notify_ended(lease: Lease) -> None:
-    """Notify the tenant's members that everything is returned."""
     _notify(
         lease,
         "ended",
@@ -188,15 +155,13 @@ def notify_stuck(lease: Lease) -> None:
     )
 
 
-def notify_extension_requested(lease: Lease, wanted: datetime) -> None:
-    """Notify administrators that a tenant requests another end."""
-    _notify(lease, f"extension {wanted}", administrators(), "waits for your decision", f"{lease.extension_by_name} of"
-           f" {lease.tenant_name} asks for the lease {format_period(lease)} to be {format_end(wanted)}.",
+def notify_extension_requested(lease: Lease, ends_at: datetime) -> None:
+    _notify(lease, f"extension {ends_at}", administrators(), "waits for your decision", f"{lease.extension_by_name} of"
+           f" {lease.tenant_name} asks for the lease {format_period(lease)} to be {format_end(ends_at)}.",
            lease.extension_note)  # fmt: skip
 
 
 def notify_end_changed(lease: Lease, by: str, reason: str, *, declined: bool = False) -> None:
-    """Notify the tenant's members of a changed or declined end."""
     now = lease.events.count()
     word = "keeps its end" if declined else "has another end"
     _notify(lease, f"end {now}", lease_members(lease), word,
@@ -205,25 +170,30 @@ def notify_end_changed(lease: Lease, by: str, reason: str, *, declined: bool = F
 
 
 def notify_idle(lease: Lease, names: Sequence[str], hours: float, *, key: str) -> None:
-    """Notify the tenant's members and administrators of idle parts."""
-    held = "\n".join(f"- {name}" for name in names)
     _notify(
         lease, f"idle {key}", [*lease_members(lease), *administrators()], "has idle devices",
         f"No traffic or use of these devices was measured for {hours:g} hours. Return them on the page of the lease if"
         " you no longer need them.",
-        held,
+        _listed(names),
     )  # fmt: skip
 
 
-def _notify(lease: Lease, key: str, people: Sequence[User], word: str, *paragraphs: str) -> None:
-    if not is_email_enabled():
+def _listed(names: Iterable[str]) -> str:
+    return "\n".join(f"- {name}" for name in names)
+
+
+def _notify(lease: Lease, key: str, people: Iterable[User], word: str, *paragraphs: str) -> None:
+    """Write an e-mail to each of these users with an address; the same key and address get one e-mail, once.
+
+    Nothing is written without a mail server: e-mails of past weeks would all be sent on the day it is set up.
+    """
+    if not settings.EMAIL_IS_SENT:
         return
     address = settings.CONFIG.address
     where = [f"{address}{reverse('fabric:lease', args=[lease.pk])}"] if address else []
-    letters_create(
-        key=f"lease {lease.pk} {key}"[:200],
-        people=people,
-        subject=f"Lease {lease.pk} of {lease.tenant_name} {word}",
-        body="\n\n".join(part for part in (*paragraphs, *where) if part) + "\n",
-        lease=lease,
-    )
+    body = "\n\n".join(part for part in (*paragraphs, *where) if part) + "\n"
+    # A line break in a name would be a header of its own.
+    subject = " ".join(f"Lease {lease.pk} of {lease.tenant_name} {word}".split())[:MAX_SUBJECT_LENGTH]
+    values: dict[str, Any] = {"key": f"lease {lease.pk} {key}"[:200], "subject": subject, "body": body, "lease": lease}
+    addresses = sorted({person.email for person in people if person.email and person.is_active})
+    Letter.objects.bulk_create([Letter(address=one, **values) for one in addresses], ignore_conflicts=True)

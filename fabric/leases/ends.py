@@ -10,18 +10,19 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from accounts.access import SITE_NAME, require_administrator
+from accounts.access import SITE_NAME, require_administrator, require_composer
 from accounts.audit.actions import Action
-from accounts.audit.services import Target, audit_batch, audited, target_of
+from accounts.audit.services import audit_batch, audited, target_of
 from accounts.models import User
+from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid
 from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Chassis, Device, HostPort
@@ -30,8 +31,8 @@ from fabric.leases.models import Lease, LeaseItem
 from fabric.leases.ownership import (
     booked_parts,
     check_not_booked,
-    has_open_operation,
     leases_end_empty,
+    operations_on,
     ownership_change,
     timeline_add,
 )
@@ -39,10 +40,8 @@ from fabric.leases.rules import TimeSpan, format_end, format_instant
 from fabric.leases.services import (
     DAY,
     MAX_DURATION,
-    check_may_change,
     check_quota,
     clean_text,
-    enqueue_soon,
     lease_audit_values,
     lock_lease,
 )
@@ -50,11 +49,15 @@ from fabric.operations.models import Operation, Plan
 from fabric.plans.jobs import plan_cancel, plan_resume
 from fabric.plans.refresh import refresh_allocation
 from fabric.plans.rules import DesiredState
-from fabric.plans.serialization import base_state
 from fabric.plans.services import plan_apply, plan_create
 
 EXTENSION_PREFIX: Final = "Requested extension"
 MAX_EXTENSION_REQUESTS_PER_DAY: Final = 20  # of one lease
+# What a part of a lease that is returned early has from it.
+SPLIT_FIELDS: Final = (
+    "tenant", "tenant_name", "state", "starts_at", "ends_at", "note", "asked_by", "asked_by_name", "asked_at",
+    "decided_by", "decided_by_name", "decided_at",
+)  # fmt: skip
 
 
 def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, note: str = "") -> Lease:
@@ -62,19 +65,19 @@ def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, no
 
     Raises Invalid for an end that is not later, and Conflict where a part is booked by another tenant by then.
     """
-    with audited(Action.LEASE_EXTENSION_REQUEST, actor=person, target=_target(lease)) as act:
+    with audited(Action.LEASE_EXTENSION_REQUEST, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        check_may_change(person)
+        require_composer(person, "change leases")
         if person.is_administrator:
             raise Forbidden("Administrators set the end directly.")
         _check_extendable(row)
         if row.ends_at is None:
             raise Conflict(f"Lease {row.pk} has no end: there is nothing to extend.")
-        _check_end(row, ends_at, after=row.ends_at)
+        _check_end(ends_at, after=row.ends_at)
         check_not_booked(booked_parts(row), TimeSpan(row.ends_at, ends_at), but=row, person=person)
         # Administrators get an e-mail of each.
-        asked = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=EXTENSION_PREFIX)
-        if asked.count() >= MAX_EXTENSION_REQUESTS_PER_DAY:
+        requests = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=EXTENSION_PREFIX)
+        if requests.count() >= MAX_EXTENSION_REQUESTS_PER_DAY:
             raise Conflict(
                 f"Another end was requested {MAX_EXTENSION_REQUESTS_PER_DAY} times within a day. Wait for a decision."
             )
@@ -90,7 +93,7 @@ def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, no
 
 def lease_extension_decline(*, person: User, lease: Lease, reason: str = "") -> Lease:
     """Decline a requested extension: the lease keeps its end."""
-    with audited(Action.LEASE_EXTENSION_DECLINE, actor=person, target=_target(lease)) as act:
+    with audited(Action.LEASE_EXTENSION_DECLINE, actor=person, target=target_of(lease)) as act:
         require_administrator(person)
         row = lock_lease(person, lease)
         if row.extension_to is None:
@@ -114,12 +117,12 @@ def lease_extend(
     Administrators only. Raises Invalid for an end in the past, Conflict where another lease needs one of its parts then
     (it is named), and, unless `override`, where a quota would be exceeded (`quota`).
     """
-    with audited(Action.LEASE_EXTEND, actor=person, target=_target(lease)) as act:
+    with audited(Action.LEASE_EXTEND, actor=person, target=target_of(lease)) as act:
         require_administrator(person)
         row = lock_lease(person, lease)
         _check_extendable(row)
         act.before = lease_audit_values(row)
-        _check_end(row, ends_at, after=max(timezone.now(), row.starts_at))
+        _check_end(ends_at, after=max(timezone.now(), row.starts_at))
         things = booked_parts(row)
         check_not_booked(things, TimeSpan(max(timezone.now(), row.starts_at), ends_at), but=row)
         later = row.ends_at is not None and (ends_at is None or ends_at > row.ends_at)
@@ -145,9 +148,9 @@ def lease_return(*, person: User, lease: Lease, items: Collection[LeaseItem] | N
     Attached devices are detached first, which takes time. A part of a lease becomes a lease of its own that ends now.
     Permitted to the tenant's users and administrators. Raises Conflict unless the lease is active.
     """
-    with audited(Action.LEASE_RETURN, actor=person, target=_target(lease)) as act:
+    with audited(Action.LEASE_RETURN, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        check_may_change(person)
+        require_composer(person, "change leases")
         if row.state != Lease.State.ACTIVE:
             raise Conflict(f"Lease {row.pk} is '{row.get_state_display()}': only an active one can be returned.")
         act.before = lease_audit_values(row)
@@ -171,26 +174,14 @@ def lease_return(*, person: User, lease: Lease, items: Collection[LeaseItem] | N
         _clear_extension(returning)
         returning.save(update_fields=["state", "ends_at", "extension_to", "extension_note", "extension_by_name"])
         act.after = lease_audit_values(returning)
-        transaction.on_commit(enqueue_soon("tend_leases"), robust=True)
+        # Without a broker beat does it within a minute.
+        transaction.on_commit(partial(enqueue, "fabric.tend_leases"), robust=True)
     return returning
 
 
 def _split(lease: Lease, part: set[int]) -> Lease:
     """Move items of a lease to one of its own."""
-    other = Lease.objects.create(
-        tenant=lease.tenant,
-        tenant_name=lease.tenant_name,
-        state=lease.state,
-        starts_at=lease.starts_at,
-        ends_at=lease.ends_at,
-        note=lease.note,
-        asked_by=lease.asked_by,
-        asked_by_name=lease.asked_by_name,
-        asked_at=lease.asked_at,
-        decided_by=lease.decided_by,
-        decided_by_name=lease.decided_by_name,
-        decided_at=lease.decided_at,
-    )
+    other = Lease.objects.create(**{name: getattr(lease, name) for name in SPLIT_FIELDS})
     lease.items.filter(pk__in=part).update(lease=other)
     return other
 
@@ -204,20 +195,14 @@ def _check_extendable(lease: Lease) -> None:
         raise Conflict(f"Lease {lease.pk} is '{lease.get_state_display()}': its end cannot be changed.")
 
 
-def _check_end(lease: Lease, ends_at: datetime | None, *, after: datetime) -> None:
-    if ends_at is None:
-        return
+def _check_end(ends_at: datetime | None, *, after: datetime) -> None:
     sentence = ""
-    if ends_at <= after:
+    if ends_at is not None and ends_at <= after:
         sentence = f"The end must come after {format_instant(after)}."
-    elif ends_at > timezone.now() + MAX_DURATION:
+    elif ends_at is not None and ends_at > timezone.now() + MAX_DURATION:
         sentence = "The end is more than ten years from now."
     if sentence:
         raise Invalid(sentence, errors={"ends_at": sentence})
-
-
-def _target(lease: Lease) -> Target:
-    return target_of(lease, f"Lease {lease.pk}")
 
 
 logger = logging.getLogger(__name__)
@@ -227,14 +212,6 @@ MAX_RETRY_PAUSE: Final = 900.0
 REPORT_AFTER_TRIES: Final = 2  # tries: a single failure may be transient
 
 
-@dataclass(frozen=True)
-class PendingReturn:
-    """The obstacles to the end of a lease: devices to be detached, and a sentence on what must be waited for."""
-
-    attached: tuple[Device, ...]
-    waits: str = ""
-
-
 def lease_release_parts(lease: Lease) -> None:
     """Release all detached parts, and let a plan detach the rest; to be called until the lease has ended."""
     known = _read_chassis(lease)
@@ -242,7 +219,7 @@ def lease_release_parts(lease: Lease) -> None:
         row = lock_lease(None, lease)
         if row.state != Lease.State.ENDING:
             return
-        left = _release_detached(row, known)
+        attached, waits = _release_detached(row, known)
         leases_end_empty([row.pk], by=SITE_NAME)
         row.refresh_from_db()
         if row.state == Lease.State.ENDED:
@@ -252,7 +229,7 @@ def lease_release_parts(lease: Lease) -> None:
     with audit_batch():
         row = lock_lease(None, lease)
         if row.state == Lease.State.ENDING:
-            _detach(row, left)
+            _detach(row, attached, waits)
 
 
 def _read_chassis(lease: Lease) -> Mapping[int, datetime]:
@@ -267,20 +244,18 @@ def _read_chassis(lease: Lease) -> Mapping[int, datetime]:
         now = timezone.now()
         try:
             if row.enabled:
-                asyncio.run(_refresh_in_time(row))
+                asyncio.run(asyncio.wait_for(refresh_allocation(row, DesiredState()), READ_SECONDS))
             known[row.pk] = now
         except (FalconWebError, TimeoutError) as error:
             logger.info("lease %s: %s could not be read: %s", lease.pk, row.name, error)
     return known
 
 
-async def _refresh_in_time(chassis: Chassis) -> None:
-    async with asyncio.timeout(READ_SECONDS):
-        await refresh_allocation(chassis, DesiredState())
+def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> tuple[list[Device], str]:
+    """Release the parts of a lease that are detached as far as `known` of their chassis.
 
-
-def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> PendingReturn:
-    """Release the parts of a lease that are detached as far as `known` of their chassis; returns the rest."""
+    Returns the devices that are to be detached first, and a sentence on what else must be waited for, '' for nothing.
+    """
     held = list(lease.items.filter(released_at=None))
     # All together, in the common lock order: a lease lists them in another.
     lock_parts(devices=[item.device_id for item in held], host_ports=[item.host_port_id for item in held])
@@ -301,23 +276,17 @@ def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> PendingRet
             waits = waits or why
         else:
             ownership_change([thing], {thing.pk: None}, by=SITE_NAME)
-    return PendingReturn(tuple(attached.values()), waits)
+    return list(attached.values()), waits
 
 
 def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, Sequence[Device]]:
     """Return the row behind an item, None where it is no longer the tenant's; and the devices to be detached."""
     if item.device_id is not None:
-        device: Device | None = (
-            Device.objects.select_related("tenant", "chassis", "slot__drawer")
-            .filter(pk=item.device_id, tenant=lease.tenant_id)
-            .first()
-        )
+        devices = Device.objects.select_related("tenant", "chassis", "slot__drawer")
+        device: Device | None = devices.filter(pk=item.device_id, tenant=lease.tenant_id).first()
         return device, (device,) if device is not None and device.host_port_id is not None else ()
-    port: HostPort | None = (
-        HostPort.objects.select_related("tenant", "chassis")
-        .filter(pk=item.host_port_id, tenant=lease.tenant_id)
-        .first()
-    )
+    ports = HostPort.objects.select_related("tenant", "chassis")
+    port: HostPort | None = ports.filter(pk=item.host_port_id, tenant=lease.tenant_id).first()
     if port is None:
         return None, ()
     # Devices of others stay attached: whoever attached them decides.
@@ -328,30 +297,29 @@ def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, 
 def _pending_reason(thing: Device | HostPort, known: datetime) -> str:
     """Return why a detached part may be attached soon, or again by now, '' where it is certainly detached."""
     name = thing.name if isinstance(thing, Device) else f"Host port {thing.label}"
-    about = Q(device=thing) if isinstance(thing, Device) else Q(source=thing) | Q(target=thing)
-    if has_open_operation(thing):
+    if operations_on(thing).open().exists():
         return f"An operation on {name} has not ended."
     # An operation that ended after the read may have attached the part, unless it is a successful detach.
-    ended = Operation.objects.filter(about, finished_at__gte=known)
+    ended = operations_on(thing).filter(finished_at__gte=known)
     if ended.exclude(state=Operation.State.DONE, target=None).exists():
         return f"An operation on {name} has just ended: its result must be read first."
     return ""
 
 
-def _detach(lease: Lease, left: PendingReturn) -> None:
+def _detach(lease: Lease, attached: Sequence[Device], waits: str) -> None:
     """Continue the lease's plan, or create one, unless it runs or was tried a moment ago."""
     plan, now = lease.plan, timezone.now()
     if plan is not None and plan.is_active:
         return
     failed = plan is not None and plan.state != Plan.State.DONE
-    trouble = left.waits or (plan.sentence if failed and plan is not None else "")
-    if left.attached and _is_due(lease, failed=failed):
+    trouble = waits or (plan.sentence if failed and plan is not None else "")
+    if attached and _is_due(lease, failed=failed):
         lease.tries, lease.tried_at = lease.tries + 1, now
         try:
             # A partial change of an attempt that proves impossible is rolled back; the lease's own row is not.
             with audit_batch():
-                lease.plan = _return_plan(lease, left.attached)
-            trouble = left.waits
+                lease.plan = _return_plan(lease, attached)
+            trouble = waits
         except FalconWebError as error:
             trouble = error.sentence
     if trouble and lease.tries == 0:
@@ -376,15 +344,15 @@ def _return_plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
     if not where:
         return plan
     if plan is not None and plan.state == Plan.State.STOPPED:
-        before = base_state(plan.base).attachments
-        wanted = DesiredState.from_json(plan.wanted).attachments
-        if all(pk in wanted and before.get(pk) == port for pk, port in where.items()):
+        before = DesiredState.from_json(plan.base).attachments
+        desired = DesiredState.from_json(plan.wanted).attachments
+        if all(pk in desired and before.get(pk) == port for pk, port in where.items()):
             return plan_resume(person=None, plan=plan)
         # A device was attached elsewhere since: that needs another plan.
         plan_cancel(person=None, plan=plan)
     fresh = plan_create(
         person=None,
-        wanted=DesiredState(attachments=dict.fromkeys(where)),
+        desired=DesiredState(attachments=dict.fromkeys(where)),
         title=f"Return lease {lease.pk} of {lease.tenant_name}",
         origin="lease",
     )

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from django import forms
-from django.utils import timezone
 
 from accounts.models import Tenant
 from core.forms import UtcMinuteField
 from fabric.inventory.models import Chassis
-from fabric.leases.models import KINDS, Lease, Quota
+from fabric.leases.models import KINDS
 from fabric.leases.quotas import MAX_LIMIT, QuotaLimits
 from fabric.leases.rules import RequestedParts
 from fabric.leases.services import MAX_COUNT, MAX_TEXT_LENGTH
@@ -27,9 +26,17 @@ def _note(label: str, help_text: str = "") -> forms.CharField:
     )
 
 
-class LeasePeriodForm(forms.Form):
-    """A period."""
+def _number(label: str, most: int) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        required=False,
+        min_value=0,
+        max_value=most,
+        widget=forms.NumberInput(attrs={"inputmode": "numeric"}),
+    )
 
+
+class LeasePeriodForm(forms.Form):
     starts_at = UtcMinuteField(label="Start (UTC)", required=False, help_text="Empty: as soon as it is approved.")
     ends_at = UtcMinuteField(label="End (UTC)", required=False, help_text="Empty: until further notice.")
 
@@ -43,53 +50,33 @@ class LeaseRequestForm(LeasePeriodForm):
         super().__init__(*args, **options)
         known = [("", "any chassis"), *((str(one.pk), one.name) for one in chassis)]
         for kind, label in KINDS:
-            self.fields[f"count_{kind}"] = forms.IntegerField(
-                label=f"{label}s" if kind != "custom" else "Custom devices",
-                required=False,
-                min_value=0,
-                max_value=MAX_COUNT,
-                widget=forms.NumberInput(attrs={"inputmode": "numeric"}),
-            )
+            self.fields[f"count_{kind}"] = _number(f"{label}s" if kind != "custom" else "Custom devices", MAX_COUNT)
             self.fields[f"chassis_{kind}"] = forms.ChoiceField(label=f"{label}: where", required=False, choices=known)
 
     def wishes(self) -> list[RequestedParts]:
         """Return the requested parts of a valid form."""
         values = self.cleaned_data
         return [
-            RequestedParts(
-                kind, values[f"count_{kind}"], int(values[f"chassis_{kind}"]) if values[f"chassis_{kind}"] else None
-            )
+            RequestedParts(kind, count, int(chassis) if (chassis := values[f"chassis_{kind}"]) else None)
             for kind, _ in KINDS
-            if values[f"count_{kind}"]
+            if (count := values[f"count_{kind}"])
         ]
 
     def lines(self) -> list[tuple[forms.BoundField, forms.BoundField]]:
-        """Return the fields of each kind."""
         return [(self[f"count_{kind}"], self[f"chassis_{kind}"]) for kind, _ in KINDS]
 
     def times(self) -> list[forms.BoundField]:
-        """Return the other fields."""
         return [self["starts_at"], self["ends_at"], self["note"]]
 
 
 class QuotaOverrideForm(LeasePeriodForm):
-    """A period that may exceed a quota."""
-
     override = forms.BooleanField(label="Allow over quota", required=False)
 
 
 class LeaseDecisionForm(QuotaOverrideForm):
-    """An administrator's decision on a request."""
-
     reason = _note("Word to the tenant")
 
     field_order = ["starts_at", "ends_at", "reason", "override"]
-
-    @classmethod
-    def of(cls, lease: Lease) -> LeaseDecisionForm:
-        """Return the form with the requested period."""
-        starts = lease.starts_at if lease.starts_at > timezone.now() else None
-        return cls(initial={"starts_at": starts, "ends_at": lease.ends_at})
 
 
 class LeaseGrantForm(QuotaOverrideForm):
@@ -106,18 +93,12 @@ class LeaseGrantForm(QuotaOverrideForm):
 
 
 class LeaseExtensionForm(forms.Form):
-    """Another end of a lease, requested by its tenant."""
-
     ends_at = UtcMinuteField(label="New end (UTC)")
     note = _note("Why")
 
 
-class LeaseEndForm(forms.Form):
-    """Another end of a lease, set by an administrator."""
-
-    ends_at = UtcMinuteField(label="End (UTC)", required=False, help_text="Empty: until further notice.")
-    reason = _note("Word to the tenant")
-    override = forms.BooleanField(label="Allow over quota", required=False)
+class LeaseEndForm(LeaseDecisionForm):
+    starts_at = None  # type: ignore[assignment]  # as Django takes a field out of a form
 
 
 class QuotaForm(forms.Form):
@@ -127,27 +108,11 @@ class QuotaForm(forms.Form):
         super().__init__(*args, **options)
         for kind, label in KINDS:
             for what, words in (("once", "at a time"), ("hours", "hours a month")):
-                self.fields[f"{what}_{kind}"] = forms.IntegerField(
-                    label=f"{label}: {words}",
-                    required=False,
-                    min_value=0,
-                    max_value=MAX_LIMIT,
-                    widget=forms.NumberInput(attrs={"inputmode": "numeric"}),
-                )
-
-    @classmethod
-    def of(cls, quotas: Iterable[Quota]) -> QuotaForm:
-        """Return the form with a tenant's limits."""
-        initial: dict[str, int | None] = {}
-        for one in quotas:
-            initial |= {f"once_{one.kind}": one.most_at_once, f"hours_{one.kind}": one.most_hours_a_month}
-        return cls(initial=initial)
+                self.fields[f"{what}_{kind}"] = _number(f"{label}: {words}", MAX_LIMIT)
 
     def limits(self) -> dict[str, QuotaLimits]:
-        """Return the limits of a valid form."""
         values = self.cleaned_data
         return {kind: QuotaLimits(values[f"once_{kind}"], values[f"hours_{kind}"]) for kind, _ in KINDS}
 
     def lines(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:
-        """Return the fields of each kind with its name."""
         return [(label, self[f"once_{kind}"], self[f"hours_{kind}"]) for kind, label in KINDS]

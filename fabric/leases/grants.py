@@ -6,9 +6,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from accounts.access import SITE_NAME
@@ -20,24 +21,31 @@ from fabric.inventory.locks import lock_parts, lock_tenants
 from fabric.inventory.models import Device, HostPort, LeasablePart
 from fabric.leases.models import Lease, LeaseItem, Tenure
 from fabric.leases.ownership import (
-    items_add,
-    lease_create_for_grant,
+    RELATED_ROWS,
+    check_not_booked,
+    lease_create_granted,
     leases_end_empty,
     ownership_change,
-    part_filter,
     parts_label,
     tenure_begin,
     tenure_end,
-    timeline_add,
 )
+from fabric.leases.rules import TimeSpan
 from fabric.leases.selectors import ownership_revision
 from fabric.operations.models import Operation
+
+logger = logging.getLogger(__name__)
+Row = TypeVar("Row", Tenure, LeaseItem)
+# The open tenures and lease items, with the path to their tenants.
+TENURES: Final = (Tenure.objects.filter(ended_at=None), "tenant")
+ITEMS: Final = (
+    LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.IN_EFFECT),
+    "lease__tenant",
+)
 
 
 @dataclass(frozen=True)
 class GrantChange:
-    """A part whose tenant changed."""
-
     row: Device | HostPort
     before: Tenant | None
     after: Tenant | None
@@ -50,7 +58,7 @@ def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: b
         lock_tenants(tenant)
         lock_parts(devices=[device.pk])
         moved = _grant_devices(person, {device.pk: tenant}, may_take={device.pk} if take else set())
-        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved])
+        _create_lease(person, tenant, [one.row for one in moved])
         act.before, act.after = _audit_values(moved, tenant)
     device.refresh_from_db()
     return device
@@ -63,7 +71,7 @@ def host_port_grant(*, person: User, host_port: HostPort, tenant: Tenant | None,
         lock_tenants(tenant)
         lock_parts(host_ports=[host_port.pk])
         moved = _grant_host_ports(person, {host_port.pk: tenant}, may_take={host_port.pk} if take else set())
-        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved])
+        _create_lease(person, tenant, [one.row for one in moved])
         act.before, act.after = _audit_values(moved, tenant)
     host_port.refresh_from_db()
     return host_port
@@ -88,20 +96,14 @@ def grants_set(
         _require_administrator(person)
         lock_tenants(tenant)
         act.before = _owned_counts(tenant)
-        wanted: dict[int, Tenant | None] = {device.pk: tenant for device in devices}
-        wanted_ports: dict[int, Tenant | None] = {port.pk: tenant for port in host_ports}
-        wanted |= dict.fromkeys(
-            Device.objects.filter(tenant=tenant).exclude(pk__in=wanted).values_list("pk", flat=True), None
-        )
-        wanted_ports |= dict.fromkeys(
-            HostPort.objects.filter(tenant=tenant).exclude(pk__in=wanted_ports).values_list("pk", flat=True), None
-        )
+        tenants = _tenants_after(tenant, Device, devices)
+        port_tenants = _tenants_after(tenant, HostPort, host_ports)
         if seen is not None and seen != ownership_revision():
             raise Conflict("Somebody changed grants since you opened the page. Check them, then choose again.")
-        lock_parts(devices=wanted, host_ports=wanted_ports)
-        moved = _grant_devices(person, wanted, may_take={one.pk for one in take if isinstance(one, Device)})
-        moved += _grant_host_ports(person, wanted_ports, may_take={one.pk for one in take if isinstance(one, HostPort)})
-        lease_create_for_grant(person=person, tenant=tenant, things=[one.row for one in moved if one.after is not None])
+        lock_parts(devices=tenants, host_ports=port_tenants)
+        moved = _grant_devices(person, tenants, may_take={one.pk for one in take if isinstance(one, Device)})
+        moved += _grant_host_ports(person, port_tenants, may_take={one.pk for one in take if isinstance(one, HostPort)})
+        _create_lease(person, tenant, [one.row for one in moved if one.after is not None])
         for one in moved:
             name = one.row.label if isinstance(one.row, HostPort) else one.row.name
             before, after = _audit_values([one], one.after)
@@ -111,17 +113,36 @@ def grants_set(
         act.after = _owned_counts(tenant)
 
 
+def _create_lease(person: User, tenant: Tenant | None, granted: Sequence[LeasablePart]) -> None:
+    """Create the lease of parts that were just granted; raises Conflict where another tenant has booked one of them."""
+    if tenant is None or not granted:
+        return
+    now = timezone.now()
+    check_not_booked(granted, TimeSpan(now, None))
+    sentence = f"Granted until further notice: {parts_label(granted)}."
+    lease_create_granted(person=person, tenant=tenant, things=granted, starts_at=now, sentence=sentence)
+
+
 def _require_administrator(person: User) -> None:
     if not person.is_administrator:
         raise Forbidden("Only an administrator may change the grants of a tenant.")
 
 
-def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
+def _tenants_after(
+    tenant: Tenant, model: type[Device | HostPort], parts: Collection[LeasablePart]
+) -> dict[int, Tenant | None]:
+    others = model.objects.filter(tenant=tenant).values_list("pk", flat=True)
+    return {**dict.fromkeys(others), **{part.pk: tenant for part in parts}}
+
+
+def _grant_devices(person: User, tenants: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
     """Change the tenants of the devices; their rows are locked."""
-    rows = list(Device.objects.select_related("tenant", "slot__drawer", "chassis").filter(pk__in=wanted).order_by("pk"))
-    if len(rows) != len(wanted):
+    rows = list(
+        Device.objects.select_related("tenant", "slot__drawer", "chassis").filter(pk__in=tenants).order_by("pk")
+    )
+    if len(rows) != len(tenants):
         raise NotFound("There is no such device.")
-    changed = [row for row in rows if row.tenant != wanted[row.pk]]
+    changed = [row for row in rows if row.tenant != tenants[row.pk]]
     # A tenant's open operation on a device, its drawer's mode or its port would affect its next tenant.
     around = Q(drawer__slots__device__in=changed, kind=Operation.Kind.MODE) | Q(port__slot__device__in=changed)
     operations = Operation.objects.open().filter(Q(device__in=changed) | Q(around, tenant__isnull=False))
@@ -130,38 +151,35 @@ def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: 
         raise Conflict(_busy_sentence(operation, operation.device.name if operation.device else "The device"))
     for row in changed:
         name = f"{row.name} ({row.chassis.name}{f' {row.slot.drawer.name}' if row.slot and row.slot.drawer else ''})"
-        _check_may_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
-    return _change_ownership(person, changed, wanted)
+        _check_may_take(name, row.tenant, tenants[row.pk], allowed=row.pk in may_take)
+    return _change_ownership(person, changed, tenants)
 
 
-def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
+def _grant_host_ports(person: User, tenants: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
     """Change the tenants of the host ports; their rows are locked."""
-    rows = list(HostPort.objects.select_related("tenant", "chassis").filter(pk__in=wanted).order_by("pk"))
-    if len(rows) != len(wanted):
+    rows = list(HostPort.objects.select_related("tenant", "chassis").filter(pk__in=tenants).order_by("pk"))
+    if len(rows) != len(tenants):
         raise NotFound("There is no such host port.")
-    changed = [row for row in rows if row.tenant != wanted[row.pk]]
+    changed = [row for row in rows if row.tenant != tenants[row.pk]]
     # A device that is being moved to or from the port would arrive at another tenant's host.
     around = Q(drawer__host_ports__in=changed, kind=Operation.Kind.MODE) | Q(port__host_port__in=changed)
-    operation = (
-        Operation.objects.open()
-        .filter(Q(source__in=changed) | Q(target__in=changed) | Q(around, tenant__isnull=False))
-        .first()
-    )
+    own = Q(source__in=changed) | Q(target__in=changed)
+    operation = Operation.objects.open().filter(own | Q(around, tenant__isnull=False)).first()
     if operation is not None:
         ends = {operation.source_id, operation.target_id}
         port = next((row for row in changed if row.pk in ends), changed[0])
         raise Conflict(_busy_sentence(operation, f"Host port {port.label} ({port.chassis.name})"))
     for row in changed:
         name = f"Host port {row.label} ({row.chassis.name})"
-        _check_may_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
-    return _change_ownership(person, changed, wanted)
+        _check_may_take(name, row.tenant, tenants[row.pk], allowed=row.pk in may_take)
+    return _change_ownership(person, changed, tenants)
 
 
 def _change_ownership(
-    person: User, changed: Sequence[Device] | Sequence[HostPort], wanted: dict[int, Tenant | None]
+    person: User, changed: Sequence[Device] | Sequence[HostPort], tenants: dict[int, Tenant | None]
 ) -> list[GrantChange]:
-    moved = [GrantChange(row, row.tenant, wanted[row.pk]) for row in changed]
-    ownership_change(changed, wanted, by=person.get_username())
+    moved = [GrantChange(row, row.tenant, tenants[row.pk]) for row in changed]
+    ownership_change(changed, tenants, by=person.get_username())
     return moved
 
 
@@ -192,27 +210,23 @@ def _busy_sentence(operation: Operation, what: str) -> str:
     )
 
 
-logger = logging.getLogger(__name__)
-RELATED_ROWS = {"device": ("tenant", "chassis", "slot__drawer"), "host_port": ("tenant", "chassis")}
-
-
 def ownership_reconcile() -> None:
     """Correct tenures and leases that contradict the rows of devices and host ports; leave consistent ones."""
-    if not (_parts_without_tenure() or _stale_tenures() or _parts_without_lease() or _stale_items()):
+    if not (_parts_without(*TENURES) or _stale(*TENURES) or _parts_without(*ITEMS) or _stale(*ITEMS)):
         return
     with transaction.atomic():
         lock_tenants()
         _lock_inconsistent()
-        for row in _parts_without_tenure():
+        for row in _parts_without(*TENURES):
             logger.warning("the tenure of %s %s did not match its row", type(row).__name__, row.pk)
             at = tenure_end(row)
             if row.tenant is not None:
                 tenure_begin(row, row.tenant, at=at)
-        for tenure in _stale_tenures():
+        for tenure in _stale(*TENURES):
             tenure.ended_at = max(timezone.now(), tenure.began_at)
             tenure.save(update_fields=["ended_at"])
         losing = set()
-        for item in _stale_items():
+        for item in _stale(*ITEMS):
             item.released_at = timezone.now()
             item.save(update_fields=["released_at"])
             losing.add(item.lease_id)
@@ -222,8 +236,8 @@ def ownership_reconcile() -> None:
 
 def _lock_inconsistent() -> None:
     """Wait for walks: one that finds a device replaced ends its tenure, and has locked all its rows by then."""
-    things = [*_parts_without_tenure(), *_parts_without_lease()]
-    kept: list[Tenure | LeaseItem] = [*_stale_tenures(), *_stale_items()]
+    things = [*_parts_without(*TENURES), *_parts_without(*ITEMS)]
+    kept: list[Tenure | LeaseItem] = [*_stale(*TENURES), *_stale(*ITEMS)]
     lock_parts(
         devices={row.pk for row in things if isinstance(row, Device)} | {one.device_id for one in kept},
         host_ports={row.pk for row in things if isinstance(row, HostPort)} | {one.host_port_id for one in kept},
@@ -232,61 +246,28 @@ def _lock_inconsistent() -> None:
 
 def _create_missing_leases() -> None:
     """Create leases without an end for granted parts without a lease."""
-    held: dict[Tenant, list[LeasablePart]] = defaultdict(list)
-    for row in _parts_without_lease():
+    owned: dict[Tenant, list[LeasablePart]] = defaultdict(list)
+    for row in _parts_without(*ITEMS):
         if row.tenant is not None:
-            held[row.tenant].append(row)
-    for tenant, things in held.items():
-        since = [thing.tenant_since or timezone.now() for thing in things]
-        lease = Lease.objects.create(
-            tenant=tenant,
-            tenant_name=tenant.name,
-            state=Lease.State.ACTIVE,
-            starts_at=min(since),
-            asked_by_name=SITE_NAME,
-            decided_by_name=SITE_NAME,
-            decided_at=timezone.now(),
-        )
-        items_add(lease, things)
-        for thing, at in zip(things, since, strict=True):
-            LeaseItem.objects.filter(lease=lease, **part_filter(thing)).update(taken_at=at)
-        timeline_add(
-            lease, SITE_NAME, f"Found to be granted without a lease: {parts_label(things)}. It is until further notice."
-        )
+            owned[row.tenant].append(row)
+    for tenant, things in owned.items():
+        since = min(thing.tenant_since or timezone.now() for thing in things)
+        sentence = f"Found to be granted without a lease: {parts_label(things)}. It is until further notice."
+        lease_create_granted(person=None, tenant=tenant, things=things, starts_at=since, sentence=sentence)
 
 
-def _parts_without_tenure() -> list[LeasablePart]:
-    """Return granted parts without an open tenure of their tenant."""
+def _parts_without(rows: QuerySet[Any], owner: str) -> list[LeasablePart]:
+    """Return granted parts of which none of these rows is their tenant's."""
     found: list[LeasablePart] = []
     for model, name in ((Device, "device"), (HostPort, "host_port")):
-        going_on = Tenure.objects.filter(**{name: OuterRef("pk")}, ended_at=None)
-        rows = model.objects.filter(tenant__isnull=False).exclude(Exists(going_on.filter(tenant=OuterRef("tenant"))))
-        found += rows.select_related(*RELATED_ROWS[name]).order_by("pk")
+        own = rows.filter(**{name: OuterRef("pk"), owner: OuterRef("tenant")})
+        parts = model.objects.filter(tenant__isnull=False).exclude(Exists(own))
+        found += parts.select_related(*RELATED_ROWS[name]).order_by("pk")
     return found
 
 
-def _stale_tenures() -> list[Tenure]:
-    """Return open tenures of parts that are no longer the tenant's, or removed from the site."""
-    going_on = Tenure.objects.filter(ended_at=None)
-    right = Q(device__tenant=F("tenant")) | Q(host_port__tenant=F("tenant"))
+def _stale(rows: QuerySet[Row], owner: str) -> list[Row]:
+    """Return those of these rows whose part is no longer granted to their tenant, or removed from the site."""
+    right = rows.filter(Q(device__tenant=F(owner)) | Q(host_port__tenant=F(owner)))
     # The condition is negated as a whole: NULL on one side is neither equal nor unequal.
-    return list(going_on.exclude(pk__in=going_on.filter(right).values("pk")))
-
-
-def _stale_items() -> list[LeaseItem]:
-    """Return open items whose part is no longer granted to the lease's tenant."""
-    held = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING)
-    right = Q(device__tenant=F("lease__tenant")) | Q(host_port__tenant=F("lease__tenant"))
-    return list(held.exclude(pk__in=held.filter(right).values("pk")))
-
-
-def _parts_without_lease() -> list[LeasablePart]:
-    """Return granted parts that are in no lease of their tenant."""
-    found: list[LeasablePart] = []
-    for model, name in ((Device, "device"), (HostPort, "host_port")):
-        held = LeaseItem.objects.filter(
-            **{name: OuterRef("pk")}, released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING
-        )
-        rows = model.objects.filter(tenant__isnull=False).exclude(Exists(held.filter(lease__tenant=OuterRef("tenant"))))
-        found += rows.select_related(*RELATED_ROWS[name]).order_by("pk")
-    return found
+    return list(rows.exclude(pk__in=right.values("pk")))

@@ -1,4 +1,4 @@
-"""Ownership by the API: what tenants hold, quotas and usage."""
+"""Ownership by the API: the parts of tenants, quotas and usage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_serializer
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -33,8 +33,9 @@ from fabric.leases.selectors import ownership_revision
 from fabric.leases.usage import usage_of, usage_period
 
 
-class HeldSerializer(serializers.Serializer[Any]):
-    """How long a tenant held things of a kind in a month (UTC), and how many different ones."""
+@extend_schema_serializer(component_name="Held")
+class UsageSerializer(serializers.Serializer[Any]):
+    """How long a tenant had parts of a kind in a month (UTC), and how many different ones."""
 
     tenant_name = serializers.CharField(source="tenant")
     kind = serializers.ChoiceField(choices=KINDS)
@@ -70,30 +71,30 @@ class LimitsSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class UsageList(APIView):
-    """Hours held."""
+    """Usage in hours."""
 
     @extend_schema(
         operation_id="usage_list",
         parameters=[
             OpenApiParameter("since", str, description="The first month, such as 2026-03; five before the last one"),
             OpenApiParameter("until", str, description="The last month; the present one without it"),
-            OpenApiParameter("tenant_id", OpenApiTypes.INT64, description="Keeps what the tenant of this id held"),
+            OpenApiParameter("tenant_id", OpenApiTypes.INT64, description="Keeps the usage of the tenant of this id"),
         ],
-        responses=HeldSerializer(many=True),
+        responses=UsageSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """Show how long what was held, by tenant, kind and month (UTC): your tenant's, or all for administrators."""
-        asked = request.query_params
-        first, last = usage_period(asked.get("since", ""), asked.get("until", ""))
+        """Show usage in hours by tenant, kind and month (UTC): your tenant's, or all for administrators."""
+        query = request.query_params
+        first, last = usage_period(query.get("since", ""), query.get("until", ""))
         for name, month in (("since", first), ("until", last)):
-            if asked.get(name) and asked[name] != month_label(month):
+            if query.get(name) and query[name] != month_label(month):
                 raise Invalid(f"'{name}' is no month that can be shown.", errors={name: "Give one such as 2026-03."})
-        held = usage_of(person_of(request), first, last, tenant=query_integer(request, "tenant_id"))
-        return Response(HeldSerializer(held, many=True).data)
+        records = usage_of(person_of(request), first, last, tenant=query_integer(request, "tenant_id"))
+        return Response(UsageSerializer(records, many=True).data)
 
 
 class TenantQuotaViewSet(TenantViewSet):
-    """How much a tenant may hold."""
+    """The quotas of a tenant."""
 
     serializer_class = LimitsSerializer
 
@@ -107,17 +108,18 @@ class TenantQuotaViewSet(TenantViewSet):
 
     @command(LimitsSerializer, audited_as=Action.QUOTA_SET)
     def update(self, tenant: Tenant, values: dict[str, Any]) -> Tenant:
-        """Let these be all limits of a tenant; what it holds already is not touched. Administrators only."""
-        wanted = {one["kind"]: QuotaLimits(one["most_at_once"], one["most_hours_a_month"]) for one in values["limits"]}
-        quotas_set(person=self.person, tenant=tenant, limits=wanted)
+        """Replace all limits of a tenant; what it has already is not touched. Administrators only."""
+        limits = {one["kind"]: QuotaLimits(one["most_at_once"], one["most_hours_a_month"]) for one in values["limits"]}
+        quotas_set(person=self.person, tenant=tenant, limits=limits)
         return tenant
 
 
-HELD_BY_ANOTHER = "Another tenant holds it, or an operation on it has not ended"
+OWNED_BY_ANOTHER = "Another tenant owns it, or an operation on it has not ended"
 
 
-class HolderSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Whose a thing is to be: a tenant's id, null for the free pool. `take` allows it to be taken from another."""
+@extend_schema_serializer(component_name="Holder")
+class OwnerSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """The new owner of a part: a tenant's id, null for the free pool. `take` allows it to be taken from another."""
 
     renamed = {"tenant": "tenant_id"}
     tenant_id = IdField(allow_null=True)
@@ -125,17 +127,17 @@ class HolderSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class OwnershipViewSet(ResourceViewSet):
-    """Whose a device or host port is: whoever sees it is told that only administrators change that."""
+    """The owner of a device or host port: whoever sees it gets 403 for a change, unless they are an administrator."""
 
     def find_row(self, pk: object) -> Any:
-        """Return what is granted; raises NotFound, and Forbidden for those who see it."""
+        """Return the part; raises NotFound, and Forbidden for those who see it but are no administrators."""
         row = super().find_row(pk)
         require_administrator(self.person)
         return row
 
 
 class DeviceTenantViewSet(OwnershipViewSet):
-    """Whose a device is."""
+    """The owner of a device."""
 
     model = Device
     kind = "device"
@@ -145,7 +147,7 @@ class DeviceTenantViewSet(OwnershipViewSet):
         """Return the device as lists have it."""
         return selectors.device_rows(self.person).get(pk=row.pk)
 
-    @command(HolderSerializer, audited_as=Action.GRANT_CHANGE, target_kind="device", conflict=HELD_BY_ANOTHER)
+    @command(OwnerSerializer, audited_as=Action.GRANT_CHANGE, target_kind="device", conflict=OWNED_BY_ANOTHER)
     def update(self, device: Device, values: dict[str, Any]) -> Device:
         """Grant the device to a tenant, or free it; administrators only."""
         tenant = tenant_or_none(values["tenant_id"])
@@ -153,7 +155,7 @@ class DeviceTenantViewSet(OwnershipViewSet):
 
 
 class HostPortTenantViewSet(OwnershipViewSet):
-    """Whose a host port is."""
+    """The owner of a host port."""
 
     model = HostPort
     kind = "host port"
@@ -163,7 +165,7 @@ class HostPortTenantViewSet(OwnershipViewSet):
         """Return the host port as lists have it."""
         return selectors.host_port_rows(self.person).get(pk=row.pk)
 
-    @command(HolderSerializer, audited_as=Action.GRANT_CHANGE, target_kind="host port", conflict=HELD_BY_ANOTHER)
+    @command(OwnerSerializer, audited_as=Action.GRANT_CHANGE, target_kind="host port", conflict=OWNED_BY_ANOTHER)
     def update(self, host_port: HostPort, values: dict[str, Any]) -> HostPort:
         """Grant the host port to a tenant, or free it; administrators only."""
         tenant = tenant_or_none(values["tenant_id"])
@@ -171,9 +173,9 @@ class HostPortTenantViewSet(OwnershipViewSet):
 
 
 class GrantsSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """What a tenant holds, by id; all others that it held become free.
+    """What a tenant owns, by id; all other parts that it owned become free.
 
-    What another tenant holds is refused unless it stands in `take_device_ids` or `take_host_port_ids` too.
+    A part of another tenant is refused unless it is in `take_device_ids` or `take_host_port_ids` too.
     `revision` (of all grants, as GET answered it) refuses the change when somebody changed grants meanwhile.
     """
 
@@ -195,12 +197,12 @@ class GrantsSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class TenantGrantsViewSet(TenantViewSet):
-    """What a tenant holds."""
+    """What a tenant owns."""
 
     serializer_class = GrantsSerializer
 
     def presented(self, row: Tenant) -> Any:
-        """Return the ids of what a tenant holds, and the revision of all grants."""
+        """Return the ids of what a tenant owns, and the revision of all grants."""
         return {
             "device_ids": list(Device.objects.filter(tenant=row).order_by("pk").values_list("pk", flat=True)),
             "host_port_ids": list(HostPort.objects.filter(tenant=row).order_by("pk").values_list("pk", flat=True)),
@@ -208,17 +210,17 @@ class TenantGrantsViewSet(TenantViewSet):
         }
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """Show the devices and host ports that a tenant holds; administrators only."""
+        """Show the devices and host ports that a tenant owns; administrators only."""
         return self.answer(self.find_row(pk))
 
     @command(
         GrantsSerializer,
         audited_as=Action.GRANTS_SET,
         target_kind="tenant",
-        conflict="Another tenant holds it, an operation has not ended, or grants are not as you saw them",
+        conflict="Another tenant owns it, an operation has not ended, or grants are not as you saw them",
     )
     def update(self, tenant: Tenant, values: dict[str, Any]) -> Tenant:
-        """Let a tenant hold exactly these devices and host ports; all or nothing happens. Administrators only."""
+        """Grant a tenant exactly these devices and host ports; all or none of them. Administrators only."""
         taken: list[Device | HostPort] = [
             *rows_by_id(Device, values["take_device_ids"], "device"),
             *rows_by_id(HostPort, values["take_host_port_ids"], "host port"),

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.dispatch import receiver
 from django.utils import timezone
 
 from accounts.access import SITE_NAME
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record, target_of
+from core.enqueue import enqueue
 from core.errors import FalconWebError
 from fabric.inventory.locks import lock_tenants
 from fabric.leases import emails
@@ -27,7 +30,7 @@ from fabric.leases.grants import ownership_reconcile
 from fabric.leases.models import Lease, LeaseItem
 from fabric.leases.ownership import lease_acquire, leases_end_empty, timeline_add
 from fabric.leases.rules import format_duration
-from fabric.leases.services import enqueue_soon, lease_audit_values, lock_lease
+from fabric.leases.services import lease_audit_values, lock_lease
 from fabric.leases.usage import idle_items
 from fabric.operations.models import Plan
 from fabric.signals import plan_changed
@@ -37,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 def leases_process() -> None:
     """Do everything that is due; a failure with one lease does not stop the others."""
-    _safely(ownership_reconcile, "holdings")
+    _safely(ownership_reconcile, "ownership")
     now = timezone.now()
     # Starts come first: parts that a tenant's next lease continues are not detached in between.
     _for_each(lease_start, Lease.objects.filter(state=Lease.State.APPROVED, starts_at__lte=now))
     # Leases without parts, since these were replaced or removed.
     empty = Lease.objects.filter(state__in=Lease.BOOKED).exclude(items__in=LeaseItem.objects.filter(released_at=None))
-    _safely(lambda: leases_end_without_parts(list(empty.values_list("pk", flat=True))), "empty leases")
+    _safely(partial(leases_end_without_parts, empty), "empty leases")
     awaiting = LeaseItem.objects.filter(taken_at=None, released_at=None).values("lease")
     _for_each(lease_acquire_pending, Lease.objects.filter(state=Lease.State.ACTIVE, pk__in=awaiting))
     _for_each(lease_end, Lease.objects.filter(state=Lease.State.ACTIVE, ends_at__lte=now))
@@ -55,9 +58,9 @@ def leases_process() -> None:
     _safely(letters_send, "letters")
 
 
-def leases_end_without_parts(pks: list[int]) -> None:
-    """End leases that have no parts and will get none."""
-    if pks:
+def leases_end_without_parts(leases: QuerySet[Lease]) -> None:
+    """End these leases, which have no parts and will get none."""
+    if pks := list(leases.values_list("pk", flat=True)):
         with transaction.atomic():
             lock_tenants()
             leases_end_empty(pks, by=SITE_NAME)
@@ -78,12 +81,10 @@ def lease_start(lease: Lease) -> None:
         row.state = Lease.State.ACTIVE
         row.save(update_fields=["state"])
         timeline_add(row, SITE_NAME, "Started.")
-        awaited = lease_acquire(row, by=SITE_NAME)
-        if awaited:
-            timeline_add(
-                row, SITE_NAME, f"{awaited} of its parts are not free yet, and are assigned as soon as they are."
-            )
-        _record(Action.LEASE_START, row)
+        if awaited := lease_acquire(row, by=SITE_NAME):
+            sentence = f"{awaited} of its parts are not free yet, and are assigned as soon as they are."
+            timeline_add(row, SITE_NAME, sentence)
+        audit_record(action=Action.LEASE_START, actor=None, target=target_of(row), after=lease_audit_values(row))
 
 
 def lease_acquire_pending(lease: Lease) -> None:
@@ -112,7 +113,7 @@ def lease_end(lease: Lease) -> None:
         timeline_add(
             row, SITE_NAME, "It has ended: attached devices are detached, then everything returns to the pool."
         )
-        _record(Action.LEASE_END, row)
+        audit_record(action=Action.LEASE_END, actor=None, target=target_of(row), after=lease_audit_values(row))
 
 
 def lease_warn(lease: Lease) -> None:
@@ -135,9 +136,9 @@ def lease_warn(lease: Lease) -> None:
 
 def lease_report_idle(lease: Lease) -> None:
     """Report idle parts once; after they were used, once more."""
-    found = {one.item.pk for one in idle_items([lease])}
-    told = set(lease.items.filter(idle_told_at__isnull=False, released_at=None).values_list("pk", flat=True))
-    if found == told:
+    found = {item.pk for item in idle_items([lease])}
+    reported = set(lease.items.filter(idle_told_at__isnull=False, released_at=None).values_list("pk", flat=True))
+    if found == reported:
         return
     with transaction.atomic():
         row, now = lock_lease(None, lease), timezone.now()
@@ -158,18 +159,12 @@ def lease_report_idle(lease: Lease) -> None:
 def on_plan_changed(plan: Plan, **kwargs: Any) -> None:
     """Continue the return of a lease whose plan has ended."""
     if plan.by_site and not plan.is_active and Lease.objects.filter(plan=plan, state=Lease.State.ENDING).exists():
-        enqueue_soon("tend_leases")()
-
-
-def _record(action: Action, lease: Lease) -> None:
-    audit_record(
-        action=action, actor=None, target=target_of(lease, f"Lease {lease.pk}"), after=lease_audit_values(lease)
-    )
+        enqueue("fabric.tend_leases")
 
 
 def _for_each(step: Callable[[Lease], None], leases: Iterable[Lease]) -> None:
     for lease in list(leases):
-        _safely(lambda one=lease: step(one), f"lease {lease.pk}")  # type: ignore[misc]  # the loop's own, bound
+        _safely(partial(step, lease), f"lease {lease.pk}")
 
 
 def _safely(step: Callable[[], object], what: str) -> None:

@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Tenant
-from accounts.visibility import RestrictedQuerySet
+from accounts.visibility import TenantQuerySet
 from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Plan
 
@@ -35,14 +35,9 @@ class Lease(models.Model):
 
     OPEN = ("requested", "approved", "active", "ending")
     BOOKED = ("approved", "active")  # those whose time is reserved
-    HOLDING = ("active", "ending")
+    IN_EFFECT = ("active", "ending")  # those whose parts are the tenant's
 
-    class LeaseQuerySet(RestrictedQuerySet):
-        """A tenant sees its own leases."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(tenant=tenant_id)
-
+    class LeaseQuerySet(TenantQuerySet):
         def open(self) -> Self:
             """Return those that have not ended."""
             return self.filter(state__in=Lease.OPEN)
@@ -110,15 +105,11 @@ class LeaseItem(models.Model):
         ordering = ["pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=["device"],
-                condition=Q(released_at=None) & Q(taken_at__isnull=False) & Q(device__isnull=False),
-                name="one_lease_holds_a_device",
-            ),
-            models.UniqueConstraint(
-                fields=["host_port"],
-                condition=Q(released_at=None) & Q(taken_at__isnull=False) & Q(host_port__isnull=False),
-                name="one_lease_holds_a_host_port",
-            ),
+                fields=[part],
+                condition=Q(released_at=None) & Q(taken_at__isnull=False) & Q(**{f"{part}__isnull": False}),
+                name=f"one_lease_holds_a_{part}",
+            )
+            for part in ("device", "host_port")
         ]
 
     def __str__(self) -> str:
@@ -171,18 +162,12 @@ class Letter(models.Model):
 class Quota(models.Model):
     """The most that a tenant may have of a kind; a limit of None is no limit."""
 
-    class QuotaQuerySet(RestrictedQuerySet):
-        """A tenant sees its own."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(tenant=tenant_id)
-
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="quotas")
     kind = models.CharField(max_length=10, choices=KINDS)
     most_at_once = models.PositiveIntegerField(null=True)
     most_hours_a_month = models.PositiveIntegerField(null=True)  # of all parts of the kind together
 
-    objects = QuotaQuerySet.as_manager()
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["tenant", "kind"]
@@ -198,12 +183,6 @@ class Tenure(models.Model):
     Those of one device follow each other and never overlap, so that sums over them are exact.
     """
 
-    class TenureQuerySet(RestrictedQuerySet):
-        """A tenant sees its own."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            return Q(tenant=tenant_id)
-
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="tenures")
     tenant_name = models.CharField(max_length=100)
     device = models.ForeignKey(Device, null=True, on_delete=models.SET_NULL, related_name="tenures")
@@ -213,20 +192,18 @@ class Tenure(models.Model):
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
 
-    objects = TenureQuerySet.as_manager()
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["began_at", "pk"]
         indexes = [models.Index(fields=["tenant", "began_at"]), models.Index(fields=["ended_at"])]
         constraints = [
             models.UniqueConstraint(
-                fields=["device"], condition=Q(ended_at=None) & Q(device__isnull=False), name="one_tenure_a_device"
-            ),
-            models.UniqueConstraint(
-                fields=["host_port"],
-                condition=Q(ended_at=None) & Q(host_port__isnull=False),
-                name="one_tenure_a_host_port",
-            ),
+                fields=[part],
+                condition=Q(ended_at=None) & Q(**{f"{part}__isnull": False}),
+                name=f"one_tenure_a_{part}",
+            )
+            for part in ("device", "host_port")
         ]
 
     def __str__(self) -> str:

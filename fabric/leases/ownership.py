@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -31,10 +32,11 @@ from fabric.operations.models import Operation
 from fabric.signals import access_changed, chassis_removing, device_replaced
 
 logger = logging.getLogger(__name__)
+RELATED_ROWS = {"device": ("tenant", "chassis", "slot__drawer"), "host_port": ("tenant", "chassis")}
 
 
 def ownership_change(
-    rows: Sequence[LeasablePart], wanted: Mapping[int, Tenant | None], *, by: str, lease: Lease | None = None
+    rows: Sequence[LeasablePart], tenants: Mapping[int, Tenant | None], *, by: str, lease: Lease | None = None
 ) -> None:
     """Set the tenants of rows of one model by their ids; `lease` is the lease that includes them then.
 
@@ -42,7 +44,7 @@ def ownership_change(
     """
     losing: set[int] = set()
     for row in rows:
-        tenant = wanted[row.pk]
+        tenant = tenants[row.pk]
         before, after = (one.name if one else "the free pool" for one in (row.tenant, tenant))
         logger.info("%s granted %s %s from %r to %r", by, type(row).__name__, row.pk, before, after)
         now = tenure_end(row)
@@ -56,7 +58,8 @@ def ownership_change(
     attachments_record([row.pk for row in rows if isinstance(row, Device)])
     leases_end_empty(losing, by=by)
     if rows:
-        notify_access_changed(type(rows[0]))
+        # The visibility of parts may have changed, which the rooms above follow.
+        transaction.on_commit(partial(access_changed.send, type(rows[0])), robust=True)
 
 
 @receiver(device_replaced)
@@ -66,9 +69,11 @@ def ownership_end_replaced(device: Device, **kwargs: Any) -> datetime:
     The caller has locked the device's row and saves it. A lease without parts left is ended by the periodic task.
     """
     at = tenure_end(device)
-    for item in LeaseItem.objects.filter(released_at=None, device=device):
-        _timeline_add(item.lease_id, f"{item.name} was replaced by another device, and is no longer part of the lease.")
-    LeaseItem.objects.filter(released_at=None, device=device).update(released_at=at)
+    items = LeaseItem.objects.filter(released_at=None, device=device)
+    for item in items.select_related("lease"):
+        sentence = f"{item.name} was replaced by another device, and is no longer part of the lease."
+        timeline_add(item.lease, SITE_NAME, sentence)
+    items.update(released_at=at)
     return at
 
 
@@ -82,13 +87,12 @@ def ownership_end_chassis(chassis: Chassis, **kwargs: Any) -> None:
         items = LeaseItem.objects.filter(released_at=None, **part_filter(row))
         losing |= set(items.values_list("lease", flat=True))
         items.update(released_at=at)
-    for pk in losing:
-        _timeline_add(pk, f"{chassis.name} was removed from the site, with the lease's parts there.")
+    for lease in Lease.objects.filter(pk__in=losing):
+        timeline_add(lease, SITE_NAME, f"{chassis.name} was removed from the site, with the lease's parts there.")
     leases_end_empty(losing, by=SITE_NAME)
 
 
 def tenure_begin(row: LeasablePart, tenant: Tenant, *, at: datetime) -> None:
-    """Begin a tenant's tenure of a part."""
     Tenure.objects.create(
         tenant=tenant, tenant_name=tenant.name, kind=kind_of(row), name=part_name(row), began_at=at, **part_filter(row)
     )
@@ -131,8 +135,7 @@ def leases_end_empty(pks: Iterable[int], *, by: str) -> None:
 
 
 def timeline_add(lease: Lease, by: str, sentence: str) -> None:
-    """Add a line to a lease's timeline."""
-    _timeline_add(lease.pk, sentence, by)
+    LeaseEvent.objects.create(lease=lease, by_name=by, sentence=sentence)
 
 
 def part_filter(row: LeasablePart) -> dict[str, Any]:
@@ -142,55 +145,43 @@ def part_filter(row: LeasablePart) -> dict[str, Any]:
 
 def parts_query(rows: Iterable[LeasablePart]) -> Q:
     """Return the condition under which a row is about one of these parts."""
-    devices: list[int] = []
-    ports: list[int] = []
-    for row in rows:
-        (devices if isinstance(row, Device) else ports).append(row.pk)
-    return Q(device__in=devices) | Q(host_port__in=ports)
+    rows = list(rows)
+    devices = [row.pk for row in rows if isinstance(row, Device)]
+    return Q(device__in=devices) | Q(host_port__in=[row.pk for row in rows if isinstance(row, HostPort)])
 
 
-def notify_access_changed(sender: type[LeasablePart]) -> None:
-    """Notify the rooms above that the visibility of parts may have changed."""
-    transaction.on_commit(lambda: access_changed.send(sender), robust=True)
-
-
-def _timeline_add(lease: int, sentence: str, by: str = SITE_NAME) -> None:
-    LeaseEvent.objects.create(lease_id=lease, at=timezone.now(), by_name=by, sentence=sentence)
-
-
-def lease_create_for_grant(
-    *, person: User | None, tenant: Tenant | None, things: Sequence[LeasablePart]
-) -> Lease | None:
-    """Create the lease of parts that were just granted without an end; None where nothing was granted.
-
-    Raises Conflict where some of it is booked by another tenant from a later day on.
-    """
-    if tenant is None or not things:
-        return None
-    by, now = actor_name(person), timezone.now()
-    check_not_booked(things, TimeSpan(now, None))
+def lease_create_granted(
+    *, person: User | None, tenant: Tenant, things: Sequence[LeasablePart], starts_at: datetime, sentence: str
+) -> None:
+    """Create the lease without an end of parts that a tenant has already; the sentence tells its timeline why."""
+    by = actor_name(person)
     lease = Lease.objects.create(
         tenant=tenant,
         tenant_name=tenant.name,
         state=Lease.State.ACTIVE,
-        starts_at=now,
+        starts_at=starts_at,
         asked_by=person,
         asked_by_name=by,
         decided_by=person,
         decided_by_name=by,
-        decided_at=now,
+        decided_at=timezone.now(),
     )
-    items_add(lease, things)
-    for thing in things:
-        LeaseItem.objects.filter(lease=lease, **part_filter(thing)).update(taken_at=thing.tenant_since or now)
-    timeline_add(lease, by, f"Granted until further notice: {parts_label(things)}.")
-    return lease
+    items_add(lease, things, is_granted=True)
+    timeline_add(lease, by, sentence)
 
 
-def items_add(lease: Lease, things: Iterable[LeasablePart]) -> None:
-    """Add parts to a lease, not yet acquired."""
+def items_add(lease: Lease, things: Iterable[LeasablePart], *, is_granted: bool = False) -> None:
+    """Add parts to a lease: granted already, or not yet acquired."""
+    now = timezone.now()
     LeaseItem.objects.bulk_create(
-        [LeaseItem(lease=lease, kind=kind_of(thing), name=part_name(thing), **part_filter(thing)) for thing in things]
+        LeaseItem(
+            lease=lease,
+            kind=kind_of(thing),
+            name=part_name(thing),
+            taken_at=(thing.tenant_since or now) if is_granted else None,
+            **part_filter(thing),
+        )
+        for thing in things
     )
 
 
@@ -238,15 +229,14 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
     if tenant is None:
         raise Conflict(f"The tenant of lease {lease.pk} was removed.")
     items = lease.items.filter(released_at=None, taken_at=None)
-    wanted = list(items)
-    lock_parts(devices=[one.device_id for one in wanted], host_ports=[one.host_port_id for one in wanted])
+    pending = list(items)
+    lock_parts(devices=[one.device_id for one in pending], host_ports=[one.host_port_id for one in pending])
     awaited = 0
     for model in (Device, HostPort):
         # Again, under the lock: parts that were replaced meanwhile have left the lease.
         name = "device" if model is Device else "host_port"
-        related = ("tenant", "chassis", "slot__drawer") if model is Device else ("tenant", "chassis")
-        rows = list(model.objects.select_related(*related).filter(pk__in=items.values(name)).order_by("pk"))
-        free = [row for row in rows if row.tenant_id is None and not has_open_operation(row)]
+        rows = list(model.objects.select_related(*RELATED_ROWS[name]).filter(pk__in=items.values(name)).order_by("pk"))
+        free = [row for row in rows if row.tenant_id is None and not operations_on(row).open().exists()]
         kept = [row for row in rows if row.tenant_id == tenant.pk]
         awaited += len(rows) - len(free) - len(kept)
         ownership_change(free, dict.fromkeys((row.pk for row in free), tenant), by=by, lease=lease)
@@ -259,20 +249,17 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
     return awaited
 
 
-def has_open_operation(row: LeasablePart) -> bool:
-    """Return whether an open operation changes a part."""
-    operations = Operation.objects.open()
-    if isinstance(row, Device):
-        return bool(operations.filter(device=row).exists())
-    return bool(operations.filter(source=row).exists() or operations.filter(target=row).exists())
+def operations_on(row: LeasablePart) -> Operation.OperationQuerySet:
+    """Return the operations that change a part."""
+    about = Q(device=row) if isinstance(row, Device) else Q(source=row) | Q(target=row)
+    rows: Operation.OperationQuerySet = Operation.objects.filter(about)
+    return rows
 
 
 def format_period(lease: Lease) -> str:
-    """Return the period of a lease in words."""
     return f"from {format_instant(lease.starts_at)} {format_end(lease.ends_at)}"
 
 
 def parts_label(things: Iterable[LeasablePart], most: int = 5) -> str:
-    """Return the label of parts."""
     names = [part_name(thing) for thing in things]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

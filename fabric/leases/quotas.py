@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
@@ -63,53 +63,46 @@ def quotas_set(*, person: User, tenant: Tenant, limits: Mapping[str, QuotaLimits
         kept = {kind: one for kind, one in limits.items() if one != QuotaLimits()}
         Quota.objects.filter(tenant=tenant).exclude(kind__in=kept).delete()
         for kind, one in kept.items():
-            Quota.objects.update_or_create(
-                tenant=tenant,
-                kind=kind,
-                defaults={"most_at_once": one.most_at_once, "most_hours_a_month": one.most_hours_a_month},
-            )
+            Quota.objects.update_or_create(tenant=tenant, kind=kind, defaults=asdict(one))
         act.after = _audit_values(tenant)
 
 
-def quota_objections(tenant: Tenant, wanted: Counter[str], span: TimeSpan, *, but: Lease | None = None) -> list[str]:
+def quota_objections(tenant: Tenant, counts: Counter[str], span: TimeSpan, *, but: Lease | None = None) -> list[str]:
     """Return a sentence for each limit of a tenant that these additional parts of each kind would exceed within a span.
 
     `but` is the lease that they replace. Hours are those used this month so far, and those booked from now on.
     """
     sentences = []
-    for quota in Quota.objects.filter(tenant=tenant, kind__in=[kind for kind, number in wanted.items() if number > 0]):
-        number = wanted[quota.kind]
+    for quota in Quota.objects.filter(tenant=tenant, kind__in=[kind for kind, number in counts.items() if number > 0]):
+        number = counts[quota.kind]
         if quota.most_at_once is not None:
             others = [one.within(span) for one in _booked_spans(tenant, quota.kind, but)]
             most = max_concurrent([*others, *[span] * number])
             if most > quota.most_at_once:
-                sentences.append(
-                    f"{tenant.name} would hold {count_label(quota.kind, most)} at once; "
-                    f"its quota is {quota.most_at_once}."
-                )
+                held = count_label(quota.kind, most)
+                sentences.append(f"{tenant.name} would hold {held} at once; its quota is {quota.most_at_once}.")
         if quota.most_hours_a_month is not None:
-            sentence = _hours_objection(tenant, quota, number, span, but)
-            if sentence:
-                sentences.append(sentence)
-    return sentences
+            sentences.append(_hours_objection(tenant, quota, number, span, but))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _hours_objection(tenant: Tenant, quota: Quota, number: int, span: TimeSpan, but: Lease | None) -> str:
     now = timezone.now()
     horizon = _horizon(span)
-    month_now = month_of(now)
-    held = _tenures(tenant, quota.kind, TimeSpan(month_begin(month_now), now))
+    begin = month_begin(month_of(now))
+    tenures = Tenure.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), tenant=tenant, kind=quota.kind)
+    used = [TimeSpan(*times).within(TimeSpan(begin, now)) for times in tenures.values_list("began_at", "ended_at")]
     ahead = [one.within(TimeSpan(now, horizon)) for one in _booked_spans(tenant, quota.kind, but)]
     new = span.within(TimeSpan(now, horizon))
-    within = TimeSpan(month_begin(month_now), horizon)
+    within = TimeSpan(begin, horizon)
     own = seconds_by_month([new] * number, within=within)
-    others = seconds_by_month([*held, *ahead], within=within)
+    others = seconds_by_month([*used, *ahead], within=within)
     most = quota.most_hours_a_month or 0
     for month, seconds in sorted(own.items()):
         hours = (seconds + others.get(month, 0.0)) / 3600
         if hours > most:
             return (
-                f"{tenant.name} would hold {_plural(quota.kind)} for {hours:,.0f} hours in"
+                f"{tenant.name} would hold {KIND_NAMES[quota.kind][1]} for {hours:,.0f} hours in"
                 f" {month[0]}-{month[1]:02}; its quota is {most:,} a month."
             )
     return ""
@@ -129,18 +122,8 @@ def _booked_spans(tenant: Tenant, kind: str, but: Lease | None) -> list[TimeSpan
     return [TimeSpan(begin, end) for begin, end in items.values_list("lease__starts_at", "lease__ends_at")]
 
 
-def _tenures(tenant: Tenant, kind: str, within: TimeSpan) -> list[TimeSpan]:
-    rows = Tenure.objects.filter(tenant=tenant, kind=kind, began_at__lt=within.end)
-    rows = rows.filter(Q(ended_at=None) | Q(ended_at__gt=within.begin))
-    return [TimeSpan(began, ended).within(within) for began, ended in rows.values_list("began_at", "ended_at")]
-
-
 def _audit_values(tenant: Tenant) -> dict[str, object]:
     return {
         one.get_kind_display(): {"at once": one.most_at_once, "hours a month": one.most_hours_a_month}
         for one in Quota.objects.filter(tenant=tenant)
     }
-
-
-def _plural(kind: str) -> str:
-    return KIND_NAMES[kind][1]

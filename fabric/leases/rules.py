@@ -32,12 +32,7 @@ class TimeSpan:
 
     def overlaps(self, other: TimeSpan) -> bool:
         """Return whether there is an instant in both."""
-        return (
-            (other.end is None or self.begin < other.end)
-            and (self.end is None or other.begin < self.end)
-            and not self.is_empty
-            and not other.is_empty
-        )
+        return not self.within(other).is_empty
 
     def within(self, other: TimeSpan) -> TimeSpan:
         """Return the intersection with another span; that of two that do not overlap is empty."""
@@ -67,13 +62,11 @@ def max_concurrent(spans: Iterable[TimeSpan]) -> int:
 
 
 def month_of(at: datetime) -> Month:
-    """Return the month of an instant."""
     here = at.astimezone(UTC)
     return here.year, here.month
 
 
 def month_begin(month: Month) -> datetime:
-    """Return the first instant of a month."""
     return datetime(*month, 1, tzinfo=UTC)
 
 
@@ -81,11 +74,6 @@ def month_after(month: Month, by: int = 1) -> Month:
     """Return the month `by` months later, or earlier if negative."""
     place = month[0] * 12 + month[1] - 1 + by
     return place // 12, place % 12 + 1
-
-
-def month_span(month: Month) -> TimeSpan:
-    """Return a month as a span."""
-    return TimeSpan(month_begin(month), month_begin(month_after(month)))
 
 
 def months_between(first: Month, last: Month) -> Iterator[Month]:
@@ -108,7 +96,7 @@ def seconds_by_month(spans: Iterable[TimeSpan], *, within: TimeSpan) -> dict[Mon
         if part.is_empty or part.end is None:
             continue
         for month in months_between(month_of(part.begin), month_of(part.end)):
-            here = part.within(month_span(month))
+            here = part.within(TimeSpan(month_begin(month), month_begin(month_after(month))))
             if not here.is_empty and here.end is not None:
                 found[month] += (here.end - here.begin).total_seconds()
     return dict(found)

@@ -13,15 +13,15 @@ from django.db.models import Count, F, Prefetch, Q, QuerySet
 from django.dispatch import receiver
 from django.utils import timezone
 
-from accounts.models import Tenant, User
-from accounts.selectors import tenant_holdings
+from accounts.models import User
+from accounts.selectors import tenant_assets
 from fabric.inventory.labels import part_name
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.models import HOST_PORT, KINDS, Lease, LeaseItem, kind_of
 from fabric.leases.ownership import booked_items
 from fabric.leases.quotas import count_label
 from fabric.leases.rules import RequestedParts, TimeSpan, format_end, format_instant
-from fabric.leases.usage import IdleItem, idle_items
+from fabric.leases.usage import idle_items
 from fabric.operations.models import Operation
 from fabric.operations.selectors import ATTACHMENT_CHECKS
 
@@ -45,7 +45,6 @@ class LeaseCandidate:
 
     thing: LeasablePart
     kind: str
-    kind_label: str
     name: str
     attached: str
     why_not: str
@@ -86,16 +85,11 @@ def leases_past(person: User) -> QuerySet[Any]:
     return lease_rows(person).filter(state__in=final).order_by(F("ended_at").desc(nulls_last=True), "-pk")
 
 
-def visible_idle_items(person: User) -> list[IdleItem]:
-    """Return idle items of the leases that a user may see."""
-    return idle_items(Lease.objects.visible_to(person).filter(state=Lease.State.ACTIVE))
-
-
 def lease_notices(person: User) -> list[LeaseNotice]:
     """Return the notices about leases for a user, worst first."""
     now = timezone.now()
     rows = list(Lease.objects.visible_to(person).open())
-    idle: dict[int, int] = Counter(one.item.lease_id for one in idle_items(rows))
+    idle: dict[int, int] = Counter(item.lease_id for item in idle_items(rows))
     bad, rest = [], []
     for lease in sorted(rows, key=lambda one: (one.ends_at is None, one.ends_at or now, one.pk)):
         whose = f"Lease {lease.pk} of {lease.tenant_name}" if person.is_administrator else f"Lease {lease.pk}"
@@ -107,12 +101,8 @@ def lease_notices(person: User) -> list[LeaseNotice]:
             rest.append(LeaseNotice(f"{whose} ends at {format_instant(lease.ends_at)}.", lease.pk))
         if person.is_administrator and lease.state == Lease.State.REQUESTED:
             who = f"{lease.asked_by_name} of {lease.tenant_name}"
-            rest.insert(
-                0,
-                LeaseNotice(
-                    f"Lease {lease.pk}: {who} asks for {requested_label(lease)}{_shortened(lease.note)}.", lease.pk
-                ),
-            )
+            sentence = f"Lease {lease.pk}: {who} asks for {requested_label(lease)}{_shortened(lease.note)}."
+            rest.insert(0, LeaseNotice(sentence, lease.pk))
         elif person.is_administrator and lease.extension_to is not None:
             rest.insert(0, LeaseNotice(f"{whose}: extension requested {format_end(lease.extension_to)}.", lease.pk))
         if number := idle.get(lease.pk, 0):
@@ -143,7 +133,6 @@ def free_counts() -> dict[str, int]:
 
 
 def requested_parts(lease: Lease) -> list[RequestedParts]:
-    """Return the parts that a lease was requested for."""
     return [RequestedParts(one["kind"], one["count"], one["chassis"]) for one in lease.wishes]
 
 
@@ -156,25 +145,23 @@ def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
     wishes = requested_parts(lease)
     kinds = {wish.kind for wish in wishes} or set(KIND_ORDER)
     things = _leasable_parts(kinds)
-    needed: dict[tuple[type[LeasablePart], int], str] = {}
+    needed: dict[LeasablePart | None, str] = {}
     for item in booked_items(things, span, but=lease if lease.pk else None):
-        one = item.thing
-        if one is not None:
-            word = "held by" if item.taken_at else "promised to"
-            needed.setdefault((type(one), one.pk), f"{word} {item.lease.tenant_name} {format_end(item.lease.ends_at)}")
-    returning = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state=Lease.State.ENDING)
-    for item in returning.select_related("lease", "device", "host_port"):
-        one = item.thing
-        if one is not None and span.begin <= timezone.now():
-            needed.setdefault((type(one), one.pk), f"still returning from {item.lease.tenant_name}")
+        word = "held by" if item.taken_at else "promised to"
+        needed.setdefault(item.thing, f"{word} {item.lease.tenant_name} {format_end(item.lease.ends_at)}")
+    if span.begin <= timezone.now():
+        returning = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state=Lease.State.ENDING)
+        for item in returning.select_related("lease", "device", "host_port"):
+            needed.setdefault(item.thing, f"still returning from {item.lease.tenant_name}")
     near = set(HostPort.objects.filter(tenant=lease.tenant_id).values_list("chassis", "drawer"))
-    room: Counter[Any] = Counter(_drawer_key(one) for one in things if (type(one), one.pk) not in needed)
-    free = [one for one in things if (type(one), one.pk) not in needed]
     chassis = {pk for pk, _ in near}
+    free = [one for one in things if one not in needed]
+    room = Counter(_drawer_key(one) for one in free)
 
     def order(one: LeasablePart) -> tuple[int, ...]:
         here = _drawer_key(one)
-        return here not in near, one.chassis_id not in chassis, -room[here], *here, _is_attached(one), one.pk
+        attached = isinstance(one, Device) and one.host_port_id is not None
+        return here not in near, one.chassis_id not in chassis, -room[here], *here, attached, one.pk
 
     free.sort(key=order)
     chosen = _proposed_parts(wishes, free)
@@ -182,11 +169,10 @@ def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
         LeaseCandidate(
             thing=one,
             kind=kind_of(one),
-            kind_label=dict(KINDS)[kind_of(one)],
             name=part_name(one),
             attached=_attachment_label(one),
-            why_not=needed.get((type(one), one.pk), ""),
-            proposed=(type(one), one.pk) in chosen,
+            why_not=needed.get(one, ""),
+            proposed=one in chosen,
         )
         for one in things
     ]
@@ -196,12 +182,12 @@ def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
 def shortages(lease: Lease, found: Iterable[LeaseCandidate]) -> list[str]:
     """Return a sentence for each kind of which fewer are free than were requested."""
     proposed = Counter(one.kind for one in found if one.proposed)
-    wanted: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     for wish in requested_parts(lease):
-        wanted[wish.kind] += wish.count
+        requested[wish.kind] += wish.count
     return [
         f"{count_label(kind, number)} requested, {proposed[kind]} free then."
-        for kind, number in wanted.items()
+        for kind, number in requested.items()
         if proposed[kind] < number
     ]
 
@@ -219,7 +205,7 @@ def _leasable_parts(kinds: set[str]) -> list[LeasablePart]:
     return things
 
 
-def _proposed_parts(wishes: list[RequestedParts], free: list[LeasablePart]) -> set[tuple[type[LeasablePart], int]]:
+def _proposed_parts(wishes: list[RequestedParts], free: list[LeasablePart]) -> list[LeasablePart]:
     chosen: list[LeasablePart] = []
     # Requests that name a chassis are served first: the others have more choice. Host ports follow the devices.
     for wish in sorted(wishes, key=lambda one: (one.kind == HOST_PORT, one.chassis is None)):
@@ -232,17 +218,13 @@ def _proposed_parts(wishes: list[RequestedParts], free: list[LeasablePart]) -> s
             use = Counter(_drawer_key(one) for one in chosen if isinstance(one, Device))
             fitting.sort(key=lambda one: -use[_drawer_key(one)])
         chosen += fitting[: wish.count]
-    return {(type(one), one.pk) for one in chosen}
+    return chosen
 
 
 def _drawer_key(one: LeasablePart) -> tuple[int, int]:
     if isinstance(one, HostPort):
         return one.chassis_id, one.drawer_id or 0
     return one.chassis_id, (one.slot.drawer_id if one.slot else None) or 0
-
-
-def _is_attached(one: LeasablePart) -> bool:
-    return isinstance(one, Device) and one.host_port_id is not None
 
 
 def _attachment_label(one: LeasablePart) -> str:
@@ -256,22 +238,12 @@ def _attachment_label(one: LeasablePart) -> str:
 
 @dataclass(frozen=True)
 class OwnedPartRow:
-    """A device or host port as a row of the table; `holder` is None in the free pool."""
+    """A device or host port as a row of the table of ownership."""
 
-    pk: int
-    name: str
+    part: LeasablePart
     place: str
-    what: str
-    serial: str
     attached: str
-    holder: Tenant | None
-    mine: bool
     notes: tuple[str, ...] = ()
-
-    @property
-    def taken(self) -> bool:
-        """Whether it is granted to another tenant."""
-        return self.holder is not None and not self.mine
 
 
 @dataclass
@@ -284,44 +256,23 @@ class OwnedPartGroup:
     host_ports: list[OwnedPartRow] = field(default_factory=list)
 
 
-def ownership_table(tenant: Tenant) -> list[OwnedPartGroup]:
-    """Return all devices and host ports by chassis and drawer, as seen for one tenant."""
+def ownership_table() -> list[OwnedPartGroup]:
+    """Return all devices and host ports by chassis and drawer."""
     busy = dict(Operation.objects.open().filter(device__isnull=False).values_list("device_id", "summary"))
     groups: dict[tuple[str, int, str], OwnedPartGroup] = {}
-    ports = HostPort.objects.select_related("chassis", "drawer", "host", "tenant")
-    for port in ports:
-        group = _group(groups, port.chassis.name, port.drawer)
-        group.host_ports.append(
-            OwnedPartRow(
-                pk=port.pk,
-                name=port.label,
-                place=f"{port.chassis.name} {port.drawer.name if port.drawer else ''}".strip(),
-                what="Host port",
-                serial="",
-                attached=port.host.name if port.host else "no host",
-                holder=port.tenant,
-                mine=port.tenant_id == tenant.pk,
-                notes=("missing",) if port.missing_since else (),
-            )
-        )
+    for port in HostPort.objects.select_related("chassis", "drawer", "host", "tenant"):
+        place = f"{port.chassis.name} {port.drawer.name if port.drawer else ''}".strip()
+        host = port.host.name if port.host else "no host"
+        row = OwnedPartRow(port, place, host, ("missing",) if port.missing_since else ())
+        _group(groups, port.chassis.name, port.drawer).host_ports.append(row)
     devices = Device.objects.select_related("chassis", "slot__drawer", "tenant", "host_port__host", "host_port__tenant")
     for device in devices:
         drawer = device.slot.drawer if device.slot else None
         at = device.host_port
-        group = _group(groups, device.chassis.name, drawer)
-        group.devices.append(
-            OwnedPartRow(
-                pk=device.pk,
-                name=device.name,
-                place=f"{device.chassis.name} {device.slot.name if device.slot else 'outside slots'}",
-                what=device.get_kind_display(),
-                serial=device.serial_number,
-                attached=f"{at.host.name if at.host else 'no host'} ({at.label})" if at else "no host",
-                holder=device.tenant,
-                mine=device.tenant_id == tenant.pk,
-                notes=_row_notes(device, busy),
-            )
-        )
+        place = f"{device.chassis.name} {device.slot.name if device.slot else 'outside slots'}"
+        host = f"{at.host.name if at.host else 'no host'} ({at.label})" if at else "no host"
+        row = OwnedPartRow(device, place, host, _row_notes(device, busy))
+        _group(groups, device.chassis.name, drawer).devices.append(row)
     return [groups[key] for key in sorted(groups)]
 
 
@@ -334,7 +285,7 @@ def ownership_revision() -> str:
     return hashlib.sha256(repr(state).encode()).hexdigest()[:32]
 
 
-@receiver(tenant_holdings)
+@receiver(tenant_assets)
 def report_owned_counts(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[str]]:
     """Return labels of what tenants own of the fabric, and of how many leases they have to come."""
     found: dict[int, list[str]] = {}
@@ -383,7 +334,6 @@ ATTACHMENT_CHECKS.append(returning_reason)
 
 
 def requested_label(lease: Lease) -> str:
-    """Return the label of what a lease was requested for."""
     names = dict(Chassis.objects.filter(pk__in=[one["chassis"] for one in lease.wishes]).values_list("pk", "name"))
     words = []
     for one in lease.wishes:

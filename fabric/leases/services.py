@@ -8,9 +8,8 @@ lease has changed meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from django.utils import timezone
@@ -20,7 +19,6 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
 from core.database import lock_rows
-from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.locks import lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
@@ -80,7 +78,7 @@ def lease_request(
         )
         timeline_add(lease, lease.asked_by_name, f"Requested {requested_label(lease)}, {format_period(lease)}.")
         emails.notify_requested(lease)
-        act.target, act.after = target_of(lease, f"Lease {lease.pk}"), lease_audit_values(lease)
+        act.target, act.after = target_of(lease), lease_audit_values(lease)
     return lease
 
 
@@ -113,7 +111,7 @@ def lease_give(
             asked_by_name=name,
         )
         _book(person, lease, things, override=override, word="Given")
-        act.target, act.after = target_of(lease, f"Lease {lease.pk}"), lease_audit_values(lease)
+        act.target, act.after = target_of(lease), lease_audit_values(lease)
     return lease
 
 
@@ -132,7 +130,7 @@ def lease_approve(
     Raises Invalid without parts or with impossible times, Conflict where another lease needs one of them then (it is
     named), where a part is missing, and, unless `override`, where a quota would be exceeded (`quota`).
     """
-    with audited(Action.LEASE_APPROVE, actor=person, target=target_of(lease, f"Lease {lease.pk}")) as act:
+    with audited(Action.LEASE_APPROVE, actor=person, target=target_of(lease)) as act:
         require_administrator(person)
         begin = _check_times(starts_at, ends_at)
         row = lock_lease(person, lease)
@@ -147,7 +145,7 @@ def lease_approve(
 
 def lease_decline(*, person: User, lease: Lease, reason: str = "") -> Lease:
     """Decline a request; the tenant reads the reason."""
-    with audited(Action.LEASE_DECLINE, actor=person, target=target_of(lease, f"Lease {lease.pk}")) as act:
+    with audited(Action.LEASE_DECLINE, actor=person, target=target_of(lease)) as act:
         require_administrator(person)
         row = lock_lease(person, lease)
         _check_undecided(row)
@@ -163,9 +161,9 @@ def lease_decline(*, person: User, lease: Lease, reason: str = "") -> Lease:
 
 def lease_withdraw(*, person: User, lease: Lease) -> Lease:
     """Withdraw a request, or an approved lease that has not started, as a user of the tenant or an administrator."""
-    with audited(Action.LEASE_WITHDRAW, actor=person, target=target_of(lease, f"Lease {lease.pk}")) as act:
+    with audited(Action.LEASE_WITHDRAW, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        check_may_change(person)
+        require_composer(person, "change leases")
         if row.state not in {Lease.State.REQUESTED, Lease.State.APPROVED}:
             raise Conflict(f"Lease {row.pk} is '{row.get_state_display()}': only what has not started is withdrawn.")
         act.before = lease_audit_values(row)
@@ -181,16 +179,17 @@ def lease_withdraw(*, person: User, lease: Lease) -> Lease:
 
 def request_objections(
     tenant: Tenant,
-    wanted: Sequence[RequestedParts],
+    parts: Sequence[RequestedParts],
     starts_at: datetime | None,
     ends_at: datetime | None,
     but: Lease | None = None,
 ) -> list[str]:
     """Return a sentence for each quota that the tenant would exceed with these parts for this time."""
     counts: Counter[str] = Counter()
-    for wish in wanted:
+    for wish in parts:
         counts[wish.kind] += wish.count
-    return quota_objections(tenant, counts, TimeSpan(_start_time(starts_at), ends_at), but=but)
+    now = timezone.now()
+    return quota_objections(tenant, counts, TimeSpan(max(starts_at or now, now), ends_at), but=but)
 
 
 def lock_lease(person: User | None, lease: Lease) -> Lease:
@@ -205,11 +204,6 @@ def lock_lease(person: User | None, lease: Lease) -> Lease:
     return row
 
 
-def check_may_change(person: User) -> None:
-    """Raise Forbidden for viewers."""
-    require_composer(person, "change leases")
-
-
 def check_quota(person: User, lease: Lease, kinds: Counter[str], span: TimeSpan, *, override: bool) -> list[str]:
     """Return the quotas that an administrator overrides; raises Conflict (`quota`) without `override`."""
     if lease.tenant is None:
@@ -221,7 +215,6 @@ def check_quota(person: User, lease: Lease, kinds: Counter[str], span: TimeSpan,
 
 
 def lease_audit_values(lease: Lease) -> dict[str, object]:
-    """Return the values of a lease for the audit log."""
     return {
         "tenant": lease.tenant_name,
         "state": lease.state,
@@ -239,13 +232,7 @@ def clean_text(typed: str) -> str:
     return text
 
 
-def enqueue_soon(task: str) -> Callable[[], None]:
-    """Return a function that enqueues a task; without a broker beat runs it within a minute."""
-    return partial(enqueue, f"fabric.{task}")
-
-
 def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, override: bool, word: str) -> None:
-    """Book things for a lease, from now on or from its start."""
     if not things:
         raise Invalid("Choose at least one device or host port.", errors={"things": "Choose at least one."})
     things = _locked_parts(things)
@@ -258,19 +245,11 @@ def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, overrid
     lease.save()
     items_add(lease, things)
     passed = f" Over the quota on {lease.decided_by_name}'s word: {' '.join(over)}" if over else ""
-    timeline_add(
-        lease,
-        lease.decided_by_name,
-        f"{word}: {parts_label(things)}, {format_period(lease)}.{passed} {lease.reason}".strip(),
-    )
-    if starts:
-        awaited = lease_acquire(lease, by=lease.decided_by_name)
-        if awaited:
-            timeline_add(
-                lease,
-                lease.decided_by_name,
-                f"{awaited} of them are not free yet: they are assigned as soon as they are.",
-            )
+    sentence = f"{word}: {parts_label(things)}, {format_period(lease)}.{passed} {lease.reason}".strip()
+    timeline_add(lease, lease.decided_by_name, sentence)
+    if starts and (awaited := lease_acquire(lease, by=lease.decided_by_name)):
+        sentence = f"{awaited} of them are not free yet: they are assigned as soon as they are."
+        timeline_add(lease, lease.decided_by_name, sentence)
     if over:
         lease.reason = f"{lease.reason} Over the quota on an administrator's word.".strip()
         lease.save(update_fields=["reason"])
@@ -278,13 +257,13 @@ def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, overrid
 
 def _locked_parts(things: Sequence[LeasablePart]) -> list[LeasablePart]:
     """Return the present rows of the parts, locked; raises Conflict for one that is removed or missing."""
-    lock_parts(
-        devices=[one.pk for one in things if isinstance(one, Device)],
-        host_ports=[one.pk for one in things if isinstance(one, HostPort)],
-    )
-    devices = Device.objects.filter(pk__in=[one.pk for one in things if isinstance(one, Device)])
-    ports = HostPort.objects.filter(pk__in=[one.pk for one in things if isinstance(one, HostPort)])
-    rows: list[LeasablePart] = [*devices.select_related("chassis", "slot__drawer"), *ports.select_related("chassis")]
+    devices = [one.pk for one in things if isinstance(one, Device)]
+    host_ports = [one.pk for one in things if isinstance(one, HostPort)]
+    lock_parts(devices=devices, host_ports=host_ports)
+    rows: list[LeasablePart] = [
+        *Device.objects.select_related("chassis", "slot__drawer").filter(pk__in=devices),
+        *HostPort.objects.select_related("chassis").filter(pk__in=host_ports),
+    ]
     if len(rows) != len({(type(one), one.pk) for one in things}):
         raise NotFound("Something that you chose is no longer there.")
     for row in rows:
@@ -303,18 +282,13 @@ def _check_undecided(lease: Lease) -> None:
         raise Conflict(f"Lease {lease.pk} is '{lease.get_state_display()}' already{by}.")
 
 
-def _start_time(starts_at: datetime | None) -> datetime:
-    now = timezone.now()
-    return now if starts_at is None else max(starts_at, now)
-
-
 def _check_times(starts_at: datetime | None, ends_at: datetime | None) -> datetime:
     """Return the start; raises Invalid for impossible times."""
     now = timezone.now()
     errors = {}
     if starts_at is not None and starts_at < now - START_TOLERANCE:
         errors["starts_at"] = "The start is in the past. Leave it empty to start immediately."
-    begin = _start_time(starts_at)
+    begin = max(starts_at or now, now)
     if begin > now + MAX_DURATION:
         errors["starts_at"] = "The start is more than ten years from now."
     elif ends_at is not None and ends_at <= begin:

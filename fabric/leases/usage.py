@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from accounts.models import User
@@ -46,17 +47,14 @@ class UsageRecord:
 
     @property
     def kind_label(self) -> str:
-        """The label of the kind."""
         return KIND_LABELS[self.kind]
 
     @property
     def month_label(self) -> str:
-        """The month as '2026-11'."""
         return month_label(self.month)
 
     @property
     def hours(self) -> float:
-        """The hours."""
         return self.seconds / 3600
 
 
@@ -65,7 +63,6 @@ class UsageRow:
     """A tenant and kind with its hours in each month."""
 
     tenant: str
-    kind: str
     kind_label: str
     hours: tuple[float, ...]
     total: float
@@ -97,23 +94,14 @@ def usage_of(person: User, first: Month, last: Month, *, tenant: int | None = No
     # A tenant has its present name; a removed one its last.
     for tenure in rows.select_related("tenant").iterator(chunk_size=2000):
         name = tenure.tenant.name if tenure.tenant else tenure.tenant_name
-        for month, part in seconds_by_month([TimeSpan(tenure.began_at, tenure.ended_at)], within=whole).items():
+        part = (tenure.device_id, tenure.host_port_id)
+        for month, held in seconds_by_month([TimeSpan(tenure.began_at, tenure.ended_at)], within=whole).items():
             key = (name, tenure.kind, month)
-            seconds[key] += part
-            things[key].add((tenure.device_id, tenure.host_port_id) if _has_part(tenure) else tenure.name)
+            seconds[key] += held
+            things[key].add(part if any(part) else tenure.name)
     order = [kind for kind, _ in KINDS]
-    return [
-        UsageRecord(
-            tenant=name,
-            kind=kind,
-            month=month,
-            seconds=seconds[name, kind, month],
-            things=len(things[name, kind, month]),
-        )
-        for name, kind, month in sorted(
-            seconds, key=lambda one: (one[0].casefold(), one[0], order.index(one[1]), one[2])
-        )
-    ]
+    keys = sorted(seconds, key=lambda one: (one[0].casefold(), one[0], order.index(one[1]), one[2]))
+    return [UsageRecord(*key, seconds=seconds[key], things=len(things[key])) for key in keys]
 
 
 def usage_table(held: Iterable[UsageRecord], first: Month, last: Month) -> list[UsageRow]:
@@ -125,7 +113,6 @@ def usage_table(held: Iterable[UsageRecord], first: Month, last: Month) -> list[
     return [
         UsageRow(
             tenant=tenant,
-            kind=kind,
             kind_label=KIND_LABELS[kind],
             hours=tuple(of.get(month, 0.0) for month in months),
             total=sum(of.values()),
@@ -140,45 +127,28 @@ def usage_table_rows(held: Sequence[UsageRecord]) -> Iterator[tuple[object, ...]
         yield (one.tenant, one.kind_label, one.month_label, round(one.hours, 4), round(one.seconds, 3), one.things)
 
 
-def _has_part(tenure: Tenure) -> bool:
-    return tenure.device_id is not None or tenure.host_port_id is not None
-
-
 MAX_MEASUREMENT_AGE = timedelta(minutes=10)  # older measurements do not show that a device is idle now
 
 
-@dataclass(frozen=True)
-class IdleItem:
-    """An item of a lease with an idle device, and since when (or since the grant, where that is later)."""
-
-    item: LeaseItem
-    since: datetime
-
-
-def idle_items(leases: Iterable[Lease]) -> list[IdleItem]:
+def idle_items(leases: Iterable[Lease]) -> list[Any]:
     """Return the items of these leases that have been idle for the configured time, longest first.
 
-    Only gapless measurements show that a device is idle; 0 hours in the settings disables the report.
+    `idle_since` of an item is when its device became idle, or was granted, where that is later. Only gapless
+    measurements show that a device is idle; 0 hours in the settings disables the report.
     """
     hours = settings.CONFIG.idle_hours
     if not hours:
         return []
     now = timezone.now()
-    items = LeaseItem.objects.filter(
+    items = LeaseItem.objects.annotate(idle_since=Greatest("device__activity__quiet_since", "taken_at")).filter(
         lease__in=[lease.pk for lease in leases if lease.state == Lease.State.ACTIVE],
         released_at=None,
         taken_at__isnull=False,
-        device__activity__quiet_since__lte=now - timedelta(hours=hours),
+        device__activity__quiet_since__isnull=False,
         device__activity__measured_at__gte=now - MAX_MEASUREMENT_AGE,
+        idle_since__lte=now - timedelta(hours=hours),
     )
-    found = []
-    for item in items.select_related("device__activity"):
-        if item.device is None or item.taken_at is None or item.device.activity.quiet_since is None:
-            continue
-        since = max(item.device.activity.quiet_since, item.taken_at)
-        if since <= now - timedelta(hours=hours):
-            found.append(IdleItem(item, since))
-    return sorted(found, key=lambda one: (one.since, one.item.pk))
+    return list(items.order_by("idle_since", "pk"))
 
 
 # Between two measurements further apart, a device may have been used unnoticed.

@@ -1,32 +1,47 @@
-"""Pages of leases: thin layers over services and selectors."""
+"""Pages of leases, their calendar and usage, and of a tenant with what it owns or leases."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import person_of
+from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
-from accounts.models import User
-from core.errors import Conflict, Invalid, NotFound
-from core.forms import add_service_errors
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
+from accounts.forms import TenantForm
+from accounts.models import Tenant, User
+from accounts.selectors import tenant_asset_labels
+from accounts.services import tenant_edit, tenant_remove
+from accounts.visibility import row_or_404
+from core.downloads import Download, csv_download, csv_table
+from core.errors import Conflict, Invalid
+from core.forms import service_errors_in
+from core.text import parse_id
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
-from fabric.leases.emails import is_email_enabled
+from fabric.leases.calendar import CalendarStep, lease_calendar, parse_first_day
 from fabric.leases.ends import lease_extend, lease_extension_decline, lease_extension_request, lease_return
-from fabric.leases.forms import LeaseDecisionForm, LeaseEndForm, LeaseExtensionForm, LeaseGrantForm, LeaseRequestForm
-from fabric.leases.models import Lease, LeaseItem, Letter
-from fabric.leases.quotas import count_label
-from fabric.leases.rules import TimeSpan
+from fabric.leases.forms import (
+    LeaseDecisionForm,
+    LeaseEndForm,
+    LeaseExtensionForm,
+    LeaseGrantForm,
+    LeaseRequestForm,
+    QuotaForm,
+)
+from fabric.leases.grants import grants_set
+from fabric.leases.models import Lease, LeaseItem, Letter, Quota
+from fabric.leases.quotas import count_label, quotas_set
+from fabric.leases.rules import Month, TimeSpan, month_label, months_between
 from fabric.leases.selectors import (
     free_counts,
     lease_candidates,
@@ -34,13 +49,13 @@ from fabric.leases.selectors import (
     leases_current,
     leases_past,
     leases_pending,
+    ownership_revision,
+    ownership_table,
     requested_label,
     requested_parts,
     shortages,
-    visible_idle_items,
 )
 from fabric.leases.services import (
-    check_may_change,
     lease_approve,
     lease_decline,
     lease_give,
@@ -48,9 +63,18 @@ from fabric.leases.services import (
     lease_withdraw,
     request_objections,
 )
-from fabric.leases.usage import idle_items
+from fabric.leases.usage import (
+    COLUMNS,
+    UsageRecord,
+    idle_items,
+    usage_of,
+    usage_period,
+    usage_table,
+    usage_table_rows,
+)
 
 ROWS_A_PAGE = 25
+REQUESTED = "Requested. An administrator will approve or decline it."
 
 
 @require_GET
@@ -62,22 +86,23 @@ def leases(request: HttpRequest) -> HttpResponse:
     context = {
         "waiting": leases_pending(person),
         "going_on": leases_current(person).exclude(state=Lease.State.REQUESTED),
-        "idle": visible_idle_items(person),
+        "idle": idle_items(Lease.objects.visible_to(person).open()),
         "page": Paginator(leases_past(person), ROWS_A_PAGE).get_page(request.GET.get("page")),
         "may_request": person.may_compose and not person.is_administrator,
-        "email": is_email_enabled(),
+        "email": settings.EMAIL_IS_SENT,
         "unsent": unsent if person.is_administrator else None,
         "now": timezone.now(),
     }
-    return render(request, "fabric/leases.html", context)
+    return render(request, "fabric/leases/leases.html", context)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def lease(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one lease with its timeline and actions."""
     person = person_of(request)
-    return render(request, "fabric/lease.html", _lease_context(person, _lease(person, pk)))
+    row = row_or_404(lease_rows(person), pk, "lease")
+    return render(request, "fabric/leases/lease.html", _lease_context(person, row))
 
 
 @require_http_methods(["GET", "POST"])
@@ -88,9 +113,9 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
     if person.is_administrator:
         return redirect("fabric:lease_give")
     form = LeaseRequestForm(_form_data(request), chassis=Chassis.objects.visible_to(person).order_by("name"))
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         values = form.cleaned_data
-        try:
+        with service_errors_in(form):
             row = lease_request(
                 person=person,
                 wishes=form.wishes(),
@@ -98,16 +123,14 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
                 ends_at=values["ends_at"],
                 note=values["note"],
             )
-        except (Invalid, Conflict) as error:
-            add_service_errors(form, error)
-        else:
-            messages.success(request, "Requested. An administrator will approve or decline it.")
-            _warn_of_quota(request, row)
+            messages.success(request, REQUESTED)
+            for sentence in _objections(row):
+                messages.warning(request, f"{sentence} An administrator can allow it over quota.")
             return redirect("fabric:lease", pk=row.pk)
     elif request.method == "POST" and not person.may_compose:
         lease_request(person=person, wishes=[], starts_at=None, ends_at=None)  # says why not
     context = {"form": form, "free": [count_label(kind, number) for kind, number in free_counts().items()]}
-    return render(request, "fabric/lease_request.html", context, status=400 if form.errors else 200)
+    return render(request, "fabric/leases/lease_request.html", context, status=400 if form.errors else 200)
 
 
 @require_http_methods(["GET", "POST"])
@@ -116,48 +139,34 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
     """Create a lease without a request."""
     by = person_of(request)
     form = LeaseGrantForm(_form_data(request))
-    if request.method == "POST" and form.is_valid():
-        values = form.cleaned_data
-        try:
-            row = lease_give(
-                person=by,
-                tenant=values["tenant"],
-                things=_selected_parts(request),
-                starts_at=values["starts_at"],
-                ends_at=values["ends_at"],
-                note=values["note"],
-                override=values["override"],
-            )
-        except (Invalid, Conflict) as error:
-            add_service_errors(form, error)
-        else:
+    if form.is_valid():
+        with service_errors_in(form):
+            row = lease_give(person=by, things=_selected_parts(request), **form.cleaned_data)
             messages.success(request, f"Lease {row.pk} was created for {row.tenant_name}.")
             return redirect("fabric:lease", pk=row.pk)
     found = lease_candidates(Lease(starts_at=timezone.now()), TimeSpan(timezone.now(), None))
     context = {"form": form, "candidates": found, "chosen": _ticked(request)}
-    return render(request, "fabric/lease_give.html", context, status=400 if form.errors else 200)
+    return render(request, "fabric/leases/lease_give.html", context, status=400 if form.errors else 200)
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_APPROVE, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_APPROVE, no_page_test=NO_SAMPLE)
 def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
     """Decide a request: GET proposes what is free then, POST approves (`approve`) or declines (`decline`)."""
     by = person_of(request)
-    row = _lease(by, pk)
+    row = row_or_404(lease_rows(by), pk, "lease")
     if row.state != Lease.State.REQUESTED:
         if request.method == "POST":
             messages.error(request, f"Lease {row.pk} is already '{row.get_state_display()}'.")
         return redirect("fabric:lease", pk=row.pk)
-    form = LeaseDecisionForm(request.POST) if request.method == "POST" else LeaseDecisionForm.of(row)
-    if form.is_bound and form.is_valid():
-        try:
-            _decide(request, by, row, form)
-        except (Invalid, Conflict) as error:
-            add_service_errors(form, error)
-        else:
+    now = timezone.now()
+    starts_at = row.starts_at if row.starts_at > now else None
+    form = LeaseDecisionForm(_form_data(request), initial={"starts_at": starts_at, "ends_at": row.ends_at})
+    if form.is_valid():
+        with service_errors_in(form):
+            _decide(request, by, row, form.cleaned_data)
             return redirect("fabric:lease", pk=row.pk)
-    span = TimeSpan(max(row.starts_at, timezone.now()), row.ends_at)
-    found = lease_candidates(row, span)
+    found = lease_candidates(row, TimeSpan(max(row.starts_at, now), row.ends_at))
     context = {
         "lease": row,
         "wished": requested_label(row),
@@ -167,122 +176,83 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
         "objections": _objections(row),
         "chosen": _ticked(request),
     }
-    return render(request, "fabric/lease_decision.html", context, status=400 if form.errors else 200)
+    return render(request, "fabric/leases/lease_decision.html", context, status=400 if form.errors else 200)
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_WITHDRAW)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.LEASE_WITHDRAW)
 def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
     """Withdraw a lease that has not started."""
-    person = person_of(request)
-    return _act_on_lease(request, pk, lambda row: lease_withdraw(person=person, lease=row), "The lease was withdrawn.")
+    return _act_on_lease(request, pk, lease_withdraw, "The lease was withdrawn.")
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_EXTEND)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.LEASE_EXTEND)
 def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
     """Request another end, or, as an administrator, set it."""
     person = person_of(request)
     form: forms.Form = LeaseEndForm(request.POST) if person.is_administrator else LeaseExtensionForm(request.POST)
-    row = _lease(person, pk)
-    check_may_change(person)
+    row = row_or_404(lease_rows(person), pk, "lease")
+    require_composer(person, "change leases")
     if not form.is_valid():
         messages.error(request, "The end is not a valid date and time. Enter both.")
         return redirect("fabric:lease", pk=row.pk)
-    values = form.cleaned_data
     if person.is_administrator:
-        return _act_on_lease(
-            request,
-            pk,
-            lambda one: lease_extend(
-                person=person,
-                lease=one,
-                ends_at=values["ends_at"],
-                reason=values["reason"],
-                override=values["override"],
-            ),
-            "The end was changed.",
-        )
-    return _act_on_lease(
-        request,
-        pk,
-        lambda one: lease_extension_request(person=person, lease=one, ends_at=values["ends_at"], note=values["note"]),
-        "Requested. An administrator will approve or decline it.",
-    )
+        return _act_on_lease(request, pk, lease_extend, "The end was changed.", **form.cleaned_data)
+    return _act_on_lease(request, pk, lease_extension_request, REQUESTED, **form.cleaned_data)
 
 
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_EXTENSION_DECLINE)
 def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Decline a requested change of the end of a lease."""
-    by = person_of(request)
     reason = request.POST.get("reason", "")
-    return _act_on_lease(
-        request,
-        pk,
-        lambda row: lease_extension_decline(person=by, lease=row, reason=reason),
-        "The requested end was declined.",
-    )
+    return _act_on_lease(request, pk, lease_extension_decline, "The requested end was declined.", reason=reason)
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_RETURN)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.LEASE_RETURN)
 def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Return a lease before its end: `items` of it, or all."""
+    items = None if "all" in request.POST else _posted_rows(request, LeaseItem.objects.filter(lease=pk), "items")
+    success = "The lease is being returned: attached devices are detached first."
+    return _act_on_lease(request, pk, lease_return, success, items=items)
+
+
+def _act_on_lease(
+    request: HttpRequest, pk: int, service: Callable[..., Lease], success: str, **values: Any
+) -> HttpResponse:
+    """Call a service with a lease and redirect to its page, which shows the result."""
     person = person_of(request)
-    row = _lease(person, pk)
-    chosen = [int(one) for one in request.POST.getlist("items") if one.isdecimal() and len(one) < 19]
-    items = None if "all" in request.POST else list(LeaseItem.objects.filter(lease=row, pk__in=chosen))
-    return _act_on_lease(
-        request,
-        pk,
-        lambda one: lease_return(person=person, lease=one, items=items),
-        "The lease is being returned: attached devices are detached first.",
-    )
-
-
-def _act_on_lease(request: HttpRequest, pk: int, act: Any, said: str) -> HttpResponse:
-    """Apply an action to a lease and redirect to its page, which shows the result."""
-    row = _lease(person_of(request), pk)
+    row = row_or_404(lease_rows(person), pk, "lease")
     try:
-        after = act(row)
+        after = service(person=person, lease=row, **values)
     except (Conflict, Invalid) as error:
         messages.error(request, error.sentence)
         return redirect("fabric:lease", pk=row.pk)
-    messages.success(request, said)
+    messages.success(request, success)
     return redirect("fabric:lease", pk=after.pk)
 
 
-def _decide(request: HttpRequest, by: User, row: Lease, form: LeaseDecisionForm) -> None:
-    values = form.cleaned_data
+def _decide(request: HttpRequest, by: User, row: Lease, values: dict[str, Any]) -> None:
     if "decline" in request.POST:
         lease_decline(person=by, lease=row, reason=values["reason"])
         messages.success(request, "The request was declined.")
         return
-    done = lease_approve(
-        person=by,
-        lease=row,
-        things=_selected_parts(request),
-        starts_at=values["starts_at"],
-        ends_at=values["ends_at"],
-        reason=values["reason"],
-        override=values["override"],
-    )
+    done = lease_approve(person=by, lease=row, things=_selected_parts(request), **values)
     messages.success(request, f"Approved: the lease is '{done.get_state_display()}'.")
 
 
 def _lease_context(person: User, row: Lease) -> dict[str, Any]:
-    held = [item for item in row.items.all() if item.released_at is None]
-    seen = set(Device.objects.visible_to(person).values_list("pk", flat=True))
+    end = {"ends_at": row.extension_to or row.ends_at}
     return {
         "lease": row,
         "items": row.items.all(),
-        "held": held,
-        "seen_devices": seen,
+        "seen_devices": set(Device.objects.visible_to(person).values_list("pk", flat=True)),
         "wished": requested_label(row) if row.wishes else "",
         "objections": _objections(row) if row.state == Lease.State.REQUESTED else [],
         "events": row.events.all(),
-        "idle": {one.item.pk: one.since for one in idle_items([row])},
+        "idle": {item.pk: item.idle_since for item in idle_items([row])},
         "idle_hours": settings.CONFIG.idle_hours,
         "may_withdraw": person.may_compose and row.state in {Lease.State.REQUESTED, Lease.State.APPROVED},
         "may_return": person.may_compose and row.state == Lease.State.ACTIVE,
@@ -291,9 +261,9 @@ def _lease_context(person: User, row: Lease) -> dict[str, Any]:
         and row.state in Lease.BOOKED
         and row.ends_at is not None,
         "may_set": person.is_administrator and row.state in Lease.BOOKED,
-        "end_form": LeaseExtensionForm(initial={"ends_at": row.extension_to or row.ends_at}),
-        "set_form": LeaseEndForm(initial={"ends_at": row.extension_to or row.ends_at}),
-        "email": is_email_enabled(),
+        "end_form": LeaseExtensionForm(initial=end),
+        "set_form": LeaseEndForm(initial=end),
+        "email": settings.EMAIL_IS_SENT,
         "plan": row.plan if person.is_administrator else None,
     }
 
@@ -302,18 +272,6 @@ def _objections(row: Lease) -> list[str]:
     if row.tenant is None:
         return []
     return request_objections(row.tenant, requested_parts(row), row.starts_at, row.ends_at, but=row)
-
-
-def _warn_of_quota(request: HttpRequest, row: Lease) -> None:
-    for sentence in _objections(row):
-        messages.warning(request, f"{sentence} An administrator can allow it over quota.")
-
-
-def _lease(person: User, pk: int) -> Lease:
-    row: Lease | None = lease_rows(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such lease.")
-    return row
 
 
 def _form_data(request: HttpRequest) -> Any:
@@ -329,8 +287,140 @@ def _ticked(request: HttpRequest) -> set[str] | None:
 
 
 def _selected_parts(request: HttpRequest) -> Sequence[LeasablePart]:
-    def rows(model: Any, name: str) -> list[Any]:
-        wanted = {int(one) for one in request.POST.getlist(name) if one.isdecimal() and len(one) < 19}
-        return list(model.objects.filter(pk__in=wanted))
+    return [
+        *_posted_rows(request, Device.objects.all(), "devices"),
+        *_posted_rows(request, HostPort.objects.all(), "host_ports"),
+    ]
 
-    return [*rows(Device, "devices"), *rows(HostPort, "host_ports")]
+
+def _posted_rows(request: HttpRequest, rows: QuerySet[Any], *names: str) -> list[Any]:
+    """Return those of the rows whose ids are submitted under these names; others are ignored."""
+    pks = {parse_id(one) for name in names for one in request.POST.getlist(name)}
+    return list(rows.filter(pk__in=pks))
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_EDIT)
+def tenant(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show a tenant: people, name, and what it owns or leases; a POST renames it."""
+    by = person_of(request)
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
+    form = TenantForm(_form_data(request), initial={"name": row.name})
+    if form.is_valid():
+        with service_errors_in(form):
+            row = tenant_edit(by=by, tenant=row, name=form.cleaned_data["name"])
+            messages.success(request, f"The tenant was renamed to {row.name}.")
+            return redirect("fabric:tenant", pk=row.pk)
+    context = {
+        "tenant": row,
+        "people": row.people.all(),
+        "form": form,
+        "groups": ownership_table(),
+        "seen": ownership_revision(),
+        "assets": tenant_asset_labels([row.pk]).get(row.pk, []),
+    }
+    return render(request, "fabric/leases/tenant.html", context, status=400 if form.errors else 200)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.GRANTS_SET, target_kind="tenant")
+def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
+    """Assign what is ticked to the tenant: `devices`, `host_ports`, and with them `take_devices`, `take_host_ports`."""
+    by = person_of(request)
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
+    devices, host_ports = Device.objects.all(), HostPort.objects.all()
+    try:
+        grants_set(
+            person=by,
+            tenant=row,
+            devices=_posted_rows(request, devices, "devices", "take_devices"),
+            host_ports=_posted_rows(request, host_ports, "host_ports", "take_host_ports"),
+            take=[
+                *_posted_rows(request, devices, "take_devices"),
+                *_posted_rows(request, host_ports, "take_host_ports"),
+            ],
+            seen=request.POST.get("seen", ""),
+        )
+    except Conflict as error:
+        messages.error(request, error.sentence)
+    else:
+        assets = " and ".join(tenant_asset_labels([row.pk]).get(row.pk, ["nothing"]))
+        messages.success(request, f"{row.name} now owns or leases {assets}.")
+    return redirect("fabric:tenant", pk=row.pk)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_REMOVE)
+def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
+    """Delete a tenant that has no people, owns nothing and leases nothing."""
+    by = person_of(request)
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
+    try:
+        tenant_remove(by=by, tenant=row)
+    except Conflict as error:
+        messages.error(request, error.sentence)
+        return redirect("fabric:tenant", pk=row.pk)
+    messages.success(request, f"{row.name} was deleted.")
+    return redirect("accounts:tenants")
+
+
+@require_GET
+@declare(Audience.EVERYBODY)
+def calendar(request: HttpRequest) -> HttpResponse:
+    """Show the calendar of leases; `from` (a day) and `step` (days or weeks) are in the URL."""
+    today = timezone.now().date()
+    first = parse_first_day(request.GET.get("from", "")) or today
+    step: CalendarStep = "weeks" if request.GET.get("step") == "weeks" else "days"
+    shown = lease_calendar(person_of(request), first=first, step=step)
+    return render(request, "fabric/leases/lease_calendar.html", {"calendar": shown, "today": today})
+
+
+@require_GET
+@declare(Audience.EVERYBODY)
+def usage(request: HttpRequest) -> HttpResponse:
+    """Show hours by tenant, kind and month; `since`, `until` (months) and `tenant` are in the URL."""
+    person = person_of(request)
+    held, first, last, tenant = _requested_usage(request)
+    context: dict[str, Any] = {
+        "rows": usage_table(held, first, last),
+        "months": [month_label(month) for month in months_between(first, last)],
+        "since": month_label(first),
+        "until": month_label(last),
+        "tenant": tenant,
+        "tenants": Tenant.objects.all() if person.is_administrator else [],
+        "quotas": Quota.objects.visible_to(person).select_related("tenant"),
+    }
+    return render(request, "fabric/leases/lease_usage.html", context)
+
+
+@require_GET
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
+def usage_csv(request: HttpRequest) -> Download:
+    """Stream the same as CSV."""
+    held, _, _, _ = _requested_usage(request)
+    return csv_download(csv_table(COLUMNS, usage_table_rows(held)), "usage.csv")
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.QUOTA_SET)
+def quotas(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show and set the quota of a tenant."""
+    by = person_of(request)
+    tenant = row_or_404(Tenant.objects.all(), pk, "tenant")
+    initial: dict[str, int | None] = {}
+    for one in Quota.objects.filter(tenant=tenant):
+        initial |= {f"once_{one.kind}": one.most_at_once, f"hours_{one.kind}": one.most_hours_a_month}
+    form = QuotaForm(_form_data(request), initial=initial)
+    if form.is_valid():
+        with service_errors_in(form):
+            quotas_set(person=by, tenant=tenant, limits=form.limits())
+            messages.success(request, f"The quota of {tenant.name} was saved.")
+            return redirect("fabric:tenant", pk=tenant.pk)
+    context = {"tenant": tenant, "form": form}
+    return render(request, "fabric/leases/lease_quotas.html", context, status=400 if form.errors else 200)
+
+
+def _requested_usage(request: HttpRequest) -> tuple[list[UsageRecord], Month, Month, int | None]:
+    first, last = usage_period(request.GET.get("since", ""), request.GET.get("until", ""))
+    tenant = parse_id(request.GET.get("tenant", "")) or None
+    return usage_of(person_of(request), first, last, tenant=tenant), first, last, tenant

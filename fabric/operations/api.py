@@ -16,17 +16,16 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
-from accounts.models import User
 from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from accounts.visibility import visible_or_404
-from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idempotency_key, query_integer
+from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, idempotency_key, query_choice, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
-from core.errors import Invalid, NotFound
+from core.errors import NotFound
 from fabric.inventory.api import CHASSIS_ID
-from fabric.inventory.models import Device, Drawer, HostPort
+from fabric.inventory.models import Device, Drawer
 from fabric.operations.models import Operation, Proof
-from fabric.operations.selectors import operation_rows
+from fabric.operations.selectors import operation_rows, visible_host_port
 from fabric.operations.services import (
     UNKNOWN,
     initial_steps,
@@ -139,22 +138,17 @@ class OperationRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class OperationList(generics.ListAPIView[Operation]):
-    """Operations, newest first; POST asks for one."""
+    """Operations, newest first; POST requests one."""
 
     serializer_class = OperationSerializer
 
     def get_queryset(self) -> Any:
         """Return what the person may see."""
-        state = self.request.query_params.get("state")
-        if state is not None and state not in Operation.State.values:
-            raise Invalid(
-                f"'{state[:50]}' is no state.", errors={"state": f"One of {', '.join(Operation.State.values)}."}
-            )
         return operation_rows(
             person_of(self.request),
             chassis=query_integer(self.request, "chassis_id", was="chassis"),
             device=query_integer(self.request, "device_id", was="device"),
-            state=state,
+            state=query_choice(self.request, "state", Operation.State.values),
         )
 
     @extend_schema(
@@ -188,11 +182,11 @@ class OperationList(generics.ListAPIView[Operation]):
         values = validated_body(OperationRequestSerializer, request)
         device: Device = visible_or_404(Device.objects.all(), person, values["device_id"], "device")
         seen_at = "expected_host_port_id"
-        operation, _ = operation_request(
+        operation = operation_request(
             person=person,
             device=device,
-            target=_host_port(person, values["target_host_port_id"]),
-            expected=_host_port(person, values[seen_at]) if seen_at in values else UNKNOWN,
+            target=visible_host_port(person, values["target_host_port_id"]),
+            expected=visible_host_port(person, values[seen_at]) if seen_at in values else UNKNOWN,
             idempotency_key=idempotency_key(request),
             force=values["force"],
             confirmation=values["confirmation"],
@@ -224,26 +218,13 @@ class OperationViewSet(ResourceViewSet):
         """Cancel an operation. One that runs ends as soon as it honestly can."""
         return operation_cancel(person=self.person, operation=operation)
 
-
-class OperationProof(APIView):
-    """The proof of an operation."""
-
-    permission_classes = ADMINISTRATORS
-
     @extend_schema(responses=ProofSerializer)
-    def get(self, request: Request, pk: UUID) -> Response:
+    def proof(self, request: Request, pk: UUID) -> Response:
         """Show what was around an operation before and after. Administrators only: it names everybody's hardware."""
-        proof = Proof.objects.filter(operation=pk).first()
-        if proof is None:
+        row = Proof.objects.filter(operation=pk).first()
+        if row is None:
             raise NotFound("There is no proof of such an operation.")
-        return Response(ProofSerializer(proof).data)
-
-
-def _host_port(person: User, pk: int | None) -> HostPort | None:
-    if pk is None:
-        return None
-    port: HostPort = visible_or_404(HostPort.objects.all(), person, pk, "host port")
-    return port
+        return Response(ProofSerializer(row).data)
 
 
 class ModeSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -266,10 +247,10 @@ class DrawerModeChange(APIView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request, pk: int) -> Response:
-        """Ask for another mode: 202 with the operation's address. Administrators, and who holds all of it."""
+        """Request another mode: 202 with the operation's address. Administrators, and the owner of the whole drawer."""
         person = person_of(request)
         drawer: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
-        # Before the fields are looked at: those who may not are told nothing else.
+        # Before the fields are validated: nothing else is disclosed to those who may not.
         refuse_mode_change(person, drawer)
         operation = mode_request(
             person=person,
@@ -284,6 +265,10 @@ urlpatterns = [
     path("drawers/<int:pk>/mode/", DrawerModeChange.as_view(), name="drawer_mode"),
     path("operations/", OperationList.as_view(), name="operations"),
     path("operations/<uuid:pk>/", OperationViewSet.as_view({"get": "retrieve"}), name="operation"),
-    path("operations/<uuid:pk>/proof/", OperationProof.as_view(), name="operation_proof"),
+    path(
+        "operations/<uuid:pk>/proof/",
+        OperationViewSet.as_view({"get": "proof"}, permission_classes=ADMINISTRATORS),
+        name="operation_proof",
+    ),
     path("operations/<uuid:pk>/cancel/", OperationViewSet.as_view({"post": "cancel"}), name="operation_cancel"),
 ]

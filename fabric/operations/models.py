@@ -227,6 +227,12 @@ class Operation(models.Model):
         """Whether it has not ended."""
         return self.state not in self.FINAL
 
+    @property
+    def subject(self) -> Approvable | None:
+        """The part that it changes."""
+        found: Approvable | None = getattr(self, SUBJECTS.get(self.kind, DEFAULT_SUBJECT)[1])
+        return found
+
 
 # The part that an operation of a kind changes, and the column that names it.
 DEFAULT_SUBJECT: tuple[type[Approvable], str] = (Device, "device")

@@ -6,54 +6,44 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Literal
 
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from accounts.models import User
-from fabric.agents.selectors import DeviceOnHost, device_on_host, holders_label, uncertainty_label
+from accounts.visibility import visible_or_404
+from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
-from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort
 from fabric.inventory.selectors import Rows, downgraded, visible_prefetch
-from fabric.operations.models import DEFAULT_SUBJECT, SUBJECTS, Operation, Plan
+from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import DrawerKey
 
 StageState = Literal["done", "waiting", "wrong", "unknown"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReadinessStage:
     """A stage: reached (done), not yet (waiting), not as it should be (wrong), or unknown."""
 
     name: str
-    standing: StageState
+    state: StageState
     sentence: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """The stages of a device, with the time its newest change was requested; no stages: attached to no host.
+    """The stages of a device; no stages: attached to no host.
 
-    `doubt` says why its host cannot identify its card, and who uses the candidates; '' where it can.
+    `uncertainty` says why its host cannot identify its card, and who uses the candidates; '' where it can.
     """
 
-    rungs: tuple[ReadinessStage, ...] = ()
-    requested_at: datetime | None = None
-    told: bool = False  # whether the host's agent reports who uses it
+    stages: tuple[ReadinessStage, ...] = ()
+    is_reported: bool = False  # whether the host's agent reports who uses it
     used_by: str = ""
-    doubt: str = ""
-
-    @property
-    def reached(self) -> str:
-        """The highest stage that is reached with all stages below it."""
-        name = ""
-        for rung in self.rungs:
-            if rung.standing != "done":
-                break
-            name = rung.name
-        return name
+    uncertainty: str = ""
 
 
 def device_readiness(device: Device, *, operation: Operation | None = None) -> Readiness:
@@ -61,73 +51,60 @@ def device_readiness(device: Device, *, operation: Operation | None = None) -> R
 
     `device` is best read with `host_port__host` and `slot__port`.
     """
-    coming = operation is not None and operation.is_open and operation.target_id is not None
-    if device.host_port is None and not coming:
+    target = operation.target_id if operation is not None and operation.is_open else None
+    if device.host_port is None and target is None:
         return Readiness()
-    switched = device.host_port is not None and not (
-        coming and operation is not None and device.host_port_id != operation.target_id
-    )
-    link = _link_stage(device) if switched else ReadinessStage(name="Link trained", standing="waiting")
-    side = device_on_host(device) if switched else DeviceOnHost(told=False, no_report_reason="")
+    switched = device.host_port is not None and target in {None, device.host_port_id}
+    link: tuple[StageState, str] = _link_stage(device) if switched else ("waiting", "")
+    side = devices_on_hosts([device])[device.pk] if switched else DeviceOnHost(reported=False)
     return Readiness(
-        rungs=(
-            ReadinessStage(name="Requested", standing="done"),
-            ReadinessStage(name="Switched", standing="done" if switched else "waiting"),
-            link,
-            _seen_stage(side, reached=link.standing == "done"),
-            _use_stage(side),
+        stages=(
+            ReadinessStage("Requested", "done"),
+            ReadinessStage("Switched", "done" if switched else "waiting"),
+            ReadinessStage("Link trained", *link),
+            ReadinessStage("Seen by the host", *_seen_stage(side, is_trained=link[0] == "done")),
+            ReadinessStage("In use", *_use_stage(side)),
         ),
-        requested_at=operation.requested_at if operation is not None else None,
-        told=side.told,
+        is_reported=side.reported,
         used_by="" if side.unsure else holders_label(side.holders),
-        doubt=uncertainty_label(side),
+        uncertainty=uncertainty_label(side),
     )
 
 
-def _link_stage(device: Device) -> ReadinessStage:
+def _link_stage(device: Device) -> tuple[StageState, str]:
     port = device.slot.port if device.slot is not None else None
     if port is None or not port.link_status:
-        return ReadinessStage(name="Link trained", standing="unknown", sentence="The chassis does not report its link.")
+        return "unknown", "The chassis does not report its link."
     if port.link_status in {"Training", "Starting"}:
-        return ReadinessStage(name="Link trained", standing="waiting", sentence="It trains.")
+        return "waiting", "It trains."
     if port.link_status != "LinkUp":
-        return ReadinessStage(name="Link trained", standing="wrong", sentence=f"The link is '{port.link_status}'.")
+        return "wrong", f"The link is '{port.link_status}'."
     if below := downgraded(device):
-        return ReadinessStage(name="Link trained", standing="wrong", sentence=f"Below its capability: {below}.")
+        return "wrong", f"Below its capability: {below}."
     speed = f" at {port.speed_gbps:g} Gb/s" if port.speed_gbps else ""
-    return ReadinessStage(
-        name="Link trained", standing="done", sentence=f"x{port.active_width or '?'}{speed}, as it should be."
-    )
+    return "done", f"x{port.active_width or '?'}{speed}, as it should be."
 
 
-def _seen_stage(side: DeviceOnHost, *, reached: bool) -> ReadinessStage:
-    name = "Seen by the host"
-    if not side.told:
-        return ReadinessStage(name=name, standing="unknown", sentence=side.no_report_reason)
+def _seen_stage(side: DeviceOnHost, *, is_trained: bool) -> tuple[StageState, str]:
+    if not side.reported:
+        return "unknown", side.no_report_reason
     if side.unsure:
-        return ReadinessStage(name=name, standing="unknown", sentence=f"{_capitalized(side.unsure)}.")
+        return "unknown", f"{capfirst(side.unsure)}."
     if side.seen is None:
-        standing: StageState = "wrong" if reached else "waiting"
         todo = "Detach and attach it again, so that the host rescans."
-        return ReadinessStage(name=name, standing=standing, sentence=f"The host does not see it. {todo}")
-    found = side.seen
-    width = f", x{found.width}" if found.width else ""
-    return ReadinessStage(name=name, standing="done", sentence=f"At {found.address}{width}.")
+        return "wrong" if is_trained else "waiting", f"The host does not see it. {todo}"
+    width = f", x{side.seen.width}" if side.seen.width else ""
+    return "done", f"At {side.seen.address}{width}."
 
 
-def _use_stage(side: DeviceOnHost) -> ReadinessStage:
-    if not side.told:
-        return ReadinessStage(name="In use", standing="unknown")
+def _use_stage(side: DeviceOnHost) -> tuple[StageState, str]:
+    if not side.reported:
+        return "unknown", ""
     if side.unsure:
-        return ReadinessStage(name="In use", standing="unknown", sentence=f"{_capitalized(uncertainty_label(side))}.")
+        return "unknown", f"{capfirst(uncertainty_label(side))}."
     if not side.holders:
-        return ReadinessStage(name="In use", standing="waiting", sentence="No process uses it now.")
-    return ReadinessStage(name="In use", standing="done", sentence=f"By {holders_label(side.holders)}.")
-
-
-def _capitalized(words: str) -> str:
-    """Return words with a capital first letter."""
-    return words[:1].upper() + words[1:]
+        return "waiting", "No process uses it now."
+    return "done", f"By {holders_label(side.holders)}."
 
 
 SAMPLE_SIZE = 200
@@ -231,6 +208,12 @@ def operation_rows(
     )
 
 
+def visible_host_port(person: User, pk: int | None) -> HostPort | None:
+    """Return the host port of that id, None for None; raises NotFound where the user sees none."""
+    row: HostPort | None = None if pk is None else visible_or_404(HostPort.objects.all(), person, pk, "host port")
+    return row
+
+
 def may_cancel(person: User, operation: Operation) -> bool:
     """Return whether the user may cancel an operation: administrators, and members of the requester's tenant."""
     return person.may_compose and (person.is_administrator or operation.tenant_id == person.tenant_id)
@@ -240,12 +223,6 @@ def operations_visible_to(person: User) -> QuerySet[Operation]:
     """Return the operations a user may see, newest first; each with its plan where they may see that too."""
     rows = Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
     return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
-
-
-def operation_subject(operation: Operation) -> Approvable | None:
-    """Return the part that an operation changes."""
-    subject: Approvable | None = getattr(operation, SUBJECTS.get(operation.kind, DEFAULT_SUBJECT)[1])
-    return subject
 
 
 # Sources in features above of parts that are being returned: why a user may no longer attach any of these devices (ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -25,14 +25,9 @@ from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Device, Drawer, HostPort
 from fabric.inventory.selectors import may_change_mode
 from fabric.operations.models import Operation
-from fabric.operations.projected_state import projected_drawer_state
+from fabric.operations.projected_state import projected_drawer
 from fabric.operations.rules import MODE_DESCRIPTIONS, attach_violation, mode_violation
-from fabric.operations.selectors import (
-    attachment_obstacle,
-    may_cancel,
-    open_operation_sentence,
-    operation_summary,
-)
+from fabric.operations.selectors import attachment_obstacle, may_cancel, open_operation_sentence, operation_summary
 from fabric.signals import operation_changed
 
 
@@ -54,8 +49,8 @@ def operation_request(
     idempotency_key: str = "",
     force: bool = False,
     confirmation: str = "",
-) -> tuple[Operation, bool]:
-    """Request that a device be attached to `target` (None: to no host); returns the operation and whether it is new.
+) -> Operation:
+    """Request that a device be attached to `target` (None: to no host).
 
     `force` detaches it although it is in use on its host; `confirmation` must be the device's name then. Raises
     NotFound for parts that the user may not see, Forbidden, RuleViolation, InUse, and Conflict when another user has
@@ -70,31 +65,24 @@ def operation_request(
         seen_at = "unknown" if isinstance(expected, ExpectedUnknown) else expected.pk if expected else None
         digest = request_digest("device", device.pk, target.pk if target else None, seen_at, force)
         if replayed := find_replayed(Operation, person, idempotency_key, digest):
-            return replayed, False
+            return replayed
         try:
             # First without locks: a refusal waits for no lock.
             _validated_device(person, device.pk, target, expected, force=force)
             with act.change():
-                operation, created = _create(
-                    person=person,
-                    device_id=device.pk,
-                    target=target,
-                    expected=expected,
-                    idempotency_key=idempotency_key,
-                    digest=digest,
-                    force=force,
-                )
-                act.before, act.after = {"attached_to": host_port_name(operation.source)}, _audit_values(operation)
-        except Conflict:
+                operation = _create(person, device.pk, target, expected, idempotency_key, digest, force=force)
+                act.before = {"attached_to": host_port_name(operation.source)}
+                act.after = {"attached_to": host_port_name(operation.target), "operation": str(operation.pk)}
+        except (Conflict, IntegrityError) as error:
             # Of two simultaneous copies of a request, the second conflicts with the first: return that one.
             if replayed := find_replayed(Operation, person, idempotency_key, digest):
-                return replayed, False
-            raise
-        except IntegrityError as error:
-            if replayed := find_replayed(Operation, person, idempotency_key, digest):
-                return replayed, False
-            raise _busy_conflict(device, person) from error
-        return operation, created
+                return replayed
+            if isinstance(error, Conflict):
+                raise
+            if other := Operation.objects.open().filter(device=device).first():
+                raise _conflict_with(other, device.name, person) from error
+            raise Conflict(f"{device.name} was changed at the same moment. Reload, then try again.") from error
+        return operation
 
 
 def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: str = "") -> Operation:
@@ -111,9 +99,7 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
             return replayed
         try:
             with act.change():
-                operation = _create_mode(
-                    person=person, drawer=drawer, mode=mode, idempotency_key=idempotency_key, digest=digest
-                )
+                operation = _create_mode(person, drawer, mode, idempotency_key, digest)
                 act.before, act.after = {"mode": drawer.mode}, {"mode": mode, "operation": str(operation.pk)}
         except IntegrityError as error:
             if replayed := find_replayed(Operation, person, idempotency_key, digest):
@@ -159,45 +145,56 @@ def _cancel(person: User, operation: Operation) -> Operation:
     return row
 
 
-def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
+def _create_mode(person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
     lock_chassis([drawer.chassis_id])
     # Again, under the lock: a copy of the request may have arrived at the same time.
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
         return replayed
     if other := Operation.objects.open().filter(drawer=drawer).first():
-        raise Conflict(open_operation_sentence("The drawer", other, person), operation=str(other.pk))
+        raise _conflict_with(other, "The drawer", person)
     if drawer.missing_since is not None:
         raise Conflict(f"{drawer.name} is missing: the chassis no longer reports it.")
-    if reason := mode_violation(projected_drawer_state(drawer), DrawerMode(mode)):
+    if reason := mode_violation(projected_drawer(drawer).state(), DrawerMode(mode)):
         raise RuleViolation(reason)
-    operation = Operation.objects.create(
-        kind=Operation.Kind.MODE,
+    return _store(
+        person,
+        Operation.Kind.MODE,
+        idempotency_key,
+        digest,
         chassis=drawer.chassis,
         drawer=drawer,
         mode=mode,
         summary=f"Change {drawer.chassis.name} {drawer.name} to {mode}",
+    )
+
+
+def _store(person: User, kind: Operation.Kind, idempotency_key: str, digest: str, **values: Any) -> Operation:
+    """Store a new operation, which a worker gets once it is committed."""
+    operation = Operation.objects.create(
+        kind=kind,
         requested_by=person,
         requested_by_name=person.get_username(),
         tenant=person.tenant,
         idempotency_key=idempotency_key,
         request_digest=digest,
         request_id=request_id(),
-        steps=initial_steps("mode"),
+        steps=initial_steps(kind),
+        **values,
     )
     transaction.on_commit(lambda: operation_enqueue(operation), robust=True)
     return operation
 
 
-def _create(
-    *,
+def _create(  # noqa: PLR0917 - what a request of a device consists of
     person: User,
     device_id: int,
     target: HostPort | None,
     expected: HostPort | ExpectedUnknown | None,
     idempotency_key: str,
     digest: str,
+    *,
     force: bool,
-) -> tuple[Operation, bool]:
+) -> Operation:
     # The rules depend on all of a drawer: changes of a chassis are requested one after the other.
     if not lock_chassis(Device.objects.filter(pk=device_id).values_list("chassis", flat=True)):
         raise NotFound("There is no such device or host port.")
@@ -205,15 +202,18 @@ def _create(
     lock_parts(devices=[device_id], host_ports=[target.pk if target else None])
     # Again, under the lock: a copy of the request may have arrived at the same time.
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
-        return replayed, False
+        return replayed
     device = _validated_device(person, device_id, target, expected, force=force)
     drawer = device.slot.drawer if device.slot else None
     source = device.host_port
     if force and source is not None:
         forced_use_record(person, [device])
     kind = Operation.Kind.DETACH if target is None else Operation.Kind.MOVE if source else Operation.Kind.ATTACH
-    operation = Operation.objects.create(
-        kind=kind,
+    return _store(
+        person,
+        kind,
+        idempotency_key,
+        digest,
         chassis=device.chassis,
         device=device,
         device_identity=device.identity,
@@ -221,17 +221,8 @@ def _create(
         source=source,
         target=target,
         summary=operation_summary(device, source, target),
-        requested_by=person,
-        requested_by_name=person.get_username(),
-        tenant=person.tenant,
-        idempotency_key=idempotency_key,
-        request_digest=digest,
-        request_id=request_id(),
         forced=force,
-        steps=initial_steps(kind),
     )
-    transaction.on_commit(lambda: operation_enqueue(operation), robust=True)
-    return operation, True
 
 
 def _validated_device(
@@ -244,7 +235,7 @@ def _validated_device(
     if device is None:
         raise NotFound("There is no such device or host port.")
     if open_operation := Operation.objects.open().filter(device=device).first():
-        raise Conflict(open_operation_sentence(device.name, open_operation, person), operation=str(open_operation.pk))
+        raise _conflict_with(open_operation, device.name, person)
     if target is not None and (reason := attachment_obstacle(person, [device.pk], [target.pk])):
         raise Conflict(reason)
     held_by_others = HostPort.objects.filter(pk=device.host_port_id or 0).exclude(
@@ -261,12 +252,8 @@ def _validated_device(
     drawer = device.slot.drawer if device.slot else None
     changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()
     if drawer is not None and changing is not None:
-        raise Conflict(open_operation_sentence(drawer.name, changing, person), operation=str(changing.pk))
+        raise _conflict_with(changing, drawer.name, person)
     return device
-
-
-def _audit_values(operation: Operation) -> dict[str, str]:
-    return {"attached_to": host_port_name(operation.target), "operation": str(operation.pk)}
 
 
 def _check_visible(person: User, device_id: int, target: HostPort | None) -> None:
@@ -283,8 +270,7 @@ def _check_attachable(device: Device, target: HostPort | None) -> None:
     if not device.endpoint_uri:
         raise Conflict(no_endpoint_reason(device))
     if target == device.host_port:
-        place = f"attached to {host_port_name(target)}" if target else "attached to no host"
-        raise Conflict(f"{device.name} is already {place}.")
+        raise Conflict(f"{device.name} is already {_place(target)}.")
     if target is None:
         return
     if target.chassis_id != device.chassis_id:
@@ -293,25 +279,27 @@ def _check_attachable(device: Device, target: HostPort | None) -> None:
     if drawer is not None and device.slot is not None:
         if target.drawer_id != drawer.pk:
             raise RuleViolation(f"Host port {target.label} is not cabled to {drawer.name}, where {device.name} is.")
-        if reason := attach_violation(projected_drawer_state(drawer), slot=device.slot.number, label=target.label):
+        if reason := attach_violation(projected_drawer(drawer).state(), slot=device.slot.number, label=target.label):
             raise RuleViolation(reason)
 
 
-def _busy_conflict(device: Device, person: User) -> Conflict:
-    other = Operation.objects.open().filter(device=device).first()
-    if other is None:
-        return Conflict(f"{device.name} was changed at the same moment. Reload, then try again.")
-    return Conflict(open_operation_sentence(device.name, other, person), operation=str(other.pk))
+def _conflict_with(operation: Operation, what: str, person: User) -> Conflict:
+    """Return the refusal of a request because an operation has not ended."""
+    return Conflict(open_operation_sentence(what, operation, person), operation=str(operation.pk))
+
+
+def _place(port: HostPort | None) -> str:
+    return f"attached to {host_port_name(port)}"
 
 
 def _moved_sentence(device: Device, person: User) -> str:
     done = Operation.objects.visible_to(person).filter(device=device, state=Operation.State.DONE)
     last = done.order_by("-finished_at").first()
-    place = f"attached to {host_port_name(device.host_port)}" if device.host_port else "attached to no host"
     if last is None or last.finished_at is None:
-        return f"{device.name} is not where you saw it: it is {place} now."
+        return f"{device.name} is not where you saw it: it is {_place(device.host_port)} now."
     when = timezone.localtime(last.finished_at).strftime("%H:%M:%S %Z")
-    return f"{device.name} is not where you saw it: {last.requested_by_name} changed it at {when}; it is {place} now."
+    who = f"{last.requested_by_name} changed it at {when}"
+    return f"{device.name} is not where you saw it: {who}; it is {_place(device.host_port)} now."
 
 
 # Sources of claims on devices in rooms above: of ids of devices, the claimed ones, each with a sentence on its claim.
@@ -364,7 +352,7 @@ def forced_use_record(person: User | None, devices: Collection[Device]) -> None:
     sides = devices_on_hosts(devices)
     for device in devices:
         side = sides[device.pk]
-        who = holders_label(side.holders) or ("nobody" if side.told else "not known")
+        who = holders_label(side.holders) or ("nobody" if side.reported else "not known")
         if side.unsure:
             who = f"not known: {uncertainty_label(side)}"
         audit_record(action=Action.OPERATION_FORCE, actor=person, target=target_of(device), before={"in_use_by": who})

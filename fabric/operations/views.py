@@ -16,15 +16,16 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
-from accounts.models import User
+from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, FalconWebError
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort
 from fabric.operations import services
 from fabric.operations.models import Operation, Plan, Proof
-from fabric.operations.selectors import may_cancel, operations_visible_to
+from fabric.operations.selectors import may_cancel, operations_visible_to, visible_host_port
+
+ROWS_A_PAGE = 50
 
 
 @require_http_methods(["GET", "POST"])
@@ -34,14 +35,14 @@ def operations(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     if request.method != "POST":
         pages = Paginator(operations_visible_to(person), ROWS_A_PAGE)
-        return render(request, "fabric/operations.html", {"page": pages.get_page(request.GET.get("page"))})
+        return render(request, "fabric/operations/operations.html", {"page": pages.get_page(request.GET.get("page"))})
     row: Device = visible_or_404(Device.objects.all(), person, parse_id(request.POST.get("device", "")), "device")
-    expected = visible_host_port(person, request.POST["expected"]) if "expected" in request.POST else services.UNKNOWN
+    expected = _host_port(request, "expected") if "expected" in request.POST else services.UNKNOWN
     try:
-        operation, _ = services.operation_request(
+        operation = services.operation_request(
             person=person,
             device=row,
-            target=visible_host_port(person, request.POST.get("target", "")),
+            target=_host_port(request, "target"),
             expected=expected,
             force=request.POST.get("force") == "1",
             confirmation=request.POST.get("confirmation", ""),
@@ -55,7 +56,7 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show one operation."""
     person = person_of(request)
@@ -74,11 +75,11 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
         "waits": row.state == Operation.State.REQUESTED and before.exists(),
         "waits_for": before.filter(pk__in=Operation.objects.visible_to(person)).last(),
     }
-    return render(request, "fabric/operation.html", context)
+    return render(request, "fabric/operations/operation.html", context)
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.OPERATION_CANCEL)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.OPERATION_CANCEL)
 def operation_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Cancel an operation; a running one ends as soon as it safely can."""
     person = person_of(request)
@@ -88,6 +89,11 @@ def operation_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
     return redirect("fabric:operation", pk=pk)
+
+
+def _host_port(request: HttpRequest, name: str) -> HostPort | None:
+    text = request.POST.get(name, "")
+    return visible_host_port(person_of(request), parse_id(text) if text else None)
 
 
 def _with_durations(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,14 +109,3 @@ def _with_durations(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
     return None if begin is None else ((end or timezone.now()) - begin).total_seconds()
-
-
-ROWS_A_PAGE = 50
-
-
-def visible_host_port(person: User, text: str) -> HostPort | None:
-    """Return the host port of that id, None for ''; raises NotFound where the person sees none."""
-    if text == "":
-        return None
-    row: HostPort = visible_or_404(HostPort.objects.all(), person, parse_id(text), "host port")
-    return row

@@ -1,4 +1,4 @@
-"""Plans by the API: a wanted allocation becomes a draft with its steps, and is applied, cancelled, resumed, undone."""
+"""Plans by the API: a desired state becomes a draft with its steps, and is applied, cancelled, resumed, undone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 from uuid import UUID
 
 from django.urls import path
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_field,
+    extend_schema_serializer,
+)
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -40,72 +46,74 @@ PLAN_EXAMPLE = OpenApiExample(
     request_only=True,
 )
 STATE_CHANGED = (
-    "The state has changed since the plan was made (`conflict`, and `differences` says what), rules stand against it "
+    "The state has changed since the plan was made (`conflict`, and `differences` says what), rules forbid it "
     "(`rule`, and `objections` says which), an operation on a device of it is open, or it was applied before"
 )
 
 
 class AttachmentSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Where a device shall be attached; null: to no host."""
+    """The host port that a device is to be attached to; null: no host."""
 
     device_id = IdField()
     host_port_id = IdField(allow_null=True)
 
 
-class WantedModeSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """The mode that a drawer shall be in."""
+@extend_schema_serializer(component_name="WantedMode")
+class DesiredModeSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """The desired mode of a drawer."""
 
     drawer_id = IdField()
     mode = serializers.ChoiceField(choices=MODES)
 
 
 class CableSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """The host that the cable of a host port shall lead to; null: no cable. Somebody moves it by hand."""
+    """The host that the cable of a host port is to lead to; null: no cable. Somebody moves it by hand."""
 
     host_port_id = IdField()
     host_id = IdField(allow_null=True)
 
 
 class PortSettingSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """What a switch port shall be: what is left out stays as it is."""
+    """The desired setting of a switch port: what is left out stays as it is."""
 
     port_id = IdField()
     port_type = serializers.ChoiceField(choices=PORT_TYPES, required=False)
     configured_width = serializers.ChoiceField(choices=LANE_COUNTS, required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what sets nothing."""
+        """Refuse a setting without values."""
         if not {"port_type", "configured_width"} & set(attrs):
             raise serializers.ValidationError("Nothing is set. Give port_type, configured_width or both.")
         return attrs
 
 
-class WantedSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """A wanted allocation; what is not named stays as it is."""
+@extend_schema_serializer(component_name="Wanted")
+class DesiredStateSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """A desired state; what is not named stays as it is."""
 
     title = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
     attachments = AttachmentSerializer(many=True, required=False, default=list)
-    modes = WantedModeSerializer(many=True, required=False, default=list)
+    modes = DesiredModeSerializer(many=True, required=False, default=list)
     cables = CableSerializer(many=True, required=False, default=list)
     port_settings = PortSettingSerializer(many=True, required=False, default=list)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what names one thing twice, and what is too much."""
+        """Refuse a part that is named twice, no change, and too many changes."""
         keys = {"attachments": "device_id", "modes": "drawer_id", "cables": "host_port_id", "port_settings": "port_id"}
-        wanted = sum(len(attrs[name]) for name in keys)
-        if not wanted:
+        count = sum(len(attrs[name]) for name in keys)
+        if not count:
             raise serializers.ValidationError({"attachments": "Nothing is wanted. Name what shall change."})
-        if wanted > MAX_CHANGES:
+        if count > MAX_CHANGES:
             raise serializers.ValidationError({"attachments": f"A plan can change at most {MAX_CHANGES} things."})
         for name, key in keys.items():
-            twice = [pk for pk, count in Counter(one[key] for one in attrs[name]).items() if count > 1]
+            twice = [pk for pk, times in Counter(one[key] for one in attrs[name]).items() if times > 1]
             if twice:
                 raise serializers.ValidationError({name: f"{key} {twice[0]} is named more than once."})
         return attrs
 
 
 def desired_state(values: dict[str, Any]) -> DesiredState:
-    """Return the wanted allocation that a validated `WantedSerializer` has."""
+    """Return the values of a validated `DesiredStateSerializer`."""
     return DesiredState(
         attachments={one["device_id"]: one["host_port_id"] for one in values["attachments"]},
         modes={one["drawer_id"]: DrawerMode(one["mode"]) for one in values["modes"]},
@@ -131,7 +139,7 @@ class PlannedStepSerializer(serializers.Serializer[Any]):
     source_host_port_id = serializers.IntegerField(source="source", allow_null=True)
     target_host_port_id = serializers.IntegerField(source="target", allow_null=True)
     after = serializers.ListField(child=serializers.IntegerField())
-    interrupts = serializers.BooleanField(help_text="Whether a device is taken out here and put back where it was")
+    interrupts = serializers.BooleanField(help_text="Whether a device is detached here only to be reattached")
 
 
 class PlanOperationSerializer(serializers.Serializer[Any]):
@@ -149,7 +157,7 @@ class PlanOperationSerializer(serializers.Serializer[Any]):
 
 
 class PlanSerializer(serializers.ModelSerializer[Plan]):
-    """A plan. A draft has `steps`, or `objections` that keep it from being applied; an applied one has `operations`."""
+    """A plan. A draft has `steps`, or `objections` that prevent it; an applied plan has `operations`."""
 
     wanted = serializers.SerializerMethodField()
     steps = serializers.SerializerMethodField()
@@ -162,29 +170,29 @@ class PlanSerializer(serializers.ModelSerializer[Plan]):
             "created_at", "applied_at", "finished_at", "acting_name", "sentence",
         ]  # fmt: skip
 
-    @extend_schema_field(WantedSerializer)
+    @extend_schema_field(DesiredStateSerializer)
     def get_wanted(self, plan: Plan) -> dict[str, Any]:
-        """Return the wanted allocation as it is asked for."""
-        wanted = DesiredState.from_json(plan.wanted)
+        """Return the desired state as a request has it."""
+        desired = DesiredState.from_json(plan.wanted)
         return {
-            "attachments": [{"device_id": one, "host_port_id": to} for one, to in wanted.attachments.items()],
-            "modes": [{"drawer_id": one, "mode": mode.value} for one, mode in wanted.modes.items()],
-            "cables": [{"host_port_id": one, "host_id": host} for one, host in wanted.cables.items()],
+            "attachments": [{"device_id": one, "host_port_id": to} for one, to in desired.attachments.items()],
+            "modes": [{"drawer_id": one, "mode": mode.value} for one, mode in desired.modes.items()],
+            "cables": [{"host_port_id": one, "host_id": host} for one, host in desired.cables.items()],
             "port_settings": [
                 {"port_id": one, **{name: value for name, value in asdict(setting).items() if value}}
-                for one, setting in wanted.settings.items()
+                for one, setting in desired.settings.items()
             ],
         }
 
     @extend_schema_field(PlannedStepSerializer(many=True))
     def get_steps(self, plan: Plan) -> list[Any]:
-        """Return the steps as they were agreed to."""
+        """Return the steps of the preview."""
         steps = [step for step in plan.preview if "objection" not in step]
         return list(PlannedStepSerializer(steps, many=True).data)
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_objections(self, plan: Plan) -> list[str]:
-        """Return the rules that stand against it."""
+        """Return the sentences of the rules that forbid it."""
         return [step["objection"] for step in plan.preview if "objection" in step]
 
 
@@ -199,19 +207,19 @@ class PlanDetailSerializer(PlanSerializer):
 
     @extend_schema_field(PlanOperationSerializer(many=True))
     def get_operations(self, plan: Plan) -> list[Any]:
-        """Return the operations in the order of their positions; those of a way back come last."""
+        """Return the operations by position; those of a rollback come last."""
         return list(PlanOperationSerializer(plan.operations.order_by("position"), many=True).data)
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_differences(self, plan: Plan) -> list[str]:
-        """Return what keeps a draft from being applied as it was looked at."""
+        """Return what has changed since a draft was made."""
         if plan.state != Plan.State.DRAFT:
             return []
         return current_differences(person_of(self.context["request"]), plan)
 
 
 class ApplySerializer(StrictSerializer, serializers.Serializer[Any]):
-    """How to carry a plan out; `force_device_ids` are taken although somebody uses them on their host."""
+    """How to apply a plan; `force_device_ids` are detached although they are in use on their host."""
 
     on_failure = serializers.ChoiceField(choices=FAILURE_POLICIES, default="stop")
     force_device_ids = serializers.ListField(child=IdField(), required=False, default=list, max_length=MAX_CHANGES)
@@ -221,13 +229,13 @@ class ApplySerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class CancelSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Whether what the plan has changed is brought back to where it was."""
+    """Whether the changes of the plan are rolled back."""
 
     roll_back = serializers.BooleanField(default=False)
 
 
 class PlanList(generics.ListAPIView[Plan]):
-    """Plans, newest first; POST makes a draft."""
+    """Plans, newest first; POST creates a draft."""
 
     serializer_class = PlanSerializer
 
@@ -250,17 +258,17 @@ class PlanList(generics.ListAPIView[Plan]):
 
     @declare(audited_as=Action.PLAN_CREATE)
     @extend_schema(
-        request=WantedSerializer,
-        responses={201: PlanDetailSerializer, 409: problem("Something wanted is missing, or cannot be composed")},
+        request=DesiredStateSerializer,
+        responses={201: PlanDetailSerializer, 409: problem("A part of it is missing, or cannot be composed")},
         parameters=[IDEMPOTENCY_KEY],
         examples=[PLAN_EXAMPLE],
     )
     def post(self, request: Request) -> Response:
-        """Make a draft of the steps that lead to a wanted allocation: nothing is changed yet."""
-        values = validated_body(WantedSerializer, request)
+        """Create a draft with the steps that lead to a desired state: nothing is changed yet."""
+        values = validated_body(DesiredStateSerializer, request)
         plan = plan_create(
             person=person_of(request),
-            wanted=desired_state(values),
+            desired=desired_state(values),
             title=values["title"],
             origin="api",
             idempotency_key=idempotency_key(request),
@@ -269,7 +277,7 @@ class PlanList(generics.ListAPIView[Plan]):
 
 
 class PlanViewSet(ResourceViewSet):
-    """A plan, and what can be done with it."""
+    """A plan, and its commands."""
 
     model = Plan
     kind = "plan"
@@ -277,22 +285,22 @@ class PlanViewSet(ResourceViewSet):
     address = "api:plan"
 
     def retrieve(self, request: Request, pk: UUID) -> Response:
-        """Show a plan with its steps. Once it is applied, `operations` tell how they stand."""
+        """Show a plan with its steps. Once it is applied, `operations` have their states."""
         return self.answer(self.find_row(pk))
 
-    @command(WantedSerializer, audited_as=Action.PLAN_CHANGE, conflict=STATE_CHANGED)
+    @command(DesiredStateSerializer, audited_as=Action.PLAN_CHANGE, conflict=STATE_CHANGED)
     def update(self, plan: Plan, values: dict[str, Any]) -> Plan:
-        """Let a draft want something else; it is planned anew on what is now."""
-        return plan_change(person=self.person, plan=plan, wanted=desired_state(values), title=values["title"] or None)
+        """Change the desired state of a draft; it is planned again on the present state."""
+        return plan_change(person=self.person, plan=plan, desired=desired_state(values), title=values["title"] or None)
 
     @command(audited_as=Action.PLAN_DISCARD, status=204, conflict="It was applied")
     def destroy(self, plan: Plan, values: dict[str, Any]) -> None:
-        """Throw a draft away."""
+        """Discard a draft."""
         plan_discard(person=self.person, plan=plan)
 
     @command(ApplySerializer, audited_as=Action.PLAN_APPLY, status=202, conflict=STATE_CHANGED)
     def apply(self, plan: Plan, values: dict[str, Any]) -> Plan:
-        """Carry a draft out, as one job: 202 with the plan, whose state tells how it goes."""
+        """Apply a draft as one job: 202 with the plan, whose state shows the progress."""
         return plan_apply(
             person=self.person,
             plan=plan,
@@ -303,17 +311,17 @@ class PlanViewSet(ResourceViewSet):
 
     @command(CancelSerializer, audited_as=Action.PLAN_CANCEL, status=202, conflict="It has ended")
     def cancel(self, plan: Plan, values: dict[str, Any]) -> Plan:
-        """Cancel a plan. Nothing new begins, what runs ends as soon as it honestly can; then back, if wanted."""
+        """Cancel a plan. No further step begins, running ones end as soon as possible; a rollback may follow."""
         return plan_cancel(person=self.person, plan=plan, roll_back=values["roll_back"])
 
     @command(audited_as=Action.PLAN_RESUME, status=202, conflict="It has not stopped")
     def resume(self, plan: Plan, values: dict[str, Any]) -> Plan:
-        """Go on with a plan that stopped. What failed is tried again, then the rest, planned anew on what is now."""
+        """Resume a plan that stopped. Failed steps are retried, then the rest, replanned on the present state."""
         return plan_resume(person=self.person, plan=plan)
 
     @command(audited_as=Action.PLAN_UNDO, status=201, conflict="It has not ended")
     def undo(self, plan: Plan, values: dict[str, Any]) -> Plan:
-        """Plan the way back. The draft leads to where everything that the plan changed was before it."""
+        """Create a draft that undoes a plan; it restores what the plan changed to its state before."""
         return plan_undo(person=self.person, plan=plan)
 
 

@@ -12,32 +12,25 @@ from core.errors import Conflict, NotFound
 from fabric.inventory.models import Device, Drawer, HostPort, Port
 from fabric.operations.models import Plan
 from fabric.operations.projected_state import projected_drawers
-from fabric.operations.rules import PortSetting
 from fabric.plans.permissions import desired_parts
-from fabric.plans.rules import DesiredState
+from fabric.plans.rules import DesiredState, merged_setting
 from fabric.plans.selectors import DRAFT_ORIGIN, PlanEntry, open_draft, plan_entries
-from fabric.plans.serialization import base_state, base_state_json, visible_rows
+from fabric.plans.serialization import base_state_json, visible_rows
 from fabric.plans.services import MAX_TITLE_LENGTH, plan_change, plan_create
 
 EMPTY_TITLE: Final = "Nothing to change"
 ENTRY_FIELDS: Final = {"device": "attachments", "drawer": "modes", "cable": "cables", "port": "settings"}
 
 
-def draft_add(*, person: User, wanted: DesiredState) -> Plan:
+def draft_add(*, person: User, desired: DesiredState) -> Plan:
     """Add entries to the user's draft, which is created where there is none; satisfied entries are left out.
 
     Raises as `plan_create` does, and leaves the draft unchanged then.
     """
     with audit_batch():
-        _lock_person(person)
-        row = open_draft(person)
-        former = _visible_part(person, DesiredState.from_json(row.wanted)) if row is not None else DesiredState()
-        merged = DesiredState(
-            attachments={**former.attachments, **wanted.attachments},
-            modes={**former.modes, **wanted.modes},
-            cables={**former.cables, **wanted.cables},
-            settings={**former.settings, **wanted.settings},
-        )
+        row, former = _open_entries(person)
+        fields = ENTRY_FIELDS.values()
+        merged = DesiredState(**{name: {**getattr(former, name), **getattr(desired, name)} for name in fields})
         return _write(person, row, _without_satisfied(person, merged))
 
 
@@ -48,19 +41,16 @@ def draft_remove(*, person: User, key: str) -> Plan:
     """
     kind, _, number = key.partition("-")
     with audit_batch():
-        _lock_person(person)
-        row = open_draft(person)
-        former = _visible_part(person, DesiredState.from_json(row.wanted)) if row is not None else DesiredState()
+        row, former = _open_entries(person)
         field = ENTRY_FIELDS.get(kind, "")
-        entries = {str(pk): pk for pk in getattr(former, field)} if field else {}
-        if number not in entries:
+        entries = getattr(former, field, {})
+        left = {pk: one for pk, one in entries.items() if str(pk) != number}
+        if len(left) == len(entries):
             raise NotFound("This is not in your draft.")
-        left = {pk: one for pk, one in getattr(former, field).items() if pk != entries[number]}
         return _write(person, row, replace(former, **{field: left}))
 
 
 def draft_title(entries: tuple[PlanEntry, ...]) -> str:
-    """Return the default title of a draft."""
     if not entries:
         return EMPTY_TITLE
     first = f"{entries[0].name} to {entries[0].after}"
@@ -68,61 +58,57 @@ def draft_title(entries: tuple[PlanEntry, ...]) -> str:
     return (first if not more else f"{first} and {more} more change{'s' if more > 1 else ''}")[:MAX_TITLE_LENGTH]
 
 
-def _lock_person(person: User) -> None:
-    """Serialise changes of a draft from two windows of one user."""
+def _open_entries(person: User) -> tuple[Plan | None, DesiredState]:
+    """Return the user's draft and its entries, locked against a change of it from another window."""
     lock_rows(User.objects.filter(pk=person.pk)).get()
+    row = open_draft(person)
+    return row, DesiredState() if row is None else _visible_part(person, DesiredState.from_json(row.wanted))
 
 
-def _write(person: User, row: Plan | None, wanted: DesiredState) -> Plan:
+def _write(person: User, row: Plan | None, desired: DesiredState) -> Plan:
     if row is None:
-        made = plan_create(person=person, wanted=wanted, title=EMPTY_TITLE, origin=DRAFT_ORIGIN)
-        return _set_title(made, draft_title(plan_entries(person, made)))
-    is_own = row.title != draft_title(plan_entries(person, row))
-    changed = plan_change(person=person, plan=row, wanted=wanted)
-    return changed if is_own else _set_title(changed, draft_title(plan_entries(person, changed)))
-
-
-def _set_title(plan: Plan, title: str) -> Plan:
-    plan.title = title
+        plan = plan_create(person=person, desired=desired, title=EMPTY_TITLE, origin=DRAFT_ORIGIN)
+    else:
+        is_own = row.title != draft_title(plan_entries(person, row))
+        plan = plan_change(person=person, plan=row, desired=desired)
+        if is_own:
+            return plan
+    plan.title = draft_title(plan_entries(person, plan))
     plan.save(update_fields=["title"])
     return plan
 
 
-def _visible_part(person: User, wanted: DesiredState) -> DesiredState:
+def _visible_part(person: User, desired: DesiredState) -> DesiredState:
     """Return the desired state without objects that the user has lost access to and so could not remove."""
-    devices = visible_rows(Device.objects, person, set(wanted.attachments))
-    ends = {port for port in wanted.attachments.values() if port is not None} | set(wanted.cables)
+    devices = visible_rows(Device.objects, person, set(desired.attachments))
+    ends = {port for port in desired.attachments.values() if port is not None} | set(desired.cables)
     host_ports = visible_rows(HostPort.objects, person, ends)
-    drawers = visible_rows(Drawer.objects, person, set(wanted.modes))
-    ports = visible_rows(Port.objects, person, set(wanted.settings))
+    drawers = visible_rows(Drawer.objects, person, set(desired.modes))
+    ports = visible_rows(Port.objects, person, set(desired.settings))
     return DesiredState(
         attachments={
-            pk: to for pk, to in wanted.attachments.items() if pk in devices and (to is None or to in host_ports)
+            pk: to for pk, to in desired.attachments.items() if pk in devices and (to is None or to in host_ports)
         },
-        modes={pk: mode for pk, mode in wanted.modes.items() if pk in drawers},
-        cables={pk: host for pk, host in wanted.cables.items() if pk in host_ports},
-        settings={pk: setting for pk, setting in wanted.settings.items() if pk in ports},
+        modes={pk: mode for pk, mode in desired.modes.items() if pk in drawers},
+        cables={pk: host for pk, host in desired.cables.items() if pk in host_ports},
+        settings={pk: setting for pk, setting in desired.settings.items() if pk in ports},
     )
 
 
-def _without_satisfied(person: User, wanted: DesiredState) -> DesiredState:
+def _without_satisfied(person: User, desired: DesiredState) -> DesiredState:
     """Return the desired state without entries that hold anyway once all open operations are done."""
-    now = base_state(base_state_json(projected_drawers(desired_parts(person, wanted).chassis).values()))
-    if unknown := set(wanted.settings) - set(now.settings):
+    now = DesiredState.from_json(base_state_json(projected_drawers(desired_parts(person, desired).chassis).values()))
+    if unknown := set(desired.settings) - set(now.settings):
         name = Port.objects.get(pk=min(unknown)).name
         raise Conflict(f"{name} connects neither a device nor a host port: there is nothing to plan for it.")
     return DesiredState(
         # A missing object stays in, so that it is refused with its reason.
         attachments={
-            pk: to for pk, to in wanted.attachments.items() if pk not in now.attachments or now.attachments[pk] != to
+            pk: to for pk, to in desired.attachments.items() if pk not in now.attachments or now.attachments[pk] != to
         },
-        modes={pk: mode for pk, mode in wanted.modes.items() if now.modes.get(pk) != mode},
-        cables={pk: host for pk, host in wanted.cables.items() if pk not in now.cables or now.cables[pk] != host},
-        settings={pk: one for pk, one in wanted.settings.items() if _differs(now.settings[pk], one)},
-    )
-
-
-def _differs(now: PortSetting, wanted: PortSetting) -> bool:
-    return (wanted.port_type not in {"", now.port_type}) or (
-        wanted.configured_width not in {None, now.configured_width}
+        modes={pk: mode for pk, mode in desired.modes.items() if now.modes.get(pk) != mode},
+        cables={pk: host for pk, host in desired.cables.items() if pk not in now.cables or now.cables[pk] != host},
+        settings={
+            pk: one for pk, one in desired.settings.items() if merged_setting(now.settings[pk], one) != now.settings[pk]
+        },
     )

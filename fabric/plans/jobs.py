@@ -23,10 +23,10 @@ from accounts.access import actor_name
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, audited, target_of
 from accounts.models import User
+from core.claims import RowClaim
 from core.database import DATABASE_UNAVAILABLE
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError
-from core.threads import run_in_thread
 from fabric.inventory.labels import host_port_name, redact_address, slot_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
@@ -36,7 +36,7 @@ from fabric.operations.selectors import attachment_obstacle
 from fabric.plans.permissions import check_no_foreign_parts, check_own_plan
 from fabric.plans.refresh import refresh_allocation
 from fabric.plans.rules import DesiredState, PlanStep
-from fabric.plans.serialization import base_state, base_state_json, replaced_devices
+from fabric.plans.serialization import base_state_json, replaced_devices
 from fabric.plans.services import (
     involved_drawers,
     lock_plan,
@@ -49,8 +49,16 @@ from fabric.signals import operation_changed, plan_changed
 
 logger = logging.getLogger(__name__)
 
-PLANNING_CLAIM_SECONDS = 10.0  # the claim of a worker that died while planning expires
 PLANNING_RENEW_SECONDS = 3.0
+PLANNED_STATES = (Plan.State.RESUMING, Plan.State.ROLLING_BACK)
+
+
+class PlanningClaim(RowClaim[Plan]):
+    """A worker's claim on the planning of a resume or rollback; planned twice, the second one is dropped."""
+
+    duration = timedelta(seconds=10)
+    until_column = "planning_until"
+    worker_column = ""
 
 
 def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> Plan:
@@ -58,7 +66,7 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
 
     A stopped plan stays as it is, or is rolled back. Raises NotFound, Forbidden, and Conflict where it has ended.
     """
-    with audited(Action.PLAN_CANCEL, actor=person, target=target_of(plan, plan.title)) as act:
+    with audited(Action.PLAN_CANCEL, actor=person, target=target_of(plan)) as act:
         row = _locked_with_chassis(person, plan)
         act.before = {"state": row.state}
         if row.state == Plan.State.STOPPED:
@@ -79,7 +87,7 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
 
 def plan_resume(*, person: User | None, plan: Plan) -> Plan:
     """Resume a stopped plan: failed steps are retried, then the rest. Raises as `plan_cancel` does."""
-    with audited(Action.PLAN_RESUME, actor=person, target=target_of(plan, plan.title)) as act:
+    with audited(Action.PLAN_RESUME, actor=person, target=target_of(plan)) as act:
         row = _locked_with_chassis(person, plan)
         act.before = {"state": row.state}
         if row.state != Plan.State.STOPPED:
@@ -109,13 +117,13 @@ def plan_advance(plan_id: UUID | str) -> None:
         if not plan.is_active or _open(plan).exists():
             return
         changed = _settle(plan)
-        mine = plan.state in {Plan.State.RESUMING, Plan.State.ROLLING_BACK} and _claim_planning(plan)
+        claim = PlanningClaim.take(Plan.objects.filter(state__in=PLANNED_STATES), plan.pk)
     if changed:
         plan_changed.send(Plan, plan=plan)
-    if not mine:
+    if claim is None:
         return
     try:
-        _replan(plan)
+        _replan(claim)
     except FalconWebError as error:
         _stop(plan, error.sentence)
     except DATABASE_UNAVAILABLE:
@@ -125,34 +133,14 @@ def plan_advance(plan_id: UUID | str) -> None:
         logger.exception("plan %s", plan.pk)
         _stop(plan, "An error of the site stopped it; see the log of the worker.")
     finally:
-        Plan.objects.filter(pk=plan.pk).update(planning_until=None)
+        claim.release()
 
 
-def _claim_planning(plan: Plan) -> bool:
-    """Claim the planning of a resume or rollback; False where another worker has the claim."""
-    now = timezone.now()
-    if plan.planning_until is not None and plan.planning_until > now:
-        return False
-    plan.planning_until = now + timedelta(seconds=PLANNING_CLAIM_SECONDS)
-    plan.save(update_fields=["planning_until"])
-    return True
-
-
-async def _read_hardware(plan: Plan, chassis: Iterable[Chassis], wanted: DesiredState) -> None:
-    """Read the state of these chassis from their BMCs, and renew the planning claim meanwhile."""
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(PLANNING_RENEW_SECONDS)
-            until = timezone.now() + timedelta(seconds=PLANNING_CLAIM_SECONDS)
-            await run_in_thread(Plan.objects.filter(pk=plan.pk).update, planning_until=until)
-
-    renewal = asyncio.create_task(renew())
-    try:
+async def _read_hardware(claim: PlanningClaim, chassis: Iterable[Chassis], desired: DesiredState) -> None:
+    """Read the state of these chassis from their BMCs, and renew the claim meanwhile."""
+    async with claim.keep_renewed(PLANNING_RENEW_SECONDS):
         for row in chassis:
-            await refresh_allocation(row, wanted)
-    finally:
-        renewal.cancel()
+            await refresh_allocation(row, desired)
 
 
 def plan_id_of(operation_id: str) -> str | None:
@@ -196,34 +184,35 @@ def _settle(plan: Plan) -> bool:
     return True
 
 
-def _replan(plan: Plan) -> None:
+def _replan(claim: PlanningClaim) -> None:
     """Read the hardware, then create the operations of the resume or rollback from that state.
 
     A finished rollback is checked in the same way: it has ended when the hardware needs no further step.
     """
+    plan = claim.row
     back = plan.state == Plan.State.ROLLING_BACK
-    wanted = rollback_state(plan) if back else DesiredState.from_json(plan.wanted)
+    desired = rollback_state(plan) if back else DesiredState.from_json(plan.wanted)
     chassis = _chassis_of(plan)
-    asyncio.run(_read_hardware(plan, list(Chassis.objects.filter(pk__in=chassis).order_by("pk")), wanted))
+    asyncio.run(_read_hardware(claim, list(Chassis.objects.filter(pk__in=chassis).order_by("pk")), desired))
     with transaction.atomic():
         lock_chassis(chassis)
         row = lock_plan(plan.pk)
         if (row.state, row.round) != (plan.state, plan.round) or _open(row).exists():
             return  # another worker was faster, or the plan was cancelled
-        drawers = involved_drawers(projected_drawers(chassis), wanted)
+        drawers = involved_drawers(projected_drawers(chassis), desired)
         attached = {device.id: device.attached for one in drawers for device in one.devices}
-        _check_not_moved(row, {pk: place for pk, place in attached.items() if pk in wanted.attachments})
-        _check_not_replaced(row, wanted, base_state_json(drawers))
-        planned = steps_plan(drawers, wanted)
+        _check_not_moved(row, {pk: place for pk, place in attached.items() if pk in desired.attachments})
+        _check_not_replaced(row, desired, base_state_json(drawers))
+        planned = steps_plan(drawers, desired)
         check_no_foreign_parts(row.tenant, planned)
         if planned.objections:
             raise Conflict(planned.objections[0].sentence)
         _check_not_returning(row, planned.steps)
-        steps = planned.steps if back else (*planned.steps, *_retry_steps(row, planned.steps, wanted, attached))
+        steps = planned.steps if back else (*planned.steps, *_retry_steps(row, planned.steps, desired, attached))
         if steps:
             _check_not_undone(row, planned.steps)
             row.state = Plan.State.ROLLING_BACK if back else Plan.State.RUNNING
-        elif (other := pending_operation(wanted, planned.steps)) is not None:
+        elif (other := pending_operation(desired, planned.steps)) is not None:
             # The planned state assumes that this operation succeeds; it may fail, so replan after it has ended.
             is_own = other.device is None or row.tenant_id in {None, other.device.tenant_id}
             what = f"'{other.summary}'" if is_own else "another operation"
@@ -242,7 +231,7 @@ def _replan(plan: Plan) -> None:
 
 
 def _retry_steps(
-    plan: Plan, steps: Collection[PlanStep], wanted: DesiredState, attached: Mapping[int, int | None]
+    plan: Plan, steps: Collection[PlanStep], desired: DesiredState, attached: Mapping[int, int | None]
 ) -> Iterator[PlanStep]:
     """Return steps that repeat failed ones although the desired state is reached: the link or the host's view failed.
 
@@ -253,28 +242,28 @@ def _retry_steps(
     failed = [one for one in newest.values() if one.state == Operation.State.FAILED and _subject(one) not in planned]
     for position, one in enumerate(failed, start=len(steps)):
         step = PlanStep(position=position, kind="move", chassis=one.chassis_id, drawer=one.drawer_id)
-        if one.kind == Operation.Kind.PORT and one.port_id in wanted.settings:
-            yield replace(step, kind="port", port=one.port_id, setting=wanted.settings[one.port_id])
+        if one.kind == Operation.Kind.PORT and one.port_id in desired.settings:
+            yield replace(step, kind="port", port=one.port_id, setting=desired.settings[one.port_id])
             continue
-        place = wanted.attachments.get(one.device_id or 0)
+        place = desired.attachments.get(one.device_id or 0)
         if place is not None and attached.get(one.device_id or 0) == place:
             yield replace(step, device=one.device_id, source=place, target=place)
 
 
-def _check_not_replaced(plan: Plan, wanted: DesiredState, now: Mapping[str, Any]) -> None:
+def _check_not_replaced(plan: Plan, desired: DesiredState, now: Mapping[str, Any]) -> None:
     """Raise Conflict where a slot has another device than when the plan was made."""
     for pk in replaced_devices(plan.base, now):
-        if pk in wanted.attachments:
+        if pk in desired.attachments:
             device = Device.objects.select_related("slot__drawer").get(pk=pk)
             raise Conflict(f"There is another device in {slot_label(device) or device.uri} by now. Replan.")
 
 
 def _check_not_moved(plan: Plan, attached: dict[int, int | None]) -> None:
     """Raise Conflict where a device of the plan is neither at its old or desired host port, nor detached."""
-    wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
+    desired, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
     elsewhere = {
         pk: attached[pk]
-        for pk, target in wanted.attachments.items()
+        for pk, target in desired.attachments.items()
         if pk in attached and attached[pk] not in {target, before.attachments.get(pk), None}
     }
     if not elsewhere:
@@ -314,13 +303,13 @@ def _subject(one: Operation | PlanStep) -> tuple[int | None, int | None, int | N
 
 
 def _chassis_of(plan: Plan) -> Collection[int]:
-    wanted = DesiredState.from_json(plan.wanted)
+    desired = DesiredState.from_json(plan.wanted)
     known = set(plan.operations.values_list("chassis", flat=True))
-    drawers = Drawer.objects.filter(pk__in=wanted.modes).values_list("chassis", flat=True)
-    host_ports = HostPort.objects.filter(pk__in=wanted.cables).values_list("chassis", flat=True)
+    drawers = Drawer.objects.filter(pk__in=desired.modes).values_list("chassis", flat=True)
+    host_ports = HostPort.objects.filter(pk__in=desired.cables).values_list("chassis", flat=True)
     # Parts that are in the desired state already have no operation, and may be in a chassis of their own.
-    devices = Device.objects.filter(pk__in=wanted.attachments).values_list("chassis", flat=True)
-    ports = Port.objects.filter(pk__in=wanted.settings).values_list("chassis", flat=True)
+    devices = Device.objects.filter(pk__in=desired.attachments).values_list("chassis", flat=True)
+    ports = Port.objects.filter(pk__in=desired.settings).values_list("chassis", flat=True)
     return known.union(drawers, host_ports, devices, ports)
 
 
@@ -376,7 +365,7 @@ def _record_end(plan: Plan) -> None:
     audit_record(
         action=Action.PLAN_END,
         actor=plan.acting,
-        target=target_of(plan, plan.title),
+        target=target_of(plan),
         after={"state": plan.state},
         outcome=Outcome.FAILED if plan.state == Plan.State.STOPPED else Outcome.DONE,
         sentence=plan.sentence,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Collection
+from typing import Any, Final
 
 from accounts.access import require_composer
 from accounts.models import Tenant, User
@@ -19,36 +20,32 @@ from fabric.plans.serialization import DesiredParts, visible_rows
 MAX_CHANGES: Final = 2000
 
 
-def desired_parts(person: User | None, wanted: DesiredState) -> DesiredParts:
+def desired_parts(person: User | None, desired: DesiredState) -> DesiredParts:
     """Return the rows that the desired state changes; raises NotFound for one that the user may not see, Invalid."""
-    sizes = (wanted.attachments, wanted.modes, wanted.cables, wanted.settings)
-    if sum(len(one) for one in sizes) > MAX_CHANGES:
+    ports = set(desired.cables) | {port for port in desired.attachments.values() if port is not None}
+    hosts = {host for host in desired.cables.values() if host is not None}
+    if len(desired.attachments) + len(desired.modes) + len(desired.cables) + len(desired.settings) > MAX_CHANGES:
         raise Invalid(f"A plan can contain at most {MAX_CHANGES} changes.")
-    ports = set(wanted.cables) | {port for port in wanted.attachments.values() if port is not None}
-    hosts = {host for host in wanted.cables.values() if host is not None}
-    found = DesiredParts(
-        devices=visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, set(wanted.attachments)),
-        host_ports=visible_rows(HostPort.objects.select_related("chassis"), person, ports),
-        drawers=visible_rows(Drawer.objects.select_related("chassis"), person, set(wanted.modes)),
-        ports=visible_rows(Port.objects.select_related("chassis"), person, set(wanted.settings)),
-        hosts=visible_rows(Host.objects.all(), person, hosts),
-    )
-    asked = {
-        "device": set(wanted.attachments), "host port": ports, "drawer": set(wanted.modes),
-        "port": set(wanted.settings), "host": hosts,
-    }  # fmt: skip
-    for (what, pks), rows in zip(
-        asked.items(), (found.devices, found.host_ports, found.drawers, found.ports, found.hosts), strict=True
-    ):
-        if missing := sorted(pks - set(rows)):
+
+    def named(what: str, rows: Any, pks: Collection[int]) -> dict[int, Any]:
+        found = visible_rows(rows, person, pks)
+        if missing := sorted(set(pks) - set(found)):
             raise NotFound(f"There is no {what} {missing[0]}.")
-    return found
+        return found
+
+    return DesiredParts(
+        devices=named("device", Device.objects.select_related("chassis", "slot__drawer"), set(desired.attachments)),
+        host_ports=named("host port", HostPort.objects.select_related("chassis"), ports),
+        drawers=named("drawer", Drawer.objects.select_related("chassis"), set(desired.modes)),
+        ports=named("port", Port.objects.select_related("chassis"), set(desired.settings)),
+        hosts=named("host", Host.objects.all(), hosts),
+    )
 
 
-def check_permitted(person: User | None, wanted: DesiredState, parts: DesiredParts) -> None:
+def check_permitted(person: User | None, desired: DesiredState, parts: DesiredParts) -> None:
     """Raise Forbidden for changes that the user may not make, Conflict or Invalid for impossible ones."""
     _check_composable(parts)
-    _check_port_types(wanted, parts)
+    _check_port_types(desired, parts)
     if person is None:
         return
     require_composer(person, "attach or detach")
@@ -56,7 +53,7 @@ def check_permitted(person: User | None, wanted: DesiredState, parts: DesiredPar
     unseen = set(held) - set(HostPort.objects.visible_to(person).filter(pk__in=held).values_list("pk", flat=True))
     if unseen:
         raise Forbidden(f"{held[min(unseen)].name} is attached to a host port that is not granted to your tenant.")
-    attached = {pk: port for pk, port in wanted.attachments.items() if port is not None}
+    attached = {pk: port for pk, port in desired.attachments.items() if port is not None}
     if reason := attachment_obstacle(person, list(attached), list(attached.values())):
         raise Conflict(reason)
     if others := set(parts.drawers) - drawers_changeable(person, parts.drawers):
@@ -67,7 +64,7 @@ def check_permitted(person: User | None, wanted: DesiredState, parts: DesiredPar
         )
     if others := set(parts.ports) - ports_configurable(person, parts.ports):
         raise Forbidden(f"{parts.ports[min(others)].name} is not yours to configure.")
-    if wanted.cables and not may_move_cable(person):
+    if desired.cables and not may_move_cable(person):
         raise Forbidden("Only an administrator may change a cable.")
 
 
@@ -99,9 +96,9 @@ def _check_composable(parts: DesiredParts) -> None:
             raise Conflict(monitored_only_reason(row.chassis))
 
 
-def _check_port_types(wanted: DesiredState, parts: DesiredParts) -> None:
+def _check_port_types(desired: DesiredState, parts: DesiredParts) -> None:
     """Raise Invalid for a type that the BMC would refuse, which it would do after the port's devices are detached."""
-    typed = {pk: setting.port_type for pk, setting in wanted.settings.items() if setting.port_type}
+    typed = {pk: setting.port_type for pk, setting in desired.settings.items() if setting.port_type}
     of_hosts = set(HostPort.objects.filter(port__in=typed).values_list("port", flat=True))
     of_slots = set(Slot.objects.filter(port__in=typed).values_list("port", flat=True))
     for pk in sorted((of_hosts | of_slots) & set(typed)):

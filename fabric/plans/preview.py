@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from fabric.plans.selectors import PlanEntry, device_location, plan_entries
 from fabric.plans.serialization import base_differences, base_state_json, host_port_names, visible_rows
 from fabric.plans.services import involved_drawers
 
+StoredStep = Mapping[str, Any]
 FOREIGN_DEVICE = "It would detach a device that is not yours. Ask an administrator to do it."
 
 
@@ -35,35 +37,16 @@ class DrawerQueue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreviewStep:
-    """A planned step; numbers count from 1."""
-
-    number: int
-    sentence: str
-    kind: str
-    after: str  # 'after 1 to 3', '' for one that waits for none
-    usually: str  # '' where there is no history yet
-    interrupts: bool
-    drawer: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class PreviewLane:
-    """The steps in one drawer; drawers are processed in parallel."""
+    """The steps in one drawer; drawers are processed in parallel.
+
+    A step is as the plan stores it, with `usually` ('' where there is no history yet) and `after` in words.
+    """
 
     name: str
-    steps: tuple[PreviewStep, ...]
+    steps: tuple[StoredStep, ...]
     usually: str
     ahead: DrawerQueue | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreviewObjection:
-    """An objection to a plan: a sentence, and its drawer ('' and None for none)."""
-
-    sentence: str
-    drawer: str = ""
-    drawer_id: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +61,17 @@ class DeviceInUse:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPreview:
-    """The preview of a draft."""
-
     entries: tuple[PlanEntry, ...]
     interrupted: tuple[str, ...]  # devices that are detached and reattached
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # that gain or lose a device
     links: tuple[str, ...]
-    objections: tuple[PreviewObjection, ...]
+    objections: tuple[tuple[str, Drawer | None], ...]  # sentences, each with its drawer where the user may see it
     lanes: tuple[PreviewLane, ...]
     steps: int
     usually: str
     differences: tuple[str, ...]
     chassis: tuple[int, ...]
-    away: tuple[str, ...]  # unreachable chassis
+    unreachable: tuple[str, ...]  # chassis
     in_use: tuple[DeviceInUse, ...]
 
     @property
@@ -106,12 +87,13 @@ class PlanPreview:
 def plan_preview(person: User, plan: Plan) -> PlanPreview:
     """Return the preview of a draft."""
     steps = [step for step in plan.preview if "objection" not in step]
-    kinds = {(step["kind"], step["chassis"]) for step in steps}
-    usual = usual_durations(kinds)
+    usual = usual_durations({(step["kind"], step["chassis"]) for step in steps})
     moves = [step for step in steps if step["device"] is not None]
-    touched = {step["device"] for step in moves}
-    devices = visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, touched)
-    chassis = {step["chassis"] for step in steps} | set(_affected_chassis(person, plan))
+    ends = {step[end] for step in steps for end in ("source", "target") if step[end] is not None}
+    rows = Device.objects.select_related("chassis", "slot__drawer")
+    devices = visible_rows(rows, person, {step["device"] for step in moves})
+    chassis = {step["chassis"] for step in steps}
+    unreachable = Chassis.objects.filter(pk__in=chassis).exclude(last_error="").order_by("name")
     return PlanPreview(
         entries=plan_entries(person, plan),
         interrupted=tuple(
@@ -123,22 +105,17 @@ def plan_preview(person: User, plan: Plan) -> PlanPreview:
                 if step["interrupts"]
             )
         ),
-        hosts=_hosts(person, steps),
+        hosts=tuple(sorted({name for pk, name in host_port_names(ends, person).items() if pk is not None})),
         links=_links(person, steps, devices),
         objections=_objections(person, plan, others=any(step["device"] not in devices for step in moves)),
-        lanes=preview_lanes(person, steps, devices, usual),
+        lanes=_lanes(person, steps, devices, usual),
         steps=len(steps),
         usually=duration_label(longest_drawer_duration([_step_key(step) for step in steps], usual)),
         differences=tuple(current_differences(person, plan)),
-        chassis=tuple(sorted(chassis)),
-        away=_unreachable_chassis({step["chassis"] for step in steps}),
+        chassis=tuple(sorted(chassis | _affected_chassis(person, plan))),
+        unreachable=tuple(unreachable.values_list("name", flat=True)),
         in_use=devices_in_use(person, plan),
     )
-
-
-def _unreachable_chassis(chassis: Collection[int]) -> tuple[str, ...]:
-    rows = Chassis.objects.filter(pk__in=chassis).exclude(last_error="").order_by("name")
-    return tuple(rows.values_list("name", flat=True))
 
 
 def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
@@ -166,53 +143,42 @@ def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
 
 def current_differences(person: User, plan: Plan) -> list[str]:
     """Return sentences on what has changed since a draft was planned, and on objects the user has lost access to."""
-    wanted = DesiredState.from_json(plan.wanted)
+    desired = DesiredState.from_json(plan.wanted)
     try:
-        drawers = involved_drawers(projected_drawers(desired_parts(person, wanted).chassis), wanted)
+        drawers = involved_drawers(projected_drawers(desired_parts(person, desired).chassis), desired)
     except FalconWebError as error:
         return [error.sentence]
     return base_differences(plan.base, base_state_json(drawers), person)
 
 
-def preview_lanes(
-    person: User,
-    steps: Sequence[Mapping[str, Any]],
-    devices: Mapping[int, Any],
-    usual: Mapping[DurationKey, DurationRange],
+def _lanes(
+    person: User, steps: Sequence[StoredStep], devices: Mapping[int, Any], usual: dict[DurationKey, DurationRange]
 ) -> tuple[PreviewLane, ...]:
-    """Return planned steps by drawer."""
-    places = list(dict.fromkeys((step["chassis"], step["drawer"]) for step in steps))
-    names = drawer_names(places)
-    busy = drawer_queues(person, places)
+    lanes: dict[DrawerKey, list[StoredStep]] = defaultdict(list)
+    for step in steps:
+        lanes[step["chassis"], step["drawer"]].append(step)
+    names = drawer_names(lanes)
+    busy = drawer_queues(person, lanes)
     return tuple(
         PreviewLane(
             name=names[place],
-            steps=tuple(_step(step, devices, usual) for step in steps if (step["chassis"], step["drawer"]) == place),
-            usually=duration_label(
-                longest_drawer_duration(
-                    [_step_key(step) for step in steps if (step["chassis"], step["drawer"]) == place], dict(usual)
-                )
-            ),
+            steps=tuple(_step(step, devices, usual) for step in here),
+            usually=duration_label(longest_drawer_duration([_step_key(step) for step in here], usual)),
             ahead=busy.get(place),
         )
-        for place in places
+        for place, here in lanes.items()
     )
 
 
-def _step(
-    step: Mapping[str, Any], devices: Mapping[int, Any], usual: Mapping[DurationKey, DurationRange]
-) -> PreviewStep:
+def _step(step: StoredStep, devices: Mapping[int, Any], usual: Mapping[DurationKey, DurationRange]) -> StoredStep:
     usually = usual.get((step["kind"], step["chassis"]))
     hidden = step["device"] is not None and step["device"] not in devices
-    return PreviewStep(
-        number=step["position"] + 1,
-        sentence="Changes a device of others" if hidden else step["sentence"],
-        kind=step["kind"],
-        after=predecessors_label([position + 1 for position in step["after"]]),
-        usually=usually.words if usually is not None else "",
-        interrupts=step["interrupts"],
-        drawer=step["drawer"],
-    )
+    return {
+        **step,
+        "sentence": "Changes a device of others" if hidden else step["sentence"],
+        "after": predecessors_label([position + 1 for position in step["after"]]),
+        "usually": usually.words if usually is not None else "",
+    }
 
 
 def predecessors_label(numbers: Iterable[int]) -> str:
@@ -223,10 +189,7 @@ def predecessors_label(numbers: Iterable[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    parts = [
-        f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(str(one) for one in run)
-        for run in runs
-    ]  # fmt: skip
+    parts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return f"after {', '.join(parts)}" if parts else ""
 
 
@@ -248,9 +211,9 @@ def drawer_names(places: Iterable[DrawerKey]) -> dict[DrawerKey, str]:
 
 def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None = None) -> dict[DrawerKey, DrawerQueue]:
     """Return the open work of drawers ahead of `plan` (None: ahead of a change that would be requested now)."""
-    wanted = set(places)
+    keys = set(places)
     found: dict[DrawerKey, list[Operation]] = {}
-    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in wanted})
+    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in keys})
     seen = set(rows.filter(pk__in=Operation.objects.visible_to(person)).values_list("pk", flat=True))
     plans = set(Plan.objects.visible_to(person).filter(operations__in=rows).values_list("pk", flat=True))
     passed: set[DrawerKey] = set()
@@ -258,7 +221,7 @@ def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None =
         place = (row.chassis_id, row.drawer_id)
         if plan is not None and row.plan_id == plan.pk:
             passed.add(place)
-        if place in wanted and place not in passed:
+        if place in keys and place not in passed:
             found.setdefault(place, []).append(row)
     return {
         place: _drawer_queue(rows_of_place, seen, plans)
@@ -268,30 +231,21 @@ def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None =
 
 
 def _drawer_queue(rows: list[Operation], seen: set[Any], plans: set[Any]) -> DrawerQueue:
-    first = rows[0]
-    others = len({row.plan_id or row.pk for row in rows}) - 1
-    if first.plan is not None and first.plan_id in plans:
-        return DrawerQueue(
-            words=first.plan.title, by=first.plan.acting_name, page="fabric:plan", pk=first.plan_id, more=others
-        )
+    first, plan = rows[0], rows[0].plan
+    more = len({row.plan_id or row.pk for row in rows}) - 1
+    if plan is not None and plan.pk in plans:
+        return DrawerQueue(words=plan.title, by=plan.acting_name, page="fabric:plan", pk=plan.pk, more=more)
     if first.pk in seen:
-        return DrawerQueue(
-            words=first.summary, by=first.requested_by_name, page="fabric:operation", pk=first.pk, more=others
-        )
-    return DrawerQueue(words="another operation", more=others)
+        by = first.requested_by_name
+        return DrawerQueue(words=first.summary, by=by, page="fabric:operation", pk=first.pk, more=more)
+    return DrawerQueue(words="another operation", more=more)
 
 
-def _step_key(step: Mapping[str, Any]) -> tuple[DrawerKey, str]:
+def _step_key(step: StoredStep) -> tuple[DrawerKey, str]:
     return (step["chassis"], step["drawer"]), step["kind"]
 
 
-def _hosts(person: User, steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the hosts that gain or lose a device."""
-    ports = {step[end] for step in steps for end in ("source", "target") if step[end] is not None}
-    return tuple(sorted({name for pk, name in host_port_names(ports, person).items() if pk is not None}))
-
-
-def _links(person: User, steps: Sequence[Mapping[str, Any]], devices: Mapping[int, Any]) -> tuple[str, ...]:
+def _links(person: User, steps: Sequence[StoredStep], devices: Mapping[int, Any]) -> tuple[str, ...]:
     """Return the links that go down or are retrained."""
     links = [device_location(row) for row in devices.values()]
     cables = {step["source"] for step in steps if step["kind"] == "cable"}
@@ -302,23 +256,16 @@ def _links(person: User, steps: Sequence[Mapping[str, Any]], devices: Mapping[in
     return tuple(dict.fromkeys(links))
 
 
-def _objections(person: User, plan: Plan, *, others: bool) -> tuple[PreviewObjection, ...]:
-    told: list[tuple[str, int | None]] = [(FOREIGN_DEVICE, None)] if others else []
-    told += [(step["objection"], step.get("drawer")) for step in plan.preview if "objection" in step]
-    drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _, one in told if one})
-    return tuple(
-        PreviewObjection(
-            sentence=sentence,
-            drawer=f"{drawers[drawer].chassis.name} {drawers[drawer].name}" if drawer in drawers else "",
-            drawer_id=drawer if drawer in drawers else None,
-        )
-        for sentence, drawer in told
-    )
+def _objections(person: User, plan: Plan, *, others: bool) -> tuple[tuple[str, Drawer | None], ...]:
+    found: list[tuple[str, int | None]] = [(FOREIGN_DEVICE, None)] if others else []
+    found += [(step["objection"], step.get("drawer")) for step in plan.preview if "objection" in step]
+    drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _, one in found if one})
+    return tuple((sentence, drawers.get(drawer or 0)) for sentence, drawer in found)
 
 
 def _affected_chassis(person: User, plan: Plan) -> set[int]:
     """Return the chassis of a plan, so that the page subscribes to them, whether it has steps or not."""
-    wanted = DesiredState.from_json(plan.wanted)
-    devices = Device.objects.visible_to(person).filter(pk__in=list(wanted.attachments))
-    drawers = Drawer.objects.visible_to(person).filter(pk__in=list(wanted.modes))
+    desired = DesiredState.from_json(plan.wanted)
+    devices = Device.objects.visible_to(person).filter(pk__in=list(desired.attachments))
+    drawers = Drawer.objects.visible_to(person).filter(pk__in=list(desired.modes))
     return set(devices.values_list("chassis", flat=True)) | set(drawers.values_list("chassis", flat=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -25,57 +26,27 @@ from fabric.operations.selectors import (
 from fabric.plans.preview import DrawerQueue, drawer_names, drawer_queues, duration_label, predecessors_label
 from fabric.plans.selectors import PlanEntry, PlanProgress, plan_entries, plan_progress
 
-WAITING_STATES = ("requested",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepPart:
-    """A part of a step; parts run one after the other."""
-
-    name: str
-    state: str  # waiting, running, done, failed, skipped
-    seconds: float | None
-    sentence: str
-
 
 @dataclass(frozen=True, kw_only=True)
 class JobStep:
-    """A step of an applied plan."""
+    """A step of an applied plan; its parts, its error and its state in words say nothing of one that never began."""
 
-    id: UUID
-    number: int
-    summary: str
-    state: str
+    operation: Operation
     state_words: str
     seconds: float | None
     usually: str
     after: str
     error: str
-    parts: tuple[StepPart, ...]
-    is_open: bool
+    parts: tuple[Mapping[str, Any], ...]  # as the operation stores them, with their duration so far in `seconds`
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobLane:
-    """The steps in one drawer."""
-
-    name: str
-    steps: tuple[JobStep, ...]
-    ahead: DrawerQueue | None
+JobLane = tuple[str, tuple[JobStep, ...]]  # the name of a drawer, and the steps there
+# Steps that were planned together, the first ones, those of a resume or those of the rollback: a title, and by drawer.
+PlanRound = tuple[str, tuple[JobLane, ...]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanRound:
-    """Steps that were planned together: the first ones, those of a resume, or those of the rollback."""
-
-    title: str
-    lanes: tuple[JobLane, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class JobLogLine:
-    """A line of the log."""
-
     at: datetime
     number: int
     what: str
@@ -86,14 +57,12 @@ class JobLogLine:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanJob:
-    """A plan that was applied."""
-
     progress: PlanProgress
     is_back: bool  # whether it is being rolled back, or stopped during the rollback
     may_undo: bool  # whether it has changed something that is still changed
     seconds: float | None  # from apply to end or stop
     usually: str
-    turns: tuple[PlanRound, ...]
+    rounds: tuple[PlanRound, ...]
     log: tuple[JobLogLine, ...]
     entries: tuple[PlanEntry, ...]
     running: tuple[str, ...]  # the steps that a worker has claimed
@@ -105,9 +74,10 @@ class PlanJob:
     chassis: tuple[int, ...]
 
     @property
-    def said(self) -> str:
+    def progress_label(self) -> str:
         """Return the progress in a few words, as the page announces it."""
-        return f"{self.progress.done} of {self.progress.total} steps"
+        of_rollback = " of the rollback" if self.progress.back else ""
+        return f"{self.progress.done} of {self.progress.total} steps{of_rollback}"
 
 
 def plan_job(person: User, plan: Plan) -> PlanJob:
@@ -120,7 +90,7 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
     busy = drawer_queues(person, places, plan)
     proofs = [(row, row.proof) for row in rows if getattr(row, "proof", None) and not row.is_open]
     planned = [row for row in rows if (row.is_rollback, row.round) == (rows[-1].is_rollback, rows[-1].round)]
-    progress = plan_progress(plan, _step_counts(rows))
+    progress = plan_progress(plan, Counter((row.is_rollback, row.round, row.state) for row in rows))
     return PlanJob(
         progress=progress,
         may_undo=plan.is_final and plan.state != Plan.State.ROLLED_BACK and any(row.attempts for row in rows),
@@ -130,14 +100,14 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
         usually=duration_label(
             longest_drawer_duration([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)
         ),
-        turns=tuple(
-            PlanRound(title=_round_title(rollback, number), lanes=_lanes(list(group), names, busy, usual))
+        rounds=tuple(
+            ("Rollback" if rollback else "Replanned steps" if number else "Steps", _lanes(group, names, usual))
             for number, ((_, rollback), group) in enumerate(groupby(rows, key=lambda row: (row.round, row.is_rollback)))
         ),
         log=_log(rows),
         entries=plan_entries(person, plan),
-        running=tuple(row.summary for row in rows if row.is_open and row.state not in WAITING_STATES),
-        waiting=len([row for row in rows if row.state in WAITING_STATES]),
+        running=tuple(row.summary for row in rows if row.is_open and row.state != Operation.State.REQUESTED),
+        waiting=len([row for row in rows if row.state == Operation.State.REQUESTED]),
         ahead=tuple((names[place], ahead) for place, ahead in busy.items()),
         proofs=len(proofs),
         proven=len([1 for _, proof in proofs if proof.untouched]),
@@ -148,46 +118,19 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
     )
 
 
-def _step_counts(rows: Sequence[Operation]) -> dict[tuple[bool, int, str], int]:
-    counts: dict[tuple[bool, int, str], int] = {}
-    for row in rows:
-        key = (row.is_rollback, row.round, row.state)
-        counts[key] = counts.get(key, 0) + 1
-    return counts
-
-
-def _round_title(rollback: bool, number: int) -> str:
-    if rollback:
-        return "Rollback"
-    return "Steps" if number == 0 else "Replanned steps"
-
-
 def _lanes(
-    rows: list[Operation],
-    names: dict[DrawerKey, str],
-    busy: dict[DrawerKey, DrawerQueue],
-    usual: dict[DurationKey, DurationRange],
+    rows: Iterable[Operation], names: Mapping[DrawerKey, str], usual: Mapping[DurationKey, DurationRange]
 ) -> tuple[JobLane, ...]:
-    lanes: dict[DrawerKey, list[Operation]] = {}
+    lanes: dict[DrawerKey, list[JobStep]] = defaultdict(list)
     for row in rows:
-        lanes.setdefault((row.chassis_id, row.drawer_id), []).append(row)
-    return tuple(
-        JobLane(
-            name=names[place],
-            steps=tuple(_step(row, usual.get((row.kind, row.chassis_id))) for row in steps),
-            ahead=busy.get(place) if any(row.is_open for row in steps) else None,
-        )
-        for place, steps in lanes.items()
-    )
+        lanes[row.chassis_id, row.drawer_id].append(_step(row, usual.get((row.kind, row.chassis_id))))
+    return tuple((names[place], tuple(steps)) for place, steps in lanes.items())
 
 
 def _step(row: Operation, usually: DurationRange | None) -> JobStep:
     begun = row.started_at is not None
     return JobStep(
-        id=row.pk,
-        number=row.position,
-        summary=row.summary,
-        state=row.state,
+        operation=row,
         state_words="Not started" if row.state == Operation.State.CANCELLED and not begun else row.get_state_display(),
         seconds=_seconds(row.started_at, row.finished_at),
         usually=usually.words if usually is not None else "",
@@ -195,17 +138,12 @@ def _step(row: Operation, usually: DurationRange | None) -> JobStep:
         # The reason why the rest was not started is shown once, where the plan stopped.
         error=row.error if begun else "",
         parts=tuple(_step_part(step, row) for step in row.steps) if begun else (),
-        is_open=row.is_open,
     )
 
 
-def _step_part(step: dict[str, Any], row: Operation) -> StepPart:
-    return StepPart(
-        name=step["name"],
-        state=step["state"],
-        seconds=_seconds(parse_datetime(step["started_at"] or ""), parse_datetime(step["finished_at"] or "")),
-        sentence=step["sentence"] if step["sentence"] != row.error else "",
-    )
+def _step_part(part: Mapping[str, Any], row: Operation) -> Mapping[str, Any]:
+    seconds = _seconds(parse_datetime(part["started_at"] or ""), parse_datetime(part["finished_at"] or ""))
+    return {**part, "seconds": seconds, "sentence": part["sentence"] if part["sentence"] != row.error else ""}
 
 
 def _log(rows: Sequence[Operation]) -> tuple[JobLogLine, ...]:
@@ -216,20 +154,12 @@ def _log(rows: Sequence[Operation]) -> tuple[JobLogLine, ...]:
             begun, ended = (parse_datetime(step[name] or "") for name in ("started_at", "finished_at"))
             if begun is None:
                 continue
-            lines.append(
-                JobLogLine(
-                    at=begun, number=row.position, what=step["name"], state=step["state"],
-                    sentence=step["sentence"], seconds=_seconds(begun, ended) if ended else None,
-                )
-            )  # fmt: skip
+            seconds = _seconds(begun, ended) if ended else None
+            lines.append(JobLogLine(begun, row.position, step["name"], step["state"], step["sentence"], seconds))
         if row.finished_at is not None and row.started_at is not None:
             words = f"{row.get_state_display()}: {row.summary}"
-            lines.append(
-                JobLogLine(
-                    at=row.finished_at, number=row.position, what=words, state=row.state, sentence="",
-                    seconds=_seconds(row.started_at, row.finished_at),
-                )
-            )  # fmt: skip
+            seconds = _seconds(row.started_at, row.finished_at)
+            lines.append(JobLogLine(row.finished_at, row.position, words, row.state, "", seconds))
     return tuple(sorted(lines, key=lambda line: line.at))
 
 

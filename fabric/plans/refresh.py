@@ -16,15 +16,7 @@ from django.utils import timezone
 from core.database import fit_columns, lock_rows
 from core.threads import run_in_thread
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient, retry_while_unreachable
-from fabric.bmc.composition import (
-    PortConfiguration,
-    read_drawer_mode,
-    read_link,
-    read_port_configuration,
-    read_zone,
-    zone_members,
-)
-from fabric.bmc.snapshot import read_cabled_host
+from fabric.bmc.composition import read_cabled_host, read_drawer_mode, read_link, read_zone, zone_members
 from fabric.bmc.types import Dialect, DrawerMode, PortLink
 from fabric.history.services import attachments_record
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
@@ -33,7 +25,7 @@ from fabric.operations.models import Operation
 from fabric.plans.rules import DesiredState
 
 
-async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
+async def refresh_allocation(chassis: Chassis, desired: DesiredState) -> None:
     """Store the zone of each device and the mode of each drawer as the BMC reports them; few of a walk's requests.
 
     Of ports and cables it reads those in the desired state; of devices all but those that an operation reads back
@@ -44,7 +36,7 @@ async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
     dialect = Dialect(chassis.dialect)
     zones = await run_in_thread(lambda: list(HostPort.objects.filter(chassis=chassis, missing_since=None)))
     drawers = await run_in_thread(lambda: list(Drawer.objects.filter(chassis=chassis, missing_since=None)))
-    ports = await run_in_thread(lambda: list(Port.objects.filter(chassis=chassis, pk__in=wanted.settings)))
+    ports = await run_in_thread(lambda: list(Port.objects.filter(chassis=chassis, pk__in=desired.settings)))
     async with BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc:
         found: dict[str, str] = {}
         for row in zones:
@@ -55,7 +47,7 @@ async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
         for port in ports:
             await retry_while_unreachable(partial(refresh_port, bmc, port))
         for row in zones:
-            if row.pk in wanted.cables:
+            if row.pk in desired.cables:
                 await retry_while_unreachable(partial(refresh_cable, bmc, row))
     newer = Operation.objects.at_work_since(begun).filter(chassis=chassis, device__isnull=False)
     devices = Device.objects.filter(chassis=chassis, missing_since=None).exclude(endpoint_uri="")
@@ -70,16 +62,15 @@ async def refresh_mode(bmc: BmcClient, drawer: Drawer) -> DrawerMode:
     return mode
 
 
-async def refresh_port(bmc: BmcClient, port: Port) -> PortConfiguration:
-    """Store how a port is configured and its link trained, and return the configuration."""
-    setting = await read_port_configuration(bmc, port.uri)
+async def refresh_port(bmc: BmcClient, port: Port) -> PortLink:
+    """Store how a port is configured and its link trained, and return both."""
     link = await read_link(bmc, port.uri)
     values = {
-        **_link_values(link), "port_type": setting.port_type, "configured_width": setting.configured_width,
-        "link_state": setting.link_state,
+        **_link_values(link), "port_type": link.port_type, "configured_width": link.configured_width,
+        "link_state": link.link_state,
     }  # fmt: skip
     await run_in_thread(Port.objects.filter(pk=port.pk).update, **fit_columns(Port, values))
-    return setting
+    return link
 
 
 async def read_cabled_host_identity(bmc: BmcClient, host_port: HostPort) -> str:

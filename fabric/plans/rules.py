@@ -101,33 +101,32 @@ class PlannedSteps:
     objections: tuple[Objection, ...] = ()
 
 
-def projected_after(drawer: DrawerSnapshot, wanted: DesiredState) -> DrawerSnapshot:
-    """Return a drawer in its desired state."""
+def projected_after(drawer: DrawerSnapshot, desired: DesiredState) -> DrawerSnapshot:
     return replace(
         drawer,
-        mode=drawer.mode if drawer.id is None else wanted.modes.get(drawer.id, drawer.mode),
-        ports=tuple(replace(port, host=wanted.cables.get(port.id, port.host)) for port in drawer.ports),
+        mode=drawer.mode if drawer.id is None else desired.modes.get(drawer.id, drawer.mode),
+        ports=tuple(replace(port, host=desired.cables.get(port.id, port.host)) for port in drawer.ports),
         devices=tuple(
-            replace(device, attached=wanted.attachments.get(device.id, device.attached)) for device in drawer.devices
+            replace(device, attached=desired.attachments.get(device.id, device.attached)) for device in drawer.devices
         ),
         settings={
             **drawer.settings,
             **{
-                port: _merged_setting(drawer.settings.get(port, PortSetting()), wanted.settings[port])
-                for port in drawer_ports(drawer) & set(wanted.settings)
+                port: merged_setting(drawer.settings.get(port, PortSetting()), desired.settings[port])
+                for port in drawer_ports(drawer) & set(desired.settings)
             },
         },
     )
 
 
-def _merged_setting(now: PortSetting, wanted: PortSetting) -> PortSetting:
+def merged_setting(now: PortSetting, desired: PortSetting) -> PortSetting:
     return PortSetting(
-        port_type=wanted.port_type or now.port_type,
-        configured_width=wanted.configured_width or now.configured_width,
+        port_type=desired.port_type or now.port_type,
+        configured_width=desired.configured_width or now.configured_width,
     )
 
 
-def plan_steps(drawers: Iterable[DrawerSnapshot], wanted: DesiredState) -> PlannedSteps:
+def plan_steps(drawers: Iterable[DrawerSnapshot], desired: DesiredState) -> PlannedSteps:
     """Return the steps from the present state of the drawers to the desired state.
 
     Every device, drawer and port that changes must be in `drawers`; raises KeyError for one that is not. A host port
@@ -135,25 +134,25 @@ def plan_steps(drawers: Iterable[DrawerSnapshot], wanted: DesiredState) -> Plann
     drawer; no step waits for a step of another drawer. Any order that respects the dependencies breaks no rule.
     """
     seen = list(drawers)
-    _check_known(seen, wanted)
+    _check_known(seen, desired)
     steps: list[PlanStep] = []
     objections: list[Objection] = []
     for drawer in seen:
-        planned = _DrawerPlan(drawer, wanted, first=len(steps)).planned()
+        planned = _DrawerPlan(drawer, desired, first=len(steps)).planned()
         steps += planned.steps
         objections += planned.objections
     return PlannedSteps(objections=tuple(objections)) if objections else PlannedSteps(steps=tuple(steps))
 
 
-def _check_known(drawers: list[DrawerSnapshot], wanted: DesiredState) -> None:
+def _check_known(drawers: list[DrawerSnapshot], desired: DesiredState) -> None:
     devices = {device.id for drawer in drawers for device in drawer.devices}
     host_ports = {port.id for drawer in drawers for port in drawer.ports}
     ports = set[int]().union(*(drawer_ports(drawer) for drawer in drawers))
     known = (
-        (wanted.attachments, devices),
-        (wanted.modes, {drawer.id for drawer in drawers if drawer.id is not None}),
-        (wanted.cables, host_ports),
-        (wanted.settings, ports),
+        (desired.attachments, devices),
+        (desired.modes, {drawer.id for drawer in drawers if drawer.id is not None}),
+        (desired.cables, host_ports),
+        (desired.settings, ports),
     )
     for asked, there in known:
         for one in asked:
@@ -195,9 +194,9 @@ class _DrawerPlan:
     The steps of a wave may run in any order, also in parallel.
     """
 
-    def __init__(self, drawer: DrawerSnapshot, wanted: DesiredState, *, first: int) -> None:
+    def __init__(self, drawer: DrawerSnapshot, desired: DesiredState, *, first: int) -> None:
         self.now = drawer
-        self.then = projected_after(drawer, wanted)
+        self.then = projected_after(drawer, desired)
         self.first = first
         self.steps: list[PlanStep] = []
         self.last_wave: tuple[int, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,8 +23,8 @@ from fabric.operations.rules import (
     attachment_violation,
     port_type_label,
 )
-from fabric.plans.rules import DesiredState
-from fabric.plans.serialization import base_state, host_port_names, visible_rows
+from fabric.plans.rules import DesiredState, merged_setting
+from fabric.plans.serialization import host_port_names, visible_rows
 
 DRAFT_ORIGIN: Final = "topology"
 STATE_FILTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -64,16 +64,12 @@ class PlanProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSummary:
-    """A plan in short."""
+    """A plan in a list: who made or applied it last, and when."""
 
-    id: UUID
-    title: str
-    state: str
-    state_words: str
-    origin_words: str
+    plan: Plan
     by: str
-    sentence: str
     at: datetime
+    origin: str
     progress: PlanProgress
 
 
@@ -82,7 +78,6 @@ class DraftView:
     """A user's open draft: its entries, and how many rules it violates."""
 
     id: UUID
-    title: str
     entries: tuple[PlanEntry, ...]
     objections: tuple[str, ...]
     steps: int
@@ -100,17 +95,16 @@ def plan_rows(person: User, *, group: str = "", search: str = "") -> QuerySet[Pl
 def plan_summaries(plans: Iterable[Plan]) -> tuple[PlanSummary, ...]:
     """Return the summaries of plans, in two queries."""
     rows = list(plans)
-    counts = _counts(rows)
+    counts: dict[UUID, Counter[tuple[bool, int, str]]] = defaultdict(Counter)
+    steps = Operation.objects.filter(plan__in=rows).order_by().values_list("plan", "is_rollback", "round", "state")
+    for plan, rollback, round_, state, count in steps.annotate(count=Count("pk")):
+        counts[plan][rollback, round_, state] = count
     return tuple(
         PlanSummary(
-            id=row.pk,
-            title=row.title,
-            state=row.state,
-            state_words=row.get_state_display(),
-            origin_words=ORIGIN_LABELS.get(row.origin, ""),
+            plan=row,
             by=row.acting_name or row.requested_by_name,
-            sentence=row.sentence,
             at=row.applied_at or row.created_at,
+            origin=ORIGIN_LABELS.get(row.origin, ""),
             progress=plan_progress(row, counts[row.pk]),
         )
         for row in rows
@@ -132,16 +126,6 @@ def plan_progress(plan: Plan, counts: StepCounts) -> PlanProgress:
     return PlanProgress(done=done, total=done + left, back=back)
 
 
-def _counts(plans: list[Plan]) -> dict[UUID, dict[tuple[bool, int, str], int]]:
-    found: dict[UUID, dict[tuple[bool, int, str], int]] = defaultdict(dict)
-    rows = Operation.objects.filter(plan__in=plans).order_by()
-    for plan, rollback, round_, state, count in rows.values_list("plan", "is_rollback", "round", "state").annotate(
-        count=Count("pk")
-    ):
-        found[plan][rollback, round_, state] = count
-    return found
-
-
 def open_draft(person: User) -> Plan | None:
     """Return the draft that a user is composing on the pages, None where there is none."""
     # A draft for another tenant stays with that tenant.
@@ -156,7 +140,6 @@ def draft_view(person: User) -> DraftView | None:
         return None
     return DraftView(
         id=row.pk,
-        title=row.title,
         entries=plan_entries(person, row),
         objections=tuple(step["objection"] for step in row.preview if "objection" in step),
         steps=len([step for step in row.preview if "objection" not in step]),
@@ -165,33 +148,33 @@ def draft_view(person: User) -> DraftView | None:
 
 def plan_entries(person: User, plan: Plan) -> tuple[PlanEntry, ...]:
     """Return the changes of a plan that the user may see: devices, modes, cables, port settings."""
-    wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
-    attachments = wanted.attachments
+    desired, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
+    attachments = desired.attachments
     if plan.state != Plan.State.DRAFT or plan.origin != DRAFT_ORIGIN:
         # The desired state of an applied plan includes interrupted devices. Of a draft every entry can be removed.
         attachments = {pk: to for pk, to in attachments.items() if before.attachments.get(pk, to or 0) != to}
     return (
         *_devices(person, attachments, before.attachments),
-        *_modes(person, wanted, before),
-        *_cables(person, wanted, before),
-        *_settings(person, wanted, before),
+        *_modes(person, desired, before),
+        *_cables(person, desired, before),
+        *_settings(person, desired, before),
     )
 
 
-def _devices(person: User, wanted: Mapping[int, int | None], before: Mapping[int, int | None]) -> list[PlanEntry]:
-    names = host_port_names({*wanted.values(), *(before.get(pk) for pk in wanted)}, person)
-    rows = visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, set(wanted))
+def _devices(person: User, desired: Mapping[int, int | None], before: Mapping[int, int | None]) -> list[PlanEntry]:
+    names = host_port_names({*desired.values(), *(before.get(pk) for pk in desired)}, person)
+    rows = visible_rows(Device.objects.select_related("chassis", "slot__drawer"), person, set(desired))
     return [
         PlanEntry(
             key=f"device-{pk}", name=row.name, where=device_location(row), page="fabric:device", pk=pk,
-            before=names.get(before.get(pk), "no host"), after=names.get(wanted[pk], "no host"),
+            before=names.get(before.get(pk), "no host"), after=names.get(desired[pk], "no host"),
         )
         for pk, row in rows.items()
     ]  # fmt: skip
 
 
-def _modes(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
-    rows = visible_rows(Drawer.objects.select_related("chassis"), person, set(wanted.modes))
+def _modes(person: User, desired: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    rows = visible_rows(Drawer.objects.select_related("chassis"), person, set(desired.modes))
     return [
         PlanEntry(
             key=f"drawer-{pk}",
@@ -200,38 +183,36 @@ def _modes(person: User, wanted: DesiredState, before: DesiredState) -> list[Pla
             page="fabric:drawer",
             pk=pk,
             before=MODE_VALUE_LABELS.get(before.modes.get(pk, DrawerMode.UNKNOWN), "not known"),
-            after=MODE_VALUE_LABELS[wanted.modes[pk]],
+            after=MODE_VALUE_LABELS[desired.modes[pk]],
         )
         for pk, row in rows.items()
     ]
 
 
-def _cables(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
-    pks = {host for one in (wanted, before) for pk, host in one.cables.items() if host and pk in wanted.cables}
+def _cables(person: User, desired: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    pks = {host for one in (desired, before) for pk, host in one.cables.items() if host and pk in desired.cables}
     hosts = {pk: host.name for pk, host in visible_rows(Host.objects.all(), person, pks).items()}
 
     def named(host: int | None) -> str:
         return hosts.get(host, "another host") if host else "no host"
 
-    rows = visible_rows(HostPort.objects.select_related("chassis"), person, set(wanted.cables))
+    rows = visible_rows(HostPort.objects.select_related("chassis"), person, set(desired.cables))
     return [
         PlanEntry(
             key=f"cable-{pk}", name=f"Cable of host port {row.label}", where=row.chassis.name,
             page="fabric:port" if row.port_id else "fabric:chassis", pk=row.port_id or row.chassis_id,
-            before=named(before.cables.get(pk)), after=named(wanted.cables[pk]),
+            before=named(before.cables.get(pk)), after=named(desired.cables[pk]),
         )
         for pk, row in rows.items()
     ]  # fmt: skip
 
 
-def _settings(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:
-    rows = visible_rows(Port.objects.select_related("chassis"), person, set(wanted.settings))
+def _settings(person: User, desired: DesiredState, before: DesiredState) -> list[PlanEntry]:
+    rows = visible_rows(Port.objects.select_related("chassis"), person, set(desired.settings))
     entries = []
     for pk, row in rows.items():
-        then, now = wanted.settings[pk], before.settings.get(pk, PortSetting())
-        after = PortSetting(
-            port_type=then.port_type or now.port_type, configured_width=then.configured_width or now.configured_width
-        )
+        now = before.settings.get(pk, PortSetting())
+        after = merged_setting(now, desired.settings[pk])
         entries.append(
             PlanEntry(
                 key=f"port-{pk}", name=row.name, where=row.chassis.name, page="fabric:port", pk=pk,
@@ -242,11 +223,9 @@ def _settings(person: User, wanted: DesiredState, before: DesiredState) -> list[
 
 
 def port_setting_label(setting: PortSetting) -> str:
-    """Return how a port is configured, in words."""
+    port_type = port_type_label(setting.port_type) if setting.port_type else ""
     lanes = f"x{setting.configured_width}" if setting.configured_width else ""
-    return ", ".join(
-        one for one in (port_type_label(setting.port_type) if setting.port_type else "", lanes) if one
-    ) or ("not given")
+    return ", ".join(one for one in (port_type, lanes) if one) or "not given"
 
 
 def device_location(row: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from accounts.models import User
 from fabric.inventory.labels import host_port_name, slot_label
@@ -32,7 +34,7 @@ class DesiredParts:
 
 
 def base_state_json(drawers: Iterable[DrawerSnapshot]) -> dict[str, Any]:
-    """Return, as JSON, the state of drawers that a plan is based on: the input of `base_state`, and the devices."""
+    """Return, as JSON, the state of drawers that a plan is based on: a DesiredState, and the identities of devices."""
     seen = list(drawers)
     state = DesiredState(
         attachments={device.id: device.attached for drawer in seen for device in drawer.devices},
@@ -49,14 +51,9 @@ def replaced_devices(base: Mapping[str, Any], now: Mapping[str, Any]) -> list[in
     return [int(pk) for pk, identity in then.items() if pk in current and current[pk] != identity]
 
 
-def base_state(base: Mapping[str, Any]) -> DesiredState:
-    """Return the state that a plan is based on as a desired state."""
-    return DesiredState.from_json(base)
-
-
 def base_differences(base: Mapping[str, Any], now: Mapping[str, Any], person: User | None) -> list[str]:
     """Return sentences on the differences from the base state of a plan that the user may see."""
-    then, current = base_state(base), base_state(now)
+    then, current = DesiredState.from_json(base), DesiredState.from_json(now)
     devices = visible_rows(
         Device.objects.select_related("slot"), person, _changed(then.attachments, current.attachments)
     )
@@ -70,8 +67,8 @@ def base_differences(base: Mapping[str, Any], now: Mapping[str, Any], person: Us
     sentences += [f"There is another device in {slot_label(row) or row.uri} now: {row.name}." for row in swapped]
     drawers = Drawer.objects.select_related("chassis")
     for pk, drawer in visible_rows(drawers, person, _changed(then.modes, current.modes)).items():
-        modes = f"was in mode {_mode_label(then.modes, pk)} and is in {_mode_label(current.modes, pk)} now"
-        sentences.append(f"{drawer.chassis.name} {drawer.name} {modes}.")
+        before, after = (one.modes[pk].value if pk in one.modes else "none" for one in (then, current))
+        sentences.append(f"{drawer.chassis.name} {drawer.name} was in mode {before} and is in {after} now.")
     host_ports = HostPort.objects.select_related("chassis")
     cables = visible_rows(host_ports, person, _changed(then.cables, current.cables)).values()
     sentences += [f"The cable of {port.chassis.name} {port.label} leads to another host now." for port in cables]
@@ -108,25 +105,18 @@ def step_sentence(step: PlanStep, parts: DesiredParts) -> str:
 
 def setting_json(setting: PortSetting | None) -> dict[str, Any]:
     """Return a port's setting as an operation stores it."""
-    if setting is None:
-        return {}
-    return {"port_type": setting.port_type, "configured_width": setting.configured_width}
+    return {} if setting is None else asdict(setting)
 
 
 def steps_json(planned: PlannedSteps) -> list[dict[str, Any]]:
     """Return steps and objections as JSON, as shown in the preview."""
     if planned.objections:
         return [{"objection": one.sentence, "drawer": one.drawer, "device": one.device} for one in planned.objections]
-    parts = step_parts(list(planned.steps))
+    parts = step_parts(planned.steps)
     return [
-        {
-            "position": step.position, "kind": step.kind, "chassis": step.chassis, "drawer": step.drawer,
-            "device": step.device, "source": step.source, "target": step.target, "mode": step.mode, "port": step.port,
-            "setting": setting_json(step.setting), "host": step.host, "after": list(step.after),
-            "interrupts": step.interrupts, "sentence": step_sentence(step, parts),
-        }
+        msgspec.to_builtins(step) | {"setting": setting_json(step.setting), "sentence": step_sentence(step, parts)}
         for step in planned.steps
-    ]  # fmt: skip
+    ]
 
 
 def default_title(planned: PlannedSteps) -> str:
@@ -136,7 +126,7 @@ def default_title(planned: PlannedSteps) -> str:
     return "Nothing to change" if not count else f"{count} step{'' if count == 1 else 's'}"
 
 
-def step_parts(steps: list[PlanStep]) -> DesiredParts:
+def step_parts(steps: Sequence[PlanStep]) -> DesiredParts:
     ports = {pk for step in steps for pk in (step.source, step.target) if pk is not None}
     return DesiredParts(
         devices=Device.objects.select_related("chassis", "slot").in_bulk([s.device for s in steps if s.device]),
@@ -159,7 +149,3 @@ def visible_rows(rows: Any, person: User | None, pks: Collection[int]) -> dict[i
 
 def _changed(then: Mapping[int, Any], now: Mapping[int, Any]) -> set[int]:
     return {pk for pk in {*then, *now} if then.get(pk, then) != now.get(pk, now)}
-
-
-def _mode_label(modes: Mapping[int, Any], pk: int) -> str:
-    return str(modes[pk].value) if pk in modes else "none"

@@ -38,7 +38,6 @@ from fabric.plans.rules import DesiredState, PlannedSteps, PlanStep, plan_steps
 from fabric.plans.serialization import (  # fmt: skip
     DesiredParts,
     base_differences,
-    base_state,
     base_state_json,
     default_title,
     setting_json,
@@ -55,7 +54,7 @@ Value = TypeVar("Value")
 
 
 def plan_create(
-    *, person: User | None, wanted: DesiredState, title: str, origin: str, idempotency_key: str = ""
+    *, person: User | None, desired: DesiredState, title: str, origin: str, idempotency_key: str = ""
 ) -> Plan:
     """Create a draft with the steps that lead to the desired state; `person` None is the site itself.
 
@@ -64,22 +63,22 @@ def plan_create(
     many changes. The same person and key return the same plan.
     """
     with attempt(Action.PLAN_CREATE, actor=person, target=Target(kind="plan", name=title)) as act:
-        digest = request_digest("plan", wanted.as_json(), title, origin)
+        digest = request_digest("plan", desired.as_json(), title, origin)
         if known := find_replayed(Plan, person, idempotency_key, digest):
             return known
         if Plan.objects.filter(requested_by=person, by_site=False, state=Plan.State.DRAFT).count() >= MAX_DRAFTS:
             raise Conflict(f"You have {MAX_DRAFTS} drafts. Discard those that you do not need, then make another.")
-        parts = desired_parts(person, wanted)
-        check_permitted(person, wanted, parts)
-        drawers = involved_drawers(projected_drawers(parts.chassis), wanted)
-        planned = steps_plan(drawers, wanted)
+        parts = desired_parts(person, desired)
+        check_permitted(person, desired, parts)
+        drawers = involved_drawers(projected_drawers(parts.chassis), desired)
+        planned = steps_plan(drawers, desired)
         check_no_foreign_parts(person.tenant if person else None, planned)
         try:
             with act.change():
                 plan = Plan.objects.create(
                     title=_clean_title(title, planned),
                     origin=origin,
-                    wanted=wanted.as_json(),
+                    wanted=desired.as_json(),
                     base=base_state_json(drawers),
                     preview=steps_json(planned),
                     requested_by=person,
@@ -89,7 +88,7 @@ def plan_create(
                     idempotency_key=idempotency_key,
                     request_digest=digest,
                 )
-                act.target, act.after = target_of(plan, plan.title), _audit_values(plan)
+                act.target, act.after = target_of(plan), _audit_values(plan)
         except IntegrityError:
             if known := find_replayed(Plan, person, idempotency_key, digest):
                 return known
@@ -97,13 +96,13 @@ def plan_create(
         return plan
 
 
-def plan_change(*, person: User, plan: Plan, wanted: DesiredState, title: str | None = None) -> Plan:
+def plan_change(*, person: User, plan: Plan, desired: DesiredState, title: str | None = None) -> Plan:
     """Replan a draft for another desired state. Raises as `plan_create`, and Conflict if it is not a draft."""
-    with attempt(Action.PLAN_CHANGE, actor=person, target=target_of(plan, plan.title)) as act:
-        parts = desired_parts(person, wanted)
-        check_permitted(person, wanted, parts)
-        drawers = involved_drawers(projected_drawers(parts.chassis), wanted)
-        planned = steps_plan(drawers, wanted)
+    with attempt(Action.PLAN_CHANGE, actor=person, target=target_of(plan)) as act:
+        parts = desired_parts(person, desired)
+        check_permitted(person, desired, parts)
+        drawers = involved_drawers(projected_drawers(parts.chassis), desired)
+        planned = steps_plan(drawers, desired)
         preview = steps_json(planned)
         with act.change():
             locked = lock_plan(plan.pk)
@@ -111,7 +110,7 @@ def plan_change(*, person: User, plan: Plan, wanted: DesiredState, title: str | 
             check_own_plan(person, locked)
             _check_draft(locked)
             check_no_foreign_parts(locked.tenant, planned)
-            locked.wanted, locked.base, locked.preview = wanted.as_json(), base_state_json(drawers), preview
+            locked.wanted, locked.base, locked.preview = desired.as_json(), base_state_json(drawers), preview
             if title is not None:
                 locked.title = _clean_title(title, planned)
             locked.save(update_fields=["wanted", "base", "preview", "title"])
@@ -121,7 +120,7 @@ def plan_change(*, person: User, plan: Plan, wanted: DesiredState, title: str | 
 
 def plan_discard(*, person: User, plan: Plan) -> None:
     """Delete a draft. Raises Conflict if the plan is no longer a draft."""
-    with audited(Action.PLAN_DISCARD, actor=person, target=target_of(plan, plan.title)):
+    with audited(Action.PLAN_DISCARD, actor=person, target=target_of(plan)):
         locked = lock_plan(plan.pk)
         check_own_plan(person, locked)
         _check_draft(locked)
@@ -150,7 +149,7 @@ def plan_apply(
         raise Invalid(
             f"'{on_failure[:50]}' is not a choice.", errors={"on_failure": f"One of {', '.join(FAILURE_POLICIES)}."}
         )
-    with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan, plan.title)) as act:
+    with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan)) as act:
         if force:
             check_confirmation(confirmation, wanted=plan.title)
         # First without locks: a refusal waits for no lock.
@@ -162,21 +161,20 @@ def plan_apply(
             # Chassis are locked first, in the order that every change of a chassis uses; then the plan.
             lock_chassis(chassis)
             locked = lock_plan(plan.pk)
-            wanted = DesiredState.from_json(locked.wanted)
+            desired = DesiredState.from_json(locked.wanted)
             # A grant locks these rows too: devices granted to another tenant since the preview are refused here.
-            lock_parts(devices=wanted.attachments, host_ports=wanted.attachments.values())
-            parts, drawers = _check_unchanged(person, locked, wanted)
+            lock_parts(devices=desired.attachments, host_ports=desired.attachments.values())
+            parts, drawers = _check_unchanged(person, locked, desired)
             if not parts.chassis <= chassis:
                 raise Conflict(
                     "The draft was changed at the same moment, and is about another chassis now. Open it again."
                 )
-            planned = steps_plan(drawers, wanted)
+            planned = steps_plan(drawers, desired)
             check_no_foreign_parts(locked.tenant, planned)
             if planned.objections:
-                raise RuleViolation(
-                    planned.objections[0].sentence, objections=[one.sentence for one in planned.objections]
-                )
-            _check_not_busy(person, planned.steps, wanted)
+                sentences = [one.sentence for one in planned.objections]
+                raise RuleViolation(sentences[0], objections=sentences)
+            _check_not_busy(person, planned.steps, desired)
             taken = [step.device for step in planned.steps if step.source is not None and step.device is not None]
             leaving = list(Device.objects.filter(pk__in=taken).select_related("host_port__host").order_by("pk"))
             if person is not None:
@@ -191,7 +189,7 @@ def plan_apply(
             locked.request_id = request_id()
             locked.preview = steps_json(planned)
             # Devices that are detached only for another change are reattached after a resume and a rollback, too.
-            locked.wanted = wanted.with_interrupted(planned.steps).as_json()
+            locked.wanted = desired.with_interrupted(planned.steps).as_json()
             locked.save()
             operations_create(locked, planned.steps, force=force)
             act.before = {"state": "draft"}
@@ -202,14 +200,14 @@ def plan_apply(
 
 def plan_undo(*, person: User, plan: Plan) -> Plan:
     """Create a draft that restores the state before the plan of everything that it changed."""
-    with attempt(Action.PLAN_UNDO, actor=person, target=target_of(plan, plan.title)):
+    with attempt(Action.PLAN_UNDO, actor=person, target=target_of(plan)):
         check_own_plan(person, plan)
         if not plan.is_final:
             raise Conflict("Only a plan that has ended can be undone. Cancel it, or roll it back.")
-        wanted = rollback_state(plan)
-        if wanted == DesiredState():
+        desired = rollback_state(plan)
+        if desired == DesiredState():
             raise Conflict("The plan has changed nothing: there is nothing to undo.")
-        return plan_create(person=person, wanted=wanted, title=f"Undo: {plan.title}", origin="undo")
+        return plan_create(person=person, desired=desired, title=f"Undo: {plan.title}", origin="undo")
 
 
 def rollback_state(plan: Plan) -> DesiredState:
@@ -217,23 +215,23 @@ def rollback_state(plan: Plan) -> DesiredState:
 
     Changes that it never started are left out: their present state is the work of others.
     """
-    wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
+    desired, before = DesiredState.from_json(plan.wanted), DesiredState.from_json(plan.base)
     begun = list(plan.operations.filter(attempts__gt=0))
     return DesiredState(
-        attachments=_rollback_values(wanted.attachments, before.attachments, (one.device_id for one in begun)),
-        modes=_rollback_values(wanted.modes, before.modes, (one.drawer_id for one in begun if one.mode)),
+        attachments=_rollback_values(desired.attachments, before.attachments, (one.device_id for one in begun)),
+        modes=_rollback_values(desired.modes, before.modes, (one.drawer_id for one in begun if one.mode)),
         cables=_rollback_values(
-            wanted.cables, before.cables, (one.source_id for one in begun if one.kind == Operation.Kind.CABLE)
+            desired.cables, before.cables, (one.source_id for one in begun if one.kind == Operation.Kind.CABLE)
         ),
-        settings=_rollback_values(wanted.settings, before.settings, (one.port_id for one in begun)),
+        settings=_rollback_values(desired.settings, before.settings, (one.port_id for one in begun)),
     )
 
 
 def _rollback_values(
-    wanted: Mapping[int, Value], before: Mapping[int, Value], begun: Iterable[int | None]
+    desired: Mapping[int, Value], before: Mapping[int, Value], begun: Iterable[int | None]
 ) -> dict[int, Value]:
     changed = set(begun)
-    return {pk: before[pk] for pk in wanted if pk in before and pk in changed}
+    return {pk: before[pk] for pk in desired if pk in before and pk in changed}
 
 
 def operations_create(
@@ -274,18 +272,16 @@ def operations_create(
         for step in steps
     ]
     Operation.objects.bulk_create(made)
-    begun: set[DrawerKey] = set()
-    for operation in made:
-        if (operation.chassis_id, operation.drawer_id) not in begun:
-            begun.add((operation.chassis_id, operation.drawer_id))
-            transaction.on_commit(partial(operation_enqueue, operation), robust=True)
+    first_of_drawers = {(one.chassis_id, one.drawer_id): one for one in reversed(made)}
+    for operation in reversed(first_of_drawers.values()):
+        transaction.on_commit(partial(operation_enqueue, operation), robust=True)
     return made
 
 
-def steps_plan(drawers: Iterable[DrawerSnapshot], wanted: DesiredState) -> PlannedSteps:
+def steps_plan(drawers: Iterable[DrawerSnapshot], desired: DesiredState) -> PlannedSteps:
     """Return the steps, as `plan_steps` does; raises Conflict where a part of the desired state is in no drawer."""
     try:
-        return plan_steps(drawers, wanted)
+        return plan_steps(drawers, desired)
     except KeyError as error:
         raise Conflict(
             "A part of the plan cannot be changed: it is missing, or on no slot and no host port. "
@@ -293,28 +289,28 @@ def steps_plan(drawers: Iterable[DrawerSnapshot], wanted: DesiredState) -> Plann
         ) from error
 
 
-def involved_drawers(drawers: Mapping[DrawerKey, DrawerSnapshot], wanted: DesiredState) -> list[DrawerSnapshot]:
+def involved_drawers(drawers: Mapping[DrawerKey, DrawerSnapshot], desired: DesiredState) -> list[DrawerSnapshot]:
     """Return the drawers that the desired state changes."""
-    asked = set(wanted.settings)
+    ports = set(desired.settings)
     return [
         drawer
         for drawer in drawers.values()
-        if drawer.id in wanted.modes
-        or any(device.id in wanted.attachments for device in drawer.devices)
-        or any(port.id in wanted.cables for port in drawer.ports)
-        or asked & set(drawer.settings)
+        if drawer.id in desired.modes
+        or any(device.id in desired.attachments for device in drawer.devices)
+        or any(port.id in desired.cables for port in drawer.ports)
+        or ports & set(drawer.settings)
     ]
 
 
 def _check_unchanged(
-    person: User | None, plan: Plan, wanted: DesiredState
+    person: User | None, plan: Plan, desired: DesiredState
 ) -> tuple[DesiredParts, list[DrawerSnapshot]]:
     """Return the parts and drawers of a draft; raises if it is not a draft, is forbidden, or its base has changed."""
     check_own_plan(person, plan)
     _check_draft(plan)
-    parts = desired_parts(person, wanted)
-    check_permitted(person, wanted, parts)
-    drawers = involved_drawers(projected_drawers(parts.chassis), wanted)
+    parts = desired_parts(person, desired)
+    check_permitted(person, desired, parts)
+    drawers = involved_drawers(projected_drawers(parts.chassis), desired)
     if differences := base_differences(plan.base, base_state_json(drawers), person):
         raise Conflict(
             "The plan was made on a state that has changed since. Check the differences, then replan.",
@@ -324,32 +320,31 @@ def _check_unchanged(
 
 
 def _audit_values(plan: Plan) -> dict[str, Any]:
-    """Return the values of a draft for the audit log."""
     return {"title": plan.title, "steps": [step.get("sentence") or step["objection"] for step in plan.preview]}
 
 
-def pending_operation(wanted: DesiredState, steps: Collection[PlanStep]) -> Operation | None:
+def pending_operation(desired: DesiredState, steps: Collection[PlanStep]) -> Operation | None:
     """Return an open operation that leads to a part of the desired state for which there is no step.
 
     Steps are planned from the state after all open operations; each of those may fail.
     """
     rest = (
-        Q(device__in=set(wanted.attachments) - {step.device for step in steps})
-        | Q(kind=Operation.Kind.MODE, drawer__in=set(wanted.modes) - {step.drawer for step in steps if step.mode})
-        | Q(port__in=set(wanted.settings) - {step.port for step in steps})
+        Q(device__in=set(desired.attachments) - {step.device for step in steps})
+        | Q(kind=Operation.Kind.MODE, drawer__in=set(desired.modes) - {step.drawer for step in steps if step.mode})
+        | Q(port__in=set(desired.settings) - {step.port for step in steps})
         | Q(
             kind=Operation.Kind.CABLE,
-            source__in=set(wanted.cables) - {one.source for one in steps if one.kind == "cable"},
+            source__in=set(desired.cables) - {one.source for one in steps if one.kind == "cable"},
         )
     )
     first: Operation | None = Operation.objects.open().filter(rest).select_related("device").in_turn().first()
     return first
 
 
-def _check_not_busy(person: User | None, steps: Collection[PlanStep], wanted: DesiredState) -> None:
+def _check_not_busy(person: User | None, steps: Collection[PlanStep], desired: DesiredState) -> None:
     devices = {step.device for step in steps if step.device is not None}
     other = Operation.objects.open().filter(device__in=devices).select_related("device").first()
-    other = other or pending_operation(wanted, steps)
+    other = other or pending_operation(desired, steps)
     if other is not None:
         name = other.device.name if other.device is not None else "Something that you want to change"
         raise Conflict(open_operation_sentence(name, other, person), operation=str(other.pk))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
-from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
+from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
@@ -42,7 +43,8 @@ from fabric.plans.selectors import (
 from fabric.plans.services import MAX_TITLE_LENGTH, plan_apply, plan_change, plan_discard, plan_undo
 
 PLANS_A_PAGE = 50
-FETCH_HEADER_VALUE = "draft"  # what draft.js names itself, which wants a sentence instead of a page
+FETCH_HEADER_VALUE = "draft"  # what draft.js names itself, which takes a sentence instead of a page
+PlanAction = Callable[[HttpRequest, User, Plan], HttpResponse | None]
 
 
 @require_GET
@@ -59,97 +61,91 @@ def plans(request: HttpRequest) -> HttpResponse:
         "groups": [("", "All"), *((key, words) for key, (words, _) in STATE_FILTERS.items())],
         "search": search,
     }
-    return render(request, "fabric/plans.html", context)
+    return render(request, "fabric/plans/plans.html", context)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a plan: the preview of a draft, or the progress of an applied one."""
     person = person_of(request)
-    row = _plan(person, pk)
+    row: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
     context: dict[str, Any] = {"plan": row, "origin": ORIGIN_LABELS.get(row.origin, ""), "longest": MAX_TITLE_LENGTH}
     if row.state == Plan.State.DRAFT:
         context["preview"] = plan_preview(person, row)
         context["is_open_draft"] = open_draft(person) == row
     else:
         context["job"] = plan_job(person, row)
-    return render(request, "fabric/plan.html", context)
+    return render(request, "fabric/plans/plan.html", context)
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
-def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
+def plan_action(action: Action) -> Callable[[PlanAction], Callable[..., HttpResponse]]:
+    """Declare a view of a POST that acts on a plan; it answers with what the function returns, None: the plan's page.
+
+    A refusal is shown on that page; missing permissions have an error page of their own.
+    """
+
+    def decorate(act: PlanAction) -> Callable[..., HttpResponse]:
+        @require_POST
+        @declare(Audience.OBJECT_VIEWERS, audited_as=action)
+        @wraps(act)
+        def view(request: HttpRequest, pk: UUID) -> HttpResponse:
+            person = person_of(request)
+            row = visible_or_404(Plan.objects.all(), person, pk, "plan")
+            try:
+                answer = act(request, person, row)
+            except FalconWebError as error:
+                if error.status not in {400, 409}:
+                    raise
+                messages.error(request, error.sentence)
+                answer = None
+            return answer or redirect("fabric:plan", pk=pk)
+
+        return view
+
+    return decorate
+
+
+@plan_action(Action.PLAN_CHANGE)
+def plan_title(request: HttpRequest, person: User, row: Plan) -> None:
     """Rename a draft."""
-    person = person_of(request)
-    row = _plan(person, pk)
     check_own_plan(person, row)
     title = " ".join(request.POST.get("title", "").split())
     if not title:
-        messages.error(request, "Enter a name. The plan keeps its current one.")
-        return redirect("fabric:plan", pk=pk)
-    return _decide(
-        request,
-        row,
-        lambda: plan_change(person=person, plan=row, wanted=DesiredState.from_json(row.wanted), title=title),
-    )
+        raise Invalid("Enter a name. The plan keeps its current one.")
+    plan_change(person=person, plan=row, desired=DesiredState.from_json(row.wanted), title=title)
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
-def plan_replan(request: HttpRequest, pk: UUID) -> HttpResponse:
+@plan_action(Action.PLAN_CHANGE)
+def plan_replan(request: HttpRequest, person: User, row: Plan) -> None:
     """Recompute a draft on the current state."""
-    person = person_of(request)
-    row = _plan(person, pk)
-    return _decide(
-        request, row, lambda: plan_change(person=person, plan=row, wanted=DesiredState.from_json(row.wanted))
-    )
+    plan_change(person=person, plan=row, desired=DesiredState.from_json(row.wanted))
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_APPLY)
-def plan_application(request: HttpRequest, pk: UUID) -> HttpResponse:
+@plan_action(Action.PLAN_APPLY)
+def plan_application(request: HttpRequest, person: User, row: Plan) -> None:
     """Apply a draft; `on_failure` is stop or roll_back, `confirmation` its name, to include devices in use."""
-    person = person_of(request)
-    row = _plan(person, pk)
     on_failure, typed = request.POST.get("on_failure", "stop"), request.POST.get("confirmation", "")
     force = [one.device for one in devices_in_use(person, row)] if typed else []
-    return _decide(
-        request,
-        row,
-        lambda: plan_apply(person=person, plan=row, on_failure=on_failure, force=force, confirmation=typed),
-    )
+    plan_apply(person=person, plan=row, on_failure=on_failure, force=force, confirmation=typed)
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CANCEL)
-def plan_cancellation(request: HttpRequest, pk: UUID) -> HttpResponse:
+@plan_action(Action.PLAN_CANCEL)
+def plan_cancellation(request: HttpRequest, person: User, row: Plan) -> None:
     """Cancel a plan, or leave one that stopped as it is; `then` roll_back rolls it back."""
-    person = person_of(request)
-    row = _plan(person, pk)
-    back = request.POST.get("then") == "roll_back"
-    return _decide(request, row, lambda: plan_cancel(person=person, plan=row, roll_back=back))
+    plan_cancel(person=person, plan=row, roll_back=request.POST.get("then") == "roll_back")
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_RESUME)
-def plan_resumption(request: HttpRequest, pk: UUID) -> HttpResponse:
+@plan_action(Action.PLAN_RESUME)
+def plan_resumption(request: HttpRequest, person: User, row: Plan) -> None:
     """Resume a plan that stopped."""
-    person = person_of(request)
-    row = _plan(person, pk)
-    return _decide(request, row, lambda: plan_resume(person=person, plan=row))
+    plan_resume(person=person, plan=row)
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_DISCARD)
-def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
+@plan_action(Action.PLAN_DISCARD)
+def plan_removal(request: HttpRequest, person: User, row: Plan) -> HttpResponse:
     """Discard a draft."""
-    person = person_of(request)
-    row = _plan(person, pk)
-    try:
-        plan_discard(person=person, plan=row)
-    except FalconWebError as error:
-        return _show_refusal(request, row, error)
+    plan_discard(person=person, plan=row)
     sentence = f"The draft ‘{row.title}’ was discarded. Nothing was changed."
     if request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE:
         return JsonResponse({"sentence": sentence})
@@ -157,17 +153,10 @@ def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
     return redirect(_return_address(request) or "fabric:plans")
 
 
-@require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_UNDO)
-def plan_undoing(request: HttpRequest, pk: UUID) -> HttpResponse:
+@plan_action(Action.PLAN_UNDO)
+def plan_undoing(request: HttpRequest, person: User, row: Plan) -> HttpResponse:
     """Create a draft that restores the state before a plan."""
-    person = person_of(request)
-    row = _plan(person, pk)
-    try:
-        made = plan_undo(person=person, plan=row)
-    except FalconWebError as error:
-        return _show_refusal(request, row, error)
-    return redirect("fabric:plan", pk=made.pk)
+    return redirect("fabric:plan", pk=plan_undo(person=person, plan=row).pk)
 
 
 @require_http_methods(["GET", "POST"])
@@ -181,14 +170,14 @@ def draft(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     if request.method != "POST":
         row = open_draft(person)
-        return render(request, "fabric/plan_begin.html") if row is None else redirect("fabric:plan", pk=row.pk)
+        return render(request, "fabric/plans/plan_begin.html") if row is None else redirect("fabric:plan", pk=row.pk)
     require_composer(person)
     fetched = request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE
     try:
         if "remove" in request.POST:
             row, sentence = draft_remove(person=person, key=request.POST["remove"]), "Removed from the draft."
         else:
-            row, sentence = draft_add(person=person, wanted=_desired_state(person, request)), "Added to the draft."
+            row, sentence = draft_add(person=person, desired=_desired_state(person, request)), "Added to the draft."
     except FalconWebError as error:
         if fetched:
             return JsonResponse({"sentence": error.sentence}, status=error.status)
@@ -231,37 +220,15 @@ def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredS
     row: Drawer = visible_or_404(Drawer.objects.all(), person, pk, "drawer")
     if mode not in {one.value for one in MODE_DESCRIPTIONS}:
         raise Invalid("Choose one of the three modes.")
-    wanted = DesiredState(modes={row.pk: DrawerMode(mode)})
+    desired = DesiredState(modes={row.pk: DrawerMode(mode)})
     if not detach:
-        return wanted
+        return desired
     begun = open_draft(person)
     seen = projected_after(
         projected_drawer(row), DesiredState.from_json(begun.wanted) if begun is not None else DesiredState()
     )
     broken = attachments_broken_by_mode(seen, DrawerMode(mode))
-    return DesiredState(modes=wanted.modes, attachments={device.id: None for device, _ in broken})
-
-
-def _plan(person: User, pk: UUID) -> Plan:
-    row: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
-    return row
-
-
-def _decide(request: HttpRequest, row: Plan, decide: Callable[[], object]) -> HttpResponse:
-    """Apply an action and redirect to the plan, with the reason if it was refused."""
-    try:
-        decide()
-    except FalconWebError as error:
-        return _show_refusal(request, row, error)
-    return redirect("fabric:plan", pk=row.pk)
-
-
-def _show_refusal(request: HttpRequest, row: Plan, error: FalconWebError) -> HttpResponse:
-    """Show a refusal on the plan's page; missing permissions have an error page of their own."""
-    if error.status not in {400, 409}:
-        raise error
-    messages.error(request, error.sentence)
-    return redirect("fabric:plan", pk=row.pk)
+    return DesiredState(modes=desired.modes, attachments={device.id: None for device, _ in broken})
 
 
 def _return_address(request: HttpRequest) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from django.urls import path
@@ -10,7 +9,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from accounts.access import person_of, require_administrator
 from accounts.audit.actions import Action
@@ -19,96 +17,75 @@ from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import query_search
 from core.api.requests import StrictSerializer, problem, validated_body
-from core.errors import NotFound
-from fabric.inventory import selectors
-from fabric.inventory.api import DrawerRowSerializer, HardwareDetail
+from core.api.serializers import DataclassSerializer
+from fabric.inventory.api import DrawerRowSerializer, DrawerViewSet
 from fabric.inventory.models import Chassis, Drawer
-from fabric.inventory.selectors import may_change_mode
 from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH, chassis_add, chassis_edit, chassis_remove
-from fabric.operations.projected_state import projected_drawer_state
-from fabric.operations.rules import MODE_DESCRIPTIONS, mode_violation
-from fabric.topology.selectors import fabric_view
+from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, ModeChoice, SlotView
+from fabric.topology.selectors import chassis_view, fabric_view, mode_choices
 
 
-class SlotlessDevice(serializers.Serializer[Any]):
+class SlotlessDevice(DataclassSerializer):
     """A device as the person sees it."""
 
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    kind = serializers.CharField()
-    model = serializers.CharField()
-    manufacturer = serializers.CharField()
-    serial_number = serializers.CharField()
     pci_vendor_id = serializers.CharField(source="vendor_id")
     pci_device_id = serializers.CharField(source="device_id")
-    firmware_version = serializers.CharField()
-    pcie_type = serializers.CharField()
-    max_pcie_type = serializers.CharField()
-    lanes_in_use = serializers.IntegerField(allow_null=True)
-    max_lanes = serializers.IntegerField(allow_null=True)
-    link_status = serializers.CharField()
-    downgraded = serializers.CharField()
-    host_port_id = serializers.IntegerField(allow_null=True)
-    host_name = serializers.CharField()
-    host_port_label = serializers.CharField()
-    tenant_name = serializers.CharField()
-    missing_since = serializers.DateTimeField(allow_null=True)
-    errors_total = serializers.IntegerField()
+
+    class Meta:
+        dataclass = DeviceView
+        fields = [
+            "id", "name", "kind", "model", "manufacturer", "serial_number", "pci_vendor_id", "pci_device_id",
+            "firmware_version", "pcie_type", "max_pcie_type", "lanes_in_use", "max_lanes", "link_status", "downgraded",
+            "host_port_id", "host_name", "host_port_label", "tenant_name", "missing_since", "errors_total",
+        ]  # fmt: skip
 
 
-class SlotSerializer(serializers.Serializer[Any]):
+class SlotSerializer(DataclassSerializer):
     """A slot; a device in no slot is one without number.
 
-    Where the device is not yours there is the number only, and `in_use`, or `in_pool`: nobody holds it.
+    Where the device is not yours there is the number only, and `in_use`, or `in_pool`: nobody has leased it.
     """
 
-    id = serializers.IntegerField(allow_null=True)
-    number = serializers.IntegerField(allow_null=True)
-    state = serializers.ChoiceField(choices=["empty", "in_use", "in_pool", "occupied", "missing"])
     device = SlotlessDevice(allow_null=True)
 
+    class Meta:
+        dataclass = SlotView
+        fields = ["id", "number", "state", "device"]
 
-class DrawerSerializer(serializers.Serializer[Any]):
+
+class DrawerSerializer(DataclassSerializer):
     """A drawer with its slots."""
 
-    id = serializers.IntegerField(allow_null=True)
-    name = serializers.CharField()
-    number = serializers.IntegerField()
-    mode = serializers.CharField()
     slots = SlotSerializer(many=True)
 
+    class Meta:
+        dataclass = DrawerView
+        fields = ["id", "name", "number", "mode", "slots"]
 
-class HostPortSerializer(serializers.Serializer[Any]):
+
+class HostPortSerializer(DataclassSerializer):
     """A host port and what is attached to it."""
 
-    id = serializers.IntegerField()
-    label = serializers.CharField()  # type: ignore[assignment]  # the field of that name, not the caption
-    drawer_id = serializers.IntegerField(allow_null=True)
-    host_id = serializers.IntegerField(allow_null=True)
-    host_name = serializers.CharField()
-    link_status = serializers.CharField()
-    active_width = serializers.IntegerField(allow_null=True)
-    width = serializers.IntegerField(allow_null=True)
-    speed_gbps = serializers.FloatField(allow_null=True)
-    tenant_name = serializers.CharField()
-    device_ids = serializers.ListField(child=serializers.IntegerField())
+    class Meta:
+        dataclass = HostPortView
+        fields = [
+            "id", "label", "drawer_id", "host_id", "host_name", "link_status", "active_width", "width", "speed_gbps",
+            "tenant_name", "device_ids",
+        ]  # fmt: skip
 
 
-class ChassisSerializer(serializers.Serializer[Any]):
+class ChassisSerializer(DataclassSerializer):
     """A chassis with all that the person may see of it."""
 
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    model = serializers.CharField()
-    serial_number = serializers.CharField()
-    firmware_version = serializers.CharField()
-    health = serializers.CharField()
-    dialect = serializers.CharField()
-    enabled = serializers.BooleanField()
-    last_error = serializers.CharField()
-    inventory_at = serializers.DateTimeField(allow_null=True)
     drawers = DrawerSerializer(many=True)
     host_ports = HostPortSerializer(many=True)
+
+    class Meta:
+        dataclass = ChassisView
+        fields = [
+            "id", "name", "model", "serial_number", "firmware_version", "health", "dialect", "enabled", "last_error",
+            "inventory_at", "drawers", "host_ports",
+        ]  # fmt: skip
 
 
 CHANGED_MEANWHILE = "Somebody changed the chassis at the same moment"
@@ -118,7 +95,7 @@ NO_KEY = "The stored password cannot be read with the keys that the site has"
 class ChassisSettingsSerializer(StrictSerializer, serializers.Serializer[Any]):
     """How a chassis is reached. `password` is written and never read; leave it out of a change to keep the stored one.
 
-    `password_kept` tells whether there is one. `allow_http` confirms an address without encryption.
+    `password_kept`: whether there is one. `allow_http` confirms an address without encryption.
     """
 
     id = serializers.IntegerField(read_only=True)
@@ -135,47 +112,12 @@ class ChassisSettingsSerializer(StrictSerializer, serializers.Serializer[Any]):
     allow_http = serializers.BooleanField(required=False, write_only=True)
 
     def get_password_kept(self, row: Chassis) -> bool:
-        """Tell whether a password is kept, and nothing of it."""
+        """Return whether a password is stored, and nothing of it."""
         return bool(row.password_encrypted)
 
 
-class ChassisList(APIView):
-    """All chassis the person may see; POST adds one."""
-
-    @extend_schema(
-        operation_id="chassis_list",
-        responses=ChassisSerializer(many=True),
-        parameters=[OpenApiParameter("search", str, description="Keeps the devices that match")],
-    )
-    def get(self, request: Request) -> Response:
-        """List chassis with drawers, slots, devices and host ports."""
-        views = fabric_view(person_of(request), search=query_search(request))
-        return Response(ChassisSerializer([asdict(view) for view in views], many=True).data)
-
-    @declare(audited_as=Action.CHASSIS_ADD)
-    @extend_schema(
-        operation_id="chassis_create",
-        request=ChassisSettingsSerializer,
-        responses={
-            201: ChassisSettingsSerializer,
-            400: problem("The BMC cannot be reached or signed in to like this; nothing was stored"),
-            409: problem(CHANGED_MEANWHILE),
-        },
-    )
-    def post(self, request: Request) -> Response:
-        """Add a chassis once its BMC answered; administrators only.
-
-        Where the certificate is not trusted, `found_fingerprint` of the problem is the one to compare and send.
-        """
-        person = person_of(request)
-        # Before the fields are looked at: those who may not are told nothing else.
-        require_administrator(person)
-        values = {"username": "", "password": "", **validated_body(ChassisSettingsSerializer, request)}
-        return ChassisViewSet(request=request).answer(chassis_add(person=person, **values), 201)
-
-
 class ChassisViewSet(ResourceViewSet):
-    """One chassis, and how it is reached."""
+    """Chassis that the person may see, and how they are reached."""
 
     model = Chassis
     kind = "chassis"
@@ -187,13 +129,40 @@ class ChassisViewSet(ResourceViewSet):
         require_administrator(self.person)
         return super().find_row(pk)
 
+    @extend_schema(
+        operation_id="chassis_list",
+        responses=ChassisSerializer(many=True),
+        parameters=[OpenApiParameter("search", str, description="Keeps the devices that match")],
+    )
+    def list(self, request: Request) -> Response:
+        """List chassis with drawers, slots, devices and host ports."""
+        views = fabric_view(self.person, search=query_search(request))
+        return Response(ChassisSerializer(views, many=True).data)
+
+    @declare(audited_as=Action.CHASSIS_ADD)
+    @extend_schema(
+        operation_id="chassis_create",
+        request=ChassisSettingsSerializer,
+        responses={
+            201: ChassisSettingsSerializer,
+            400: problem("The BMC cannot be reached or signed in to like this; nothing was stored"),
+            409: problem(CHANGED_MEANWHILE),
+        },
+    )
+    def create(self, request: Request) -> Response:
+        """Add a chassis once its BMC answered; administrators only.
+
+        Where the certificate is not trusted, `found_fingerprint` of the problem is the one to compare and send.
+        """
+        # Before the fields are validated: nothing else is disclosed to those who may not.
+        require_administrator(self.person)
+        values = {"username": "", "password": "", **validated_body(ChassisSettingsSerializer, request)}
+        return self.answer(chassis_add(person=self.person, **values), 201)
+
     @extend_schema(responses=ChassisSerializer)
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show one chassis; 404 where the person may not see it."""
-        views = fabric_view(self.person, chassis_id=pk)
-        if not views:
-            raise NotFound("There is no such chassis.")
-        return Response(ChassisSerializer(asdict(views[0])).data)
+        return Response(ChassisSerializer(chassis_view(self.person, pk)).data)
 
     def retrieve_settings(self, request: Request, pk: int) -> Response:
         """Show how a chassis is reached, without its password; administrators only."""
@@ -216,18 +185,18 @@ class ChassisViewSet(ResourceViewSet):
         chassis_remove(person=self.person, chassis=chassis)
 
 
-class OtherModeSerializer(serializers.Serializer[Any]):
-    """A mode that a drawer is not in, and what stands against it now ('' when nothing does)."""
+class OtherModeSerializer(DataclassSerializer):
+    """A mode that a drawer is not in, and what blocks it now ('' for nothing)."""
 
-    mode = serializers.CharField()
-    about = serializers.CharField()
-    reason = serializers.CharField()
+    class Meta:
+        dataclass = ModeChoice
+        fields = ["mode", "about", "reason"]
 
 
 class DrawerDetailSerializer(DrawerRowSerializer):
     """A drawer with its slots and, for who may change it, its other modes.
 
-    Of slots whose device is not yours is told that it is `in_use`, or `in_pool`: nobody holds it.
+    A slot whose device is not yours is only `in_use`, or `in_pool`: nobody has leased it.
     """
 
     slots = serializers.SerializerMethodField()
@@ -239,33 +208,24 @@ class DrawerDetailSerializer(DrawerRowSerializer):
     @extend_schema_field(SlotSerializer(many=True))
     def get_slots(self, row: Drawer) -> list[Any]:
         """Return the slots as the fabric page shows them."""
-        views = fabric_view(person_of(self.context["request"]), chassis_id=row.chassis_id)
-        found = [drawer for view in views for drawer in view.drawers if drawer.id == row.pk]
-        slots = [asdict(slot) for drawer in found for slot in drawer.slots]
-        return list(SlotSerializer(slots, many=True).data)
+        view = chassis_view(person_of(self.context["request"]), row.chassis_id)
+        found = [drawer for drawer in view.drawers if drawer.id == row.pk]
+        return list(SlotSerializer([slot for drawer in found for slot in drawer.slots], many=True).data)
 
     @extend_schema_field(OtherModeSerializer(many=True))
     def get_other_modes(self, row: Drawer) -> list[Any]:
-        """Return the modes that the person may ask for."""
-        if row.mode not in MODE_DESCRIPTIONS or not may_change_mode(person_of(self.context["request"]), row):
-            return []
-        state = projected_drawer_state(row)
-        return [
-            {"mode": mode.value, "about": about, "reason": mode_violation(state, mode)}
-            for mode, about in MODE_DESCRIPTIONS.items()
-            if mode.value != row.mode
-        ]
+        """Return the modes that the person may request."""
+        return list(OtherModeSerializer(mode_choices(person_of(self.context["request"]), row), many=True).data)
 
 
-class DrawerDetail(HardwareDetail):
-    """Show a drawer with its slots; 404 where you may not see it."""
+class DrawerDetailViewSet(DrawerViewSet):
+    """A drawer with its slots."""
 
-    rows = staticmethod(selectors.drawer_rows)
     serializer_class = DrawerDetailSerializer
 
 
 urlpatterns = [
-    path("chassis/", ChassisList.as_view(), name="chassis_list"),
+    path("chassis/", ChassisViewSet.as_view({"get": "list", "post": "create"}), name="chassis_list"),
     path(
         "chassis/<int:pk>/",
         ChassisViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
@@ -276,5 +236,5 @@ urlpatterns = [
         ChassisViewSet.as_view({"get": "retrieve_settings"}, permission_classes=ADMINISTRATORS),
         name="chassis_settings",
     ),
-    path("drawers/<int:pk>/", DrawerDetail.as_view(), name="drawer"),
+    path("drawers/<int:pk>/", DrawerDetailViewSet.as_view({"get": "retrieve"}), name="drawer"),
 ]

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 from fabric.bmc.values import LANE_GBPS
 from fabric.operations.rules import MODE_VALUE_LABELS
-from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView, SwitchView
+from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView
 
 WIDTH = 1120
 SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 100, 12, 18
 HEAD_WIDTH, HEAD_HEIGHT = 160, 64
-HANDLE_SIZE = 32  # in the narrowest picture still more than the 24 px of a touch target
 SWITCH_WIDTH, SWITCH_HEIGHT = 250, 34
 HEAD_Y, SWITCH_Y, SLOT_Y = 14, 140, 240
 BARE_SLOT_Y = 66  # of slots without a host port or switch above
@@ -60,16 +59,6 @@ class SlotBox:
     label: str  # for screen readers
     planned: str = ""  # where a draft puts the device: 'node-b · H2'
 
-    @property
-    def text_x(self) -> int:
-        """The left edge of the texts."""
-        return self.x + 10
-
-    @property
-    def handle_x(self) -> int:
-        """The left edge of the drag handle: in the upper right corner."""
-        return self.x + SLOT_WIDTH - HANDLE_SIZE
-
 
 @dataclass(frozen=True)
 class HostPortBox:
@@ -83,24 +72,14 @@ class HostPortBox:
     planned: str = ""  # the host that a draft has it cabled to
     is_marked: bool = False  # a draft changes its cable, or its attachments
 
-    @property
-    def middle(self) -> int:
-        """The middle of the box."""
-        return self.x + HEAD_WIDTH // 2
-
 
 @dataclass(frozen=True)
 class SwitchBox:
     """A switch chip."""
 
-    switch: SwitchView
+    title: str
     x: int
     y: int
-
-    @property
-    def middle(self) -> int:
-        """The middle of the box."""
-        return self.x + SWITCH_WIDTH // 2
 
 
 @dataclass(frozen=True)
@@ -125,21 +104,6 @@ class LinkMark:
     port: int
     x: int
     y: int
-
-    @property
-    def left(self) -> int:
-        """The left edge of the square."""
-        return self.x - MARK_SIZE // 2
-
-    @property
-    def top(self) -> int:
-        """Its upper edge."""
-        return self.y - MARK_SIZE // 2
-
-    @property
-    def text_y(self) -> int:
-        """The baseline of its sign."""
-        return self.y + 5
 
 
 @dataclass(frozen=True)
@@ -168,7 +132,7 @@ class ChassisPicture:
 
 def planned_locations(chassis: ChassisView, marks: DraftMarks) -> dict[int, str]:
     """Return where a draft attaches devices of a chassis, in words: 'node-b · H2', 'no host'; others are left out."""
-    places = {port.id: _location(port.host_name, port.label) for port in chassis.host_ports}
+    places = {port.id: " · ".join(word for word in (port.host_name, port.label) if word) for port in chassis.host_ports}
     devices = (slot.device for drawer in chassis.drawers for slot in drawer.slots if slot.device is not None)
     return {
         device.id: "no host" if target is None else places.get(target, "another host")
@@ -203,7 +167,7 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks)
     spots: list[LinkMark] = []
     for index, head in enumerate(heads):
         end = _switch_x(chips, index, len(heads))
-        top = (head.middle, y + HEAD_Y + HEAD_HEIGHT)
+        top = (head.x + HEAD_WIDTH // 2, y + HEAD_Y + HEAD_HEIGHT)
         links += _link(
             top, (end, y + SWITCH_Y), head.port.max_speed_gbps, _state(head.port.link_status),
             head.port.port_id, f"host-port-{head.port.id}",
@@ -232,15 +196,11 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks)
     return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links), tuple(spots), planned_mode)
 
 
-def _location(host: str, label: str) -> str:
-    return " · ".join(word for word in (host, label) if word)
-
-
 def _switch_boxes(drawer: DrawerView, y: int) -> tuple[SwitchBox, ...]:
     spread = WIDTH // max(1, len(drawer.switches))
     return tuple(
-        SwitchBox(switch, index * spread + spread // 2 - SWITCH_WIDTH // 2, y + SWITCH_Y)
-        for index, switch in enumerate(drawer.switches)
+        SwitchBox(title, index * spread + spread // 2 - SWITCH_WIDTH // 2, y + SWITCH_Y)
+        for index, title in enumerate(drawer.switches)
     )
 
 

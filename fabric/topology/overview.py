@@ -27,7 +27,7 @@ MAX_DRIFTS = 200
 KIND_ORDER = {label: place for place, label in enumerate(Device.Kind.labels)}  # the order of display
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Trouble:
     """A present problem; `page` and `pk` link to its details."""
 
@@ -40,10 +40,10 @@ TroubleSource = Callable[[User], Iterable[Trouble]]
 _trouble_sources: list[TroubleSource] = []
 
 
-def register_trouble_source(teller: TroubleSource) -> None:
-    """Register a source of problems in a room above: `teller` returns those visible to a user, worst first."""
-    if teller not in _trouble_sources:
-        _trouble_sources.append(teller)
+def register_trouble_source(source: TroubleSource) -> None:
+    """Register a source of problems in a room above: `source` returns those visible to a user, worst first."""
+    if source not in _trouble_sources:
+        _trouble_sources.append(source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def overview_for(person: User) -> Overview:
             place = 0 if device.host_port_id else 1 if device.chassis.is_composable else 2
             counted[device.get_kind_display(), device.model or device.name][place] += 1
     notices = lease_notices(person)
-    stuck = [Trouble(sentence=one.sentence, page="fabric:lease", pk=one.lease_id) for one in notices if one.bad]
+    stuck = [Trouble(one.sentence, "fabric:lease", one.lease_id) for one in notices if one.bad]
     return Overview(
         chassis_count=len(chassis),
         troubles=(*_troubles(person, chassis, devices, operations), *stuck),
@@ -111,13 +111,11 @@ def _troubles(
     for one in chassis:
         if one.last_error:
             why = f" {one.last_error}" if person.is_administrator else ""
-            yield Trouble(sentence=f"{one.name} is not answering.{why}", page="fabric:chassis", pk=one.pk)
+            yield Trouble(f"{one.name} is not answering.{why}", "fabric:chassis", one.pk)
         elif one.health in BAD_HEALTH and person.is_administrator:
             parts = _unhealthy_parts(one)
             why = f": {', '.join(parts)}" if parts else ""
-            yield Trouble(
-                sentence=f"{one.name} reports its health as {one.health}{why}.", page="fabric:chassis", pk=one.pk
-            )
+            yield Trouble(f"{one.name} reports its health as {one.health}{why}.", "fabric:chassis", one.pk)
     yield from _drift_troubles(person)
     for device in devices:
         # '/redfish/v1/Chassis/CXL1/PCIeDevices/1': its number alone would be ambiguous.
@@ -126,32 +124,23 @@ def _troubles(
         place = f"{device.name} in {device.chassis.name}, {where}"
         port = device.slot.port if device.slot is not None else None
         if device.missing_since is not None:
-            yield Trouble(sentence=f"{place} is missing.", page="fabric:device", pk=device.pk)
+            yield Trouble(f"{place} is missing.", "fabric:device", device.pk)
         elif device.host_port_id and port is not None and port.link_status in DOWN_STATES:
-            yield Trouble(sentence=f"The link of {place} is down.", page="fabric:device", pk=device.pk)
+            yield Trouble(f"The link of {place} is down.", "fabric:device", device.pk)
         elif below := downgraded(device):
-            yield Trouble(
-                sentence=f"The link of {place} runs below its capability: {below}.", page="fabric:device", pk=device.pk
-            )
+            yield Trouble(f"The link of {place} runs below its capability: {below}.", "fabric:device", device.pk)
         elif device.health in BAD_HEALTH:
-            yield Trouble(
-                sentence=f"{place} reports its health as {device.health}.", page="fabric:device", pk=device.pk
-            )
+            yield Trouble(f"{place} reports its health as {device.health}.", "fabric:device", device.pk)
     yield from _host_port_troubles(person)
-    for teller in _trouble_sources:
-        yield from teller(person)
+    for source in _trouble_sources:
+        yield from source(person)
     for plan in Plan.objects.visible_to(person).filter(state=Plan.State.STOPPED).order_by("-applied_at")[:5]:
-        yield Trouble(
-            sentence=f"The plan ‘{plan.title}’ stopped and waits for a decision. {plan.sentence}",
-            page="fabric:plan",
-            pk=plan.pk,
-        )
+        sentence = f"The plan ‘{plan.title}’ stopped and waits for a decision. {plan.sentence}"
+        yield Trouble(sentence, "fabric:plan", plan.pk)
     since = timezone.now() - FAILED_SHOWN
     alone = operations.exclude(plan__in=Plan.objects.visible_to(person).values("pk"))
     for operation in alone.filter(state="failed", finished_at__gt=since).order_by("-finished_at")[:5]:
-        yield Trouble(
-            sentence=f"‘{operation.summary}’ failed. {operation.error}", page="fabric:operation", pk=operation.pk
-        )
+        yield Trouble(f"‘{operation.summary}’ failed. {operation.error}", "fabric:operation", operation.pk)
 
 
 def _drift_troubles(person: User) -> Iterator[Trouble]:
@@ -163,21 +152,19 @@ def _drift_troubles(person: User) -> Iterator[Trouble]:
     for pk, here in by_chassis.items():
         if len(here) > MAX_PARTS_SHOWN:
             many = f"{len(here)}{' and more' if len(views) == MAX_DRIFTS else ''} parts"
-            yield Trouble(
-                sentence=f"{many} of {here[0].chassis_name} are not as approved.", page="fabric:chassis", pk=pk
-            )
+            yield Trouble(f"{many} of {here[0].chassis_name} are not as approved.", "fabric:chassis", pk)
             continue
         for view in here:
-            yield Trouble(sentence=f"{view.chassis_name}: {view.sentence}", page="fabric:drift", pk=view.id)
+            yield Trouble(f"{view.chassis_name}: {view.sentence}", "fabric:drift", view.id)
 
 
 def _unhealthy_parts(chassis: Chassis) -> list[str]:
     """Return some unhealthy fans and sensors of the chassis, worst first."""
     walk = Walk.objects.filter(chassis=chassis).first()
     parts = [part for kind in ("fans", "sensors") for part in (walk.found.get(kind, []) if walk else [])]
-    ill = [part for part in parts if part.get("health") in BAD_HEALTH]
-    ill.sort(key=lambda part: part["health"])
-    return [f"{part['name']} ({part['health']})" for part in ill[:MAX_PARTS_SHOWN]]
+    unhealthy = [part for part in parts if part.get("health") in BAD_HEALTH]
+    unhealthy.sort(key=lambda part: part["health"])
+    return [f"{part['name']} ({part['health']})" for part in unhealthy[:MAX_PARTS_SHOWN]]
 
 
 def _host_port_troubles(person: User) -> Iterator[Trouble]:
@@ -185,8 +172,6 @@ def _host_port_troubles(person: User) -> Iterator[Trouble]:
     for row in rows.select_related("chassis", "port", "host"):
         place = f"host port {row.label} of {row.chassis.name}" + (f" to {row.host.name}" if row.host else "")
         if row.host and row.port.link_status in DOWN_STATES:
-            yield Trouble(sentence=f"The link of {place} is down.", page="fabric:port", pk=row.port_id)
+            yield Trouble(f"The link of {place} is down.", "fabric:port", row.port_id)
         elif below := host_link_degradation(row.port):
-            yield Trouble(
-                sentence=f"The link of {place} runs below its capability: {below}.", page="fabric:port", pk=row.port_id
-            )
+            yield Trouble(f"The link of {place} runs below its capability: {below}.", "fabric:port", row.port_id)

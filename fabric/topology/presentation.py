@@ -6,21 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
-from uuid import UUID
+
+from fabric.operations.rules import DeviceSnapshot
 
 SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperationView:
-    """An operation in short."""
-
-    id: UUID
-    kind: str
-    state: str
-    summary: str
-    requested_by_name: str
-    requested_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +39,14 @@ class DeviceView:
     tenant_name: str
     missing_since: datetime | None
     drift: str  # the approved state where it differs from the found one, in words; '' where it does not
-    operation: OperationView | None
+    operation_summary: str  # of the open operation on it, '' for none
     port_uri: str
     errors_total: int
 
     @property
     def is_movable(self) -> bool:
         """Whether the user may attach it elsewhere, where they may compose its chassis at all."""
-        return self.missing_since is None and self.operation is None and not self.held_elsewhere
+        return self.missing_since is None and not self.operation_summary and not self.held_elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,17 +70,6 @@ class SlotView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwitchView:
-    """A switch chip."""
-
-    id: int
-    name: str
-    model: str
-    firmware_version: str
-    total_width: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class DrawerView:
     """A drawer; `id` is None for the slots of a service without drawers."""
 
@@ -99,7 +77,7 @@ class DrawerView:
     name: str
     number: int
     mode: str
-    switches: tuple[SwitchView, ...]
+    switches: tuple[str, ...]  # models of the chips, else their names
     slots: tuple[SlotView, ...]
     drift: str = ""  # the approved mode where it differs
 
@@ -147,13 +125,14 @@ class ChassisView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FabricPage:
-    """A page of the chassis that a user may see; `number` counts from 1, `total` counts chassis."""
+class ModeChoice:
+    """A mode that a drawer is not in, with what blocks it now, and which drafted attachments it would break."""
 
-    chassis: tuple[ChassisView, ...]
-    number: int
-    pages: int
-    total: int
+    mode: str
+    name: str
+    about: str
+    reason: str
+    broken: list[tuple[DeviceSnapshot, str]]
 
 
 SLOT_COLUMNS = (

@@ -8,47 +8,58 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from django.core.paginator import Page, Paginator
 from django.utils import timezone
 
 from accounts.models import User
+from core.errors import NotFound
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch
 from fabric.inventory.rules import CounterBaseline, counts_since
-from fabric.inventory.selectors import counter_baselines, downgraded, host_link_degradation
+from fabric.inventory.selectors import counter_baselines, downgraded, host_link_degradation, may_change_mode
 from fabric.leases.models import Lease, LeaseItem
 from fabric.operations.models import Operation
-from fabric.plans.rules import DesiredState
-from fabric.plans.selectors import open_draft
+from fabric.operations.projected_state import projected_drawer
+from fabric.operations.rules import MODE_DESCRIPTIONS, MODE_VALUE_LABELS, mode_violation
+from fabric.plans.rules import DesiredState, projected_after
+from fabric.plans.selectors import attachments_broken_by_mode, open_draft
 from fabric.topology.layout import DraftMarks
 from fabric.topology.presentation import (
     ChassisView,
     DeviceView,
     DrawerView,
-    FabricPage,
     HostPortView,
-    OperationView,
+    ModeChoice,
     SlotState,
     SlotView,
-    SwitchView,
 )
 
 CHASSIS_A_PAGE = 20
+# Columns of a device that whoever sees it may read as they are.
+DEVICE_COLUMNS = (
+    "id", "name", "kind", "model", "manufacturer", "serial_number", "vendor_id", "device_id", "firmware_version",
+    "pcie_type", "max_pcie_type", "lanes_in_use", "max_lanes", "missing_since",
+)  # fmt: skip
 
 
-def fabric_page(person: User, *, search: str = "", number: int = 1) -> FabricPage:
+def fabric_page(person: User, *, search: str = "", number: str | None = None) -> Page[Any]:
     """Return a page of the chassis that the user may see; with `search`, of those with a match."""
     if search.strip():
         found = [one for one in fabric_view(person, search=search) if any(drawer.slots for drawer in one.drawers)]
-        ids = [one.id for one in found]
-    else:
-        found = []
-        ids = list(Chassis.objects.visible_to(person).values_list("pk", flat=True))
-    pages = max(1, -(-len(ids) // CHASSIS_A_PAGE))
-    number = min(max(number, 1), pages)
-    here = slice((number - 1) * CHASSIS_A_PAGE, number * CHASSIS_A_PAGE)
-    chassis = tuple(found[here]) if found else fabric_view(person, chassis_ids=ids[here])
-    return FabricPage(chassis=chassis, number=number, pages=pages, total=len(ids))
+        return Paginator(found, CHASSIS_A_PAGE).get_page(number)
+    page: Page[Any] = Paginator(Chassis.objects.visible_to(person), CHASSIS_A_PAGE).get_page(number)
+    page.object_list = fabric_view(person, chassis_ids=[one.pk for one in page.object_list])
+    return page
+
+
+def chassis_view(person: User, pk: int) -> ChassisView:
+    """Return one chassis as the user sees it; raises NotFound where they do not."""
+    found = fabric_view(person, chassis_id=pk)
+    if not found:
+        raise NotFound("There is no such chassis.")
+    return found[0]
 
 
 def fabric_view(
@@ -77,7 +88,7 @@ def fabric_view(
         drawers[drawer.chassis_id].append(drawer)
     switches = defaultdict(list)
     for switch in Switch.objects.visible_to(person).filter(chassis__in=ids):
-        switches[switch.chassis_id, switch.drawer_id].append(_switch(switch))
+        switches[switch.chassis_id, switch.drawer_id].append(switch.model or switch.name)
     slots = _slots(person, ids, devices, search.strip().casefold())
     return tuple(
         ChassisView(
@@ -106,7 +117,7 @@ def fabric_view(
 def _drawers(
     row: Chassis,
     drawers: list[Drawer],
-    switches: dict[tuple[int, int | None], list[SwitchView]],
+    switches: dict[tuple[int, int | None], list[str]],
     slots: dict[tuple[int, int | None], list[SlotView]],
     notes: DriftNotes,
 ) -> tuple[DrawerView, ...]:
@@ -193,21 +204,19 @@ def _devices(person: User, ids: list[int], notes: DriftNotes) -> dict[int, Devic
         .filter(chassis__in=ids)
         .select_related("host_port__host", "slot__port", "tenant")
     )
-    operations = {
-        operation.device_id: operation_view(operation)
-        for operation in Operation.objects.visible_to(person).open().filter(chassis__in=ids)
-    }
+    open_operations = Operation.objects.visible_to(person).open().filter(chassis__in=ids)
+    operations = dict(open_operations.values_list("device", "summary"))
     seen_ports = set(HostPort.objects.visible_to(person).filter(chassis__in=ids).values_list("pk", flat=True))
     counted = counter_baselines(person, ids)
     return {
-        row.pk: _device(row, operations.get(row.pk), seen_ports, notes.get(("device", row.pk), ""), counted)
+        row.pk: _device(row, operations.get(row.pk, ""), seen_ports, notes.get(("device", row.pk), ""), counted)
         for row in rows
     }
 
 
 def _device(
     row: Device,
-    operation: OperationView | None,
+    operation_summary: str,
     seen_ports: set[int],
     drift: str,
     counted: Mapping[int, CounterBaseline],
@@ -215,20 +224,8 @@ def _device(
     port = row.slot.port if row.slot is not None else None
     host_port = row.host_port if row.host_port_id in seen_ports else None
     return DeviceView(
-        id=row.pk,
-        name=row.name,
-        kind=row.kind,
+        **{name: getattr(row, name) for name in DEVICE_COLUMNS},
         kind_label=row.get_kind_display(),
-        model=row.model,
-        manufacturer=row.manufacturer,
-        serial_number=row.serial_number,
-        vendor_id=row.vendor_id,
-        device_id=row.device_id,
-        firmware_version=row.firmware_version,
-        pcie_type=row.pcie_type,
-        max_pcie_type=row.max_pcie_type,
-        lanes_in_use=row.lanes_in_use,
-        max_lanes=row.max_lanes,
         link_status=port.link_status if port is not None else "",
         downgraded=downgraded(row),
         host_port_id=host_port.pk if host_port is not None else None,
@@ -236,9 +233,8 @@ def _device(
         host_port_label=host_port.label if host_port is not None else "",
         held_elsewhere=row.host_port_id is not None and host_port is None,
         tenant_name=row.tenant.name if row.tenant is not None else "",
-        missing_since=row.missing_since,
         drift=drift,
-        operation=operation,
+        operation_summary=operation_summary,
         port_uri=port.uri if port is not None else "",
         errors_total=sum(counts_since(port.errors, counted.get(port.pk)).values()) if port is not None else 0,
     )
@@ -277,22 +273,24 @@ def _host_ports(
     return views
 
 
-def _switch(row: Switch) -> SwitchView:
-    return SwitchView(
-        id=row.pk, name=row.name, model=row.model, firmware_version=row.firmware_version, total_width=row.total_width
-    )
-
-
-def operation_view(row: Operation) -> OperationView:
-    """Return an operation in short."""
-    return OperationView(
-        id=row.pk,
-        kind=row.kind,
-        state=row.state,
-        summary=row.summary,
-        requested_by_name=row.requested_by_name,
-        requested_at=row.requested_at,
-    )
+def mode_choices(person: User, drawer: Drawer) -> list[ModeChoice]:
+    """Return the modes that the user may request for a drawer; none where the chassis does not report its mode."""
+    if drawer.mode not in MODE_DESCRIPTIONS or not may_change_mode(person, drawer):
+        return []
+    projected = projected_drawer(drawer)
+    draft = open_draft(person)
+    drafted = projected_after(projected, DesiredState.from_json(draft.wanted) if draft is not None else DesiredState())
+    return [
+        ModeChoice(
+            mode=mode.value,
+            name=MODE_VALUE_LABELS[mode],
+            about=about,
+            reason=mode_violation(projected.state(), mode),
+            broken=attachments_broken_by_mode(drafted, mode),
+        )
+        for mode, about in MODE_DESCRIPTIONS.items()
+        if mode != drawer.mode
+    ]
 
 
 def draft_marks(person: User) -> DraftMarks:

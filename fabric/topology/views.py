@@ -23,8 +23,7 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
-from core.errors import Conflict, Invalid, NotFound
-from core.text import parse_id
+from core.errors import Conflict, Invalid
 from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
 from fabric.drift.selectors import drift_rows, part_drifts
@@ -36,31 +35,21 @@ from fabric.inventory.selectors import (
     downgraded,
     host_link_degradation,
     host_rows,
-    may_change_mode,
     may_configure,
     may_move_cable,
     port_rows,
     same_hardware,
 )
 from fabric.operations.models import Operation
-from fabric.operations.projected_state import projected_drawer
-from fabric.operations.rules import (
-    LANE_COUNTS,
-    MODE_DESCRIPTIONS,
-    MODE_VALUE_LABELS,
-    PortSetting,
-    allowed_port_types,
-    mode_violation,
-)
+from fabric.operations.rules import LANE_COUNTS, MODE_VALUE_LABELS, PortSetting, allowed_port_types
 from fabric.operations.selectors import Readiness, device_readiness
 from fabric.operations.services import mode_request
 from fabric.operations.views import ROWS_A_PAGE
-from fabric.plans.rules import DesiredState, projected_after
-from fabric.plans.selectors import attachments_broken_by_mode, open_draft, port_setting_label
+from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
 from fabric.topology.layout import layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
-from fabric.topology.selectors import draft_marks, fabric_page, fabric_view
+from fabric.topology.selectors import chassis_view, draft_marks, fabric_page, fabric_view, mode_choices
 
 # How devices are attached; the names on the wire are in fabric.bmc.types.
 DIALECT_LABELS = {
@@ -73,24 +62,26 @@ ATTACHMENTS_SHOWN = 8
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), judged_with=("", "view=list"))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), tested_queries=("", "view=list"))
 def fabric(request: HttpRequest) -> HttpResponse:
     """Show topology or list of the visible chassis; `view`, `q` and `page` are in the URL."""
     person = person_of(request)
     search = request.GET.get("q", "")
     view = "list" if request.GET.get("view") == "list" else "topology"
-    page = fabric_page(person, search=search, number=parse_id(request.GET.get("page", "1")))
+    page = fabric_page(person, search=search, number=request.GET.get("page"))
     marks = draft_marks(person)
-    context: dict[str, Any] = {"view": view, "search": search, "page": page, "chassis": page.chassis}
+    context: dict[str, Any] = {"view": view, "search": search, "page": page, "chassis": page.object_list}
     if view == "topology":
-        context["pictures"] = [(one, layout_chassis(one, marks)) for one in page.chassis]
+        context["pictures"] = [(one, layout_chassis(one, marks)) for one in page.object_list]
     else:
-        context["planned"] = {pk: words for one in page.chassis for pk, words in planned_locations(one, marks).items()}
-    return render(request, "fabric/fabric.html", context)
+        context["planned"] = {
+            pk: words for one in page.object_list for pk, words in planned_locations(one, marks).items()
+        }
+    return render(request, "fabric/topology/fabric.html", context)
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def devices_csv(request: HttpRequest) -> Download:
     """Stream the list view as CSV, with the same search."""
     views = fabric_view(person_of(request), search=request.GET.get("q", ""))
@@ -98,130 +89,102 @@ def devices_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one chassis."""
     person = person_of(request)
-    views = fabric_view(person, chassis_id=pk)
-    if not views:
-        raise NotFound("There is no such chassis.")
+    view = chassis_view(person, pk)
     ports = port_rows(person, chassis=pk).filter(missing_since=None).order_by("switch", "port_id")
     counted = counter_baselines(person, [pk])
     for port in ports:
         port.errors = counts_since(port.errors, counted.get(port.pk))
     context: dict[str, Any] = {
-        "chassis": views[0],
-        "picture": layout_chassis(views[0], draft_marks(person)),
+        "chassis": view,
+        "picture": layout_chassis(view, draft_marks(person)),
         "ports": ports,
+        "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
+        "dialect": DIALECT_LABELS.get(view.dialect, view.dialect),
     }
-    context["drifted"] = drift_rows(person, chassis=pk, is_open=True).count()
-    row = Chassis.objects.get(pk=pk)
-    context["dialect"] = DIALECT_LABELS.get(row.dialect, row.dialect)
     if person.is_administrator:
+        row = Chassis.objects.get(pk=pk)
         walk = Walk.objects.filter(chassis=row).first()
         found = walk.found if walk else {}
         context["row"] = row
-        context["twins"] = same_hardware(row)
+        context["same_hardware"] = same_hardware(row)
         context["kinds"] = [
             (kind.replace("_", " "), resources)
             for kind, resources in found.items()
             if isinstance(resources, list) and resources and kind != "problems"
         ]
         context["problems"] = found.get("problems", [])
-    return render(request, "fabric/chassis.html", context)
+    return render(request, "fabric/topology/chassis.html", context)
 
 
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"))
 def overview(request: HttpRequest) -> HttpResponse:
     """Show active problems, free devices and current activity."""
-    return render(request, "fabric/overview.html", {"overview": overview_for(person_of(request))})
+    return render(request, "fabric/topology/overview.html", {"overview": overview_for(person_of(request))})
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.WHO_SEES_IT, audited_as=Action.DRAWER_MODE, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DRAWER_MODE, section="fabric:fabric")
 def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drawer; POST `mode` requests another mode."""
     person = person_of(request)
     row: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
     if request.method == "POST":
         try:
-            asked = mode_request(person=person, drawer=row, mode=request.POST.get("mode", ""))
+            operation = mode_request(person=person, drawer=row, mode=request.POST.get("mode", ""))
         except (Conflict, Invalid) as error:
             messages.error(request, error.sentence)
             return redirect("fabric:drawer", pk=pk)
-        return redirect("fabric:operation", pk=asked.pk)
-    chassis = fabric_view(person, chassis_id=row.chassis_id)[0]
+        return redirect("fabric:operation", pk=operation.pk)
+    chassis = chassis_view(person, row.chassis_id)
     view = next((one for one in chassis.drawers if one.id == row.pk), None)
     shown = dataclasses.replace(chassis, drawers=(view,) if view else ())
-    devices = [slot.device for slot in view.slots if slot.device] if view else []
-    ports = [slot for slot in view.slots if slot.device and slot.port_id] if view else []
+    slots = [slot for slot in view.slots if slot.device] if view else []
+    ports = [slot for slot in slots if slot.port_id]
     context = {
         "drawer": row,
         "chassis": shown,
         "picture": layout_chassis(shown, draft_marks(person)),
         "mode": MODE_VALUE_LABELS.get(row.mode, row.mode),
-        "attached": [slot for slot in view.slots if slot.device and slot.device.host_port_id] if view else [],
-        "modes": _mode_choices(person, row)
-        if row.mode in set(MODE_DESCRIPTIONS) and may_change_mode(person, row)
-        else [],
+        "attached": [slot for slot in slots if slot.device and slot.device.host_port_id],
+        "modes": mode_choices(person, row),
         "operation": Operation.objects.visible_to(person).open().filter(drawer=row).first(),
         "drifts": part_drifts(person, row),
-        "devices": devices,
+        "devices": [slot.device for slot in slots],
         "objects": " ".join([f"drawer/{row.pk}", *(f"port/{slot.port_id}" for slot in ports)]),
         "now": f"drawer/{row.pk}",
         "names": json.dumps({f"port/{slot.port_id}": f"Slot {slot.number}" for slot in ports}),
     }
-    return render(request, "fabric/drawer.html", context)
-
-
-def _mode_choices(person: User, row: Drawer) -> list[dict[str, Any]]:
-    """Return the other modes with what blocks each now, and which drafted changes each would break.
-
-    None where the chassis does not tell the drawer's mode.
-    """
-    if row.mode not in MODE_VALUE_LABELS or row.mode == "Unknown":
-        return []
-    seen = projected_drawer(row)
-    state = seen.state()
-    begun = open_draft(person)
-    drafted = projected_after(seen, DesiredState.from_json(begun.wanted) if begun is not None else DesiredState())
-    return [
-        {
-            "value": mode.value,
-            "name": MODE_VALUE_LABELS[mode],
-            "about": MODE_DESCRIPTIONS[mode],
-            "reason": mode_violation(state, mode),
-            "broken": attachments_broken_by_mode(drafted, mode),
-        }
-        for mode in MODE_DESCRIPTIONS
-        if mode.value != row.mode
-    ]
+    return render(request, "fabric/topology/drawer.html", context)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def slot(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one slot, with what is in it and the port behind it."""
     person = person_of(request)
     row: Slot = visible_or_404(Slot.objects.select_related("chassis", "drawer", "port"), person, pk, "slot")
     device = Device.objects.visible_to(person).filter(slot=row).first()
-    attached = HostPort.objects.visible_to(person).filter(devices=device).select_related("host") if device else None
+    ports = HostPort.objects.visible_to(person).filter(devices=device) if device else HostPort.objects.none()
     context = {
         "slot": row,
         "device": device,
-        "host_port": attached.first() if attached is not None else None,
+        "host_port": ports.select_related("host").first(),
         "port": row.port,
         "drifts": part_drifts(person, device) if device else [],
         "times": attachment_views(person, attachment_rows(person, slot=pk)[:ATTACHMENTS_SHOWN]),
         "history_page": reverse("fabric:slot_history", args=[pk]),
         "objects": f"port/{row.port_id}" if row.port_id else "",
     }
-    return render(request, "fabric/slot.html", context)
+    return render(request, "fabric/topology/slot.html", context)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def device(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one device, with the form that attaches and detaches it."""
     person = person_of(request)
@@ -249,11 +212,11 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         "history_page": reverse("fabric:device_history", args=[pk]),
         "objects": f"device/{row.pk}" + (f" port/{port.pk}" if port else ""),
     }
-    return render(request, "fabric/device.html", context)
+    return render(request, "fabric/topology/device.html", context)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
+@declare(Audience.OBJECT_VIEWERS, section="fabric:fabric")
 def port(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one port: its link compared with its capability, its error counters, and what is attached."""
     person = person_of(request)
@@ -278,11 +241,11 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
         context["port_types"] = allowed_port_types(of_host=context["host_port"] is not None)
         if context["host_port"] is not None and may_move_cable(person):
             context["hosts"] = Host.objects.visible_to(person).order_by("name")
-    return render(request, "fabric/port.html", context)
+    return render(request, "fabric/topology/port.html", context)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT)
+@declare(Audience.OBJECT_VIEWERS)
 def host(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one host, its host ports and the visible devices attached to it."""
     person = person_of(request)
@@ -297,22 +260,18 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
         .filter(host_port__in=ports, missing_since=None)
         .select_related("slot__drawer", "slot__port", "chassis", "host_port")
     )
-    chassis = [
-        {
-            "chassis": found,
-            "objects": " ".join(f"port/{one.port_id}" for one in ports if one.chassis_id == found.pk and one.port_id),
-            "names": json.dumps(
-                {f"port/{one.port_id}": one.label for one in ports if one.chassis_id == found.pk and one.port_id}
-            ),
-        }
-        for found in dict.fromkeys(one.chassis for one in ports)
-    ]
+    chassis = []
+    for found in dict.fromkeys(one.chassis for one in ports):
+        linked = [one for one in ports if one.chassis_id == found.pk and one.port_id]
+        objects = " ".join(f"port/{one.port_id}" for one in linked)
+        names = json.dumps({f"port/{one.port_id}": one.label for one in linked})
+        chassis.append({"chassis": found, "objects": objects, "names": names})
     context: dict[str, Any] = {"host": row, "host_ports": ports, "devices": devices, "chassis": chassis}
     if may_move_cable(person):
         elsewhere = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=row)
         composable = [one for one in elsewhere.select_related("chassis", "host") if one.chassis.is_composable]
         context["cables"] = composable
-    return render(request, "fabric/host.html", {**context, **agent_context(person, row, list(devices))})
+    return render(request, "fabric/topology/host.html", {**context, **agent_context(person, row, list(devices))})
 
 
 @require_GET
@@ -324,7 +283,7 @@ def hosts(request: HttpRequest) -> HttpResponse:
     page = pages.get_page(request.GET.get("page"))
     for one in page.object_list:
         one.attached = sum(len(port.devices.all()) for port in one.seen_ports)
-    return render(request, "fabric/hosts.html", {"page": page, "search": search})
+    return render(request, "fabric/topology/hosts.html", {"page": page, "search": search})
 
 
 COUNTED_MODELS: tuple[tuple[str, type[Drawer | Switch | HostPort | Device]], ...] = (
@@ -351,4 +310,4 @@ def system(request: HttpRequest) -> HttpResponse:
         "chassis": Chassis.objects.order_by("name"),
         "people": User.objects.filter(is_active=True).select_related("tenant").order_by("username"),
     }
-    return render(request, "fabric/system.html", context)
+    return render(request, "fabric/topology/system.html", context)

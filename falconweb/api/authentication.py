@@ -11,7 +11,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
-from accounts.audit.context import note_person, note_token
+from accounts.audit.context import complete_origin
 from accounts.models import Token, User
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
@@ -26,7 +26,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
         """Return the user, None without a session."""
         found = super().authenticate(request)
         if found is not None:
-            note_person(found[0].pk)
+            complete_origin(person_id=found[0].pk)
         return found
 
     def authenticate_header(self, request: Request) -> str:
@@ -55,7 +55,8 @@ class TokenAuthentication(authentication.BaseAuthentication):
         )
         if token is None:
             raise exceptions.AuthenticationFailed("The token is unknown, expired, or its person is no longer active.")
-        note_token(token)
+        # Recorded even if its scope is not sufficient.
+        complete_origin(token=token, credential=f"token {token.pk}, {token.name}", person_id=token.person_id)
         if token.scope not in self.scopes:
             raise exceptions.PermissionDenied("This token opens /metrics, nothing else.")
         if token.scope != Token.Scope.WRITE and request.method not in SAFE_METHODS:

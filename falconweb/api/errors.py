@@ -19,7 +19,8 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
-from accounts.audit.context import new_request_id, note_sentence, request_id
+from accounts.audit.context import complete_origin, new_request_id, request_id
+from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
 from falconweb.api.authentication import SAFE_METHODS
 
@@ -55,7 +56,7 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
         return _site_problem(exception)
     if away := database_unavailable(exception):
         set_rollback()
-        note_sentence(away.sentence)
+        complete_origin(sentence=away.sentence)
         logger.warning("%s had no database (%s)", "A request" if request is None else request.path, new_reference())
         return _site_problem(away)
     answer = exception_handler(exception, context)
@@ -77,7 +78,7 @@ def _site_problem(error: FalconWebError) -> Response:
 
 def _framework_problem(exception: Exception, answer: Response) -> Response:
     if isinstance(exception, exceptions.ValidationError):
-        errors = _sentence_by_field(answer.data)
+        errors = sentence_by_field(answer.data)
         whole = errors.pop("non_field_errors", None)
         return _problem(400, whole or INVALID_FIELDS, "invalid", **({"errors": errors} if errors else {}))
     if isinstance(exception, Http404):
@@ -102,15 +103,6 @@ def _unexpected_problem(exception: Exception, request: Any) -> Response:
     return made
 
 
-def _sentence_by_field(found: Any, place: str = "") -> dict[str, str]:
-    """Return a sentence for each invalid field; items of lists are named by their index."""
-    if isinstance(found, dict):
-        inner = [_sentence_by_field(value, f"{place}.{name}" if place else str(name)) for name, value in found.items()]
-        return {name: sentence for one in inner for name, sentence in one.items()}
-    sentences = found if isinstance(found, list) else [found]
-    return {place or "non_field_errors": " ".join(str(one) for one in sentences)}
-
-
 def _problem(status: int, sentence: str, code: str, **details: Any) -> Response:
     return Response(problem_document(status, sentence, code, **details), status=status, content_type=CONTENT_TYPE)
 
@@ -125,41 +117,36 @@ SENTENCES = {
 }
 
 
-class ProblemMiddleware:
-    """Replaces Django's own error responses with problems: unknown URLs and hosts, errors of middleware."""
+def problem_middleware(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """Replace Django's own error responses with problems: unknown URLs and hosts, errors of middleware."""
 
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass the request on, and check the response."""
-        answer = self.get_response(request)
+    def middleware(request: HttpRequest) -> HttpResponse:
+        answer = get_response(request)
         if not request.path.startswith(PREFIX) or answer.get("Content-Type") == CONTENT_TYPE:
             return answer
         if answer.status_code == 301 and request.method not in SAFE_METHODS and not request.path.endswith("/"):
             # Django redirects such a request to the URL with the slash, where it would arrive as a GET.
             del answer["Location"]
-            return self._say(answer, 404, "not_found", "There is no such address: addresses end in a slash.")
+            return _as_problem(answer, 404, "not_found", "There is no such address: addresses end in a slash.")
         if answer.status_code < 400:
             return answer
         if answer.status_code >= 500 and answer.status_code not in SENTENCES:
             reference = new_reference()
             # Django has logged the traceback just before.
             logger.error("The error before this line has the reference %s", reference)
-            return self._say(answer, answer.status_code, "internal", SITE_ERROR, reference=reference)
+            return _as_problem(answer, answer.status_code, "internal", SITE_ERROR, reference=reference)
         code, sentence = SENTENCES.get(answer.status_code, ("error", "This request cannot be answered."))
-        return self._say(answer, answer.status_code, code, sentence)
+        return _as_problem(answer, answer.status_code, code, sentence)
 
-    def _say(self, answer: HttpResponse, status: int, code: str, sentence: str, **details: str) -> HttpResponse:
-        document = problem_document(status, sentence, code, **details)
-        answer.status_code = status
-        answer.content = json.dumps(document).encode()
-        answer["Content-Type"] = CONTENT_TYPE
-        answer["Content-Length"] = str(len(answer.content))
-        return answer
+    return middleware
+
+
+def _as_problem(answer: HttpResponse, status: int, code: str, sentence: str, **details: str) -> HttpResponse:
+    answer.status_code = status
+    answer.content = json.dumps(problem_document(status, sentence, code, **details)).encode()
+    answer["Content-Type"] = CONTENT_TYPE
+    answer["Content-Length"] = str(len(answer.content))
+    return answer
 
 
 DATABASE_UNAVAILABLE = "The database does not answer just now: try again."

@@ -1,4 +1,4 @@
-"""The OpenAPI document: words for every operation, the problems that each can answer, and what each tag is about."""
+"""The OpenAPI document: descriptions of operations, their problems, and descriptions of tags."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from falconweb.api.errors import CONTENT_TYPE
 MAX_SUMMARY_LENGTH = 60
 METHODS = ("get", "post", "put", "patch", "delete")
 TAG_DESCRIPTIONS = {
-    "chassis": "Chassis as trees of all that you may see, their settings, and what is measured of them.",
+    "chassis": "Chassis as trees of what you may see, their settings and their readings.",
     "drawers": "Drawers and their modes.",
-    "slots": "Slots and what is in them.",
-    "devices": "Devices, where they are attached, and whose they are.",
-    "host-ports": "Host ports, which host is cabled to them, and whose they are.",
+    "slots": "Slots and their devices.",
+    "devices": "Devices, their attachments and their tenants.",
+    "host-ports": "Host ports, their hosts and their tenants.",
     "hosts": "Hosts.",
     "ports": "Ports with their links and error counters.",
     "switches": "Switch chips.",
-    "operations": "Attach, detach and move devices, and see how that goes.",
-    "plans": "Wanted allocations as ordered steps: drafts to look at, jobs once they are applied.",
-    "allocation": "Who is attached where, as files: exported, and imported by way of a plan.",
-    "drift": "What is not as it was approved: accepted, or made again as it was.",
-    "history": "Who held which slot, when.",
-    "telemetry": "What was measured, of anything, over any range.",
-    "leases": "Who holds what from when to when: asked for, decided, given, extended and returned.",
-    "links": "How healthy the links are and why, their error counters, and the states that they were in.",
-    "usage": "Hours held, by tenant, kind and month.",
-    "alerts": "What rings and rang, and who took notice of it.",
-    "alert-rules": "What rings when, for administrators; rules are tried on what is stored before they are saved.",
-    "alert-silences": "Alerts that notify nobody for a while, for administrators.",
-    "alert-routes": "Who is told of alerts, and how, for administrators.",
-    "alert-deliveries": "What was delivered, and what waits, for administrators.",
-    "me": "Yourself, your tokens and your dashboards.",
+    "operations": "Attach, detach and move devices, and follow the progress.",
+    "plans": "Desired allocations as ordered steps: drafts to review, jobs once they are applied.",
+    "allocation": "Allocations as files: exported, and imported as a plan.",
+    "drift": "Differences from the approved allocation: accepted, or re-applied.",
+    "history": "Attachments over time.",
+    "telemetry": "Readings of any object over any range.",
+    "leases": "Leases of devices: requested, decided, created, extended and returned.",
+    "links": "Health of links with reasons, their error counters, and their earlier states.",
+    "usage": "Leased hours by tenant, kind and month.",
+    "alerts": "Open and resolved alerts, and who acknowledged them.",
+    "alert-rules": "Conditions of alerts, for administrators; rules can be tested on stored readings.",
+    "alert-silences": "Times without notifications of alerts, for administrators.",
+    "alert-routes": "Recipients of alerts, for administrators.",
+    "alert-deliveries": "Delivered and waiting notifications, for administrators.",
+    "me": "Your account, your tokens and your dashboards.",
     "people": "People, for administrators.",
-    "events": "What happened: of BMCs, operations, alerts, sign-ins and the site itself.",
-    "exports": "Events that leave the site: what, how, whereto and when; and each time that they did.",
+    "events": "Events of BMCs, operations, alerts, sign-ins and the site itself.",
+    "exports": "Exports of events, and their runs.",
     "audit": "Who changed or tried to change what, for administrators.",
-    "pipeline": "How readings come in, and what is wrong with that, for administrators.",
-    "tenants": "Tenants and what they hold, for administrators.",
-    "benchmarks": "Runs of benchmarks: what they recorded, what they come to, and what follows from them.",
+    "pipeline": "Arrival of readings, and problems with it, for administrators.",
+    "tenants": "Tenants and their devices, for administrators.",
+    "benchmarks": "Runs of benchmarks, their records and results, and recommendations.",
 }
 STATUS_DESCRIPTIONS = {
     "400": "Fields, parameters or JSON are wrong; `errors` says which",
@@ -59,7 +59,7 @@ OTHER_PROBLEMS = (
 )
 PROBLEM_SCHEMA = {
     "type": "object",
-    "description": "What every error is answered with (RFC 9457).",
+    "description": "The body of every error (RFC 9457).",
     "properties": {
         "type": {"type": "string", "format": "uri-reference", "enum": ["about:blank"]},
         "title": {"type": "string", "description": "The name of the status"},
@@ -88,26 +88,26 @@ PROBLEM_SCHEMA = {
             },
             "description": "With 400 for an allocation file: each problem with its place in the file",
         },
-        "more_problems": {"type": "boolean", "description": "With 400: whether more is wrong than `problems` says"},
+        "more_problems": {"type": "boolean", "description": "With 400: whether there are more problems than listed"},
         "near": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "With 400 for a metric that nothing knows: those that are written much alike",
+            "description": "With 400 for an unknown metric: those with similar names",
         },
         "operation_id": {
             "type": "string",
             "format": "uuid",
-            "description": "With 409: the operation that has not ended and stands in the way",
+            "description": "With 409: the open operation that conflicts",
         },
         "device_id": {"type": "integer", "description": "With `in_use`: the device that somebody uses on its host"},
         "holders": {"type": "string", "description": "With `in_use`: who uses it"},
-        "plan_id": {"type": "string", "format": "uuid", "description": "With 409: the plan that stands in the way"},
-        "lease_id": {"type": "integer", "description": "With 409: the lease that stands in the way"},
+        "plan_id": {"type": "string", "format": "uuid", "description": "With 409: the plan that conflicts"},
+        "lease_id": {"type": "integer", "description": "With 409: the lease that conflicts"},
         "found_fingerprint": {
             "type": "string",
-            "description": "With 400: the certificate that a BMC showed and that nothing vouches for",
+            "description": "With 400: the fingerprint of the untrusted certificate of a BMC",
         },
-        "reference": {"type": "string", "description": "With 500: the id under which the log tells more"},
+        "reference": {"type": "string", "description": "With 500: the id of the error in the log"},
     },
     "required": ["type", "title", "status", "detail", "code"],
     "example": {
@@ -125,23 +125,23 @@ PROBLEM_SCHEMA = {
 class DocumentedAutoSchema(AutoSchema):
     """Gives every operation a summary: the first words of the docstring of its method, or of the view that inherits it.
 
-    A class of views such as 'List drawers.' and 'List slots.' shares one method.
+    A class of views such as 'List drawers.' and 'List slots.' shares one method; a list has the framework's.
     """
 
     def get_description(self) -> str:  # type: ignore[override]
         """Return the docstring."""
         name = getattr(self.view, "action", self.method.lower())
         method = getattr(type(self.view), name)
-        own = name in vars(type(self.view))
-        return str(get_doc(method if own else type(self.view)))
+        own = get_doc(method) if name in vars(type(self.view)) else ""
+        return str(own or get_doc(type(self.view)))
 
     def get_summary(self) -> str:
-        """Return what stands before the first full stop, colon or semicolon."""
+        """Return the description up to the first full stop, colon or semicolon."""
         return re.split(r"[.:;](?:\s|$)", self.get_description(), maxsplit=1)[0]
 
 
 def declare_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Declare what each operation can answer besides success; a hook of drf-spectacular."""
+    """Declare the error responses of each operation; a hook of drf-spectacular."""
     components = result.setdefault("components", {})
     components.setdefault("schemas", {})["Problem"] = PROBLEM_SCHEMA
     content = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}

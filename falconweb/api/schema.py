@@ -41,22 +41,22 @@ class SchemaView(SpectacularAPIView):
 
 @require_GET
 @login_required
-@declare(Audience.EVERYBODY, section=None, not_judged="tests/browser/test_api_docs.py opens it.")
+@declare(Audience.EVERYBODY, section=None, no_page_test="tests/browser/test_api_docs.py opens it.")
 def reference(request: HttpRequest) -> HttpResponse:
-    """Show every address with its parameters and answers, to be tried out as the signed-in person."""
-    return render(request, "api/docs.html")
+    """Show every address with its parameters and answers, to try out as the signed-in person."""
+    return render(request, "falconweb/api/docs.html")
 
 
 class UnknownAddress(APIView):
-    """Every address that is none."""
+    """Unknown addresses."""
 
     schema = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse whatever the method is, once it is known who asks."""
+        """Refuse every method, after authentication."""
         super().initial(request, *args, **kwargs)
         raise NotFound("There is no such address. /api/v1/docs/ lists all.")
 
     def get(self, request: Request) -> Response:
-        """Never reached; it names a method, as every face does."""
+        """Never called; views need a method."""
         raise NotFound("There is no such address.")

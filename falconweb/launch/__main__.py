@@ -14,9 +14,9 @@ import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import django
 from celery import Celery
@@ -26,14 +26,7 @@ from falconweb.config import Config, ConfigurationError
 from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_arguments, bind_listener, serve, worker_arguments
 from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, terminate_all
-from falconweb.launch.simulation import (
-    SimulatedChassis,
-    SimulatedHost,
-    hosts_root,
-    simulated_hosts,
-    start_agents,
-    start_simulated,
-)
+from falconweb.launch.simulation import hosts_root, simulated_hosts, start_agents, start_simulated
 
 HEALTH_SECONDS = 60.0
 
@@ -97,8 +90,13 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
         child.start()
         children.append(child)
 
-    values = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
-    _prepare({**environment, **values})
+    _prepare(
+        {
+            **environment,
+            "FALCONWEB_SIMULATED_CHASSIS": json.dumps([asdict(one) for one in simulated]),
+            "FALCONWEB_SIMULATED_HOSTS": json.dumps([asdict(one) for one in hosts]),
+        }
+    )
     _load_asgi()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
@@ -151,19 +149,6 @@ def _prepare(environment: Mapping[str, str]) -> None:
         process = ForkedProcess("prepare", prepare, environment, terminal, signal.SIGKILL)
     if process.wait() != 0:
         raise CannotStartError(f"'manage.py prepare' ended with {process.returncode}; see its output above.")
-
-
-def _as_json(simulated: list[SimulatedChassis]) -> str:
-    return json.dumps(
-        [
-            {"name": chassis.name, "url": chassis.url, "fingerprint": chassis.fingerprint, "password": chassis.password}
-            for chassis in simulated
-        ]
-    )
-
-
-def _hosts_as_json(hosts: list[SimulatedHost]) -> str:
-    return json.dumps([{"name": host.name, "identity": host.identity, "key": host.key} for host in hosts])
 
 
 def _wait_until_healthy(config: Config, children: list[ChildProcess], stop: list[int]) -> None:
@@ -219,14 +204,10 @@ def _acquire_lock(data: Path) -> object:
 
 
 def _stop_on_signals() -> list[int]:
-    asked: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
+    received: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, note)
-    return asked
+        signal.signal(number, lambda number, _frame: received.append(number))
+    return received
 
 
 def _print(sentence: str) -> None:

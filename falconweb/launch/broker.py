@@ -6,7 +6,6 @@ import random
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from urllib.parse import quote
 import redis
 
 from falconweb.config import stored_secret
-from falconweb.launch.processes import ChildProcess
+from falconweb.launch.processes import ChildProcess, wait_until_ready
 
 START_SECONDS = 10.0
 PORT_RANGE = range(20_000, 32_768)  # Linux assigns ephemeral ports from 32768 on
@@ -88,16 +87,16 @@ def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
     child = ChildProcess("broker", [server_command(), "-"], environment=environment, log=data / "logs" / "broker.log")
     child.start(standard_input=configuration.encode())
     url = f"redis://:{quote(password)}@127.0.0.1:{port}/0"
-    deadline = time.monotonic() + START_SECONDS
-    client = redis.Redis.from_url(url, socket_timeout=1.0)
-    while True:
+    with redis.Redis.from_url(url, socket_timeout=1.0) as client:
+
+        def ready() -> bool | None:
+            with suppress(redis.RedisError):
+                return bool(client.ping())
+            return None
+
         try:
-            client.ping()
-        except redis.RedisError:
-            if time.monotonic() > deadline or not child.alive:
-                child.send_terminate()
-                raise BrokerError(f"The broker did not start. Its log: {child.log}") from None
-            time.sleep(0.05)
-        else:
-            client.close()
-            return Broker(child, url)
+            wait_until_ready(child, ready, START_SECONDS)
+        except TimeoutError as error:
+            child.send_terminate()
+            raise BrokerError(f"The {error}") from None
+    return Broker(child, url)

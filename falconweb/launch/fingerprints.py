@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import sysconfig
-from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def schema_fingerprint() -> int:
 def static_fingerprint() -> str:
     """Return the fingerprint of the sources of static files: names, sizes and modification times."""
     digest = hashlib.sha256(_libraries())
-    for file in sorted(_files(STATIC_SOURCES)):
+    for file in sorted(file for folder in STATIC_SOURCES for file in folder.rglob("*") if file.is_file()):
         found = file.stat()
         digest.update(f"{file} {found.st_size} {found.st_mtime_ns}\n".encode())
     return digest.hexdigest()
@@ -40,8 +39,8 @@ def static_fingerprint() -> str:
 
 def is_migrated(data: Path) -> bool:
     """Return whether the SQLite files of a data folder match the present migrations."""
-    wanted = schema_fingerprint()
-    return all(_version(data / name) == wanted for name in DATABASES)
+    fingerprint = schema_fingerprint()
+    return all(_version(data / name) == fingerprint for name in DATABASES)
 
 
 def mark_migrated(data: Path) -> None:
@@ -72,10 +71,6 @@ def _version(file: Path) -> int:
             return int(connection.execute("PRAGMA user_version").fetchone()[0])
     except sqlite3.DatabaseError:
         return 0
-
-
-def _files(folders: Iterable[Path]) -> Iterable[Path]:
-    return (file for folder in folders for file in folder.rglob("*") if file.is_file())
 
 
 def _libraries() -> bytes:

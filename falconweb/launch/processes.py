@@ -13,8 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
+Ready = TypeVar("Ready")
 STOP_SECONDS = 8.0
 # A process that dies again within this time is restarted after a longer delay.
 QUICK_EXIT_SECONDS = 10.0
@@ -42,13 +43,13 @@ def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
     """
     parent = os.getpid()
 
-    def ask() -> None:
+    def request_signal() -> None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
             if os.getppid() != parent:
                 os._exit(1)  # the parent died before the request
 
-    return ask
+    return request_signal
 
 
 class ForkedProcess:
@@ -211,6 +212,19 @@ class ChildProcess:
                 os.killpg(self._process.pid, number)
             except ProcessLookupError:
                 return
+
+
+def wait_until_ready(child: ChildProcess, ready: Callable[[], Ready | None], seconds: float) -> Ready:
+    """Return the first result of `ready` that is not None.
+
+    Raises TimeoutError after `seconds`, or when the child has ended.
+    """
+    deadline = time.monotonic() + seconds
+    while (result := ready()) is None:
+        if not child.alive or time.monotonic() > deadline:
+            raise TimeoutError(f"{child.name} did not start. Its log: {child.log}")
+        time.sleep(0.05)
+    return result
 
 
 def terminate_all(children: Sequence[ChildProcess], *, last: Sequence[ChildProcess] = ()) -> None:

@@ -6,16 +6,15 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from falconweb.config import stored_secret
 from falconweb.launch.broker import free_port
-from falconweb.launch.processes import ChildProcess
+from falconweb.launch.commands import bind_listener
+from falconweb.launch.processes import ChildProcess, wait_until_ready
 
 NAMES = ("falcon-1", "falcon-2")
 START_SECONDS = 30.0
@@ -23,12 +22,10 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class SimulatedChassis:
-    """A started simulator with its addresses and certificate."""
+    """A started simulator with its address and the fingerprint of its certificate."""
 
     name: str
-    child: ChildProcess
     url: str
-    control: str
     fingerprint: str
     password: str
 
@@ -61,20 +58,18 @@ def start_simulated(
         )  # fmt: skip
         child.start()
         children.append(child)
-        started.append((name, child, log, offset))
-    return lambda: [_ready(name, child, log, offset, password) for name, child, log, offset in started]
+        started.append((name, child, offset))
+    return lambda: [_ready(name, child, offset, password) for name, child, offset in started]
 
 
-def _ready(name: str, child: ChildProcess, log: Path, offset: int, password: str) -> SimulatedChassis:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and child.alive:
-        with log.open() as file:
+def _ready(name: str, child: ChildProcess, offset: int, password: str) -> SimulatedChassis:
+    def ready() -> SimulatedChassis | None:
+        with child.log.open() as file:
             file.seek(offset)
             output = dict(line.partition(" ")[::2] for line in file.read().splitlines())
-        if "ready" in output:
-            return SimulatedChassis(name, child, output["address"], output["control"], output["fingerprint"], password)
-        time.sleep(0.05)
-    raise TimeoutError(f"The simulated chassis {name} did not start. Its log: {log}")
+        return SimulatedChassis(name, output["address"], output["fingerprint"], password) if "ready" in output else None
+
+    return wait_until_ready(child, ready, START_SECONDS)
 
 
 def _ports(file: Path, names: tuple[str, ...]) -> dict[str, tuple[int, int]]:
@@ -93,15 +88,11 @@ def _ports(file: Path, names: tuple[str, ...]) -> dict[str, tuple[int, int]]:
 
 
 def _is_free(port: int) -> bool:
-    if port == 0:
+    try:
+        bind_listener("127.0.0.1", port).close()
+    except OSError:
         return False
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    return port != 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +102,7 @@ class SimulatedHost:
     name: str
     identity: str
     key: str
-    root: Path
+    root: str
 
 
 def hosts_root(data: Path) -> Path:
@@ -126,9 +117,28 @@ def simulated_hosts(data: Path, root: Path) -> list[SimulatedHost]:
     """Return the hosts of the chassis, each with a persistent key."""
     found = []
     for folder in sorted(root.iterdir()):
-        identity = (folder / "sys/class/dmi/id/product_uuid").read_text().strip()
-        found.append(SimulatedHost(folder.name, identity, stored_secret(data, f"agent_{folder.name}"), folder))
+        key = stored_secret(data, f"agent_{folder.name}")
+        found.append(SimulatedHost(folder.name, host_identity(folder), key, str(folder)))
     return found
+
+
+def host_identity(root: Path) -> str:
+    """Return the identity of a simulated host in the BMC of a chassis."""
+    return (root / "sys/class/dmi/id/product_uuid").read_text().strip()
+
+
+def agent_environment(host: SimulatedHost, broker: str, state: Path) -> dict[str, str]:
+    """Return the environment variables of the agent of a simulated host."""
+    return {
+        "AGENT_HOST": host.identity,
+        "AGENT_KEY": host.key,
+        "AGENT_BROKER": broker,
+        "AGENT_ROOT": host.root,
+        "AGENT_STATE": str(state),
+        "AGENT_NVML": "simulator.nvml",
+        # Runs survive a restart of their agent, but end with this process.
+        "AGENT_PARENT": str(os.getpid()),
+    }
 
 
 def start_agents(
@@ -136,21 +146,11 @@ def start_agents(
 ) -> None:
     """Start the agent of each host, without waiting for them."""
     for host in hosts:
-        state = data / "simulator" / "agents" / host.name
+        agent = agent_environment(host, environment["REDIS_URL"], data / "simulator" / "agents" / host.name)
         child = ChildProcess(
             f"agent-{host.name}",
             [sys.executable, "-m", "agent"],
-            environment={
-                **environment,
-                "AGENT_HOST": host.identity,
-                "AGENT_KEY": host.key,
-                "AGENT_BROKER": environment["REDIS_URL"],
-                "AGENT_ROOT": str(host.root),
-                "AGENT_STATE": str(state),
-                "AGENT_NVML": "simulator.nvml",
-                # Runs survive a restart of their agent, but end with this site.
-                "AGENT_PARENT": str(os.getpid()),
-            },
+            environment={**environment, **agent},
             log=data / "logs" / f"agent-{host.name}.log",
             # A terminated agent would wait for the broker, which is ending too; its journal tolerates a kill.
             orphaned=signal.SIGKILL,

@@ -50,7 +50,7 @@ class ConnectionPool:
                 connection.close()
         return found
 
-    def give(self, path: str, file: FileIdentity | None, connection: sqlite3.Connection) -> bool:
+    def add(self, path: str, file: FileIdentity | None, connection: sqlite3.Connection) -> bool:
         """Add a connection to the pool; returns whether it was added: not if the pool is full."""
         with self._guard:
             if file is None or len(self._spare[path]) >= self._most:
@@ -76,7 +76,7 @@ class FairLock:
         self._taken = False
         self._waiting: deque[threading.Lock] = deque()
 
-    def take(self, seconds: float) -> bool:
+    def acquire(self, seconds: float) -> bool:
         """Acquire the lock within a time limit; returns whether it was acquired, and must then be released."""
         with self._guard:
             if not self._taken:
@@ -93,7 +93,7 @@ class FairLock:
                 return False
             return True  # it was acquired at the same moment
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Release the lock to the next thread."""
         with self._guard:
             if self._waiting:
@@ -105,7 +105,7 @@ class FairLock:
 RETRY_SECONDS = 0.002  # s
 WRITE_STATEMENTS = ("INSERT", "UPDATE", "DELETE")
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 _write_lock = FairLock()  # a site has one database
 _pool = ConnectionPool()
 
@@ -122,13 +122,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._cursors: WeakSet[Cursor] = WeakSet()
 
     @property
-    def patience(self) -> float:
+    def lock_wait(self) -> float:
         """The present wait limit of a writer in s."""
         return remaining_lock_wait(float(self.settings_dict["OPTIONS"].get("timeout", 5.0)))
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Return a cursor whose writes outside of transactions acquire the lock, too."""
-        cursor = self.connection.cursor(factory=partial(Cursor, lambda: self.patience))
+        cursor = self.connection.cursor(factory=partial(Cursor, lambda: self.lock_wait))
         self._cursors.add(cursor)
         return cursor
 
@@ -153,7 +153,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _start_transaction_under_autocommit(self) -> None:
         # Without the fair lock, SQLite decides, and raises its own error.
-        self._holds_write_lock = _write_lock.take(self.patience)
+        self._holds_write_lock = _write_lock.acquire(self.lock_wait)
         try:
             super()._start_transaction_under_autocommit()  # type: ignore[misc]
         except BaseException:
@@ -170,12 +170,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _close(self) -> None:
         try:
-            if not self._kept():
+            if not self._return_to_pool():
                 super()._close()  # type: ignore[misc]
         finally:
             self._release_write_lock()
 
-    def _kept(self) -> bool:
+    def _return_to_pool(self) -> bool:
         """Reset the connection and return it to the pool; returns whether the pool took it."""
         if self.connection is None or self.in_atomic_block or self.errors_occurred:
             return False
@@ -186,44 +186,44 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.connection.rollback()
         except sqlite3.Error:
             return False
-        return _pool.give(self._path, self._file, self.connection)
+        return _pool.add(self._path, self._file, self.connection)
 
     def _release_write_lock(self) -> None:
         if self._holds_write_lock:
             self._holds_write_lock = False
-            _write_lock.give()
+            _write_lock.release()
 
 
 class Cursor(base.SQLiteCursorWrapper):
     """A cursor that acquires the fair lock before a write outside of a transaction, and polls often to begin one."""
 
-    def __init__(self, patience: Callable[[], float], connection: sqlite3.Connection) -> None:
+    def __init__(self, lock_wait: Callable[[], float], connection: sqlite3.Connection) -> None:
         super().__init__(connection)
-        self._patience = patience
+        self._lock_wait = lock_wait
 
     def execute(self, query: str, params: Any = None) -> Any:
         """Execute a statement."""
-        ask = partial(super().execute, query, params)
+        run = partial(super().execute, query, params)
         if query.startswith("BEGIN"):
-            return retry_while_busy(self.connection, self._patience(), ask)
+            return retry_while_busy(self.connection, self._lock_wait(), run)
         if self.connection.in_transaction or not query.startswith(WRITE_STATEMENTS):
-            return ask()
-        has_turn = _write_lock.take(self._patience())
+            return run()
+        has_lock = _write_lock.acquire(self._lock_wait())
         try:
-            return retry_while_busy(self.connection, self._patience(), ask)
+            return retry_while_busy(self.connection, self._lock_wait(), run)
         finally:
-            if has_turn:
-                _write_lock.give()
+            if has_lock:
+                _write_lock.release()
 
 
-def retry_while_busy(connection: sqlite3.Connection, seconds: float, ask: Callable[[], Done]) -> Done:
-    """Return the result of `ask`, retried for at most `seconds` while another process writes."""
+def retry_while_busy(connection: sqlite3.Connection, seconds: float, run: Callable[[], Result]) -> Result:
+    """Return the result of `run`, retried for at most `seconds` while another process writes."""
     end = time.monotonic() + seconds
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         while True:
             try:
-                return ask()
+                return run()
             except sqlite3.OperationalError as error:
                 # The lower byte is the kind of error; the rest is its extended code.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
@@ -233,7 +233,7 @@ def retry_while_busy(connection: sqlite3.Connection, seconds: float, ask: Callab
         connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
 
 
-_lock_wait_end: ContextVar[float | None] = ContextVar("patience_end", default=None)
+_lock_wait_end: ContextVar[float | None] = ContextVar("lock_wait_end", default=None)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from django.core.management.commands import flush
 from django.db import connections
 
 from falconweb.launch.fingerprints import DATABASES
-from falconweb.testing.snapshots import copy_databases, only_one, template_name
+from falconweb.testing.snapshots import copy_databases, locked_folder, template_name
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -60,7 +60,7 @@ def _from_template() -> str:
     """Create a database from a migrated template on this server; returns its name."""
     connection = connections["default"]
     template, name = template_name(), f"test_{os.getpid()}"
-    with only_one():
+    with locked_folder():
         if not _execute_on_server("SELECT 1 FROM pg_database WHERE datname = %s", template):
             before, new = connection.settings_dict["NAME"], f"new_{template}"
             _execute_on_server(f'DROP DATABASE IF EXISTS "{new}"')

@@ -22,7 +22,7 @@ import pytest
 from django.conf import settings
 
 from falconweb.launch.broker import start_broker
-from falconweb.testing.snapshots import keep_in
+from falconweb.testing.snapshots import choose_folder
 
 SETTINGS = "falconweb.settings"
 TOO_LATE = (
@@ -70,7 +70,7 @@ def pytest_load_initial_conftests() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Choose the folder of snapshots: after pytest has its cache, before pytest-xdist starts processes."""
-    keep_in(session.config)
+    choose_folder(session.config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -94,8 +94,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests with a database access to all of them: readings have a separate one, which is an internal detail."""
     for item in items:
         marker = item.get_closest_marker("django_db")
-        asks = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
-        if (marker is None and asks) or (marker is not None and not marker.args and "databases" not in marker.kwargs):
+        fixtures = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
+        if (marker is None and fixtures) or (
+            marker is not None and not marker.args and "databases" not in marker.kwargs
+        ):
             known = marker.kwargs if marker is not None else {}
             item.add_marker(pytest.mark.django_db(**known, databases="__all__"), append=False)
 

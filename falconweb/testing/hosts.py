@@ -32,6 +32,7 @@ from celery import Celery
 
 from falconweb.config import BASE_DIR
 from falconweb.launch.processes import end_with_parent
+from falconweb.launch.simulation import SimulatedHost, agent_environment, host_identity
 from falconweb.testing.processes import OwnProcess, shared_start
 from hostwire.protocol import Command, CommandAnswer, HostReport, ReportRequest, Request
 from hostwire.signing import (
@@ -48,7 +49,7 @@ from hostwire.signing import (
 
 START_SECONDS = 60.0
 # Options that prevent the reuse of an agent by later tests.
-OWN = frozenset({"broker", "key", "site_queue"})
+UNSHARED_OPTIONS = frozenset({"broker", "key", "site_queue"})
 T = TypeVar("T")
 
 
@@ -76,24 +77,17 @@ class AgentProcess(OwnProcess):
         **environment: str,
     ) -> None:
         self.root = root
-        self.identity = identity_of(root)
+        self.identity = host_identity(root)
         self.key = key or new_key()
         self.broker = broker or os.environ["REDIS_URL"]
         self.site_queue = site_queue or f"site-{secrets.token_hex(4)}"
         self.log = state / "agent.log"
         self.environment = {
             **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
-            "AGENT_HOST": self.identity,
-            "AGENT_KEY": self.key,
-            "AGENT_BROKER": self.broker,
-            "AGENT_ROOT": str(root),
-            "AGENT_STATE": str(state),
+            **agent_environment(SimulatedHost(root.name, self.identity, self.key, str(root)), self.broker, state),
             "AGENT_SITE_QUEUE": self.site_queue,
             "AGENT_PERIOD": str(period),
             "AGENT_STEP_SECONDS": str(step_seconds),
-            "AGENT_NVML": "simulator.nvml",
-            # Runs that a test leaves behind end with this process.
-            "AGENT_PARENT": str(os.getpid()),
             **environment,
         }
         self._first_environment = dict(self.environment)
@@ -111,7 +105,7 @@ class AgentProcess(OwnProcess):
 
     def start(self) -> None:
         """Start or restart it, and wait until it accepts commands."""
-        _agent_pool.rid(self.identity)
+        _agent_pool.end(self.identity)
         with self.log.open("ab") as log:
             offset = log.tell()
             self.process = subprocess.Popen(
@@ -130,14 +124,14 @@ class AgentProcess(OwnProcess):
                 raise RuntimeError(f"the agent did not get ready: {output}")
             time.sleep(0.02)
 
-    def rest(self) -> bool:
+    def suspend(self) -> bool:
         """Suspend it for a later test; False where it has ended, or has other options."""
         fit = self.process.poll() is None and self.environment == self._first_environment
         if fit:
             self.process.send_signal(signal.SIGSTOP)
         return fit
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         """Resume it for a test that must not see its earlier state; False where that is not possible."""
         with redis.Redis.from_url(self.broker) as broker:
             broker.delete(self.site_queue, queue_name(self.identity))
@@ -173,25 +167,25 @@ class AgentProcess(OwnProcess):
     def answer(self, command: Command, *, seconds: float = 60.0) -> CommandAnswer:
         """Return its answer to a command; raises TimeoutError without one. Each answer is returned once."""
 
-        def wanted(task: str, text: str) -> CommandAnswer | None:
+        def matching(task: str, text: str) -> CommandAnswer | None:
             if task != ANSWER_TASK:
                 return None
             answer = open_answer(text, self.key, identity=self.identity)
             return answer if answer.nonce == command.nonce else None
 
-        return self._await(wanted, seconds)
+        return self._await(matching, seconds)
 
     def report(self, fits: Callable[[HostReport], bool] = lambda _: True, *, seconds: float = 60.0) -> HostReport:
         """Return the next matching report; raises TimeoutError without one. Earlier reports are dropped."""
         self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
 
-        def wanted(task: str, text: str) -> HostReport | None:
+        def matching(task: str, text: str) -> HostReport | None:
             if task != REPORT_TASK:
                 return None
             report = open_report(text, self.key, identity=self.identity)
             return report if fits(report) else None
 
-        return self._await(wanted, seconds)
+        return self._await(matching, seconds)
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
@@ -218,11 +212,11 @@ class AgentProcess(OwnProcess):
             ended.set()
             thread.join()
 
-    def _await(self, wanted: Callable[[str, str], T | None], seconds: float) -> T:
+    def _await(self, matching: Callable[[str, str], T | None], seconds: float) -> T:
         deadline = time.monotonic() + seconds
         while True:
             for message in list(self._waiting):
-                if (found := wanted(*message)) is not None:
+                if (found := matching(*message)) is not None:
                     self._waiting.remove(message)
                     return found
             self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
@@ -251,11 +245,6 @@ def folder_of_hosts() -> Path:
     return folder
 
 
-def identity_of(root: Path) -> str:
-    """Return the identity of a simulated host in the BMC of a chassis."""
-    return (root / "sys/class/dmi/id/product_uuid").read_text().strip()
-
-
 def _text(message: dict[str, Any]) -> str:
     return str(json.loads(base64.b64decode(message["body"]))[0][0])
 
@@ -265,14 +254,14 @@ class _AgentPool:
 
     def __init__(self) -> None:
         self._made: list[Path] = []
-        self._resting: dict[str, tuple[dict[str, Any], AgentProcess]] = {}
-        atexit.register(lambda: self.rid(*self._resting))
+        self._suspended: dict[str, tuple[dict[str, Any], AgentProcess]] = {}
+        atexit.register(lambda: self.end(*self._suspended))
 
     @property
     def folder(self) -> Path:
         """Return a folder without runs that an earlier test has left behind."""
         if not self._made or any(not (run / "end.json").exists() for run in self._made[-1].glob("agent-*/runs/*")):
-            self.rid(*self._resting)
+            self.end(*self._suspended)
             self._made.append(folder_of_hosts())
         return self._made[-1]
 
@@ -280,27 +269,27 @@ class _AgentPool:
         """Return the suspended agent, if it has these options, or a new one."""
         folder = self._made[-1]
         root = folder / "hosts" / host
-        had, agent = self._resting.pop(identity_of(root), ({}, None))
+        had, agent = self._suspended.pop(host_identity(root), ({}, None))
         if agent is not None:
-            if had == options and agent.go_on():
+            if had == options and agent.resume():
                 return agent
             agent.kill()
         with shared_start():
             return AgentProcess(root, state=Path(tempfile.mkdtemp(prefix=f"agent-{host}-", dir=folder)), **options)
 
-    def give_back(self, options: dict[str, Any], agent: AgentProcess) -> None:
+    def release(self, options: dict[str, Any], agent: AgentProcess) -> None:
         """Suspend an agent, or end it where no other test can reuse it."""
-        if agent.rest():
-            self.rid(agent.identity)
-            self._resting[agent.identity] = (options, agent)
+        if agent.suspend():
+            self.end(agent.identity)
+            self._suspended[agent.identity] = (options, agent)
         else:
             agent.stop()
 
-    def rid(self, *identities: str) -> None:
+    def end(self, *identities: str) -> None:
         """End suspended agents: they might take another command from their host's queue."""
         for identity in identities:
-            if identity in self._resting:
-                self._resting.pop(identity)[1].kill()
+            if identity in self._suspended:
+                self._suspended.pop(identity)[1].kill()
 
 
 _agent_pool = _AgentPool()
@@ -308,7 +297,7 @@ _agent_pool = _AgentPool()
 
 @pytest.fixture
 def simulated_hosts() -> Path:
-    """The folder of the hosts of `simulated_falcon`: what each sees lies in `node-a`, `node-b`, `node-c`.
+    """The folder of the hosts of `simulated_falcon`: what each sees is in `node-a`, `node-b`, `node-c`.
 
     def test_a_host_sees_its_devices(simulated_falcon, simulated_hosts):
         assert (simulated_hosts / "node-a/sys/bus/pci/devices/0000:40:00.0").exists()
@@ -331,7 +320,7 @@ def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., 
     started: list[tuple[dict[str, Any], AgentProcess]] = []
 
     def start(host: str = "node-a", **options: Any) -> AgentProcess:
-        if OWN & options.keys():
+        if UNSHARED_OPTIONS & options.keys():
             agent = AgentProcess(simulated_hosts / host, state=tmp_path / f"agent-{host}", **options)
         else:
             agent = _agent_pool.take(host, options)
@@ -340,10 +329,10 @@ def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., 
 
     yield start
     for options, agent in started:
-        if OWN & options.keys():
+        if UNSHARED_OPTIONS & options.keys():
             agent.stop()
         else:
-            _agent_pool.give_back(options, agent)
+            _agent_pool.release(options, agent)
 
 
 __all__ = ["AgentProcess", "host_agent", "simulated_hosts"]

@@ -29,7 +29,7 @@ KEPT_SECONDS = 7 * 86400
 _MAKES_ONE = ["-m", "django", "prepare", "--skip-bootstrap"]
 
 
-def keep_in(config: pytest.Config) -> None:
+def choose_folder(config: pytest.Config) -> None:
     """Choose the folder for this run and its child processes; the first process of a run chooses."""
     if FOLDER not in os.environ:
         cache = getattr(config, "cache", None)
@@ -58,7 +58,7 @@ def link_static_files(data: Path) -> None:
 
 
 @contextmanager
-def only_one() -> Iterator[Path]:
+def locked_folder() -> Iterator[Path]:
     """Lock the folder against other processes, and yield it."""
     folder = Path(os.environ.setdefault(FOLDER, str(DEFAULT_FOLDER)))
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def only_one() -> Iterator[Path]:
 def _snapshot_folder() -> Path:
     """Return the folder of the present databases and static files, creating it if missing."""
     name = f"{schema_fingerprint():08x}-{static_fingerprint()[:8]}-{_suite_fingerprint()}"
-    with only_one() as folder:
+    with locked_folder() as folder:
         found = folder / name
         if not found.is_dir():
             _delete_old(folder)

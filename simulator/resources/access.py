@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD, ROLES, SESSION_TIMEOUT, Account, Session, forbidden
-from simulator.errors import Body, RedfishError, property_missing
+from simulator.errors import RedfishError, property_missing, unauthorized
+from simulator.odata import V1, Body, identity, link
 from simulator.service import Falcon
-from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, collection, link
+from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod
 
-V1 = "/redfish/v1"
 SESSIONS = f"{V1}/SessionService/Sessions"
 ACCOUNTS = f"{V1}/AccountService/Accounts"
 ROLE_URI = f"{V1}/AccountService/Roles"
@@ -19,16 +19,16 @@ def register(falcon: Falcon) -> None:
     """Add the session and account services."""
     _register_sessions(falcon)
     _register_accounts(falcon)
-    _register_roles(falcon)
+    uris = [f"{ROLE_URI}/{name}" for name in ROLES]
+    falcon.tree.collection(ROLE_URI, "Role", "Roles", lambda: uris)
+    for name in ROLES:
+        falcon.tree.resource(f"{ROLE_URI}/{name}", partial(_role, name))
 
 
 def session_body(session: Session) -> Body:
     """Render a session; its token is never shown."""
     return {
-        "@odata.id": f"{SESSIONS}/{session.id}",
-        "@odata.type": "#Session.v1_8_0.Session",
-        "Id": session.id,
-        "Name": "User Session",
+        **identity(f"{SESSIONS}/{session.id}", "Session", "User Session"),
         "UserName": session.account,
         "Password": None,
         "CreatedTime": session.created,
@@ -37,14 +37,11 @@ def session_body(session: Session) -> Body:
 
 
 def _register_sessions(falcon: Falcon) -> None:
-    tree, accounts = falcon.tree, falcon.accounts
+    accounts = falcon.accounts
 
     def service() -> Body:
         return {
-            "@odata.id": f"{V1}/SessionService",
-            "@odata.type": "#SessionService.v1_2_0.SessionService",
-            "Id": "SessionService",
-            "Name": "Session Service",
+            **identity(f"{V1}/SessionService", "SessionService", "Session Service"),
             "ServiceEnabled": falcon.options.sessions,
             "SessionTimeout": SESSION_TIMEOUT,
             "Sessions": link(SESSIONS),
@@ -60,22 +57,12 @@ def _register_sessions(falcon: Falcon) -> None:
             raise property_missing("Password")
         account = accounts.by_password(name, password)
         if account is None:
-            raise RedfishError(
-                401,
-                "ResourceAtUriUnauthorized",
-                "The user name or the password is wrong.",
-                arguments=(SESSIONS, "invalid credentials"),
-                headers={"WWW-Authenticate": 'Basic realm="Falcon"'},
-            )
+            raise unauthorized(SESSIONS, "The user name or the password is wrong.", "invalid credentials")
         session = accounts.open_session(account, falcon.clock.timestamp(), call.origin)
         headers = {"Location": f"{SESSIONS}/{session.id}", "X-Auth-Token": session.token}
         return Reply(201, session_body(session), headers)
 
-    def node(session_id: str) -> ResourceNode | None:
-        session = accounts.sessions.get(session_id)
-        if session is None:
-            return None
-
+    def node(uri: str, session: Session) -> ResourceNode:
         async def delete(call: AuthenticatedRequest) -> Reply:
             own = call.account is not None and call.account.name == session.account
             if call.account is None or not (own or call.account.may("ConfigureManager")):
@@ -83,32 +70,18 @@ def _register_sessions(falcon: Falcon) -> None:
             accounts.sessions.pop(session.id, None)
             return Reply(204)
 
-        return ResourceNode(
-            f"{SESSIONS}/{session_id}", lambda: session_body(session), {"DELETE": WriteMethod(delete, ("Login",))}
-        )
+        return ResourceNode(uri, partial(session_body, session), {"DELETE": WriteMethod(delete, ("Login",))})
 
-    post = WriteMethod(create, ())
-    tree.resource(f"{V1}/SessionService", service)
-    tree.add(
-        ResourceNode(
-            SESSIONS,
-            lambda: collection(SESSIONS, "Session", "Sessions", [f"{SESSIONS}/{key}" for key in accounts.sessions]),
-            {"POST": post},
-        )
-    )
-    tree.members(SESSIONS, lambda last: ResourceNode(f"{SESSIONS}/Members", None, {"POST": post})
-                 if last == "Members" else node(last))  # fmt: skip
+    falcon.tree.resource(f"{V1}/SessionService", service)
+    falcon.tree.objects(SESSIONS, "Session", "Sessions", lambda: accounts.sessions, node, POST=WriteMethod(create, ()))
 
 
 def _register_accounts(falcon: Falcon) -> None:
-    tree, accounts = falcon.tree, falcon.accounts
+    accounts = falcon.accounts
 
     def service() -> Body:
         return {
-            "@odata.id": f"{V1}/AccountService",
-            "@odata.type": "#AccountService.v1_18_1.AccountService",
-            "Id": "AccountService",
-            "Name": "Account Service",
+            **identity(f"{V1}/AccountService", "AccountService", "Account Service"),
             "ServiceEnabled": True,
             "MinPasswordLength": MIN_PASSWORD,
             "MaxPasswordLength": MAX_PASSWORD,
@@ -117,79 +90,51 @@ def _register_accounts(falcon: Falcon) -> None:
             "Roles": link(ROLE_URI),
         }
 
-    def render(account: Account) -> Body:
-        return {
-            "@odata.id": f"{ACCOUNTS}/{account.name}",
-            "@odata.type": "#ManagerAccount.v1_14_1.ManagerAccount",
-            "Id": account.name,
-            "Name": "User Account",
-            "UserName": account.name,
-            "Password": None,
-            "RoleId": account.role,
-            "Enabled": account.enabled,
-            "Locked": False,
-            "PasswordChangeRequired": account.password_change_required,
-            "AccountTypes": ["Redfish"],
-            "Links": {"Role": link(f"{ROLE_URI}/{account.role}")},
-        }
-
     async def create(call: AuthenticatedRequest) -> Reply:
         account = accounts.create(call.body)
-        return Reply(201, render(account), {"Location": f"{ACCOUNTS}/{account.name}"})
+        return Reply(201, _account(account), {"Location": f"{ACCOUNTS}/{account.name}"})
 
-    def node(name: str) -> ResourceNode | None:
-        account = accounts.accounts.get(name)
-        if account is None:
-            return None
-
+    def node(uri: str, account: Account) -> ResourceNode:
         async def change(call: AuthenticatedRequest) -> Reply:
             if call.account is None:
                 raise forbidden()
             accounts.change(account, call.body, call.account)
-            return Reply(200, render(account))
+            return Reply(200, _account(account))
 
         async def delete(call: AuthenticatedRequest) -> Reply:
             accounts.delete(account)
             return Reply(204)
 
-        return ResourceNode(
-            f"{ACCOUNTS}/{name}",
-            lambda: render(account),
-            {
-                "PATCH": WriteMethod(change, ("ConfigureUsers", "ConfigureSelf")),
-                "DELETE": WriteMethod(delete, ("ConfigureUsers",)),
-            },
-        )
+        writes = {
+            "PATCH": WriteMethod(change, ("ConfigureUsers", "ConfigureSelf")),
+            "DELETE": WriteMethod(delete, ("ConfigureUsers",)),
+        }
+        return ResourceNode(uri, partial(_account, account), writes)
 
     post = WriteMethod(create, ("ConfigureUsers",))
-    tree.resource(f"{V1}/AccountService", service)
-    tree.add(
-        ResourceNode(
-            ACCOUNTS,
-            lambda: collection(
-                ACCOUNTS, "ManagerAccount", "Accounts", [f"{ACCOUNTS}/{name}" for name in accounts.accounts]
-            ),
-            {"POST": post},
-        )
-    )
-    tree.members(ACCOUNTS, lambda last: ResourceNode(f"{ACCOUNTS}/Members", None, {"POST": post})
-                 if last == "Members" else node(last))  # fmt: skip
+    falcon.tree.resource(f"{V1}/AccountService", service)
+    falcon.tree.objects(ACCOUNTS, "ManagerAccount", "Accounts", lambda: accounts.accounts, node, POST=post)
 
 
-def _register_roles(falcon: Falcon) -> None:
-    def render(name: str) -> Body:
-        return {
-            "@odata.id": f"{ROLE_URI}/{name}",
-            "@odata.type": "#Role.v1_3_3.Role",
-            "Id": name,
-            "Name": "User Role",
-            "RoleId": name,
-            "IsPredefined": True,
-            "AssignedPrivileges": list(ROLES[name]),
-            "OemPrivileges": [],
-        }
+def _account(account: Account) -> Body:
+    return {
+        **identity(f"{ACCOUNTS}/{account.name}", "ManagerAccount", "User Account"),
+        "UserName": account.name,
+        "Password": None,
+        "RoleId": account.role,
+        "Enabled": account.enabled,
+        "Locked": False,
+        "PasswordChangeRequired": False,
+        "AccountTypes": ["Redfish"],
+        "Links": {"Role": link(f"{ROLE_URI}/{account.role}")},
+    }
 
-    uris = [f"{ROLE_URI}/{name}" for name in ROLES]
-    falcon.tree.resource(ROLE_URI, lambda: collection(ROLE_URI, "Role", "Roles", uris))
-    for name in ROLES:
-        falcon.tree.resource(f"{ROLE_URI}/{name}", partial(render, name))
+
+def _role(name: str) -> Body:
+    return {
+        **identity(f"{ROLE_URI}/{name}", "Role", "User Role"),
+        "RoleId": name,
+        "IsPredefined": True,
+        "AssignedPrivileges": list(ROLES[name]),
+        "OemPrivileges": [],
+    }

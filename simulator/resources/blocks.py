@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulator.catalog import DeviceModel, DeviceModelKind
-from simulator.errors import Body
-from simulator.resources.chassis import block_uri, drawer_uri, gpu_uri, processor_uri, slot_uri
-from simulator.resources.devices import present_device, slot_health, typed_uri
-from simulator.resources.systems import SYSTEMS
-from simulator.resources.zones import ENDPOINTS, ZONES
+from simulator.composition import SYSTEMS, ZONES
+from simulator.lab import DeviceModel, DeviceModelKind
+from simulator.odata import V1, Body, identity, link, references
+from simulator.resources.devices import hardware, processor_uri, slot_health, typed_uri
+from simulator.resources.zones import ENDPOINTS
 from simulator.service import Falcon
-from simulator.state import COMPOSITION_BLOCKS, ROOT_BLOCKS, SimulatedDevice, SimulatedDrawer, SimulatedSlot
-from simulator.tree import ResourceNode, add_references, collection, link, links
+from simulator.state import (
+    COMPOSITION_BLOCKS,
+    ROOT_BLOCKS,
+    SimulatedDevice,
+    SimulatedDrawer,
+    SimulatedSlot,
+    drawer_uri,
+)
 
-SERVICE = "/redfish/v1/CompositionService"
+SERVICE = f"{V1}/CompositionService"
 POOLS = f"{SERVICE}/ResourceZones"
 _TYPES = {
     DeviceModelKind.GPU: "Processor",
@@ -26,25 +31,34 @@ _TYPES = {
 
 def register(falcon: Falcon) -> None:
     """Add the resource blocks, and the composition service if hosts are composed of them."""
-    tree, state = falcon.tree, falcon.state
-    slots = [slot for slot in state.all_slots() if slot.device is not None and _is_block(falcon, slot.device)]
     uri = COMPOSITION_BLOCKS if falcon.blocks else ROOT_BLOCKS
-
-    def uris() -> list[str]:
-        return [block_uri(slot) for slot in slots if slot.present is not None]
-
-    tree.resource(uri, lambda: collection(uri, "ResourceBlock", "Resource Blocks", uris()))
-    tree.members(uri, lambda last: _block_node(falcon, slots, last))
-    for slot in slots:
-        tree.members(f"{block_uri(slot)}/Processors", partial(_processor_node, slot))
-        tree.members(f"{block_uri(slot)}/NetworkInterfaces", partial(_interface_node, slot))
-        tree.members(gpu_uri(slot), partial(_gpu_metrics_node, slot))
+    slots = []
+    for slot in falcon.state.all_slots():
+        device = slot.device
+        if device is not None and (falcon.blocks or device.model.kind is DeviceModelKind.GPU):
+            slots.append(slot)
+            _register_block(falcon, slot, device)
+    falcon.tree.collection(
+        uri, "ResourceBlock", "Resource Blocks", lambda: [slot.block_uri for slot in slots if slot.connected]
+    )
     if falcon.blocks:
         _register_service(falcon)
 
 
-def _is_block(falcon: Falcon, device: SimulatedDevice) -> bool:
-    return falcon.blocks or device.model.kind is DeviceModelKind.GPU
+def _register_block(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> None:
+    tree, model = falcon.tree, device.model
+
+    def exists() -> bool:
+        return slot.connected
+
+    tree.resource(slot.block_uri, partial(_block, falcon, slot, device), exists=exists)
+    processor = processor_uri(slot, model)
+    if processor is not None:
+        tree.resource(processor, partial(_processor, processor, slot, device), exists=exists)
+    if model.kind is DeviceModelKind.GPU:
+        tree.resource(f"{slot.gpu_uri}/ProcessorMetrics", partial(_gpu_metrics, slot, device), exists=exists)
+    if model.kind is DeviceModelKind.NETWORK:
+        tree.resource(_interface_uri(slot), partial(_interface, slot), exists=exists)
 
 
 def _register_service(falcon: Falcon) -> None:
@@ -52,10 +66,7 @@ def _register_service(falcon: Falcon) -> None:
     tree.resource(
         SERVICE,
         lambda: {
-            "@odata.id": SERVICE,
-            "@odata.type": "#CompositionService.v1_2_3.CompositionService",
-            "Id": "CompositionService",
-            "Name": "Composition Service",
+            **identity(SERVICE, "CompositionService", "Composition Service"),
             "ServiceEnabled": True,
             "AllowOverprovisioning": False,
             "AllowZoneAffinity": False,
@@ -64,8 +75,7 @@ def _register_service(falcon: Falcon) -> None:
             "ResourceZones": link(POOLS),
         },
     )
-    pools = [f"{POOLS}/drawer{number}" for number in drawers]
-    tree.resource(POOLS, lambda: collection(POOLS, "Zone", "Resource Zones", pools))
+    tree.collection(POOLS, "Zone", "Resource Zones", lambda: [f"{POOLS}/drawer{number}" for number in drawers])
     for drawer in drawers.values():
         tree.resource(f"{POOLS}/drawer{drawer.number}", partial(_pool, drawer))
 
@@ -73,23 +83,11 @@ def _register_service(falcon: Falcon) -> None:
 def _pool(drawer: SimulatedDrawer) -> Body:
     """Render a resource zone: the blocks of a drawer reach only the drawer's host ports."""
     return {
-        "@odata.id": f"{POOLS}/drawer{drawer.number}",
-        "@odata.type": "#Zone.v1_6_3.Zone",
-        "Id": f"drawer{drawer.number}",
-        "Name": f"Resource blocks of drawer {drawer.number}",
+        **identity(f"{POOLS}/drawer{drawer.number}", "Zone", f"Resource blocks of drawer {drawer.number}"),
         "ZoneType": "ZoneOfResourceBlocks",
         "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": add_references(
-            {}, ResourceBlocks=[block_uri(slot) for slot in drawer.slots.values() if slot.present is not None]
-        ),
+        "Links": references(ResourceBlocks=[slot.block_uri for slot in drawer.slots.values() if slot.connected]),
     }
-
-
-def _block_node(falcon: Falcon, slots: list[SimulatedSlot], last: str) -> ResourceNode | None:
-    for slot in slots:
-        if slot.endpoint == last and slot.present is not None:
-            return ResourceNode(block_uri(slot), partial(_block, falcon, slot))
-    return None
 
 
 def _device_label(slot: SimulatedSlot, model: DeviceModel) -> str:
@@ -97,83 +95,62 @@ def _device_label(slot: SimulatedSlot, model: DeviceModel) -> str:
     return f"{kind} in drawer {slot.drawer} slot {slot.number}"
 
 
-def _block(falcon: Falcon, slot: SimulatedSlot) -> Body:
-    model, owners = present_device(slot).model, []
+def _block(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
+    model, owners = device.model, []
     if slot.attached_to is not None:
         owners.append(falcon.state.drawers[slot.drawer].host_ports[slot.attached_to].endpoint)
-    chains = add_references({}, Chassis=[drawer_uri(slot.drawer)])
+    chain = references(Chassis=[drawer_uri(slot.drawer)])
     if falcon.blocks:
         systems = [f"{SYSTEMS}/{owner}" for owner in owners]
-        add_references(chains, ComputerSystems=systems, Zones=[f"{POOLS}/drawer{slot.drawer}"])
+        chain |= references(ComputerSystems=systems, Zones=[f"{POOLS}/drawer{slot.drawer}"])
     elif owners:
-        add_references(chains, Zones=[f"{ZONES}/{owner}" for owner in owners])
+        chain |= references(Zones=[f"{ZONES}/{owner}" for owner in owners])
     body: Body = {
-        "@odata.id": block_uri(slot),
-        "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
-        "Id": slot.endpoint,
-        "Name": _device_label(slot, model),
+        **identity(slot.block_uri, "ResourceBlock", _device_label(slot, model)),
         "ResourceBlockType": [_TYPES[model.kind]],
         "CompositionStatus": {"CompositionState": "Composed" if owners else "Unused"},
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
-        "Links": chains,
+        "Links": chain,
     }
-    processor, twin = processor_uri(slot, model), typed_uri(slot, model)
+    processor, typed = processor_uri(slot, model), typed_uri(slot, model.kind)
     if processor is not None:
-        body["Processors"], body["Processors@odata.count"] = links([processor]), 1
+        body |= references(Processors=[processor])
     elif model.kind is DeviceModelKind.NETWORK:
-        body["NetworkInterfaces"] = links([f"{block_uri(slot)}/NetworkInterfaces/nic{slot.number}"])
-        body["NetworkInterfaces@odata.count"] = 1
-    elif twin is not None:
-        body["Drives"], body["Drives@odata.count"] = links([twin]), 1
+        body |= references(NetworkInterfaces=[_interface_uri(slot)])
+    elif typed is not None:
+        body |= references(Drives=[typed])
     return body
 
 
-def _interface_node(slot: SimulatedSlot, last: str) -> ResourceNode | None:
-    device = slot.present
-    if last != f"nic{slot.number}" or device is None or device.model.kind is not DeviceModelKind.NETWORK:
-        return None
-    uri, adapter = f"{block_uri(slot)}/NetworkInterfaces/{last}", typed_uri(slot, device.model)
-
-    def render() -> Body:
-        return {
-            "@odata.id": uri,
-            "@odata.type": "#NetworkInterface.v1_2_3.NetworkInterface",
-            "Id": last,
-            "Name": f"Network interface in drawer {slot.drawer} slot {slot.number}",
-            "Status": {"State": "Enabled", "Health": slot_health(slot)},
-            "Links": {"NetworkAdapter": link(str(adapter))},
-        }
-
-    return ResourceNode(uri, render)
+def _interface_uri(slot: SimulatedSlot) -> str:
+    return f"{slot.block_uri}/NetworkInterfaces/nic{slot.number}"
 
 
-def _processor_node(slot: SimulatedSlot, last: str) -> ResourceNode | None:
-    uri = processor_uri(slot, slot.present.model) if slot.present is not None else None
-    if uri is None or not uri.endswith(f"/{last}"):
-        return None
-    return ResourceNode(uri, lambda: _processor(uri, slot, present_device(slot)))
+def _interface(slot: SimulatedSlot) -> Body:
+    adapter = typed_uri(slot, DeviceModelKind.NETWORK)
+    name = f"Network interface in drawer {slot.drawer} slot {slot.number}"
+    return {
+        **identity(_interface_uri(slot), "NetworkInterface", name),
+        "Status": {"State": "Enabled", "Health": slot_health(slot)},
+        "Links": {"NetworkAdapter": link(str(adapter))},
+    }
 
 
 def _processor(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     model = device.model
-    chains = add_references({}, Endpoints=[f"{ENDPOINTS}/{slot.endpoint}"])
-    chains["Chassis"] = link(drawer_uri(slot.drawer))
-    chains["PCIeDevice"] = link(slot_uri(slot))
     body: Body = {
-        "@odata.id": uri,
-        "@odata.type": "#Processor.v1_22_0.Processor",
-        "Id": uri.rpartition("/")[2],
-        "Name": _device_label(slot, model),
+        **identity(uri, "Processor", _device_label(slot, model)),
         "ProcessorType": "GPU" if model.kind is DeviceModelKind.GPU else "Accelerator",
-        "Manufacturer": model.manufacturer,
-        "Model": model.model,
-        "PartNumber": model.part_number,
-        "SerialNumber": device.serial,
+        **hardware(device),
         "UUID": device.uuid,
         "FirmwareVersion": model.firmware,
         "TDPWatts": int(model.max_watts),
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
-        "Links": chains,
+        "Links": {
+            **references(Endpoints=[f"{ENDPOINTS}/{slot.endpoint}"]),
+            "Chassis": link(drawer_uri(slot.drawer)),
+            "PCIeDevice": link(slot.uri),
+        },
     }
     if model.kind is DeviceModelKind.GPU:
         body["MemorySummary"] = {"TotalMemorySizeMiB": model.memory_mib}
@@ -181,16 +158,9 @@ def _processor(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     return body
 
 
-def _gpu_metrics_node(slot: SimulatedSlot, last: str) -> ResourceNode | None:
-    if last != "ProcessorMetrics" or slot.present is None or slot.present.model.kind is not DeviceModelKind.GPU:
-        return None
-    return ResourceNode(
-        f"{gpu_uri(slot)}/ProcessorMetrics",
-        lambda: {
-            "@odata.id": f"{gpu_uri(slot)}/ProcessorMetrics",
-            "@odata.type": "#ProcessorMetrics.v1_7_0.ProcessorMetrics",
-            "Id": "ProcessorMetrics",
-            "Name": f"Metrics of the GPU in drawer {slot.drawer} slot {slot.number}",
-            "BandwidthPercent": round(100 * present_device(slot).load, 1),
-        },
-    )
+def _gpu_metrics(slot: SimulatedSlot, device: SimulatedDevice) -> Body:
+    name = f"Metrics of the GPU in drawer {slot.drawer} slot {slot.number}"
+    return {
+        **identity(f"{slot.gpu_uri}/ProcessorMetrics", "ProcessorMetrics", name),
+        "BandwidthPercent": round(100 * device.load, 1),
+    }

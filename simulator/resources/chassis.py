@@ -5,58 +5,20 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from simulator.catalog import DeviceModel, DeviceModelKind
-from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
+from simulator.errors import no_operation, property_refused, property_value
 from simulator.events import Actor
-from simulator.resources.tasking import task_accepted
+from simulator.lab import DeviceModelKind
+from simulator.odata import V1, Body, identity, link, references
+from simulator.resources.services import task_accepted
 from simulator.rules import MODES, Mode
 from simulator.service import Falcon
-from simulator.state import COMPOSITION_BLOCKS, SimulatedDrawer, SimulatedSlot
+from simulator.state import SWITCHES, SimulatedDrawer, SimulatedSlot, drawer_uri
 from simulator.tasks import BmcTask
-from simulator.tree import (
-    AuthenticatedRequest,
-    Handler,
-    Reply,
-    ResourceNode,
-    WriteMethod,
-    add_references,
-    collection,
-    link,
-)
+from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, WriteMethod
 
-V1 = "/redfish/v1"
 FALCON = f"{V1}/Chassis/falcon"
 MODE_SECONDS = 2.0
 MODE_STEPS = 4
-
-
-def drawer_uri(number: int) -> str:
-    """Return the URI of a drawer."""
-    return f"{V1}/Chassis/drawer{number}"
-
-
-def slot_uri(slot: SimulatedSlot) -> str:
-    """Return the URI of a slot's PCIeDevice."""
-    return f"{drawer_uri(slot.drawer)}/PCIeDevices/slot{slot.number}"
-
-
-def gpu_uri(slot: SimulatedSlot) -> str:
-    """Return the URI of the Processor of a GPU, which is in the slot's resource block."""
-    return f"{block_uri(slot)}/Processors/gpu{slot.number}"
-
-
-def block_uri(slot: SimulatedSlot) -> str:
-    """Return the URI of the resource block of a slot."""
-    return f"{slot.blocks}/{slot.endpoint}"
-
-
-def processor_uri(slot: SimulatedSlot, model: DeviceModel) -> str | None:
-    """Return the URI of the Processor of a device; with resource blocks, a custom card has one too."""
-    if model.kind is DeviceModelKind.GPU:
-        return gpu_uri(slot)
-    if model.kind is DeviceModelKind.CUSTOM and slot.blocks == COMPOSITION_BLOCKS:
-        return f"{block_uri(slot)}/Processors/card{slot.number}"
-    return None
 
 
 def slots_of_kind(drawer: SimulatedDrawer, kind: DeviceModelKind) -> list[SimulatedSlot]:
@@ -67,26 +29,19 @@ def slots_of_kind(drawer: SimulatedDrawer, kind: DeviceModelKind) -> list[Simula
 def register(falcon: Falcon) -> None:
     """Add the enclosure and the drawers."""
     tree, state = falcon.tree, falcon.state
-    uris = [FALCON] + [drawer_uri(number) for number in state.drawers]
-    tree.resource(f"{V1}/Chassis", lambda: collection(f"{V1}/Chassis", "Chassis", "Chassis Collection", uris))
-    tree.add(
-        ResourceNode(
-            FALCON,
-            lambda: _enclosure(falcon),
-            {"PATCH": WriteMethod(_identify(falcon, None), ("ConfigureComponents",))},
-        )
-    )
-    for drawer in state.drawers.values():
-        tree.add(
-            ResourceNode(
-                drawer_uri(drawer.number),
-                partial(_drawer, falcon, drawer),
-                {"PATCH": WriteMethod(_identify(falcon, drawer), ("ConfigureComponents",))},
-            )
-        )
+    uris = [FALCON, *map(drawer_uri, state.drawers)]
+    tree.collection(f"{V1}/Chassis", "Chassis", "Chassis Collection", lambda: uris)
+    for drawer in (None, *state.drawers.values()):
+        uri = FALCON if drawer is None else drawer_uri(drawer.number)
+        change = WriteMethod(partial(_change_chassis, falcon, drawer), COMPOSE)
+        tree.resource(uri, partial(_chassis, falcon, drawer), PATCH=change)
 
 
-def _health(falcon: Falcon, slots: list[SimulatedSlot]) -> str:
+def _chassis(falcon: Falcon, drawer: SimulatedDrawer | None) -> Body:
+    return _enclosure(falcon) if drawer is None else _drawer(falcon, drawer)
+
+
+def _health(slots: list[SimulatedSlot]) -> str:
     bands = {slot.band for slot in slots}
     if "critical" in bands:
         return "Critical"
@@ -98,16 +53,8 @@ def _health(falcon: Falcon, slots: list[SimulatedSlot]) -> str:
 def _enclosure(falcon: Falcon) -> Body:
     state = falcon.state
     failed = any(fan.failed for fan in state.fans)
-    health = _health(falcon, state.all_slots())
-    links = add_references(
-        {}, Contains=[drawer_uri(number) for number in state.drawers], ManagedBy=[f"{V1}/Managers/bmc"]
-    )
-    links["ManagersInChassis"] = [link(f"{V1}/Managers/bmc")]
     return {
-        "@odata.id": FALCON,
-        "@odata.type": "#Chassis.v1_28_0.Chassis",
-        "Id": "falcon",
-        "Name": state.name,
+        **identity(FALCON, "Chassis", state.name),
         "ChassisType": "Enclosure",
         "Manufacturer": "H3 Platform",
         "Model": state.model,
@@ -121,35 +68,25 @@ def _enclosure(falcon: Falcon) -> Body:
         "Status": {
             "State": "Enabled",
             "Health": "OK",
-            "HealthRollup": "Critical" if failed or health == "Critical" else health,
+            "HealthRollup": "Critical" if failed else _health(state.all_slots()),
         },
         "Sensors": link(f"{FALCON}/Sensors"),
         "ThermalSubsystem": link(f"{FALCON}/ThermalSubsystem"),
         "PowerSubsystem": link(f"{FALCON}/PowerSubsystem"),
         "EnvironmentMetrics": link(f"{FALCON}/EnvironmentMetrics"),
-        "Links": links,
+        "Links": {
+            **references(Contains=[*map(drawer_uri, state.drawers)], ManagedBy=[f"{V1}/Managers/bmc"]),
+            "ManagersInChassis": [link(f"{V1}/Managers/bmc")],
+        },
     }
 
 
 def _drawer(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
     uri = drawer_uri(drawer.number)
-    slots = list(drawer.slots.values())
     gpus = slots_of_kind(drawer, DeviceModelKind.GPU)
-    links = add_references(
-        {},
-        ManagedBy=[f"{V1}/Managers/bmc"],
-        Processors=[gpu_uri(slot) for slot in gpus],
-        Switches=[f"{V1}/Fabrics/PCIe/Switches/drawer{drawer.number}_switch"],
-        ResourceBlocks=[
-            block_uri(slot) for slot in slots if slot.present is not None and (falcon.blocks or slot in gpus)
-        ],
-    )
-    links["ContainedBy"] = link(FALCON)
+    present = [slot for slot in drawer.slots.values() if slot.connected]
     return {
-        "@odata.id": uri,
-        "@odata.type": "#Chassis.v1_28_0.Chassis",
-        "Id": f"drawer{drawer.number}",
-        "Name": f"Drawer {drawer.number}",
+        **identity(uri, "Chassis", f"Drawer {drawer.number}"),
         "ChassisType": "Drawer",
         "Manufacturer": "H3 Platform",
         "Model": "Falcon 4016 drawer",
@@ -163,13 +100,21 @@ def _drawer(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
                 "LocationOrdinalValue": drawer.number,
             }
         },
-        "Status": {"State": "Enabled", "Health": "OK", "HealthRollup": _health(falcon, slots)},
+        "Status": {"State": "Enabled", "Health": "OK", "HealthRollup": _health([*drawer.slots.values()])},
         "PCIeDevices": link(f"{uri}/PCIeDevices"),
         "Drives": link(f"{uri}/Drives"),
         "NetworkAdapters": link(f"{uri}/NetworkAdapters"),
         "Sensors": link(f"{uri}/Sensors"),
         "EnvironmentMetrics": link(f"{uri}/EnvironmentMetrics"),
-        "Links": links,
+        "Links": {
+            **references(
+                ManagedBy=[f"{V1}/Managers/bmc"],
+                Processors=[slot.gpu_uri for slot in gpus],
+                Switches=[f"{SWITCHES}/drawer{drawer.number}_switch"],
+                ResourceBlocks=[slot.block_uri for slot in (present if falcon.blocks else gpus)],
+            ),
+            "ContainedBy": link(FALCON),
+        },
         "Oem": {
             "H3": {
                 "@odata.type": "#H3Drawer.v1_0_0.Drawer",
@@ -180,40 +125,34 @@ def _drawer(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
     }
 
 
-def _identify(falcon: Falcon, drawer: SimulatedDrawer | None) -> Handler:
-    async def change(call: AuthenticatedRequest) -> Reply:
-        if not call.body:
-            raise RedfishError(400, "NoOperation", "The request body names no property to change.")
-        mode: Mode | None = None
-        known = _drawer(falcon, drawer) if drawer is not None else _enclosure(falcon)
-        for key, value in call.body.items():
-            if key == "LocationIndicatorActive":
-                if not isinstance(value, bool):
-                    raise property_value(key, value)
-            elif key == "Oem" and drawer is not None:
-                mode = _wanted_mode(value)
-            else:
-                raise property_not_writable(key) if key in known else property_unknown(key)
-        if "LocationIndicatorActive" in call.body:
-            target = drawer if drawer is not None else falcon.state
-            target.identify = call.body["LocationIndicatorActive"]
-        if mode is None or drawer is None or mode == drawer.mode:
-            return Reply(200, _drawer(falcon, drawer) if drawer is not None else _enclosure(falcon))
-        falcon.composer.check_mode(drawer, mode)
-        return task_accepted(_start_mode_change(falcon, drawer, mode, call.actor))
-
-    return change
+async def _change_chassis(falcon: Falcon, drawer: SimulatedDrawer | None, call: AuthenticatedRequest) -> Reply:
+    if not call.body:
+        raise no_operation()
+    mode: Mode | None = None
+    known = _chassis(falcon, drawer)
+    for key, value in call.body.items():
+        if key == "LocationIndicatorActive":
+            if not isinstance(value, bool):
+                raise property_value(key, value)
+        elif key == "Oem" and drawer is not None:
+            mode = _requested_mode(value)
+        else:
+            raise property_refused(key, known)
+    if "LocationIndicatorActive" in call.body:
+        (drawer or falcon.state).identify = call.body["LocationIndicatorActive"]
+    if mode is None or drawer is None or mode == drawer.mode:
+        return Reply(200, _chassis(falcon, drawer))
+    falcon.composer.check_mode(drawer, mode)
+    return task_accepted(_start_mode_change(falcon, drawer, mode, call.actor))
 
 
-def _wanted_mode(value: object) -> Mode | None:
+def _requested_mode(value: object) -> Mode:
     vendor = value.get("H3") if isinstance(value, dict) else None
     if not isinstance(vendor, dict):
         raise property_value("Oem", value)
     for key in vendor:
-        if key == "AllowableDrawerModes":
-            raise property_not_writable(key)
         if key not in ("DrawerMode", "@odata.type"):
-            raise property_unknown(key)
+            raise property_refused(key, ("AllowableDrawerModes",))
     for mode in MODES:
         if vendor.get("DrawerMode") == mode:
             return mode
@@ -235,4 +174,4 @@ def _start_mode_change(falcon: Falcon, drawer: SimulatedDrawer, mode: Mode, by: 
         falcon.composer.set_mode(drawer, mode, by)
         return 200, _drawer(falcon, drawer)
 
-    return falcon.tasks.start(f"Change the mode of drawer {drawer.number}", drawer_uri(drawer.number), work)
+    return falcon.tasks.start(f"Change the mode of drawer {drawer.number}", work)

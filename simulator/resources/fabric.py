@@ -1,34 +1,50 @@
-"""The PCIe fabric with its endpoints."""
+"""The PCIe fabric: endpoints, and switch chips with their ports and the ports' metrics."""
 
 from __future__ import annotations
 
-from simulator.catalog import DeviceModelKind
-from simulator.errors import Body
-from simulator.resources.chassis import gpu_uri, slot_uri
+from functools import partial
+
+from simulator.composition import FABRIC, ZONES
+from simulator.errors import no_operation, property_refused, property_value
+from simulator.lab import DeviceModelKind
+from simulator.odata import V1, Body, identity, link, references
 from simulator.resources.devices import typed_uri
 from simulator.resources.systems import system_uri
-from simulator.resources.zones import ENDPOINTS, FABRIC, ZONES
+from simulator.resources.zones import ENDPOINTS
 from simulator.service import Falcon
-from simulator.state import SimulatedHostPort, SimulatedSlot
-from simulator.tree import ResourceNode, add_references, collection, link
+from simulator.state import (
+    SWITCHES,
+    SimulatedDevice,
+    SimulatedDrawer,
+    SimulatedHostPort,
+    SimulatedSlot,
+    SwitchPort,
+    drawer_uri,
+)
+from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, WriteMethod
 
-V1 = "/redfish/v1"
+FIRMWARE = "4.2.1.186"
+WIDTHS = (1, 2, 4, 8, 16)
+UNCONFIGURED = "UnconfiguredPort"
+_ENTITY_TYPES = {
+    DeviceModelKind.GPU: "Processor",
+    DeviceModelKind.DRIVE: "Drive",
+    DeviceModelKind.NETWORK: "NetworkController",
+    DeviceModelKind.CUSTOM: "Bridge",
+}
 
 
 def register(falcon: Falcon) -> None:
-    """Add the fabric with its endpoints."""
+    """Add the fabric with its endpoints and switches."""
     tree, state = falcon.tree, falcon.state
 
     def fabric() -> Body:
         body: Body = {
-            "@odata.id": FABRIC,
-            "@odata.type": "#Fabric.v1_4_0.Fabric",
-            "Id": "PCIe",
-            "Name": "PCIe Fabric",
+            **identity(FABRIC, "Fabric", "PCIe Fabric"),
             "FabricType": "PCIe",
             "UUID": state.uuid,
             "Status": {"State": "Enabled", "Health": "OK"},
-            "Switches": link(f"{FABRIC}/Switches"),
+            "Switches": link(SWITCHES),
             "Endpoints": link(ENDPOINTS),
         }
         if not falcon.blocks:
@@ -38,20 +54,24 @@ def register(falcon: Falcon) -> None:
 
     def endpoint_uris() -> list[str]:
         hosts = [port.endpoint for port in state.host_ports()]
-        devices = [slot.endpoint for slot in state.all_slots() if slot.present is not None]
+        devices = [slot.endpoint for slot in state.all_slots() if slot.connected]
         return [f"{ENDPOINTS}/{name}" for name in hosts + devices]
 
-    def endpoint(last: str) -> ResourceNode | None:
-        port = state.zone(last)
-        if port is not None:
-            return ResourceNode(f"{ENDPOINTS}/{last}", lambda: _initiator(falcon, port))
-        slot = state.slot_of_endpoint(last)
-        return ResourceNode(f"{ENDPOINTS}/{last}", lambda: _target(falcon, slot)) if slot is not None else None
-
-    tree.resource(f"{V1}/Fabrics", lambda: collection(f"{V1}/Fabrics", "Fabric", "Fabrics", [FABRIC]))
+    tree.collection(f"{V1}/Fabrics", "Fabric", "Fabrics", lambda: [FABRIC])
     tree.resource(FABRIC, fabric)
-    tree.resource(ENDPOINTS, lambda: collection(ENDPOINTS, "Endpoint", "Endpoints", endpoint_uris()))
-    tree.members(ENDPOINTS, endpoint)
+    tree.collection(ENDPOINTS, "Endpoint", "Endpoints", endpoint_uris)
+    for port in state.host_ports():
+        tree.resource(f"{ENDPOINTS}/{port.endpoint}", partial(_initiator, falcon, port))
+    for slot in state.all_slots():
+        if slot.device is not None:
+            _register_target(falcon, slot, slot.device)
+    switches = [_register_switch(falcon, drawer) for drawer in state.drawers.values()]
+    tree.collection(SWITCHES, "Switch", "Switches", lambda: switches)
+
+
+def _register_target(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> None:
+    render = partial(_target, falcon, slot, device)
+    falcon.tree.resource(f"{ENDPOINTS}/{slot.endpoint}", render, exists=lambda: slot.connected)
 
 
 def _initiator(falcon: Falcon, port: SimulatedHostPort) -> Body:
@@ -59,57 +79,172 @@ def _initiator(falcon: Falcon, port: SimulatedHostPort) -> Body:
     entity: Body = {"EntityType": "RootComplex", "EntityRole": "Initiator"}
     if port.host is not None:
         entity["EntityLink"] = link(system_uri(falcon, port))
-    links = add_references({}, ConnectedPorts=[f"{FABRIC}/Switches/drawer{port.drawer}_switch/Ports/{port.name}"])
-    if not falcon.blocks:
-        add_references(links, Zones=[f"{ZONES}/{port.endpoint}"])
+    zones = {} if falcon.blocks else references(Zones=[f"{ZONES}/{port.endpoint}"])
     return {
-        "@odata.id": f"{ENDPOINTS}/{port.endpoint}",
-        "@odata.type": "#Endpoint.v1_8_2.Endpoint",
-        "Id": port.endpoint,
-        "Name": f"Host port {port.name} of drawer {port.drawer}",
+        **identity(f"{ENDPOINTS}/{port.endpoint}", "Endpoint", f"Host port {port.name} of drawer {port.drawer}"),
         "Description": f"The cable from {port.name} to {port.host}" if port.host is not None else "No cable",
         "EndpointProtocol": "PCIe",
         "ConnectedEntities": [entity],
         "Status": {"State": "Enabled" if port.host is not None else "StandbyOffline", "Health": "OK"},
-        "Links": links,
+        "Links": {**references(ConnectedPorts=[port.port_uri]), **zones},
     }
 
 
-def _target(falcon: Falcon, slot: SimulatedSlot) -> Body:
-    device = slot.present
-    entity: Body = {"EntityType": "Bridge", "EntityRole": "Target", "EntityLink": link(slot_uri(slot))}
-    model_name = ""
-    if device is not None:
-        model = device.model
-        model_name = model.model
-        entity["EntityPciId"] = {
-            "VendorId": model.vendor_id,
-            "DeviceId": model.device_id,
-            "SubsystemVendorId": model.subsystem_vendor_id,
-            "SubsystemId": model.subsystem_id,
-            "ClassCode": model.class_code,
-            "FunctionNumber": 0,
-        }
-        twin = typed_uri(slot, model)
-        if twin is not None:
-            kinds = {
-                DeviceModelKind.GPU: "Processor",
-                DeviceModelKind.DRIVE: "Drive",
-                DeviceModelKind.NETWORK: "NetworkController",
-            }
-            entity["EntityType"] = kinds[model.kind]
-            entity["EntityLink"] = link(gpu_uri(slot) if model.kind is DeviceModelKind.GPU else twin)
-    links = add_references({}, ConnectedPorts=[f"{FABRIC}/Switches/drawer{slot.drawer}_switch/Ports/slot{slot.number}"])
-    if not falcon.blocks:
-        owners = [falcon.state.drawers[slot.drawer].host_ports[slot.attached_to]] if slot.attached_to else []
-        add_references(links, Zones=[f"{ZONES}/{owner.endpoint}" for owner in owners])
+def _target(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
+    model = device.model
+    owners = [falcon.state.drawers[slot.drawer].host_ports[slot.attached_to]] if slot.attached_to else []
+    zones = {} if falcon.blocks else references(Zones=[f"{ZONES}/{owner.endpoint}" for owner in owners])
+    name = f"{model.model} in drawer {slot.drawer} slot {slot.number}"
     return {
-        "@odata.id": f"{ENDPOINTS}/{slot.endpoint}",
-        "@odata.type": "#Endpoint.v1_8_2.Endpoint",
-        "Id": slot.endpoint,
-        "Name": f"{model_name} in drawer {slot.drawer} slot {slot.number}",
+        **identity(f"{ENDPOINTS}/{slot.endpoint}", "Endpoint", name),
         "EndpointProtocol": "PCIe",
-        "ConnectedEntities": [entity],
+        "ConnectedEntities": [
+            {
+                "EntityType": _ENTITY_TYPES[model.kind],
+                "EntityRole": "Target",
+                "EntityLink": link(typed_uri(slot, model.kind) or slot.uri),
+                "EntityPciId": {
+                    "VendorId": model.vendor_id,
+                    "DeviceId": model.device_id,
+                    "SubsystemVendorId": model.subsystem_vendor_id,
+                    "SubsystemId": model.subsystem_id,
+                    "ClassCode": model.class_code,
+                    "FunctionNumber": 0,
+                },
+            }
+        ],
         "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": links,
+        "Links": {**references(ConnectedPorts=[slot.port_uri]), **zones},
     }
+
+
+def _register_switch(falcon: Falcon, drawer: SimulatedDrawer) -> str:
+    uri, ports = f"{SWITCHES}/drawer{drawer.number}_switch", drawer.switch_ports()
+    falcon.tree.resource(uri, partial(_switch, uri, drawer))
+    falcon.tree.collection(f"{uri}/Ports", "Port", "Ports", lambda: [port.port_uri for port in ports])
+    for port in ports:
+        _register_port(falcon, port)
+    return uri
+
+
+def _switch(uri: str, drawer: SimulatedDrawer) -> Body:
+    ports = drawer.switch_ports()
+    return {
+        **identity(uri, "Switch", f"PCIe switch of drawer {drawer.number}"),
+        "SwitchType": "PCIe",
+        "Manufacturer": "Broadcom",
+        "Model": "PEX88096",
+        "SerialNumber": f"{drawer.serial}-SW",
+        "FirmwareVersion": FIRMWARE,
+        "TotalSwitchWidth": 16 * len(ports),
+        "CurrentBandwidthGbps": float(sum(port.link.gbps for port in ports)),
+        "MaxBandwidthGbps": float(sum(port.link.max_gbps for port in ports)),
+        "PowerState": "On",
+        "Status": {"State": "Enabled", "Health": "OK"},
+        "Ports": link(f"{uri}/Ports"),
+        "Links": {**references(ManagedBy=[f"{V1}/Managers/bmc"]), "Chassis": link(drawer_uri(drawer.number))},
+    }
+
+
+def _register_port(falcon: Falcon, port: SwitchPort) -> None:
+    tree, uri = falcon.tree, port.port_uri
+
+    async def retrain(call: AuthenticatedRequest) -> Reply:
+        if port.link.status in ("LinkUp", "Training"):
+            falcon.physics.train(port.link)
+        return Reply(204)
+
+    async def reset_metrics(call: AuthenticatedRequest) -> Reply:
+        port.link.reset_counters()
+        return Reply(204)
+
+    tree.resource(uri, partial(_port, port), PATCH=WriteMethod(partial(_change_port, falcon, port), COMPOSE))
+    tree.resource(f"{uri}/Metrics", partial(_metrics, port))
+    tree.action(f"{uri}/Actions/Port.Reset", retrain, COMPOSE)
+    tree.action(f"{uri}/Metrics/Actions/PortMetrics.ResetMetrics", reset_metrics, COMPOSE)
+
+
+def _port(port: SwitchPort) -> Body:
+    uri, wire = port.port_uri, port.link
+    return {
+        **identity(uri, "Port", f"Host port {wire.port}" if port.upstream else f"Slot {wire.port[4:]}"),
+        "PortId": wire.port,
+        "PortProtocol": "PCIe",
+        "PortMedium": "Electrical",
+        "PortType": _types(port)[0 if wire.configured else 1],
+        "PortType@Redfish.AllowableValues": list(_types(port)),
+        "LinkState": "Enabled" if wire.enabled else "Disabled",
+        "LinkStatus": wire.status,
+        "InterfaceEnabled": wire.enabled,
+        "CurrentSpeedGbps": wire.gbps,
+        "MaxSpeedGbps": wire.max_gbps,
+        "Width": wire.max_lanes,
+        "ActiveWidth": wire.lanes,
+        "ConfiguredWidth": wire.configured_lanes,
+        "ConfiguredWidth@Redfish.AllowableNumbers": [str(width) for width in WIDTHS],
+        "Status": {
+            "State": "Enabled" if wire.enabled else "Disabled",
+            "Health": "Warning" if wire.degraded else "OK",
+        },
+        "Location": {
+            "PartLocation": {
+                "ServiceLabel": wire.port if port.upstream else f"Drawer {port.drawer} slot {wire.port[4:]}",
+                "LocationType": "Connector" if port.upstream else "Slot",
+            }
+        },
+        "Metrics": link(f"{uri}/Metrics"),
+        "Links": references(
+            AssociatedEndpoints=[f"{V1}/Fabrics/PCIe/Endpoints/{port.endpoint}"]
+            if port.upstream or port.connected
+            else []
+        ),
+        "Actions": {
+            "#Port.Reset": {
+                "target": f"{uri}/Actions/Port.Reset",
+                "ResetType@Redfish.AllowableValues": ["ForceRestart"],
+            }
+        },
+    }
+
+
+def _metrics(port: SwitchPort) -> Body:
+    uri, wire = f"{port.port_uri}/Metrics", port.link
+    return {
+        **identity(uri, "PortMetrics", f"Metrics of port {wire.port}"),
+        "RXBytes": int(wire.received_bytes),
+        "TXBytes": int(wire.transmitted_bytes),
+        "PCIeErrors": dict(wire.errors),
+        "Actions": {"#PortMetrics.ResetMetrics": {"target": f"{uri}/Actions/PortMetrics.ResetMetrics"}},
+    }
+
+
+async def _change_port(falcon: Falcon, port: SwitchPort, call: AuthenticatedRequest) -> Reply:
+    if not call.body:
+        raise no_operation()
+    known = _port(port)
+    allowed: dict[str, tuple[object, ...]] = {
+        "PortType": _types(port),
+        "LinkState": ("Enabled", "Disabled"),
+        "ConfiguredWidth": WIDTHS,
+    }
+    for key, value in call.body.items():
+        if key not in allowed:
+            raise property_refused(key, known)
+        if value not in allowed[key] or isinstance(value, bool):
+            raise property_value(key, value)
+    desired = known | call.body
+    if desired["PortType"] != known["PortType"]:
+        falcon.composer.check_port_type(port)
+    falcon.composer.set_port(
+        port,
+        configured=desired["PortType"] != UNCONFIGURED,
+        lanes=int(desired["ConfiguredWidth"]),
+        enabled=desired["LinkState"] == "Enabled",
+        by=call.actor,
+    )
+    return Reply(200, _port(port))
+
+
+def _types(port: SwitchPort) -> tuple[str, str]:
+    """Return the possible types of a port: the one of its fixed wiring, or unconfigured."""
+    return ("UpstreamPort" if port.upstream else "DownstreamPort", UNCONFIGURED)

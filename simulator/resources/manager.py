@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from simulator.errors import Body, RedfishError, not_found
-from simulator.events import LOG_URI, EventLogEntry
-from simulator.faults import FaultRequest
-from simulator.resources.certificates import CERTIFICATES
-from simulator.service import Falcon
-from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, add_references, collection, link
+import ssl
 
-V1 = "/redfish/v1"
+from simulator.errors import RedfishError, parameter_missing, property_error, property_value
+from simulator.events import LOG_URI
+from simulator.faults import FaultRequest
+from simulator.odata import V1, Body, collection, identity, link, references
+from simulator.service import Falcon
+from simulator.state import SWITCHES, drawer_uri
+from simulator.tree import AuthenticatedRequest, Reply, ResourceNode
+
 BMC = f"{V1}/Managers/bmc"
+CERTIFICATES = f"{BMC}/NetworkProtocol/HTTPS/Certificates"
+CERTIFICATE_SERVICE = f"{V1}/CertificateService"
 FIRMWARE = "2.14.0-falcon"
 RESET_SECONDS = 5.0
+RESET_TYPES = ["GracefulRestart", "ForceRestart"]
 
 
 def register(falcon: Falcon) -> None:
-    """Add the manager with everything below it."""
+    """Add the manager with everything below it, and the certificate service."""
+    _register_manager(falcon)
+    _register_certificate(falcon)
+    _register_log(falcon)
+
+
+def _register_manager(falcon: Falcon) -> None:
     tree = falcon.tree
 
     def manager() -> Body:
-        chassis = [f"{V1}/Chassis/falcon"] + [f"{V1}/Chassis/drawer{number}" for number in falcon.state.drawers]
-        links = add_references(
-            {},
-            ManagerForChassis=chassis,
-            ManagerForSwitches=[f"{V1}/Fabrics/PCIe/Switches/drawer{number}_switch" for number in falcon.state.drawers],
-        )
-        links["ManagerInChassis"] = link(f"{V1}/Chassis/falcon")
+        drawers = falcon.state.drawers
         return {
-            "@odata.id": BMC,
-            "@odata.type": "#Manager.v1_24_0.Manager",
-            "Id": "bmc",
-            "Name": "Falcon BMC",
+            **identity(BMC, "Manager", "Falcon BMC"),
             "Description": "Baseboard management controller of the chassis",
             "ManagerType": "BMC",
             "Manufacturer": "H3 Platform",
@@ -39,100 +41,128 @@ def register(falcon: Falcon) -> None:
             "FirmwareVersion": FIRMWARE,
             "UUID": falcon.state.uuid,
             "ServiceEntryPointUUID": falcon.state.uuid,
-            "DateTime": falcon.clock.timestamp().partition(".")[0] + "Z",
+            "DateTime": falcon.clock.date_time(),
             "DateTimeLocalOffset": "+00:00",
             "LastResetTime": falcon.booted,
             "PowerState": "On",
             "Status": {"State": "Enabled", "Health": "OK"},
             "NetworkProtocol": link(f"{BMC}/NetworkProtocol"),
             "LogServices": link(f"{BMC}/LogServices"),
-            "Links": links,
+            "Links": {
+                **references(
+                    ManagerForChassis=[f"{V1}/Chassis/falcon", *map(drawer_uri, drawers)],
+                    ManagerForSwitches=[f"{SWITCHES}/drawer{number}_switch" for number in drawers],
+                ),
+                "ManagerInChassis": link(f"{V1}/Chassis/falcon"),
+            },
             "Actions": {
                 "#Manager.Reset": {
                     "target": f"{BMC}/Actions/Manager.Reset",
-                    "ResetType@Redfish.AllowableValues": ["GracefulRestart", "ForceRestart"],
+                    "ResetType@Redfish.AllowableValues": RESET_TYPES,
                 }
             },
         }
 
     async def reset(call: AuthenticatedRequest) -> Reply:
         kind = call.body.get("ResetType", "GracefulRestart")
-        if kind not in ("GracefulRestart", "ForceRestart"):
-            raise RedfishError(
-                400,
-                "ActionParameterNotSupported",
-                f"The BMC has no reset of the type {kind!r}.",
-                arguments=("ResetType", "Manager.Reset"),
-            )
+        if kind not in RESET_TYPES:
+            sentence = f"The BMC has no reset of the type {kind!r}."
+            arguments = ("ResetType", "Manager.Reset")
+            raise RedfishError(400, "ActionParameterNotSupported", sentence, arguments=arguments)
         falcon.faults.add(FaultRequest(kind="bmc_reboot", seconds=RESET_SECONDS))
         return Reply(204)
 
     def protocol() -> Body:
         return {
-            "@odata.id": f"{BMC}/NetworkProtocol",
-            "@odata.type": "#ManagerNetworkProtocol.v1_12_0.ManagerNetworkProtocol",
-            "Id": "NetworkProtocol",
-            "Name": "Manager Network Protocol",
+            **identity(f"{BMC}/NetworkProtocol", "ManagerNetworkProtocol", "Manager Network Protocol"),
             "HostName": falcon.name,
             "Status": {"State": "Enabled", "Health": "OK"},
             "HTTP": {"ProtocolEnabled": False, "Port": None},
             "HTTPS": {"ProtocolEnabled": True, "Port": 443, "Certificates": link(CERTIFICATES)},
         }
 
-    tree.resource(f"{V1}/Managers", lambda: collection(f"{V1}/Managers", "Manager", "Managers", [BMC]))
+    tree.collection(f"{V1}/Managers", "Manager", "Managers", lambda: [BMC])
     tree.resource(BMC, manager)
-    tree.add(ResourceNode(f"{BMC}/Actions/Manager.Reset", None, {"POST": WriteMethod(reset)}))
+    tree.action(f"{BMC}/Actions/Manager.Reset", reset)
     tree.resource(f"{BMC}/NetworkProtocol", protocol)
-    _register_log(falcon)
+
+
+def _register_certificate(falcon: Falcon) -> None:
+    """Add the certificate of HTTPS, and the service that replaces it until the next start."""
+    tree = falcon.tree
+    uri, replacement = f"{CERTIFICATES}/1", f"{CERTIFICATE_SERVICE}/Actions/CertificateService.ReplaceCertificate"
+
+    def certificate() -> Body:
+        return {
+            **identity(uri, "Certificate", "HTTPS Certificate"),
+            "CertificateType": "PEM",
+            "CertificateString": falcon.certificate_pem,
+        }
+
+    def service() -> Body:
+        return {
+            **identity(CERTIFICATE_SERVICE, "CertificateService", "Certificate Service"),
+            "Actions": {"#CertificateService.ReplaceCertificate": {"target": replacement}},
+        }
+
+    async def replace(call: AuthenticatedRequest) -> Reply:
+        for name in ("CertificateString", "CertificateType", "CertificateUri"):
+            if name not in call.body:
+                raise parameter_missing("ReplaceCertificate", name)
+        if call.body["CertificateType"] != "PEM":
+            raise property_value("CertificateType", call.body["CertificateType"])
+        if call.body["CertificateUri"] != link(uri):
+            raise property_value("CertificateUri", call.body["CertificateUri"])
+        try:
+            falcon.certificate_pem = falcon.replace_certificate(str(call.body["CertificateString"]))
+        except (ssl.SSLError, ValueError) as error:
+            sentence = f"The PEM text holds no certificate with its private key: {error}"
+            name = "CertificateString"
+            raise property_error("PropertyValueFormatError", name, sentence, name) from error
+        return Reply(204, None, {"Location": uri})
+
+    tree.collection(CERTIFICATES, "Certificate", "Certificates", lambda: [uri])
+    tree.resource(uri, certificate)
+    tree.resource(CERTIFICATE_SERVICE, service)
+    tree.action(replacement, replace)
 
 
 def _register_log(falcon: Falcon) -> None:
     tree, events = falcon.tree, falcon.events
-    entries = f"{LOG_URI}/Entries"
+    entries, clearance = f"{LOG_URI}/Entries", f"{LOG_URI}/Actions/LogService.ClearLog"
 
     def service() -> Body:
         return {
-            "@odata.id": LOG_URI,
-            "@odata.type": "#LogService.v1_9_0.LogService",
-            "Id": "Events",
-            "Name": "Event Log",
+            **identity(LOG_URI, "LogService", "Event Log"),
             "ServiceEnabled": True,
             "LogEntryType": "Event",
             "OverWritePolicy": "WrapsWhenFull",
             "MaxNumberOfRecords": events.limit,
-            "DateTime": falcon.clock.timestamp().partition(".")[0] + "Z",
+            "DateTime": falcon.clock.date_time(),
             "DateTimeLocalOffset": "+00:00",
             "Entries": link(entries),
-            "Actions": {"#LogService.ClearLog": {"target": f"{LOG_URI}/Actions/LogService.ClearLog"}},
+            "Actions": {"#LogService.ClearLog": {"target": clearance}},
         }
-
-    def entry_of(last: str) -> EventLogEntry:
-        found = events.entries.get(int(last)) if last.isdigit() else None
-        if found is None:
-            raise not_found(f"{entries}/{last}")
-        return found
 
     async def clear(call: AuthenticatedRequest) -> Reply:
         events.clear()
         return Reply(204)
 
-    tree.resource(f"{BMC}/LogServices", lambda: collection(f"{BMC}/LogServices", "LogService", "Logs", [LOG_URI]))
-    tree.resource(LOG_URI, service)
-    tree.add(ResourceNode(f"{LOG_URI}/Actions/LogService.ClearLog", None, {"POST": WriteMethod(clear)}))
-
     def log() -> Body:
         # The one collection whose members the standard requires in full.
-        body = collection(entries, "LogEntry", "Log Entries", [])
-        body["Members"] = [entry.log_entry() for entry in events.entries.values()]
-        body["Members@odata.count"] = len(body["Members"])
-        return body
+        members = [entry.log_entry() for entry in events.entries.values()]
+        return {
+            **collection(entries, "LogEntry", "Log Entries", []),
+            "Members": members,
+            "Members@odata.count": len(members),
+        }
 
+    def node(last: str) -> ResourceNode | None:
+        entry = events.entries.get(int(last)) if last.isdigit() else None
+        return ResourceNode(f"{entries}/{last}", entry.log_entry) if entry is not None else None
+
+    tree.collection(f"{BMC}/LogServices", "LogService", "Logs", lambda: [LOG_URI])
+    tree.resource(LOG_URI, service)
+    tree.action(clearance, clear)
     tree.resource(entries, log)
-    tree.members(
-        entries,
-        lambda last: (
-            ResourceNode(f"{entries}/{last}", lambda: entry_of(last).log_entry())
-            if last.isdigit() and int(last) in events.entries
-            else None
-        ),
-    )
+    tree.members(entries, node)

@@ -12,42 +12,30 @@ from zlib import crc32
 
 import msgspec
 
-from simulator.catalog import DeviceModelKind
-from simulator.errors import Body
-from simulator.faults import FaultInjector
-from simulator.resources.chassis import FALCON, gpu_uri
-from simulator.resources.ports import PortOwner, port_owners, port_uri
+from simulator.lab import DeviceModelKind
+from simulator.odata import V1, Body, identity, link
+from simulator.resources.chassis import FALCON
 from simulator.resources.thermal import SensorPoint, current_sensor, sensor_points
 from simulator.service import Falcon
-from simulator.state import ERROR_COUNTERS, SimulatedLink, SimulatedSlot
-from simulator.tree import RawReply, ResourceNode, collection, link
+from simulator.state import ERROR_COUNTERS, SimulatedLink, SimulatedSlot, SwitchPort
+from simulator.tree import RawReply, ResourceNode
 
-SERVICE = "/redfish/v1/TelemetryService"
+SERVICE = f"{V1}/TelemetryService"
 REPORTS = f"{SERVICE}/MetricReports"
 DEFINITIONS = f"{SERVICE}/MetricReportDefinitions"
 REPORT_URI = f"{REPORTS}/All"
+REPORT_NAME = "Every reading of the chassis"
+RECORDED_REPORTS = 120
+JSON_NAN = msgspec.Raw(b"NaN")  # not valid in JSON, but some services write it
 
 
-class ReportedMetric(msgspec.Struct, rename="pascal", omit_defaults=True):
+class ReportedMetric(msgspec.Struct, rename="pascal"):
     """One value of the report; absent devices have none."""
 
     metric_id: str
     metric_value: str | msgspec.Raw | None
     timestamp: str
     metric_property: str
-
-
-class MetricReportBody(msgspec.Struct):
-    """The MetricReport resource in the order of its properties on the wire."""
-
-    odata_id: str = msgspec.field(name="@odata.id")
-    odata_type: str = msgspec.field(name="@odata.type")
-    id: str = msgspec.field(name="Id")
-    name: str = msgspec.field(name="Name")
-    timestamp: str = msgspec.field(name="Timestamp")
-    definition: Body = msgspec.field(name="MetricReportDefinition")
-    values: list[ReportedMetric] = msgspec.field(name="MetricValues")
-    count: int = msgspec.field(name="MetricValues@odata.count")
 
 
 @dataclass(frozen=True)
@@ -68,10 +56,7 @@ def register(falcon: Falcon) -> None:
 
     def service() -> Body:
         return {
-            "@odata.id": SERVICE,
-            "@odata.type": "#TelemetryService.v1_4_1.TelemetryService",
-            "Id": "TelemetryService",
-            "Name": "Telemetry Service",
+            **identity(SERVICE, "TelemetryService", "Telemetry Service"),
             "ServiceEnabled": True,
             "MaxReports": 1,
             "MinCollectionInterval": "PT1S",
@@ -82,10 +67,7 @@ def register(falcon: Falcon) -> None:
 
     def definition() -> Body:
         return {
-            "@odata.id": f"{DEFINITIONS}/All",
-            "@odata.type": "#MetricReportDefinition.v1_4_7.MetricReportDefinition",
-            "Id": "All",
-            "Name": "Every reading of the chassis",
+            **identity(f"{DEFINITIONS}/All", "MetricReportDefinition", REPORT_NAME),
             "MetricReportDefinitionType": "Periodic",
             "MetricReportDefinitionEnabled": True,
             "ReportActions": ["LogToMetricReportsCollection"],
@@ -98,11 +80,8 @@ def register(falcon: Falcon) -> None:
         }
 
     tree.resource(SERVICE, service)
-    tree.resource(REPORTS, lambda: collection(REPORTS, "MetricReport", "Metric Reports", [REPORT_URI]))
-    tree.resource(
-        DEFINITIONS,
-        lambda: collection(DEFINITIONS, "MetricReportDefinition", "Definitions", [f"{DEFINITIONS}/All"]),
-    )
+    tree.collection(REPORTS, "MetricReport", "Metric Reports", lambda: [REPORT_URI])
+    tree.collection(DEFINITIONS, "MetricReportDefinition", "Definitions", lambda: [f"{DEFINITIONS}/All"])
     tree.resource(f"{DEFINITIONS}/All", definition)
     tree.add(ResourceNode(REPORT_URI, report.body, raw=report.raw))
 
@@ -112,10 +91,10 @@ class MetricReportBuilder:
 
     def __init__(self, falcon: Falcon) -> None:
         self._falcon = falcon
-        self._encoder = msgspec.json.Encoder()
         self._built: tuple[int, ...] = ()
         self._raw = RawReply(b"")
-        self._faults = ReportFaults(falcon.faults)
+        # The latest reports, with the simulated seconds at which they were made.
+        self._recorded: deque[tuple[float, RawReply]] = deque(maxlen=RECORDED_REPORTS)
         self.points = _points(falcon)
         sensors = {f"{point.uri}#/Reading": point.uri for point in sensor_points(falcon)}
         falcon.faults.metrics = {point.metric: sensors.get(point.property, "") for point in self.points}
@@ -133,35 +112,53 @@ class MetricReportBuilder:
         key = (state.steps, self._falcon.events.last_number, faults.changes)
         if key != self._built and not (self._built and faults.is_active("repeated_report")):
             self._built = key
-            content = self._encoder.encode(self._report())
+            content = msgspec.json.encode(self._report())
             self._raw = RawReply(content, etag=f'"{"-".join(map(str, key))}"')
-            self._faults.keep(self._falcon.clock.now(), self._raw)
-        return self._faults.sent(self._falcon.clock.now(), state.steps, self._raw)
+            self._recorded.append((self._falcon.clock.now(), self._raw))
+        return self._selected()
 
-    def _report(self) -> MetricReportBody:
+    def _selected(self) -> RawReply:
+        """Return the report to send: with late reports, every third is an older one."""
+        for fault in self._falcon.faults.of_kind("late_reports"):
+            if self._falcon.state.steps % 3 == 0:
+                latest = self._falcon.clock.now() - fault.delay
+                return next((report for at, report in reversed(self._recorded) if at <= latest), self._raw)
+        return self._raw
+
+    def _report(self) -> Body:
         stamp = self._falcon.clock.timestamp(self._falcon.physics.time)
-        values = []
-        for point in self.points:
-            value = point.read()
-            if value is not None:
-                values.append(
-                    ReportedMetric(point.metric, self._faults.value(point.metric, value), stamp, point.property)
-                )
-        for number in range(len(values) + 1, self._faults.most + 1):
+        values = [
+            ReportedMetric(point.metric, self._value(point.metric, value), stamp, point.property)
+            for point in self.points
+            if (value := point.read()) is not None
+        ]
+        size = max((fault.readings for fault in self._falcon.faults.of_kind("many_readings")), default=0)
+        for number in range(len(values) + 1, size + 1):
             extra = f"Extra{number}"
             # Its number and noise: identical series would compress unrealistically well.
             value = f"{number + crc32(f'{extra} {stamp}'.encode()) % 1000 / 1000:.3f}"
             values.append(ReportedMetric(extra, value, stamp, f"{FALCON}/EnvironmentMetrics#/Oem/H3/{extra}"))
-        return MetricReportBody(
-            REPORT_URI,
-            "#MetricReport.v1_5_2.MetricReport",
-            "All",
-            "Every reading of the chassis",
-            stamp,
-            {"@odata.id": f"{DEFINITIONS}/All"},
-            values,
-            len(values),
-        )
+        return {
+            **identity(REPORT_URI, "MetricReport", REPORT_NAME),
+            "Timestamp": stamp,
+            "MetricReportDefinition": link(f"{DEFINITIONS}/All"),
+            "MetricValues": values,
+            "MetricValues@odata.count": len(values),
+        }
+
+    def _value(self, metric: str, value: str) -> str | msgspec.Raw | None:
+        """Return the reported value after the faults; only the first three apply to values that are not numbers."""
+        for fault in self._falcon.faults.of_kind("bad_values"):
+            if fault.target in metric:
+                if fault.value == "nan":
+                    return JSON_NAN
+                if fault.value == "null":
+                    return None
+                if fault.value == "text":
+                    return "not available"
+                if re.fullmatch(r"[\d.]+", value):
+                    return f"-{value}" if float(value) else "-1"
+        return value
 
 
 def _points(falcon: Falcon) -> list[ReportPoint]:
@@ -170,8 +167,8 @@ def _points(falcon: Falcon) -> list[ReportPoint]:
         for point in sensor_points(falcon)
     ]
     for drawer in falcon.state.drawers.values():
-        for place in port_owners(drawer):
-            points += _port_points(place)
+        for port in drawer.switch_ports():
+            points += _port_points(port)
         for slot in drawer.slots.values():
             if slot.device is not None and slot.device.model.kind is DeviceModelKind.GPU:
                 points.append(_gpu_point(slot))
@@ -186,9 +183,9 @@ def _sensor(falcon: Falcon, point: SensorPoint) -> Callable[[], str | None]:
     return text
 
 
-def _port_points(place: PortOwner) -> list[ReportPoint]:
-    wire, uri = place.link, port_uri(place)
-    name = f"drawer{place.drawer}_{wire.port}"
+def _port_points(port: SwitchPort) -> list[ReportPoint]:
+    wire, uri = port.link, port.port_uri
+    name = f"drawer{port.drawer}_{wire.port}"
     points = [
         ReportPoint(f"{name}_RXBytes", f"{uri}/Metrics#/RXBytes", lambda: str(int(wire.received_bytes))),
         ReportPoint(f"{name}_TXBytes", f"{uri}/Metrics#/TXBytes", lambda: str(int(wire.transmitted_bytes))),
@@ -213,50 +210,6 @@ def _gpu_point(slot: SimulatedSlot) -> ReportPoint:
 
     return ReportPoint(
         f"drawer{slot.drawer}_gpu{slot.number}_BandwidthPercent",
-        f"{gpu_uri(slot)}/ProcessorMetrics#/BandwidthPercent",
+        f"{slot.gpu_uri}/ProcessorMetrics#/BandwidthPercent",
         read,
     )
-
-
-KEPT_REPORTS = 120  # reports
-JSON_NAN = msgspec.Raw(b"NaN")  # not valid in JSON, but some services write it
-NO_NUMBER = "not available"
-
-
-class ReportFaults:
-    """The present faults of one chassis' report."""
-
-    def __init__(self, faults: FaultInjector) -> None:
-        self._faults = faults
-        self._kept: deque[tuple[float, RawReply]] = deque(maxlen=KEPT_REPORTS)
-
-    @property
-    def most(self) -> int:
-        """The number of readings to which the report is padded; 0 for no padding."""
-        return max((fault.readings for fault in self._faults.of_kind("many_readings")), default=0)
-
-    def value(self, metric: str, value: str) -> str | msgspec.Raw | None:
-        """Return the reported value after the faults; only the first three apply to values that are not numbers."""
-        for fault in self._faults.of_kind("bad_values"):
-            if fault.target in metric:
-                if fault.value == "nan":
-                    return JSON_NAN
-                if fault.value == "null":
-                    return None
-                if fault.value == "text":
-                    return NO_NUMBER
-                if re.fullmatch(r"[\d.]+", value):
-                    return f"-{value}" if float(value) else "-1"
-        return value
-
-    def keep(self, now: float, report: RawReply) -> None:
-        """Record a report that was made at a simulated second."""
-        self._kept.append((now, report))
-
-    def sent(self, now: float, step: int, report: RawReply) -> RawReply:
-        """Return the report to send: with late reports, every third is an older one."""
-        for fault in self._faults.of_kind("late_reports"):
-            if step % 3 == 0:
-                old = [kept for at, kept in self._kept if at <= now - fault.delay]
-                return old[-1] if old else report
-        return report

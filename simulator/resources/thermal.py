@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from simulator.errors import Body
+from simulator.odata import Body, identity, link, references
 from simulator.physics import CAUTION_CELSIUS, CRITICAL_CELSIUS
-from simulator.resources.chassis import FALCON, drawer_uri, slot_uri
+from simulator.resources.chassis import FALCON
 from simulator.service import Falcon
-from simulator.state import POWER_SUPPLIES, SimulatedDrawer, SimulatedFan, SimulatedSlot
-from simulator.tree import collection, link, links
+from simulator.state import POWER_SUPPLIES, SimulatedDrawer, SimulatedFan, SimulatedSlot, drawer_uri
 
 SUPPLY_WATTS = 2000.0
 INLET_CAUTION = 38.0
@@ -105,10 +104,10 @@ def _slot_points(slot: SimulatedSlot) -> list[SensorPoint]:
             "Temperature",
             "Cel",
             "SystemBoard",
-            lambda: slot.temperature if slot.present is not None else None,
+            lambda: slot.temperature if slot.connected else None,
             CAUTION_CELSIUS,
             CRITICAL_CELSIUS,
-            slot_uri(slot),
+            slot.uri,
         ),
         SensorPoint(
             base,
@@ -117,31 +116,27 @@ def _slot_points(slot: SimulatedSlot) -> list[SensorPoint]:
             "Power",
             "W",
             "SystemBoard",
-            lambda: slot.watts if slot.present is not None else None,
-            related=slot_uri(slot),
+            lambda: slot.watts if slot.connected else None,
+            related=slot.uri,
         ),
     ]
 
 
 def register(falcon: Falcon) -> None:
     """Add sensors and the subsystems that point to them."""
-    tree = falcon.tree
     points = sensor_points(falcon)
     falcon.faults.changeable = {point.uri for point in points if point.units in ALTERNATIVE_UNITS}
     for chassis in dict.fromkeys(point.chassis for point in points):
-        own = [point for point in points if point.chassis == chassis]
-        tree.resource(
-            f"{chassis}/Sensors",
-            partial(collection, f"{chassis}/Sensors", "Sensor", "Sensors", [point.uri for point in own]),
-        )
-        for point in own:
-            tree.resource(point.uri, partial(_sensor, falcon, point))
-        tree.resource(
-            f"{chassis}/EnvironmentMetrics",
-            partial(_environment, falcon, chassis, points),
-        )
+        _register_chassis(falcon, chassis, [point for point in points if point.chassis == chassis])
     _register_fans(falcon)
     _register_power(falcon)
+
+
+def _register_chassis(falcon: Falcon, chassis: str, points: list[SensorPoint]) -> None:
+    falcon.tree.collection(f"{chassis}/Sensors", "Sensor", "Sensors", lambda: [point.uri for point in points])
+    for point in points:
+        falcon.tree.resource(point.uri, partial(_sensor, falcon, point))
+    falcon.tree.resource(f"{chassis}/EnvironmentMetrics", partial(_environment, falcon, chassis, points))
 
 
 def current_sensor(falcon: Falcon, point: SensorPoint) -> SensorPoint:
@@ -153,10 +148,7 @@ def _sensor(falcon: Falcon, sensor: SensorPoint) -> Body:
     point = current_sensor(falcon, sensor)
     reading = point.read()
     body: Body = {
-        "@odata.id": point.uri,
-        "@odata.type": "#Sensor.v1_12_0.Sensor",
-        "Id": point.id,
-        "Name": point.name,
+        **identity(point.uri, "Sensor", point.name),
         "ReadingType": point.kind,
         "ReadingUnits": point.units,
         "Reading": None if reading is None else round(reading, 3),
@@ -174,8 +166,7 @@ def _sensor(falcon: Falcon, sensor: SensorPoint) -> Body:
             health = "Warning"
     body["Status"] = {"State": "Absent"} if reading is None else {"State": "Enabled", "Health": health}
     if point.related is not None:
-        body["RelatedItem"] = links([point.related])
-        body["RelatedItem@odata.count"] = 1
+        body |= references(RelatedItem=[point.related])
     return body
 
 
@@ -185,12 +176,9 @@ def _excerpt(point: SensorPoint) -> Body:
 
 
 def _environment(falcon: Falcon, chassis: str, points: list[SensorPoint]) -> Body:
-    own = {point.id: current_sensor(falcon, point) for point in points if point.chassis == chassis}
+    own = {point.id: current_sensor(falcon, point) for point in points}
     body: Body = {
-        "@odata.id": f"{chassis}/EnvironmentMetrics",
-        "@odata.type": "#EnvironmentMetrics.v1_5_0.EnvironmentMetrics",
-        "Id": "EnvironmentMetrics",
-        "Name": "Environment Metrics",
+        **identity(f"{chassis}/EnvironmentMetrics", "EnvironmentMetrics", "Environment Metrics"),
         "TemperatureCelsius": _excerpt(own["inlet_temp"]),
         "PowerWatts": _excerpt(own["total_power" if "total_power" in own else "power"]),
     }
@@ -200,62 +188,54 @@ def _environment(falcon: Falcon, chassis: str, points: list[SensorPoint]) -> Bod
 
 
 def _register_fans(falcon: Falcon) -> None:
-    tree, state = falcon.tree, falcon.state
+    tree, fans = falcon.tree, falcon.state.fans
     uri = f"{FALCON}/ThermalSubsystem"
-    fans = [f"{uri}/Fans/fan{fan.number}" for fan in state.fans]
 
     def subsystem() -> Body:
-        failed = sum(fan.failed for fan in state.fans)
+        failed = sum(fan.failed for fan in fans)
         health = "OK" if not failed else "Warning" if failed == 1 else "Critical"
         return {
-            "@odata.id": uri,
-            "@odata.type": "#ThermalSubsystem.v1_5_0.ThermalSubsystem",
-            "Id": "ThermalSubsystem",
-            "Name": "Thermal Subsystem",
+            **identity(uri, "ThermalSubsystem", "Thermal Subsystem"),
             "Fans": link(f"{uri}/Fans"),
             "Status": {"State": "Enabled", "Health": health},
         }
 
-    def render(fan: SimulatedFan) -> Body:
-        return {
-            "@odata.id": f"{uri}/Fans/fan{fan.number}",
-            "@odata.type": "#Fan.v1_6_0.Fan",
-            "Id": f"fan{fan.number}",
-            "Name": f"Fan {fan.number}",
-            "HotPluggable": True,
-            "PhysicalContext": "Chassis",
-            "SpeedPercent": {
-                "DataSourceUri": f"{FALCON}/Sensors/fan{fan.number}_speed",
-                "Reading": round(fan.percent, 1),
-                "SpeedRPM": round(fan.rpm),
-            },
-            "Location": {
-                "PartLocation": {
-                    "ServiceLabel": f"Fan {fan.number}",
-                    "LocationType": "Bay",
-                    "LocationOrdinalValue": fan.number,
-                }
-            },
-            "Status": {"State": "Enabled", "Health": "Critical" if fan.failed else "OK"},
-        }
-
     tree.resource(uri, subsystem)
-    tree.resource(f"{uri}/Fans", lambda: collection(f"{uri}/Fans", "Fan", "Fans", fans))
-    for fan in state.fans:
-        tree.resource(f"{uri}/Fans/fan{fan.number}", partial(render, fan))
+    tree.collection(f"{uri}/Fans", "Fan", "Fans", lambda: [f"{uri}/Fans/fan{fan.number}" for fan in fans])
+    for fan in fans:
+        fan_uri = f"{uri}/Fans/fan{fan.number}"
+        tree.resource(fan_uri, partial(_fan, fan_uri, fan))
+
+
+def _fan(uri: str, fan: SimulatedFan) -> Body:
+    return {
+        **identity(uri, "Fan", f"Fan {fan.number}"),
+        "HotPluggable": True,
+        "PhysicalContext": "Chassis",
+        "SpeedPercent": {
+            "DataSourceUri": f"{FALCON}/Sensors/fan{fan.number}_speed",
+            "Reading": round(fan.percent, 1),
+            "SpeedRPM": round(fan.rpm),
+        },
+        "Location": {
+            "PartLocation": {
+                "ServiceLabel": f"Fan {fan.number}",
+                "LocationType": "Bay",
+                "LocationOrdinalValue": fan.number,
+            }
+        },
+        "Status": {"State": "Enabled", "Health": "Critical" if fan.failed else "OK"},
+    }
 
 
 def _register_power(falcon: Falcon) -> None:
-    tree, state = falcon.tree, falcon.state
+    tree, serial = falcon.tree, falcon.state.serial
     uri = f"{FALCON}/PowerSubsystem"
-    supplies = [f"{uri}/PowerSupplies/psu{number}" for number in range(1, POWER_SUPPLIES + 1)]
+    supplies = {number: f"{uri}/PowerSupplies/psu{number}" for number in range(1, POWER_SUPPLIES + 1)}
 
     def subsystem() -> Body:
         return {
-            "@odata.id": uri,
-            "@odata.type": "#PowerSubsystem.v1_1_3.PowerSubsystem",
-            "Id": "PowerSubsystem",
-            "Name": "Power Subsystem",
+            **identity(uri, "PowerSubsystem", "Power Subsystem"),
             "CapacityWatts": SUPPLY_WATTS * (POWER_SUPPLIES - 1),
             "PowerSupplies": link(f"{uri}/PowerSupplies"),
             "Status": {"State": "Enabled", "Health": "OK"},
@@ -263,14 +243,11 @@ def _register_power(falcon: Falcon) -> None:
 
     def render(number: int) -> Body:
         return {
-            "@odata.id": f"{uri}/PowerSupplies/psu{number}",
-            "@odata.type": "#PowerSupply.v1_6_0.PowerSupply",
-            "Id": f"psu{number}",
-            "Name": f"Power supply {number}",
+            **identity(supplies[number], "PowerSupply", f"Power supply {number}"),
             "PowerSupplyType": "AC",
             "Manufacturer": "H3 Platform",
             "Model": "CRPS-2000",
-            "SerialNumber": f"{state.serial}-P{number}",
+            "SerialNumber": f"{serial}-P{number}",
             "PowerCapacityWatts": SUPPLY_WATTS,
             "HotPluggable": True,
             "LineInputStatus": "Normal",
@@ -278,11 +255,6 @@ def _register_power(falcon: Falcon) -> None:
         }
 
     tree.resource(uri, subsystem)
-    tree.resource(
-        f"{uri}/PowerSupplies", lambda: collection(f"{uri}/PowerSupplies", "PowerSupply", "Power Supplies", supplies)
-    )
-    for number in range(1, POWER_SUPPLIES + 1):
-        tree.resource(
-            f"{uri}/PowerSupplies/psu{number}",
-            partial(render, number),
-        )
+    tree.collection(f"{uri}/PowerSupplies", "PowerSupply", "Power Supplies", lambda: [*supplies.values()])
+    for number, supply in supplies.items():
+        tree.resource(supply, partial(render, number))

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from simulator.errors import Body, RedfishError, property_missing, property_not_writable, property_unknown
-from simulator.events import Actor
-from simulator.resources.tasking import task_accepted
-from simulator.service import Falcon
-from simulator.state import SimulatedHostPort, SimulatedSlot
-from simulator.tasks import BmcTask
-from simulator.tree import (
-    AuthenticatedRequest,
-    Handler,
-    Reply,
-    ResourceNode,
-    WriteMethod,
-    add_references,
-    collection,
-    links,
+from simulator.composition import FABRIC, ZONES
+from simulator.errors import (
+    internal_error,
+    no_operation,
+    parameter_missing,
+    property_missing,
+    property_refused,
+    property_type,
+    referenced_not_found,
+    stale_etag,
 )
+from simulator.events import Actor
+from simulator.odata import Body, identity, links, references
+from simulator.resources.services import task_accepted
+from simulator.service import Falcon
+from simulator.state import SWITCHES, SimulatedHostPort, SimulatedSlot
+from simulator.tasks import BmcTask
+from simulator.tree import COMPOSE, AuthenticatedRequest, Handler, Reply, ResourceNode, WriteMethod
 
-FABRIC = "/redfish/v1/Fabrics/PCIe"
 ENDPOINTS = f"{FABRIC}/Endpoints"
-ZONES = f"{FABRIC}/Zones"
-COMPOSERS = ("ConfigureComponents",)
-ACTIONS = ("AddEndpoint", "RemoveEndpoint")
+ACTIONS = ("Zone.AddEndpoint", "Zone.RemoveEndpoint")
 
 
 def register(falcon: Falcon) -> None:
@@ -35,189 +35,158 @@ def register(falcon: Falcon) -> None:
     if falcon.blocks:
         return
     ports = falcon.state.host_ports()
-    zones = [f"{ZONES}/{port.endpoint}" for port in ports]
-    falcon.tree.resource(ZONES, lambda: collection(ZONES, "Zone", "Zones", zones))
+    falcon.tree.collection(ZONES, "Zone", "Zones", lambda: [f"{ZONES}/{port.endpoint}" for port in ports])
     for port in ports:
         _register_zone(falcon, port)
 
 
 def zone_body(falcon: Falcon, port: SimulatedHostPort) -> Body:
     """Render the zone of a host port: the port's endpoint first, then the attached devices."""
-    members = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
-    endpoints = [f"{ENDPOINTS}/{name}" for name in members]
+    endpoints = [f"{ENDPOINTS}/{name}" for name in (port.endpoint, *port.attached)]
     uri = f"{ZONES}/{port.endpoint}"
+    name = f"Devices of {port.name} ({port.host})" if port.host is not None else f"Devices of {port.name}"
     body: Body = {
-        "@odata.id": uri,
-        "@odata.type": "#Zone.v1_6_3.Zone",
-        "Id": port.endpoint,
-        "Name": f"Devices of {port.name} ({port.host})" if port.host is not None else f"Devices of {port.name}",
+        **identity(uri, "Zone", name),
         "ZoneType": "ZoneOfEndpoints",
         "ExternalAccessibility": "ZoneOnly",
         "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": add_references({}, InvolvedSwitches=[f"{FABRIC}/Switches/drawer{port.drawer}_switch"]),
+        "Links": references(InvolvedSwitches=[f"{SWITCHES}/{port.switch}"]),
     }
     if falcon.options.dialect == "psme-old":
         body["@odata.type"] = "#Zone.v1_0_0.Zone"
         del body["ZoneType"], body["ExternalAccessibility"]
         body["Endpoints"] = links(endpoints)
     else:
-        add_references(body["Links"], Endpoints=endpoints)
+        body["Links"] |= references(Endpoints=endpoints)
     if falcon.options.dialect in ("both", "actions"):
-        body["Actions"] = {f"#Zone.{name}": {"target": f"{uri}/Actions/Zone.{name}"} for name in ACTIONS}
+        body["Actions"] = {f"#{name}": {"target": f"{uri}/Actions/{name}"} for name in ACTIONS}
     return body
 
 
 def _register_zone(falcon: Falcon, port: SimulatedHostPort) -> None:
     uri = f"{ZONES}/{port.endpoint}"
-
-    def render() -> Body:
-        return zone_body(falcon, port)
-
     writes = {}
     if falcon.options.dialect in ("both", "patch", "psme-old"):
-        writes["PATCH"] = WriteMethod(_patch(falcon, port), COMPOSERS)
-    node = ResourceNode(uri, render, writes, revision=lambda: port.revision)
+        writes["PATCH"] = WriteMethod(partial(_change_zone, falcon, port), COMPOSE)
+    node = ResourceNode(uri, partial(zone_body, falcon, port), writes, revision=lambda: port.revision)
     falcon.tree.add(node)
     if falcon.options.dialect in ("both", "actions"):
-        for name in ACTIONS:
-            handler = _action(falcon, port, node, add=name == "AddEndpoint")
-            falcon.tree.add(ResourceNode(f"{uri}/Actions/Zone.{name}", None, {"POST": WriteMethod(handler, COMPOSERS)}))
+        register_actions(falcon, port, node, ACTIONS, ENDPOINTS)
 
 
-def _patch(falcon: Falcon, port: SimulatedHostPort) -> Handler:
-    async def change(call: AuthenticatedRequest) -> Reply:
-        wanted = _listed(call.body, zone_body(falcon, port), falcon.options.dialect)
-        slots = falcon.composer.slots_of_list(port, wanted)
-        falcon.composer.check(port, slots)
-        return await bind_slots(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
-
-    return change
+async def _change_zone(falcon: Falcon, port: SimulatedHostPort, call: AuthenticatedRequest) -> Reply:
+    endpoints = _listed_endpoints(call.body, zone_body(falcon, port), falcon.options.dialect)
+    slots = falcon.composer.slots_of_list(port, endpoints)
+    falcon.composer.check(port, slots)
+    return await _bind_slots(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
 
 
-def _listed(body: Body, known: Body, dialect: str) -> list[str]:
+def _listed_endpoints(body: Body, known: Body, dialect: str) -> list[str]:
     """Return the endpoint Ids of a PATCH: below Links, or at the top level as in the oldest services."""
     if not body:
-        raise RedfishError(400, "NoOperation", "The request body names no property to change.")
+        raise no_operation()
     places = {"patch": ("Links",), "psme-old": ("Endpoints",)}.get(dialect, ("Links", "Endpoints"))
     for key in body:
         if key not in places:
-            raise property_not_writable(key) if key in known else property_unknown(key)
+            raise property_refused(key, known)
     value: Any = body["Endpoints"] if "Endpoints" in body else body["Links"]
     if "Links" in body:
         if not isinstance(value, dict):
-            raise malformed("Links", value)
+            raise property_type("Links", value)
         for key in value:
             if key != "Endpoints":
-                raise property_not_writable(f"Links/{key}") if key in known["Links"] else property_unknown(key)
+                name = f"Links/{key}" if key in known["Links"] else key
+                raise property_refused(name, [f"Links/{one}" for one in known["Links"]])
         if "Endpoints" not in value:
             raise property_missing("Links/Endpoints")
         value = value["Endpoints"]
     if not isinstance(value, list):
-        raise malformed("Endpoints", value)
-    return [member_id(one, ENDPOINTS, "Endpoints") for one in value]
+        raise property_type("Endpoints", value)
+    return [_member_id(one, ENDPOINTS, "Endpoints") for one in value]
 
 
-def member_id(reference: object, collection_uri: str, name: str) -> str:
+def _member_id(reference: object, collection_uri: str, name: str) -> str:
     """Return the Id of the member that a request refers to; refuses an invalid reference with 400."""
     uri = reference.get("@odata.id") if isinstance(reference, dict) else None
     if not isinstance(uri, str) or not uri.startswith(f"{collection_uri}/"):
-        raise malformed(name, reference)
+        raise property_type(name, reference)
     return uri.removeprefix(f"{collection_uri}/").rstrip("/")
 
 
-def malformed(name: str, value: object) -> RedfishError:
-    """Return the refusal of a value of the wrong type."""
-    return RedfishError(
-        400, "PropertyValueTypeError", f"The value '{value}' for the property {name} is not of a type it can accept.",
-        arguments=(str(value), name), related=f"#/{name}",
-    )  # fmt: skip
+def register_actions(
+    falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, actions: Sequence[str], members: str
+) -> None:
+    """Add the actions that add one of `members`, a collection, to the node of a host port, or remove it."""
+    for action in actions:
+        falcon.tree.action(f"{node.uri}/Actions/{action}", _member_action(falcon, port, node, action, members), COMPOSE)
 
 
-def _action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, *, add: bool) -> Handler:
-    name = "Zone.AddEndpoint" if add else "Zone.RemoveEndpoint"
+def _member_action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, action: str, members: str) -> Handler:
+    holder, _, verb = action.partition(".")
+    add, kind = verb.startswith("Add"), verb.removeprefix("Add").removeprefix("Remove")
 
     async def act(call: AuthenticatedRequest) -> Reply:
-        if "Endpoint" not in call.body:
-            raise parameter_missing(name, "Endpoint")
-        wanted = member_id(call.body["Endpoint"], ENDPOINTS, "Endpoint")
-        check_etag(call.body.get("ZoneETag"), node, "ZoneETag")
-        endpoint = falcon.tree.find(f"{ENDPOINTS}/{wanted}")
-        if endpoint is not None:
-            check_etag(call.body.get("EndpointETag"), endpoint, "EndpointETag")
+        if kind not in call.body:
+            raise parameter_missing(action, kind)
+        name = _member_id(call.body[kind], members, kind)
+        member = falcon.tree.find(f"{members}/{name}")
+        if member is None and falcon.blocks:
+            raise referenced_not_found(kind, name)
+        _check_etag(call.body, f"{holder}ETag", node)
+        if member is not None:
+            _check_etag(call.body, f"{kind}ETag", member)
 
-        def members() -> list[SimulatedSlot]:
-            return falcon.composer.slots_with(port, wanted, add=add)
+        def slots() -> list[SimulatedSlot]:
+            return falcon.composer.slots_with(port, name, add=add)
 
-        falcon.composer.check(port, members())
-        return await bind_slots(falcon, port, members, by=call.actor)
+        falcon.composer.check(port, slots())
+        return await _bind_slots(falcon, port, slots, by=call.actor)
 
     return act
 
 
-def check_etag(etag: object, node: ResourceNode, parameter: str) -> None:
+def _check_etag(body: Body, parameter: str, node: ResourceNode) -> None:
     """Refuse an action whose ETag parameter is not the resource's, with the status required by the schemas."""
+    etag = body.get(parameter)
     if etag is not None and node.render is not None and node.etag(node.render()) != etag:
-        raise RedfishError(
-            428,
-            "PreconditionRequired",
-            f"The {parameter} supplied did not match the ETag of the resource.",
-            resolution="Read the resource again and repeat the request with its new ETag.",
-        )
+        sentence = f"The {parameter} supplied did not match the ETag of the resource."
+        raise stale_etag(428, "PreconditionRequired", sentence)
 
 
-def parameter_missing(action: str, parameter: str) -> RedfishError:
-    """Return the refusal of an action without a required parameter."""
-    return RedfishError(
-        400,
-        "ActionParameterMissing",
-        f"The action {action} requires the parameter {parameter} to be present in the request body.",
-        arguments=(action, parameter),
-    )
-
-
-async def bind_slots(
+async def _bind_slots(
     falcon: Falcon,
     port: SimulatedHostPort,
-    wanted: Callable[[], list[SimulatedSlot]],
+    desired: Callable[[], list[SimulatedSlot]],
     *,
     by: Actor | None,
     render: Callable[[], Body] | None = None,
 ) -> Reply:
     """Set the slots of a host port, immediately or as a task, and return the result of `render`, else 204."""
 
-    def body() -> Body | None:
-        return render() if render is not None else None
+    async def bind(seconds: float) -> tuple[int, Body | None]:
+        if seconds:
+            await asyncio.sleep(seconds / falcon.clock.speed)
+        _switch(falcon, port, desired(), by)
+        return (204, None) if render is None else (200, render())
 
-    status = 204 if render is None else 200
+    async def work(task: BmcTask) -> tuple[int, Body | None]:
+        task.percent = 10
+        return await bind(max(falcon.options.slow_bind, 0.2))
+
     if falcon.options.bind_by_task:
-        uri = falcon.composer.holder_uri(port)
-
-        async def work(task: BmcTask) -> tuple[int, Body | None]:
-            task.percent = 10
-            await asyncio.sleep(max(falcon.options.slow_bind, 0.2) / falcon.clock.speed)
-            _switch(falcon, port, wanted, by)
-            return status, body()
-
-        return task_accepted(falcon.tasks.start(f"Change the devices of {port.endpoint}", uri, work))
-    if falcon.options.slow_bind:
-        await asyncio.sleep(falcon.options.slow_bind / falcon.clock.speed)
-    _switch(falcon, port, wanted, by)
-    return Reply(status, body())
+        return task_accepted(falcon.tasks.start(f"Change the devices of {port.endpoint}", work))
+    return Reply(*await bind(falcon.options.slow_bind))
 
 
-def _switch(
-    falcon: Falcon, port: SimulatedHostPort, wanted: Callable[[], list[SimulatedSlot]], by: Actor | None
-) -> None:
+def _switch(falcon: Falcon, port: SimulatedHostPort, slots: list[SimulatedSlot], by: Actor | None) -> None:
     """Check again and switch; a fault may switch only one half, or answer 500 after all."""
-    slots = wanted()
     falcon.composer.check(port, slots)
     fault = falcon.faults.take("half_applied_bind", path=falcon.composer.holder_uri(port))
-    if fault is None:
+    if fault is None or fault.answer == "error":
         falcon.composer.apply(port, slots, by)
+        if fault is not None:
+            raise internal_error("The request failed due to an internal service error.")
         return
-    if fault.answer == "error":
-        falcon.composer.apply(port, slots, by)
-        raise RedfishError(500, "InternalError", "The request failed due to an internal service error.")
     kept = [slot for slot in slots if slot.attached_to == port.name]
     if len(kept) == len(port.slots):
         # Nothing is detached, so the omitted half is the last of the attached ones.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from django.db.models import QuerySet
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -18,30 +17,19 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from accounts.viewsets import ResourceViewSet, command
+from accounts.viewsets import ListedResourceViewSet, command
+from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, query_integer, query_search
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.errors import Invalid
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Device
-from telemetry.alerts.filters import SHOW_CHOICES, SORTS, AlertFilter
+from telemetry.alerts import route_services
 from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity, Delivery, Route, Silence
 from telemetry.alerts.notifications import enqueue_delivery
-from telemetry.alerts.route_services import (
-    MAX_SECRET_LENGTH,
-    RouteValues,
-    SilenceValues,
-    delivery_retry,
-    route_add,
-    route_edit,
-    route_remove,
-    route_test,
-    route_values,
-    silence_add,
-    silence_end,
-)
+from telemetry.alerts.route_services import MAX_SECRET_LENGTH, RouteValues, SilenceValues
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES
-from telemetry.alerts.selectors import alert_get, alert_rows, alert_views
+from telemetry.alerts.selectors import SHOW_CHOICES, SORTS, AlertFilter, alert_rows, alert_views
 from telemetry.alerts.services import MAX_ACKNOWLEDGED, alerts_acknowledge
 
 
@@ -61,7 +49,7 @@ class AlertSerializer(serializers.Serializer[Any]):
     object = serializers.ChoiceField(choices=["chassis", "drawer", "device", "port"])
     subject_name = serializers.CharField()
     chassis_id = serializers.IntegerField()
-    chassis_name = serializers.CharField()
+    chassis_name = serializers.CharField(source="chassis.name")
     drawer_id = serializers.IntegerField(allow_null=True)
     device_id = serializers.IntegerField(allow_null=True)
     port_id = serializers.IntegerField(allow_null=True)
@@ -146,39 +134,28 @@ FILTER_PARAMETERS = [
 ]
 
 
-class AlertList(generics.GenericAPIView[Any]):
-    """What rings, and what rang."""
-
+class AlertViewSet(ListedResourceViewSet):
     serializer_class = AlertSerializer
 
-    def get_queryset(self) -> QuerySet[Any]:
-        """Return what the person may see and the request keeps."""
-        for name in ("chassis_id", "device_id", "port_id", "rule_id"):
-            query_integer(self.request, name)
-        given = {**self.request.query_params.dict(), "q": query_search(self.request)}
-        return AlertFilter.of(given).apply(alert_rows(person_of(self.request)))
-
-    @strict_schema(operation_id="alerts_list", parameters=FILTER_PARAMETERS, responses=AlertSerializer(many=True))
-    def get(self, request: Request) -> Response:
+    @strict_schema(operation_id="alerts_list", parameters=FILTER_PARAMETERS)
+    def list(self, request: Request) -> Response:
         """List alerts, worst first: of your tenant's devices and host ports, or all for administrators."""
-        page = self.paginate_queryset(self.get_queryset())
-        views = alert_views(person_of(request), page or [])
-        return self.get_paginated_response(self.get_serializer(views, many=True).data)
+        for name in ("chassis_id", "device_id", "port_id", "rule_id"):
+            query_integer(request, name)
+        wanted = AlertFilter.of({**request.query_params.dict(), "q": query_search(request)})
+        page = self.paginate_queryset(wanted.apply(alert_rows(self.person)))
+        views = alert_views(self.person, page or [])
+        response: Response = self.get_paginated_response(self.get_serializer(views, many=True).data)
+        return response
 
-
-class AlertDetail(APIView):
-    """One alert."""
-
-    @extend_schema(operation_id="alerts_retrieve", responses=AlertSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    @extend_schema(operation_id="alerts_retrieve")
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show an alert, and how it ended."""
-        person = person_of(request)
-        return Response(AlertSerializer(alert_views(person, [alert_get(person, pk)])[0]).data)
+        row = row_or_404(alert_rows(self.person), pk, "alert")
+        return self.answer(alert_views(self.person, [row])[0])
 
 
 class AlertAcknowledgement(APIView):
-    """Notice taken."""
-
     @declare(audited_as=Action.ALERT_ACKNOWLEDGE)
     @extend_schema(
         operation_id="alerts_acknowledge",
@@ -195,41 +172,28 @@ class AlertAcknowledgement(APIView):
         return Response(AcknowledgedSerializer(results, many=True).data)
 
 
-class SilenceList(generics.ListAPIView[Silence]):
-    """Silences, for administrators."""
-
-    permission_classes = ADMINISTRATORS
-    serializer_class = SilenceSerializer
-
-    def get_queryset(self) -> Any:
-        """Return all of them."""
-        return Silence.objects.visible_to(person_of(self.request))
-
-    @strict_schema()
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List silences, those with the latest end first; administrators only."""
-        return super().get(request, *args, **kwargs)
-
-    @declare(audited_as=Action.SILENCE_ADD)
-    @extend_schema(request=SilenceSerializer, responses={201: SilenceSerializer})
-    def post(self, request: Request) -> Response:
-        """Silence alerts until an end; they are shown and notify nobody. Administrators only."""
-        values = SilenceValues(**validated_body(SilenceSerializer, request))
-        return Response(SilenceSerializer(silence_add(person=person_of(request), values=values)).data, status=201)
-
-
-class SilenceViewSet(ResourceViewSet):
-    """One silence."""
-
+class SilenceViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
     model = Silence
     kind = "silence"
     serializer_class = SilenceSerializer
 
+    @strict_schema()
+    def list(self, request: Request) -> Response:
+        """List silences, those with the latest end first; administrators only."""
+        return self.answer_page(Silence.objects.visible_to(self.person))
+
+    @declare(audited_as=Action.SILENCE_ADD)
+    @extend_schema(request=SilenceSerializer, responses={201: SilenceSerializer})
+    def create(self, request: Request) -> Response:
+        """Silence alerts until an end; they are shown and notify nobody. Administrators only."""
+        values = SilenceValues(**validated_body(SilenceSerializer, request))
+        return self.answer(route_services.silence_add(person=self.person, values=values), 201)
+
     @command(audited_as=Action.SILENCE_END, conflict="It is over already", operation_id="alert_silences_end")
     def end(self, silence: Silence, values: dict[str, Any]) -> Silence:
         """End a silence now; administrators only."""
-        return silence_end(person=self.person, silence=silence)
+        return route_services.silence_end(person=self.person, silence=silence)
 
 
 ROUTE_TAKEN = "There is a route of that name already"
@@ -271,37 +235,24 @@ class DeliverySerializer(serializers.Serializer[Any]):
     delivered_at = serializers.DateTimeField(allow_null=True)
 
 
-class AlertRouteList(generics.ListAPIView[Route]):
-    """Routes of alerts."""
-
-    permission_classes = ADMINISTRATORS
-    serializer_class = AlertRouteSerializer
-
-    def get_queryset(self) -> Any:
-        """Return all of them."""
-        return Route.objects.visible_to(person_of(self.request))
-
-    @strict_schema()
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List routes of alerts by name; administrators only."""
-        return super().get(request, *args, **kwargs)
-
-    @declare(audited_as=Action.ALERT_ROUTE_ADD)
-    @extend_schema(request=AlertRouteSerializer, responses={201: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)})
-    def post(self, request: Request) -> Response:
-        """Add a route of alerts; what fires from now on is told by it. Administrators only."""
-        row = route_add(person=person_of(request), values=RouteValues(**validated_body(AlertRouteSerializer, request)))
-        return AlertRouteViewSet(request=request).answer(row, 201)
-
-
-class AlertRouteViewSet(ResourceViewSet):
-    """One route."""
-
+class AlertRouteViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
     model = Route
     kind = "route"
     serializer_class = AlertRouteSerializer
     address = "api:alert_route"
+
+    @strict_schema()
+    def list(self, request: Request) -> Response:
+        """List routes of alerts by name; administrators only."""
+        return self.answer_page(Route.objects.visible_to(self.person))
+
+    @declare(audited_as=Action.ALERT_ROUTE_ADD)
+    @extend_schema(request=AlertRouteSerializer, responses={201: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)})
+    def create(self, request: Request) -> Response:
+        """Add a route of alerts; what fires from now on is told by it. Administrators only."""
+        values = RouteValues(**validated_body(AlertRouteSerializer, request))
+        return self.answer(route_services.route_add(person=self.person, values=values), 201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show a route of alerts; administrators only."""
@@ -310,39 +261,29 @@ class AlertRouteViewSet(ResourceViewSet):
     @command(AlertRouteSerializer, audited_as=Action.ALERT_ROUTE_EDIT, partial=True, conflict=ROUTE_TAKEN)
     def partial_update(self, route: Route, values: dict[str, Any]) -> Route:
         """Change the given fields of a route of alerts; what waits goes to the new address. Administrators only."""
-        wanted = replace(route_values(route), **whole_scope(values))
-        return route_edit(person=self.person, route=route, values=wanted)
+        wanted = replace(route_services.route_values(route), **whole_scope(values))
+        return route_services.route_edit(person=self.person, route=route, values=wanted)
 
     @command(audited_as=Action.ALERT_ROUTE_REMOVE, status=204)
     def destroy(self, route: Route, values: dict[str, Any]) -> None:
         """Delete a route of alerts with its log; what waits is not delivered. Administrators only."""
-        route_remove(person=self.person, route=route)
+        route_services.route_remove(person=self.person, route=route)
 
     @command(
         audited_as=Action.ALERT_ROUTE_TEST, status=202, answers=DeliverySerializer, operation_id="alert_routes_test"
     )
     def test(self, route: Route, values: dict[str, Any]) -> Response:
         """Send a test by a route of alerts: 202 with the delivery, which says how it went. Administrators only."""
-        delivery = route_test(person=self.person, route=route)
+        delivery = route_services.route_test(person=self.person, route=route)
         enqueue_delivery()
         return DeliveryViewSet(request=self.request).answer(delivery, 202)
 
 
-class DeliveryList(generics.ListAPIView[Delivery]):
-    """What was delivered."""
-
+class DeliveryViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
+    model = Delivery
+    kind = "delivery"
     serializer_class = DeliverySerializer
-
-    def get_queryset(self) -> Any:
-        """Return what the request keeps."""
-        rows = Delivery.objects.visible_to(person_of(self.request)).select_related("route")
-        if (route := query_integer(self.request, "route_id")) is not None:
-            rows = rows.filter(route=route)
-        state = self.request.query_params.get("state", "")
-        if state and state not in Delivery.State.values:
-            raise Invalid("That is no state.", errors={"state": f"One of {', '.join(Delivery.State.values)}."})
-        return rows.filter(state=state) if state else rows
 
     @strict_schema(
         parameters=[
@@ -350,18 +291,15 @@ class DeliveryList(generics.ListAPIView[Delivery]):
             OpenApiParameter("state", str, enum=Delivery.State.values, description="Keeps those in this state"),
         ],
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def list(self, request: Request) -> Response:
         """List notifications of alerts, newest first: what arrived, what waits and why. Administrators only."""
-        return super().get(request, *args, **kwargs)
-
-
-class DeliveryViewSet(ResourceViewSet):
-    """One notification."""
-
-    permission_classes = ADMINISTRATORS
-    model = Delivery
-    kind = "delivery"
-    serializer_class = DeliverySerializer
+        rows = Delivery.objects.visible_to(self.person).select_related("route")
+        if (route := query_integer(request, "route_id")) is not None:
+            rows = rows.filter(route=route)
+        state = request.query_params.get("state", "")
+        if state and state not in Delivery.State.values:
+            raise Invalid("That is no state.", errors={"state": f"One of {', '.join(Delivery.State.values)}."})
+        return self.answer_page(rows.filter(state=state) if state else rows)
 
     @command(
         audited_as=Action.DELIVERY_RETRY,
@@ -371,24 +309,24 @@ class DeliveryViewSet(ResourceViewSet):
     )
     def retry(self, delivery: Delivery, values: dict[str, Any]) -> Delivery:
         """Try a notification of alerts now, also one that was given up. Administrators only."""
-        tried = delivery_retry(person=self.person, delivery=delivery)
+        tried = route_services.delivery_retry(person=self.person, delivery=delivery)
         enqueue_delivery()
         return tried
 
 
 urlpatterns = [
-    path("alerts/", AlertList.as_view(), name="alerts"),
-    path("alerts/<int:pk>/", AlertDetail.as_view(), name="alert"),
+    path("alerts/", AlertViewSet.as_view({"get": "list"}), name="alerts"),
+    path("alerts/<int:pk>/", AlertViewSet.as_view({"get": "retrieve"}), name="alert"),
     path("alerts/acknowledgement/", AlertAcknowledgement.as_view(), name="alert_acknowledge"),
-    path("alert-silences/", SilenceList.as_view(), name="alert_silences"),
+    path("alert-silences/", SilenceViewSet.as_view({"get": "list", "post": "create"}), name="alert_silences"),
     path("alert-silences/<int:pk>/end/", SilenceViewSet.as_view({"post": "end"}), name="alert_silence_end"),
-    path("alert-routes/", AlertRouteList.as_view(), name="alert_routes"),
+    path("alert-routes/", AlertRouteViewSet.as_view({"get": "list", "post": "create"}), name="alert_routes"),
     path(
         "alert-routes/<int:pk>/",
         AlertRouteViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
         name="alert_route",
     ),
     path("alert-routes/<int:pk>/test/", AlertRouteViewSet.as_view({"post": "test"}), name="alert_route_test"),
-    path("alert-deliveries/", DeliveryList.as_view(), name="alert_deliveries"),
+    path("alert-deliveries/", DeliveryViewSet.as_view({"get": "list"}), name="alert_deliveries"),
     path("alert-deliveries/<uuid:pk>/retry/", DeliveryViewSet.as_view({"post": "retry"}), name="alert_delivery_retry"),
 ]

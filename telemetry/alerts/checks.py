@@ -57,12 +57,11 @@ class RuleSet:
     version: str = ""  # of the switches of the built-in rules
 
     @property
-    def moves(self) -> bool:
+    def has_moving_subjects(self) -> bool:
         """Whether the subjects of its rules change without a walk: by tenant, and by attachment."""
         return bool(self.built_ins & LINK_RULES) or any(rule.scope.kind == "tenant" for rule in self.rules)
 
-    def holds(self, cause: str) -> bool:
-        """Return whether a cause is one of its rules."""
+    def includes(self, cause: str) -> bool:
         name = cause.partition(":")[0]
         return name in self.built_ins or any(rule_cause(rule.pk) == cause for rule in self.rules)
 
@@ -113,7 +112,6 @@ def is_key_pattern(metric: str) -> bool:
 
 
 def is_rate_metric(metric: str) -> bool:
-    """Return whether a metric names rates of error counters."""
     return metric == ERROR_RATE or metric.endswith(RATE)
 
 
@@ -126,14 +124,13 @@ def metric_matches(metric: str, entry: SeriesEntry) -> bool:
 
 
 def rate_entry(entry: SeriesEntry) -> SeriesEntry:
-    """Return the series of a counter's rate."""
     rate = entry["key"] + RATE
     return {**entry, "key": rate, "quantity": ERROR_RATE, "label": f"{entry['label']}, rate", "unit": "1/s"}
 
 
 def plan_checks(
     *,
-    book: RuleSet,
+    rule_set: RuleSet,
     facts: ChassisFacts,
     entries: Sequence[SeriesEntry],
     series: Sequence[ReadingSeries] = (),
@@ -147,19 +144,19 @@ def plan_checks(
     """
     planned: dict[tuple[str, str], tuple[Check, int]] = {}
     counters = [place for place, entry in enumerate(entries) if entry["quantity"] == "errors"]
-    with_rates = any(is_rate_metric(rule.metric) for rule in book.rules)
+    with_rates = any(is_rate_metric(rule.metric) for rule in rule_set.rules)
     rates = (
         [(rate_entry(entries[place]), len(entries) + nth) for nth, place in enumerate(counters)] if with_rates else []
     )
     known = [*((entry, place) for place, entry in enumerate(entries)), *rates]
     found: list[tuple[Check, int]] = []
-    for rule in book.rules:
+    for rule in rule_set.rules:
         found += _rule_checks(rule, known, facts)
-    found += _sensor_checks(book, facts, entries, series, sensors)
-    found += _link_checks(book, facts, entries)
+    found += _sensor_checks(rule_set, facts, entries, series, sensors)
+    found += _link_checks(rule_set, facts, entries)
     begin = len(entries) + len(rates)
     constants: list[float] = []
-    if "fan_failed" in book.built_ins:
+    if "fan_failed" in rule_set.built_ins:
         for check, value in _fan_checks(facts, fans, owners or {}):
             found.append((check, begin + len(constants)))
             constants.append(value)
@@ -174,7 +171,6 @@ def plan_checks(
 
 
 def unreachable_check(facts: ChassisFacts) -> Check:
-    """Return the built-in check of a chassis that does not answer."""
     known = BUILT_IN_RULES[NOT_ANSWERING]
     return Check(
         cause=known.name,
@@ -234,13 +230,13 @@ def _built_in_check(name: str, side: str, entry: SeriesEntry, subject: AlertSubj
 
 
 def _sensor_checks(
-    book: RuleSet,
+    rule_set: RuleSet,
     facts: ChassisFacts,
     entries: Sequence[SeriesEntry],
     series: Sequence[ReadingSeries],
     sensors: Iterable[RedfishSensor],
 ) -> Iterator[tuple[Check, int]]:
-    names = [name for name in ("sensor_critical", "sensor_caution") if name in book.built_ins]
+    names = [name for name in ("sensor_critical", "sensor_caution") if name in rule_set.built_ins]
     by_uri = {sensor.uri: sensor for sensor in sensors} if names else {}
     for place, (entry, one) in enumerate(zip(entries, series, strict=False)):
         # In the older Thermal and Power resources a sensor is a part of its resource.
@@ -273,18 +269,18 @@ def sensor_limits(known: Thresholds, name: str) -> Iterator[tuple[str, float]]:
             yield side, limit
 
 
-def _link_checks(book: RuleSet, facts: ChassisFacts, entries: Sequence[SeriesEntry]) -> Iterator[tuple[Check, int]]:
+def _link_checks(rule_set: RuleSet, facts: ChassisFacts, entries: Sequence[SeriesEntry]) -> Iterator[tuple[Check, int]]:
     for place, entry in enumerate(entries):
         if entry["object"] != "port" or entry["id"] not in facts.links:
             continue
         subject = facts.subject("port", entry["id"])
         lanes = facts.links[entry["id"]]
-        if entry["quantity"] == "link_status" and "link_down" in book.built_ins:
+        if entry["quantity"] == "link_status" and "link_down" in rule_set.built_ins:
             terms = Terms(
                 condition=Condition.DIFFERS, value=LINK_STATUSES["LinkUp"], hold=BUILT_IN_RULES["link_down"].hold
             )
             yield _built_in_check("link_down", "", entry, subject, terms), place
-        elif entry["quantity"] == "link_width_lanes" and lanes and "link_degraded" in book.built_ins:
+        elif entry["quantity"] == "link_width_lanes" and lanes and "link_degraded" in rule_set.built_ins:
             terms = Terms(condition=Condition.BELOW, value=float(lanes), hold=BUILT_IN_RULES["link_degraded"].hold)
             yield _built_in_check("link_degraded", "", entry, subject, terms), place
 

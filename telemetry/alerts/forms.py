@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.models import Tenant
@@ -30,8 +31,10 @@ CONDITIONS = (
 class NamedChoiceField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
     """A choice of parts, labelled with their chassis."""
 
+    def __init__(self, label: str, rows: QuerySet[Any]) -> None:
+        super().__init__(rows, label=label, required=False, empty_label="choose one")
+
     def label_from_instance(self, obj: Any) -> str:
-        """Return the label of a part."""
         chassis = getattr(obj, "chassis", None)
         return f"{obj} of {chassis}" if chassis is not None else str(obj)
 
@@ -40,31 +43,16 @@ class ScopedForm(forms.Form):
     """A form with a scope: the field that `scope` names counts."""
 
     scope = forms.ChoiceField(label="Scope", choices=SCOPES, initial="all")
-    chassis = NamedChoiceField(
-        label="Chassis", queryset=Chassis.objects.none(), required=False, empty_label="choose one"
-    )
-    drawer = NamedChoiceField(label="Drawer", queryset=Drawer.objects.none(), required=False, empty_label="choose one")
+    chassis = NamedChoiceField("Chassis", Chassis.objects.order_by("name"))
+    drawer = NamedChoiceField("Drawer", Drawer.objects.filter(missing_since=None).select_related("chassis"))
     device_kind = forms.ChoiceField(
         label="Kind of device", required=False, choices=[("", "choose one"), *Device.Kind.choices]
     )
-    device = NamedChoiceField(label="Device", queryset=Device.objects.none(), required=False, empty_label="choose one")
-    port = NamedChoiceField(label="Port", queryset=Port.objects.none(), required=False, empty_label="choose one")
-    tenant = NamedChoiceField(label="Tenant", queryset=Tenant.objects.none(), required=False, empty_label="choose one")
+    device = NamedChoiceField("Device", Device.objects.filter(missing_since=None).select_related("chassis"))
+    port = NamedChoiceField("Port", Port.objects.filter(missing_since=None).select_related("chassis"))
+    tenant = NamedChoiceField("Tenant", Tenant.objects.order_by("name"))
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for name, rows in (
-            ("chassis", Chassis.objects.order_by("name")),
-            ("drawer", Drawer.objects.filter(missing_since=None).select_related("chassis")),
-            ("device", Device.objects.filter(missing_since=None).select_related("chassis")),
-            ("port", Port.objects.filter(missing_since=None).select_related("chassis")),
-            ("tenant", Tenant.objects.order_by("name")),
-        ):
-            field = self.fields[name]
-            if isinstance(field, forms.ModelChoiceField):
-                field.queryset = rows
-
-    def about(self) -> dict[str, Any]:
+    def scope_values(self) -> dict[str, Any]:
         """Return the scope of a valid form, as keyword arguments of services."""
         values = self.cleaned_data
         scope = values["scope"]
@@ -76,12 +64,7 @@ class ScopedForm(forms.Form):
         }
 
     def scope_fields(self) -> list[forms.BoundField]:
-        """Return the fields that a scope may need."""
         return [self[name] for name in ("chassis", "drawer", "device_kind", "device", "port", "tenant")]
-
-    def fields_of(self, *names: str) -> list[forms.BoundField]:
-        """Return some of its fields."""
-        return [self[name] for name in names]
 
 
 def _initial(row: Scoped, names: Sequence[str]) -> dict[str, Any]:
@@ -89,9 +72,12 @@ def _initial(row: Scoped, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in (*names, *SCOPE_COLUMNS)}
 
 
-class RuleForm(ScopedForm):
-    """A rule."""
+def _number_field(label: str, help_text: str, **more: Any) -> forms.FloatField:
+    widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+    return forms.FloatField(label=label, help_text=help_text, widget=widget, **more)
 
+
+class RuleForm(ScopedForm):
     name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     metric = forms.CharField(
         label="Measured value",
@@ -100,22 +86,12 @@ class RuleForm(ScopedForm):
         widget=forms.TextInput(attrs={**PLAIN_INPUT, "list": "metrics"}),
     )
     condition = forms.ChoiceField(label="Condition", choices=CONDITIONS)
-    value = forms.FloatField(
-        label="Value", required=False, help_text="In the unit of the measured value. A link that is up has 4.",
-        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
-    )  # fmt: skip
-    clear_value = forms.FloatField(
-        label="Resolves at",
-        required=False,
-        help_text="Empty: at the same value. A margin prevents flapping (hysteresis).",
-        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    value = _number_field("Value", "In the unit of the measured value. A link that is up has 4.", required=False)
+    clear_value = _number_field(
+        "Resolves at", "Empty: at the same value. A margin prevents flapping (hysteresis).", required=False
     )
-    hold_seconds = forms.FloatField(
-        label="For at least (s)",
-        min_value=0,
-        initial=30,
-        help_text="Until then the alert is pending and notifies nobody.",
-        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    hold_seconds = _number_field(
+        "For at least (s)", "Until then the alert is pending and notifies nobody.", min_value=0, initial=30
     )
     severity = forms.ChoiceField(label="Severity", choices=AlertSeverity.choices)
     note = forms.CharField(
@@ -129,7 +105,6 @@ class RuleForm(ScopedForm):
 
     @classmethod
     def of(cls, row: Rule) -> RuleForm:
-        """Return the form of a rule."""
         initial = _initial(row, RULE_FIELDS)
         for name in ("value", "clear_value", "hold_seconds"):
             initial[name] = "" if initial[name] is None else f"{initial[name]:.12g}"
@@ -137,45 +112,36 @@ class RuleForm(ScopedForm):
 
     def values(self) -> RuleValues:
         """Return the values of a valid form."""
-        return RuleValues(**{name: self.cleaned_data[name] for name in RULE_FIELDS}, **self.about())
+        return RuleValues(**{name: self.cleaned_data[name] for name in RULE_FIELDS}, **self.scope_values())
+
+
+def _rule_choices() -> list[tuple[str, Any]]:
+    rules = [(f"rule-{pk}", name) for pk, name in Rule.objects.values_list("pk", "name")]
+    built_ins = [(name, known.words) for name, known in BUILT_IN_RULES.items()]
+    return [("", "any rule"), ("Built-in rules", built_ins), ("Own rules", rules)]
 
 
 class SilenceForm(ScopedForm):
-    """A silence."""
-
-    what = forms.ChoiceField(label="Rule", required=False)
+    what = forms.ChoiceField(label="Rule", required=False, choices=_rule_choices)
     severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *AlertSeverity.choices])
     starts_at = UtcMinuteField(label="From (UTC)", required=False, help_text="Empty: now.")
-    ends_at = UtcMinuteField(label="Until (UTC)")
+    ends_at = UtcMinuteField(label="Until (UTC)", initial=lambda: timezone.now() + timedelta(hours=2))
     why = forms.CharField(
         label="Why", max_length=500, help_text="Shown with each silenced alert.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        rules = [(f"rule-{pk}", name) for pk, name in Rule.objects.values_list("pk", "name")]
-        built_ins = [(name, known.words) for name, known in BUILT_IN_RULES.items()]
-        field = self.fields["what"]
-        if isinstance(field, forms.ChoiceField):
-            field.choices = [("", "any rule"), ("Built-in rules", built_ins), ("Own rules", rules)]
-        if not self.is_bound:
-            self.initial.setdefault("ends_at", timezone.now() + timedelta(hours=2))
-
     def values(self) -> SilenceValues:
-        """Return the values of a valid form."""
         given = self.cleaned_data
         what = given["what"]
         rule = int(what.removeprefix("rule-")) if what.startswith("rule-") else None
         return SilenceValues(
             starts_at=given["starts_at"], ends_at=given["ends_at"], why=given["why"], severity=given["severity"],
-            rule_id=rule, built_in="" if rule is not None else what, **self.about(),
+            rule_id=rule, built_in="" if rule is not None else what, **self.scope_values(),
         )  # fmt: skip
 
 
 class RouteForm(ScopedForm):
-    """A route."""
-
     name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     kind = forms.ChoiceField(label="Channel", choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
     address = forms.CharField(
@@ -211,7 +177,6 @@ class RouteForm(ScopedForm):
         return cls(initial=_initial(row, ROUTE_FIELDS), has_secret=bool(row.secret_encrypted))
 
     def values(self) -> RouteValues:
-        """Return the values of a valid form."""
         given = {name: self.cleaned_data[name] for name in ROUTE_FIELDS}
         secret = self.cleaned_data["secret"] or ("" if self.cleaned_data.get("forget_secret") else None)
-        return RouteValues(secret=secret, **given, **self.about())
+        return RouteValues(secret=secret, **given, **self.scope_values())

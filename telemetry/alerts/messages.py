@@ -62,7 +62,6 @@ class Notification(TypedDict):
 
 
 def summary_text(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return a message in one line."""
     firing = [one for one in lines if one["state"] == "firing"]
     resolved = [one for one in lines if one["state"] == "resolved"]
     if len(lines) == 1:
@@ -94,16 +93,7 @@ def build_notification(lines: Sequence[NotificationLine], *, site: str, at: date
     )
 
 
-def build_test_notification(*, site: str, at: datetime, route: str, person: str) -> Notification:
-    """Return the message of 'Send a test'."""
-    return Notification(
-        kind="test", site=site, made_at=iso_utc(at), summary=f"Test of the route '{route}', sent by {person}",
-        firing=0, resolved=0, critical=0, warning=0, alerts=[], more=0,
-    )  # fmt: skip
-
-
 def email_body(message: Notification) -> str:
-    """Return a message as the body of an e-mail."""
     if message["kind"] == "test":
         return f"{message['summary']}.\n\nNothing is wrong: this is a test of the delivery of alerts.\n"
     parts = [_alert_text(one) for one in message["alerts"]]
@@ -114,7 +104,6 @@ def email_body(message: Notification) -> str:
 
 
 def line_text(one: Mapping[str, Any]) -> str:
-    """Return one alert in a line."""
     word = one["severity"] if one["state"] == "firing" else "Resolved"
     measured = "" if one["value"] is None or not one["series_key"] else f" {value_label(one['value'], one['unit'])},"
     # Names come from a BMC: a line break in one could forge another alert.
@@ -153,13 +142,13 @@ def telemetry_url(reference: str, quantity: str, since: datetime, until: datetim
 
 SMTP_SECONDS: Final = 10
 APP_NAME: Final = "falconweb"
-NO_MAIL_SERVER: Final = "E-mail is not set up: FALCONWEB_EMAIL_URL names a mail server."
+SD_ID: Final = "falconweb@32473"  # the enterprise number for documentation (RFC 5612): FalconWeb has none of its own
 
 
 def send_by_email(addresses: Sequence[str], message: Notification, *, message_id: str) -> None:
     """Send one e-mail to all addresses; raises DeliveryFailed, permanent where every address is refused."""
     if not settings.EMAIL_IS_SENT:
-        raise DeliveryFailed(NO_MAIL_SERVER)
+        raise DeliveryFailed("E-mail is not set up: FALCONWEB_EMAIL_URL names a mail server.")
     host = settings.CONFIG.address.partition("://")[2].partition(":")[0] or "falconweb"
     email = EmailMessage(
         " ".join(f"[FalconWeb] {message['summary']}".split())[:180],
@@ -191,30 +180,28 @@ def send_to_syslog(address: str, message: Notification, *, message_id: str) -> N
     """Send a message to a syslog server, a line an alert; raises DeliveryFailed."""
     made_at = datetime.fromisoformat(message["made_at"])
     host = settings.CONFIG.address.partition("://")[2].partition(":")[0] or socket.gethostname()
-    lines = [
-        rfc5424_message(
-            at=made_at,
-            severity=one["severity"] if one["state"] == "firing" else "OK",
-            hostname=host,
-            app=APP_NAME,
-            message_id="ALERT",
-            data={"falconweb@32473": _structured_data(one, message_id)},
-            text=line_text(one),
-        )
-        for one in message["alerts"]
-    ]
+    lines: list[tuple[str, str, dict[str, str], str]] = []
+    for one in message["alerts"]:
+        severity = one["severity"] if one["state"] == "firing" else "OK"
+        lines.append((severity, "ALERT", _structured_data(one, message_id), line_text(one)))
     if message["more"] or not lines:
         # The alerts that are not listed are one line.
         text = f"{message['summary']}; {message['more']} of them are not listed" if lines else message["summary"]
         severity = "Critical" if message["critical"] else "Warning" if message["warning"] else "OK"
-        data = {"falconweb@32473": {"delivery": message_id}}
-        kind = "ALERTS" if lines else "TEST"
-        lines.append(
-            rfc5424_message(
-                at=made_at, severity=severity, hostname=host, app=APP_NAME, message_id=kind, data=data, text=text
-            )
+        lines.append((severity, "ALERTS" if lines else "TEST", {"delivery": message_id}, text))
+    messages = [
+        rfc5424_message(
+            at=made_at,
+            severity=severity,
+            hostname=host,
+            app=APP_NAME,
+            message_id=kind,
+            data={SD_ID: data},
+            text=text,
         )
-    send_syslog(address=address, messages=lines)
+        for severity, kind, data, text in lines
+    ]
+    send_syslog(address=address, messages=messages)
 
 
 def _structured_data(one: NotificationLine, message_id: str) -> dict[str, str]:

@@ -15,21 +15,14 @@ from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.errors import Unavailable
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
-from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms, duration_label
 
 MAX_TEXT_LENGTH = 2000
 
 
 class AlertSeverity(models.TextChoices):
-    """Severity of an alert."""
-
     WARNING = "Warning", "Warning"
     CRITICAL = "Critical", "Critical"
-
-
-def severities_at_least(least: str) -> list[str]:
-    """Return the severities that are at least `least`."""
-    return [AlertSeverity.CRITICAL.value] if least == AlertSeverity.CRITICAL else [one.value for one in AlertSeverity]
 
 
 class AdministratorQuerySet(RestrictedQuerySet):
@@ -56,7 +49,7 @@ class Scoped(models.Model):
     def as_scope(self) -> AlertScope:
         """Return the scope in a form independent of the database."""
         found: int | None = None if self.scope in {"all", "device_kind"} else getattr(self, f"{self.scope}_id")
-        return AlertScope(kind=self.scope, id=found, word=self.device_kind)
+        return AlertScope(kind=self.scope, id=found, device_kind=self.device_kind)
 
     @property
     def scope_id(self) -> int | None:
@@ -76,7 +69,6 @@ class Scoped(models.Model):
 
     @property
     def scope_words(self) -> str:
-        """The scope in words."""
         match self.scope:
             case "all":
                 return "everything"
@@ -117,7 +109,6 @@ class Rule(Scoped):
 
     @property
     def terms(self) -> Terms:
-        """When it fires."""
         return Terms(
             condition=Condition(self.condition), value=self.value, clear=self.clear_value, hold=self.hold_seconds
         )
@@ -134,9 +125,6 @@ class BuiltInSwitch(models.Model):
     class Meta:
         verbose_name = "built-in rule"
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class AlertQuerySet(RestrictedQuerySet):
     """A tenant sees the alerts of its devices and host ports: open ones, and those begun since it has leased them."""
@@ -145,27 +133,25 @@ class AlertQuerySet(RestrictedQuerySet):
         found = Q()
         for part in ("device", "host_port"):
             since = Q((f"{part}__tenant_since", None)) | Q(since__gte=F(f"{part}__tenant_since"))
-            found |= Q((f"{part}__tenant", tenant_id)) & (Q(state__in=Alert.RINGING) | since)
+            found |= Q((f"{part}__tenant", tenant_id)) & (Q(state__in=Alert.ACTIVE) | since)
         # Pending alerts may disappear without firing: only administrators see them.
         return found & ~Q(state=Alert.State.PENDING)
 
-    def ringing(self) -> AlertQuerySet:
+    def active(self) -> AlertQuerySet:
         """Return firing alerts, acknowledged or not."""
-        return self.filter(state__in=Alert.RINGING)
+        return self.filter(state__in=Alert.ACTIVE)
 
 
 class Alert(models.Model):
     """An alert: at most one open row for each rule and series of a chassis."""
 
     class State(models.TextChoices):
-        """State of an alert."""
-
         PENDING = "pending", "Pending"
         FIRING = "firing", "Firing"
         ACKNOWLEDGED = "acknowledged", "Acknowledged"
         RESOLVED = "resolved", "Resolved"
 
-    RINGING = (State.FIRING, State.ACKNOWLEDGED)
+    ACTIVE = (State.FIRING, State.ACKNOWLEDGED)
     OPEN = (State.PENDING, State.FIRING, State.ACKNOWLEDGED)
 
     chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="alerts")
@@ -221,16 +207,17 @@ class Alert(models.Model):
         return f"{self.title}: {self.subject_name}"
 
     @property
-    def is_ringing(self) -> bool:
-        """Whether it is firing, acknowledged or not."""
-        return self.state in self.RINGING
+    def is_active(self) -> bool:
+        return self.state in self.ACTIVE
+
+    @property
+    def lasted(self) -> str:
+        """How long it lasted, in words; '' where it is not resolved."""
+        return duration_label(max(0.0, (self.resolved_at - self.since).total_seconds())) if self.resolved_at else ""
 
 
 class SilenceQuerySet(AdministratorQuerySet):
-    """Silences, which administrators alone may see."""
-
     def in_force(self, at: datetime | None = None) -> SilenceQuerySet:
-        """Return those that are in force now."""
         now = at or timezone.now()
         return self.filter(starts_at__lte=now, ends_at__gt=now)
 
@@ -252,11 +239,7 @@ class Silence(Scoped):
     class Meta:
         ordering = ["-ends_at", "-pk"]
 
-    def __str__(self) -> str:
-        return f"Silence of {self.scope_words}"
-
     def alerts(self) -> Q:
-        """Return the condition under which it silences an alert."""
         found = super().alerts()
         if self.rule_id is not None:
             found &= Q(rule=self.rule_id)
@@ -267,7 +250,7 @@ class Silence(Scoped):
         return found
 
     @property
-    def of_which(self) -> str:
+    def rule_words(self) -> str:
         """The rules whose alerts it silences, in words: 'every rule', 'GPU too hot, Critical'."""
         if self.rule is not None:
             name = self.rule.name
@@ -279,12 +262,10 @@ class Silence(Scoped):
 
     @property
     def is_in_force(self) -> bool:
-        """Whether it is in force now."""
         return self.starts_at <= timezone.now() < self.ends_at
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         return self.ends_at <= timezone.now()
 
 
@@ -292,8 +273,6 @@ class Route(Scoped):
     """A recipient of notifications, and the alerts that it is notified of."""
 
     class Kind(models.TextChoices):
-        """Channel of notifications."""
-
         PAGE = "page", "Page (the mark in the header)"
         EMAIL = "email", "E-mail"
         WEBHOOK = "webhook", "Webhook"
@@ -319,16 +298,14 @@ class Route(Scoped):
         return self.name
 
     def alerts(self) -> Q:
-        """Return the condition under which it is notified of an alert."""
-        return super().alerts() & Q(severity__in=severities_at_least(self.severity))
+        severities = ["Critical"] if self.severity == AlertSeverity.CRITICAL else AlertSeverity.values
+        return super().alerts() & Q(severity__in=severities)
 
     @property
     def has_secret(self) -> bool:
-        """Whether a secret is stored."""
         return bool(self.secret_encrypted)
 
     def set_secret(self, secret: str) -> None:
-        """Set the secret, encrypted."""
         self.secret_encrypted = credentials.encrypt(secret) if secret else ""
 
     def secret(self) -> str:
@@ -345,8 +322,6 @@ class Route(Scoped):
 
 
 class DeliveryQuerySet(AdministratorQuerySet):
-    """Deliveries, which administrators alone may see."""
-
     def waiting(self) -> DeliveryQuerySet:
         """Return those that are neither delivered nor failed."""
         return self.filter(state=Delivery.State.WAITING)
@@ -356,8 +331,6 @@ class Delivery(models.Model):
     """One notification by one route; its content is fixed when it is created, so that each attempt sends the same."""
 
     class State(models.TextChoices):
-        """State of a delivery."""
-
         WAITING = "waiting", "Waiting"
         DELIVERED = "delivered", "Delivered"
         FAILED = "failed", "Failed"
@@ -398,6 +371,3 @@ class Told(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["route", "alert"], name="told_once_a_route_and_alert")]
-
-    def __str__(self) -> str:
-        return f"{self.route}: {self.alert}"

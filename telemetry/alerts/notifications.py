@@ -13,12 +13,11 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, close_old_connections, transaction
-from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
@@ -26,14 +25,8 @@ from core.claims import RowClaim, unclaimed
 from core.enqueue import enqueue
 from core.errors import FalconWebError
 from fabric.leases.models import Tenure
-from telemetry.alerts.messages import (
-    NotificationLine,
-    build_notification,
-    iso_utc,
-    send_by_email,
-    send_to_syslog,
-    send_to_webhook,
-)
+from telemetry.alerts import messages
+from telemetry.alerts.messages import NotificationLine
 from telemetry.alerts.models import Alert, AlertSeverity, Delivery, Route, Told
 from telemetry.alerts.route_services import delivery_add, email_addresses
 from telemetry.alerts.selectors import suppressed_alerts
@@ -89,14 +82,14 @@ def gather_wait(messages_lately: int, *, urgent: bool = False) -> float:
 def _mark_suppressed(now: datetime) -> None:
     """Mark the firing alerts that are suppressed now: those that resolve meanwhile are never notified."""
     suppressed = suppressed_alerts(now)
-    ringing = Alert.objects.filter(state__in=Alert.RINGING)
-    ringing.filter(suppressed, hushed=False).update(hushed=True)
-    ringing.filter(hushed=True).exclude(pk__in=ringing.filter(suppressed).values("pk")).update(hushed=False)
+    active = Alert.objects.filter(state__in=Alert.ACTIVE)
+    active.filter(suppressed, hushed=False).update(hushed=True)
+    active.filter(hushed=True).exclude(pk__in=active.filter(suppressed).values("pk")).update(hushed=False)
 
 
 def _gather(route: Route, now: datetime) -> int:
     firing, resolved = _unreported_alerts(route, now)
-    critical = [row.fired_at for row in firing if row.severity == AlertSeverity.CRITICAL and row.is_ringing]
+    critical = [row.fired_at for row in firing if row.severity == AlertSeverity.CRITICAL and row.is_active]
     moments = [*(row.fired_at for row in firing), *(row.resolved_at for row in resolved)]
     lately = route.deliveries.filter(is_test=False)
     # One message has both the firing and the resolved alerts, whichever of them is due.
@@ -107,18 +100,11 @@ def _gather(route: Route, now: datetime) -> int:
     with transaction.atomic():
         # The constraint of Told detects alerts that another worker notified meanwhile.
         lines = [notification_line(row, tenant=route.tenant_id) for row in (*firing, *resolved)]
-        message = build_notification(lines, site=settings.CONFIG.address, at=now)
+        message = messages.build_notification(lines, site=settings.CONFIG.address, at=now)
         delivery = delivery_add(route, message["summary"], dict(message))
-        over = {row.pk for row in firing if row.state == Alert.State.RESOLVED}
-        Told.objects.bulk_create(
-            [
-                Told(route=route, alert=row, fired_in=delivery, resolved_in=delivery if row.pk in over else None)
-                for row in firing
-            ]
-        )
-        Told.objects.filter(route=route, alert__in=[row.pk for row in resolved], resolved_in=None).update(
-            resolved_in=delivery
-        )
+        Told.objects.bulk_create(Told(route=route, alert=row, fired_in=delivery) for row in firing)
+        over = [row for row in (*firing, *resolved) if row.state == Alert.State.RESOLVED]
+        Told.objects.filter(route=route, alert__in=over, resolved_in=None).update(resolved_in=delivery)
         if route.kind == Route.Kind.PAGE:
             # The header reads the alerts itself.
             Delivery.objects.filter(pk=delivery.pk).update(state=Delivery.State.DELIVERED, delivered_at=now)
@@ -168,8 +154,8 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
         leased_at, lost = _tenure_of(row, tenant)
     elif tenant is not None and part is not None:
         leased_at = part.tenant_since
-    is_older = leased_at is not None and row.since < leased_at
-    since = leased_at if is_older and leased_at is not None else row.since
+    since = max(row.since, leased_at or row.since)
+    is_older = since > row.since
     resolved = row.resolved_at if lost is None or row.resolved_at is None else min(row.resolved_at, lost)
     return NotificationLine(
         id=row.pk,
@@ -185,9 +171,9 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
         worst_value=None if is_older or is_lost else row.worst_value,
         unit=row.unit,
         threshold=row.threshold,
-        since=iso_utc(since),
-        fired_at=iso_utc(max(row.fired_at, since)) if row.fired_at else None,
-        resolved_at=iso_utc(resolved) if resolved else None,
+        since=messages.iso_utc(since),
+        fired_at=messages.iso_utc(max(row.fired_at, since)) if row.fired_at else None,
+        resolved_at=messages.iso_utc(resolved) if resolved else None,
         resolved_because=row.resolved_because,
         note=row.note,
         url=f"{site}/alerts/{row.pk}/" if site else "",
@@ -203,17 +189,8 @@ def _tenure_of(row: Alert, tenant: int) -> tuple[datetime | None, datetime | Non
     return ended.values_list("began_at", "ended_at").first() or (None, None)
 
 
-RETRY_DELAYS: Final = (
-    5.0,
-    10.0,
-    20.0,
-    40.0,
-    60.0,
-    120.0,
-    240.0,
-    300.0,
-    600.0,
-)  # s between attempts; the last one repeats
+# s between attempts; the last one repeats
+RETRY_DELAYS: Final = (5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 240.0, 300.0, 600.0)
 MAX_RETRY_AFTER: Final = 3600.0  # s; longest wait that a receiver may request
 GIVE_UP: Final = timedelta(days=7)
 # Permanent refusals are retried for a shorter time: a receiver that restarts may send wrong statuses for minutes.
@@ -264,17 +241,10 @@ def _route_in_thread(route_id: int) -> int:
 
 
 def _due_routes() -> set[int]:
+    """Return the routes (ids) that may have a due delivery; `_claim_next` finds out which one it is."""
     now = timezone.now()
-    free = unclaimed(now, DeliveryClaim.until_column)
-    waiting = Delivery.objects.waiting().filter(route__enabled=True)
-    tests = Delivery.objects.waiting().filter(free, is_test=True, next_try_at__lte=now)
-    heads = waiting.filter(is_test=False).values("route").annotate(head=Min("number"))
-    found = set(tests.values_list("route", flat=True))
-    for one in heads:
-        head = waiting.filter(free, route=one["route"], number=one["head"], next_try_at__lte=now)
-        if head.exists():
-            found.add(one["route"])
-    return found
+    due = Delivery.objects.waiting().filter(unclaimed(now, DeliveryClaim.until_column), next_try_at__lte=now)
+    return set(due.filter(Q(is_test=True) | Q(route__enabled=True)).values_list("route", flat=True))
 
 
 class DeliveryClaim(RowClaim[Delivery]):
@@ -326,11 +296,11 @@ def _transmit(row: Delivery) -> None:
     route, identity = row.route, str(row.pk)
     match route.kind:
         case Route.Kind.EMAIL:
-            send_by_email(email_addresses(route.address), row.content, message_id=identity)
+            messages.send_by_email(email_addresses(route.address), row.content, message_id=identity)
         case Route.Kind.WEBHOOK:
-            send_to_webhook(route.address, row.content, message_id=identity, secret=route.secret())
+            messages.send_to_webhook(route.address, row.content, message_id=identity, secret=route.secret())
         case Route.Kind.SYSLOG:
-            send_to_syslog(route.address, row.content, message_id=identity)
+            messages.send_to_syslog(route.address, row.content, message_id=identity)
 
 
 def retry_delay(attempts: int) -> float:
@@ -355,7 +325,7 @@ def _record_failure(claim: DeliveryClaim, sentence: str, *, permanent: bool, ret
 
 def enqueue_delivery() -> None:
     """Start a delivery run once the transaction is committed; without a broker, the schedule starts it later."""
-    transaction.on_commit(partial(_enqueue), robust=True)
+    transaction.on_commit(_enqueue, robust=True)
 
 
 def _enqueue() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -35,7 +37,6 @@ MAX_PREVIEW_SECONDS: Final = 8.0  # a person waits for the form
 MAX_EPISODES: Final = 200
 CHART_POINTS: Final = 300
 MAX_LINES: Final = 12
-NOTHING_FITS: Final = "No stored series of this range matches the rule."
 NEVER_SENT: Final = (
     "No stored series of this range matches the rule, so that there is no preview. If the rule names a single value of "
     "an existing part that the chassis never sends, it fires all the time."
@@ -46,12 +47,8 @@ NEVER_SENT: Final = (
 class PreviewEpisode:
     """A span in which the rule would have fired, Unix s; `until` is None where it would still fire."""
 
-    chassis_id: int
+    check: Check
     chassis_name: str
-    series_key: str
-    subject_name: str
-    quantity: str
-    unit: str
     since: float
     fired_at: float
     until: float | None
@@ -63,32 +60,27 @@ class PreviewEpisode:
         return (self.until if self.until is not None else time.time()) - self.fired_at
 
     @property
-    def long(self) -> str:
-        """The duration in words."""
+    def duration_words(self) -> str:
         return duration_label(max(0.0, self.seconds))
 
     @property
     def at(self) -> datetime:
-        """When it would have fired."""
         return datetime.fromtimestamp(self.fired_at, UTC)
 
     @property
     def worst_words(self) -> str:
-        """The worst value, in words."""
-        return "" if self.worst is None else value_label(self.worst, self.unit)
+        return "" if self.worst is None else value_label(self.worst, self.check.unit)
 
 
 @dataclass(frozen=True)
 class PreviewLine:
-    """One series over the range for a chart, in at most CHART_POINTS points; None where there is no value."""
+    """One series over the range for a chart, in at most CHART_POINTS points; NaN where there is no value."""
 
-    series_key: str
-    subject_name: str
+    check: Check
     chassis_name: str
-    unit: str
-    at: list[float]
-    low: list[float | None]
-    high: list[float | None]
+    at: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
     episodes: list[PreviewEpisode]
 
 
@@ -113,19 +105,12 @@ class RulePreview:
 
     @property
     def is_of_missing(self) -> bool:
-        """Whether the rule is on missing values."""
         return self.value is None
 
     @property
-    def long(self) -> str:
-        """Total duration of all episodes, in words."""
-        return duration_label(self.seconds)
-
-    @property
     def sentence(self) -> str:
-        """The result in a sentence."""
         if not self.series:
-            return NEVER_SENT if self.is_of_missing else NOTHING_FITS
+            return NEVER_SENT if self.is_of_missing else "No stored series of this range matches the rule."
         of = f"{self.series} series" if self.series > 1 else "one series"
         if not self.fired:
             if not self.is_of_missing:
@@ -134,7 +119,7 @@ class RulePreview:
             return f"It would not have fired. {which} without a value for that long."
         times = "once" if self.fired == 1 else f"{self.fired} times"
         why = ", as there was no value," if self.is_of_missing else ""
-        return f"It would have fired {times}{why} on {of}, for {self.long} altogether."
+        return f"It would have fired {times}{why} on {of}, for {duration_label(self.seconds)} altogether."
 
 
 def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) -> RulePreview:
@@ -168,7 +153,7 @@ def _preview_checks(chassis: int, rule: ActiveRule, since: float, until: float) 
     entries = known_series(chassis, since=since, until=until)
     # The store may list rates beside the counters; here they are derived from the counters, as for live readings.
     entries = [entry for entry in entries if not entry["key"].endswith(RATE)]
-    plan = plan_checks(book=RuleSet(rules=(rule,)), facts=chassis_facts(chassis), entries=entries)
+    plan = plan_checks(rule_set=RuleSet(rules=(rule,)), facts=chassis_facts(chassis), entries=entries)
     return [check for check, place in zip(plan.checks, plan.places, strict=True) if place != NO_COLUMN]
 
 
@@ -187,22 +172,22 @@ def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Chec
     if rule.terms.condition is Condition.MISSING:
         met[_before_first_value(extract, chassis, preview.since)] = 0.0
     unread = _unread_buckets(extract)
-    found: dict[str, list[PreviewEpisode]] = {}
+    found: defaultdict[str, list[PreviewEpisode]] = defaultdict(list)
     firing: dict[str, CheckTransition] = {}
     for row, at in enumerate(extract.at):
         if unread[row]:
             continue  # not evaluated live either
         for change in engine.step(float(at), met[:, row], clearing=clearing[:, row]):
-            if change.turn == "firing":
+            if change.kind == "firing":
                 firing[change.check.key] = change
-            elif change.turn == "resolved":
+            elif change.kind == "resolved":
                 fired = firing.pop(change.check.key)
-                found.setdefault(change.check.key, []).append(_episode(chassis, name, fired, float(at), change.worst))
+                found[change.check.key].append(_episode(name, fired, float(at), change.worst))
     last = {identity[1]: state.worst for identity, state in engine.states().items()}
     for key, fired in firing.items():
-        found.setdefault(key, []).append(_episode(chassis, name, fired, None, last.get(key, fired.worst)))
+        found[key].append(_episode(name, fired, None, last.get(key, fired.worst)))
     for check in checks:
-        episodes = found.get(check.key, [])
+        episodes = found[check.key]
         preview.fired += len(episodes)
         preview.seconds += sum(min(one.until or preview.until, preview.until) - one.fired_at for one in episodes)
         preview.episodes += episodes
@@ -252,13 +237,9 @@ def _before_first_value(extract: Extract, chassis: int, since: float) -> NDArray
     return np.logical_and((is_new & present.any(axis=1))[:, np.newaxis], np.logical_not(started))
 
 
-def _episode(chassis: int, name: str, fired: CheckTransition, until: float | None, worst: float) -> PreviewEpisode:
-    check = fired.check
-    return PreviewEpisode(
-        chassis_id=chassis, chassis_name=name, series_key=check.key, subject_name=check.subject.name,
-        quantity=check.quantity, unit=check.unit, since=fired.since, fired_at=fired.at, until=until,
-        worst=None if np.isnan(worst) else float(worst),
-    )  # fmt: skip
+def _episode(name: str, fired: CheckTransition, until: float | None, worst: float) -> PreviewEpisode:
+    known = None if np.isnan(worst) else float(worst)
+    return PreviewEpisode(fired.check, name, fired.since, fired.at, until, known)
 
 
 def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[PreviewEpisode]) -> PreviewLine:
@@ -266,20 +247,8 @@ def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[
     rows = len(extract.at)
     edges = np.unique(np.linspace(0, rows, min(rows, CHART_POINTS) + 1).astype(int))[:-1]
     low, high = extract.low[place].astype(np.float64), extract.high[place].astype(np.float64)
-    return PreviewLine(
-        series_key=check.key,
-        subject_name=check.subject.name,
-        chassis_name=name,
-        unit=check.unit,
-        at=[float(extract.at[edge]) for edge in edges],
-        low=_nullable(np.fmin.reduceat(low, edges)),
-        high=_nullable(np.fmax.reduceat(high, edges)),
-        episodes=episodes,
-    )
-
-
-def _nullable(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]
+    lows, highs = np.fmin.reduceat(low, edges), np.fmax.reduceat(high, edges)
+    return PreviewLine(check, name, extract.at[edges], lows, highs, episodes)
 
 
 WIDTH, HEIGHT, TOP = 1000.0, 120.0, 8.0
@@ -305,16 +274,14 @@ class PreviewDrawing:
 
     @property
     def label(self) -> str:
-        """The text alternative."""
         count = len(self.line.episodes)
         times = "not at all" if not count else "once" if count == 1 else f"{count} times"
-        return f"{self.line.subject_name} of {self.line.chassis_name}: {self.range}, fired {times}"
+        return f"{self.line.check.subject.name} of {self.line.chassis_name}: {self.range}, fired {times}"
 
 
 def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing:
-    """Return the drawing of a line of a preview."""
-    known = [one for one in (*line.low, *line.high) if one is not None]
-    least, most = (min(known), max(known)) if known else (0.0, 1.0)
+    present = ~np.isnan(line.low)
+    least, most = (float(np.nanmin(line.low)), float(np.nanmax(line.high))) if present.any() else (0.0, 1.0)
     bottom, top = least, most
     if preview.value is not None:
         bottom, top = min(bottom, preview.value), max(top, preview.value)
@@ -322,37 +289,24 @@ def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing
     length = preview.until - preview.since
 
     def x(at: float) -> float:
-        return round(min(max((at - preview.since) / length, 0.0), 1.0) * WIDTH, 1)
+        return round(min(max(float(at - preview.since) / length, 0.0), 1.0) * WIDTH, 1)
 
     def y(value: float) -> float:
-        return round(TOP + (1 - (value - bottom) / height) * (HEIGHT - 2 * TOP), 1)
+        return round(TOP + (1 - float(value - bottom) / height) * (HEIGHT - 2 * TOP), 1)
 
     bands = []
-    for run in _value_runs(line):
-        upper = [f"{x(line.at[place])},{y(high)}" for place, _, high in run]
-        # At least a pixel high, so that a constant value is a line.
-        lower = [f"{x(line.at[place])},{max(y(low), y(high) + 1.5)}" for place, low, high in reversed(run)]
-        bands.append(" ".join(upper + lower))
+    for has_values, run in groupby(range(len(line.at)), key=lambda place: bool(present[place])):
+        if has_values:
+            points = [(x(line.at[place]), y(line.low[place]), y(line.high[place])) for place in run]
+            upper = [f"{at},{high}" for at, _, high in points]
+            # At least a pixel high, so that a constant value is a line.
+            lower = [f"{at},{max(low, high + 1.5)}" for at, low, high in reversed(points)]
+            bands.append(" ".join(upper + lower))
     bars = []
     for episode in line.episodes:
         begin, end = x(episode.fired_at), x(episode.until if episode.until is not None else preview.until)
         bars.append(PreviewBar(begin, max(2.0, round(end - begin, 1))))
     limit = y(preview.value) if preview.value is not None else None
-    value_range = (
-        f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}" if known else "no value at all"
-    )
-    return PreviewDrawing(line, bands, limit, bars, value_range)
-
-
-def _value_runs(line: PreviewLine) -> Iterator[list[tuple[int, float, float]]]:
-    """Yield runs of consecutive points with values."""
-    run: list[tuple[int, float, float]] = []
-    for place, (low, high) in enumerate(zip(line.low, line.high, strict=True)):
-        if low is None or high is None:
-            if run:
-                yield run
-            run = []
-        else:
-            run.append((place, low, high))
-    if run:
-        yield run
+    unit = line.check.unit
+    words = f"from {value_label(least, unit)} to {value_label(most, unit)}" if bands else "no value at all"
+    return PreviewDrawing(line, bands, limit, bars, words)

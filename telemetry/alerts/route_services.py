@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,7 +9,6 @@ from typing import Final
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
-from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
@@ -18,10 +16,11 @@ from accounts.access import require_administrator
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited, target_of
 from accounts.models import User
-from core.errors import Conflict, Invalid, NotFound
-from telemetry.alerts.messages import build_test_notification
+from accounts.visibility import row_or_404
+from core.errors import Conflict, Invalid
+from telemetry.alerts.messages import build_notification
 from telemetry.alerts.models import AlertSeverity, Delivery, Route, Rule, Silence
-from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_text, scope_set
+from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_text, refuse_field, save_named, scope_set
 from telemetry.alerts.rules import BUILT_IN_RULES
 from telemetry.delivery.endpoints import syslog_endpoint, webhook_endpoint
 
@@ -58,7 +57,7 @@ def route_add(*, person: User, values: RouteValues) -> Route:
             raise Conflict(f"There are {MAX_ROUTES} routes already. Delete an unused one.")
         row = Route()
         _fill(row, values, moved=False)
-        _save(row, None)
+        save_named(row, "route")
         act.target, act.after = target_of(row), _audit_values(row)
     return row
 
@@ -70,10 +69,10 @@ def route_edit(*, person: User, route: Route, values: RouteValues) -> Route:
     """
     with audited(Action.ALERT_ROUTE_EDIT, actor=person, target=target_of(route)) as act:
         require_administrator(person)
-        row = _locked(route)
+        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, "route")
         act.before = _audit_values(row)
         _fill(row, values, moved=(row.kind, row.address) != (values.kind, values.address.strip()))
-        _save(row, (*ROUTE_FIELDS, *SCOPE_COLUMNS, "secret_encrypted", "enabled_at"))
+        save_named(row, "route", (*ROUTE_FIELDS, *SCOPE_COLUMNS, "secret_encrypted", "enabled_at"))
         act.after = _audit_values(row)
         # The change may have mended the failure: attempt the waiting deliveries now.
         row.deliveries.waiting().update(next_try_at=timezone.now())
@@ -84,7 +83,7 @@ def route_remove(*, person: User, route: Route) -> None:
     """Delete a route with its log; waiting deliveries are not sent."""
     with audited(Action.ALERT_ROUTE_REMOVE, actor=person, target=target_of(route)) as act:
         require_administrator(person)
-        row = _locked(route)
+        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, "route")
         act.before = _audit_values(row)
         row.delete()
 
@@ -93,12 +92,10 @@ def route_test(*, person: User, route: Route) -> Delivery:
     """Queue a test ahead of waiting deliveries; returns the delivery, whose row will have the result."""
     with audited(Action.ALERT_ROUTE_TEST, actor=person, target=target_of(route)) as act:
         require_administrator(person)
-        row = _locked(route)
-        now = timezone.now()
-        message = build_test_notification(
-            site=settings.CONFIG.address, at=now, route=row.name, person=person.get_username()
-        )
-        delivery = delivery_add(row, message["summary"], dict(message), is_test=True)
+        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, "route")
+        summary = f"Test of the route '{row.name}', sent by {person.get_username()}"
+        message = build_notification([], site=settings.CONFIG.address, at=timezone.now())
+        delivery = delivery_add(row, summary, {**message, "kind": "test", "summary": summary}, is_test=True)
         act.after = {"delivery": str(delivery.pk)}
     return delivery
 
@@ -108,9 +105,7 @@ def delivery_retry(*, person: User, delivery: Delivery) -> Delivery:
     target = Target(kind="delivery", id=str(delivery.pk), name=delivery.summary[:200])
     with audited(Action.DELIVERY_RETRY, actor=person, target=target) as act:
         require_administrator(person)
-        row: Delivery | None = Delivery.objects.select_for_update(of=("self",)).filter(pk=delivery.pk).first()
-        if row is None:
-            raise NotFound("There is no such delivery.")
+        row: Delivery = row_or_404(Delivery.objects.select_for_update(of=("self",)), delivery.pk, "delivery")
         if row.state == Delivery.State.DELIVERED:
             raise Conflict(f"It arrived at {row.delivered_at:%Y-%m-%d %H:%M:%S} UTC.")
         act.before = {"state": row.state}
@@ -134,15 +129,15 @@ def delivery_add(route: Route, summary: str, content: dict[str, object], *, is_t
 def _fill(row: Route, values: RouteValues, *, moved: bool) -> None:
     row.name = " ".join(clean_text(values.name, "name", longest=100, required=True).split())
     if values.kind not in Route.Kind.values:
-        _refuse("kind", f"One of {', '.join(Route.Kind.values)}.")
+        refuse_field("kind", f"One of {', '.join(Route.Kind.values)}.")
     if values.severity not in AlertSeverity.values:
-        _refuse("severity", f"One of {', '.join(AlertSeverity.values)}.")
+        refuse_field("severity", f"One of {', '.join(AlertSeverity.values)}.")
     address = _address(values.kind, clean_text(values.address, "address", longest=500))
     secret = clean_text(values.secret or "", "secret", longest=MAX_SECRET_LENGTH)
     if values.kind != Route.Kind.WEBHOOK and secret:
-        _refuse("secret", "Only webhooks are signed: leave it empty.")
+        refuse_field("secret", "Only webhooks are signed: leave it empty.")
     if moved and values.secret is None and row.secret_encrypted and values.kind == Route.Kind.WEBHOOK:
-        _refuse("secret", "The address changes, and the stored secret is sent to no other address: enter one.")
+        refuse_field("secret", "The address changes, and the stored secret is sent to no other address: enter one.")
     if values.secret is not None or values.kind != Route.Kind.WEBHOOK:
         row.set_secret(secret)
     if values.enabled and not row.enabled:
@@ -155,22 +150,22 @@ def _address(kind: str, address: str) -> str:
     """Return an address of a kind as stored; raises Invalid."""
     if kind == Route.Kind.PAGE:
         if address:
-            _refuse("address", "The page has no address: leave it empty.")
+            refuse_field("address", "The page has no address: leave it empty.")
         return ""
     if kind == Route.Kind.EMAIL:
         found = email_addresses(address)
         if not found or len(found) > MAX_ADDRESSES:
-            _refuse("address", f"Give one e-mail address, or up to {MAX_ADDRESSES} with commas between them.")
+            refuse_field("address", f"Give one e-mail address, or up to {MAX_ADDRESSES} with commas between them.")
         for one in found:
             try:
                 validate_email(one)
             except ValidationError:
-                _refuse("address", f"'{one[:100]}' is not an e-mail address.")
+                refuse_field("address", f"'{one[:100]}' is not an e-mail address.")
         return ", ".join(found)
     try:
         _ = syslog_endpoint(address) if kind == Route.Kind.SYSLOG else webhook_endpoint(address)
     except Invalid as error:
-        _refuse("address", error.sentence)
+        refuse_field("address", error.sentence)
     return address
 
 
@@ -189,26 +184,6 @@ def _audit_values(row: Route) -> dict[str, object]:
         "name": row.name, "kind": row.kind, "address": row.address, "secret": "set" if row.secret_encrypted else "none",
         "severity": row.severity, "scope": row.scope_words, "enabled": row.enabled,
     }  # fmt: skip
-
-
-def _locked(route: Route) -> Route:
-    row: Route | None = Route.objects.select_for_update(of=("self",)).filter(pk=route.pk).first()
-    if row is None:
-        raise NotFound("There is no such route.")
-    return row
-
-
-def _save(row: Route, columns: Sequence[str] | None) -> None:
-    try:
-        with transaction.atomic():
-            row.save(update_fields=columns)
-    except IntegrityError as error:
-        sentence = "There is a route of that name already."
-        raise Conflict(sentence, errors={"name": sentence}) from error
-
-
-def _refuse(field: str, sentence: str) -> None:
-    raise Invalid(sentence, errors={field: sentence})
 
 
 MAX_SILENCE: Final = timedelta(days=366)
@@ -260,9 +235,7 @@ def silence_end(*, person: User, silence: Silence) -> Silence:
     target = Target(kind="silence", id=str(silence.pk), name=silence.scope_words[:200])
     with audited(Action.SILENCE_END, actor=person, target=target) as act:
         require_administrator(person)
-        row: Silence | None = Silence.objects.select_for_update(of=("self",)).filter(pk=silence.pk).first()
-        if row is None:
-            raise NotFound("There is no such silence.")
+        row: Silence = row_or_404(Silence.objects.select_for_update(of=("self",)), silence.pk, "silence")
         now = timezone.now()
         if row.ends_at <= now:
             raise Conflict(f"It was over at {row.ends_at:%Y-%m-%d %H:%M:%S} UTC.")

@@ -12,19 +12,20 @@ from typing import Any, Final
 
 import redis
 from django.db import IntegrityError, transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Max
 
 from accounts.access import require_administrator
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Tenant, User
+from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid, NotFound, Unavailable
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, Port
 from telemetry.alerts.checks import ERROR_RATE, RATE, is_key_pattern, is_rate_metric, metric_matches, rate_entry
-from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, BuiltInSwitch, Rule, Scoped
+from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, BuiltInSwitch, Route, Rule, Scoped
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, BuiltInRule, Condition, rule_cause
-from telemetry.alerts.services import RULE_ENDED, rule_alerts_end
+from telemetry.alerts.services import rule_alerts_end
 from telemetry.links.counters import COUNTERS_BY_NAME
 from telemetry.live.catalogue import BYTE_RATES, EXPECTED_UNITS, LABELS, SeriesEntry
 from telemetry.live.frames import CATALOGUES_PER_BATCH, current_catalogues
@@ -40,18 +41,18 @@ SCOPE_COLUMNS: Final = ("scope", "chassis", "drawer", "device", "port", "tenant"
 def scope_set(row: Scoped, *, scope: str, scope_id: int | None, device_kind: str) -> None:
     """Set the scope of a row; raises Invalid with the field that is wrong."""
     if scope not in dict(SCOPES):
-        _refuse("scope", f"One of {', '.join(name for name, _ in SCOPES)}.")
+        refuse_field("scope", f"One of {', '.join(name for name, _ in SCOPES)}.")
     row.scope, row.device_kind = scope, ""
     for name in SCOPE_MODELS:
         setattr(row, f"{name}_id", None)
     if scope == "device_kind":
         if device_kind not in Device.Kind.values:
-            _refuse("device_kind", f"One of {', '.join(Device.Kind.values)}.")
+            refuse_field("device_kind", f"One of {', '.join(Device.Kind.values)}.")
         row.device_kind = device_kind
     elif scope != "all":
         found = SCOPE_MODELS[scope].objects.filter(pk=scope_id).first() if scope_id is not None else None
         if found is None:
-            _refuse("scope_id", f"There is no such {scope}: choose one.")
+            refuse_field("scope_id", f"There is no such {scope}: choose one.")
         setattr(row, scope, found)
 
 
@@ -59,14 +60,24 @@ def clean_text(text: str, field: str, *, longest: int, required: bool = False) -
     """Return a text as stored; raises Invalid where it is too long, or required and empty."""
     kept = text.replace("\0", "").strip()
     if len(kept) > longest:
-        _refuse(field, f"At most {longest} characters.")
+        refuse_field(field, f"At most {longest} characters.")
     if required and not kept:
-        _refuse(field, "Give one.")
+        refuse_field(field, "Give one.")
     return kept
 
 
-def _refuse(field: str, sentence: str) -> None:
+def refuse_field(field: str, sentence: str) -> None:
     raise Invalid(sentence, errors={field: sentence})
+
+
+def save_named(row: Rule | Route, kind: str, columns: Sequence[str] | None = None) -> None:
+    """Save a row; raises Conflict where another one has its name."""
+    try:
+        with transaction.atomic():
+            row.save(update_fields=columns)
+    except IntegrityError as error:
+        sentence = f"There is a {kind} of that name already."
+        raise Conflict(sentence, errors={"name": sentence}) from error
 
 
 MAX_HOLD_SECONDS: Final = 7 * 86400.0
@@ -107,7 +118,7 @@ def rule_add(*, person: User, values: RuleValues) -> Rule:
             row = Rule()
             _fill(row, values)
             row.changed_by_name = person.get_username()
-            _save(row, None)
+            save_named(row, "rule")
             act.target, act.after = target_of(row), audit_values(row)
     return row
 
@@ -116,15 +127,15 @@ def rule_edit(*, person: User, rule: Rule, values: RuleValues) -> Rule:
     """Change a rule; its alerts that the new terms do not meet end at the next reading. Raises as `rule_add`."""
     with attempt(Action.ALERT_RULE_EDIT, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
-        draft = _found(Rule.objects.filter(pk=rule.pk))
+        draft = row_or_404(Rule.objects.all(), rule.pk, "rule")
         act.before = audit_values(draft)
         rule_fill(draft, values)
         with act.change():
-            row = _locked(rule)
+            row: Rule = row_or_404(Rule.objects.select_for_update(), rule.pk, "rule")
             act.before = audit_values(row)
             _fill(row, values)
             row.changed_by_name = person.get_username()
-            _save(row, (*RULE_FIELDS, *SCOPE_COLUMNS, "changed_by_name", "changed_at"))
+            save_named(row, "rule", (*RULE_FIELDS, *SCOPE_COLUMNS, "changed_by_name", "changed_at"))
             if not row.enabled:
                 rule_alerts_end(cause=rule_cause(row.pk))
             act.after = audit_values(row)
@@ -135,7 +146,7 @@ def rule_switch(*, person: User, rule: Rule, enabled: bool) -> Rule:
     """Switch a rule on or off; switching it off ends its alerts."""
     with audited(Action.ALERT_RULE_EDIT, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
-        row = _locked(rule)
+        row: Rule = row_or_404(Rule.objects.select_for_update(), rule.pk, "rule")
         act.before, act.after = {"enabled": row.enabled}, {"enabled": enabled}
         row.enabled, row.changed_by_name = enabled, person.get_username()
         row.save(update_fields=["enabled", "changed_by_name", "changed_at"])
@@ -148,7 +159,7 @@ def rule_remove(*, person: User, rule: Rule) -> None:
     """Delete a rule; its firing alerts end, and all its alerts keep its name."""
     with audited(Action.ALERT_RULE_REMOVE, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
-        row = _locked(rule)
+        row = row_or_404(Rule.objects.select_for_update(), rule.pk, "rule")
         act.before = audit_values(row)
         rule_alerts_end(cause=rule_cause(row.pk))
         row.delete()
@@ -169,7 +180,7 @@ def built_in_switch(*, person: User, name: str, enabled: bool) -> BuiltInRule:
             pk=name, defaults={"enabled": enabled, "changed_by_name": person.get_username()}
         )
         if not enabled:
-            rule_alerts_end(cause=name, because=RULE_ENDED)
+            rule_alerts_end(cause=name)
     return known
 
 
@@ -231,31 +242,9 @@ def rule_values(row: Rule) -> RuleValues:
 
 
 def audit_values(row: Rule) -> dict[str, object]:
-    """Return a rule for the audit log."""
     return asdict(rule_values(row))
 
 
-def _locked(rule: Rule) -> Rule:
-    return _found(Rule.objects.select_for_update().filter(pk=rule.pk))
-
-
-def _found(rows: QuerySet[Rule]) -> Rule:
-    row = rows.first()
-    if row is None:
-        raise NotFound("There is no such rule.")
-    return row
-
-
-def _save(row: Rule, columns: Sequence[str] | None) -> None:
-    try:
-        with transaction.atomic():
-            row.save(update_fields=columns)
-    except IntegrityError as error:
-        sentence = "There is a rule of that name already."
-        raise Conflict(sentence, errors={"name": sentence}) from error
-
-
-OBJECTS: Final = ("device", "port", "drawer", "chassis")
 ANY_ID: Final = "0"  # placeholder for any id
 ID_PATTERN: Final = re.compile(r"[\d*?\[\]!-]+")  # an id, or a pattern of ids
 MAX_SUGGESTIONS: Final = 3
@@ -330,14 +319,10 @@ SENSOR_QUANTITIES: Final = frozenset({*EXPECTED_UNITS, Quantity.OTHER})
 def _known_entries() -> Iterator[SeriesEntry]:
     for quantity in Quantity:
         name = BYTE_RATES.get(quantity, quantity.value)
-        details = (
-            tuple(COUNTERS_BY_NAME)
-            if quantity is Quantity.ERRORS
-            else ("", "*")
-            if quantity in SENSOR_QUANTITIES
-            else ("",)
-        )
-        for kind in OBJECTS:
+        details: tuple[str, ...] = ("", "*") if quantity in SENSOR_QUANTITIES else ("",)
+        if quantity is Quantity.ERRORS:
+            details = tuple(COUNTERS_BY_NAME)
+        for kind in ("device", "port", "drawer", "chassis"):
             for detail in details:
                 key = f"{kind}/{ANY_ID}/{name}" + (f"/{detail}" if detail else "")
                 entry = SeriesEntry(key=key, object=kind, id=0, quantity=name, label="", unit="")

@@ -51,25 +51,22 @@ class AlertSubject:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertScope:
-    """A part of the lab; `id` is that of its row, `word` the kind of device."""
+    """A part of the lab; `id` is that of its row, `device_kind` the kind of device."""
 
     kind: str = "all"
     id: int | None = None
-    word: str = ""
+    device_kind: str = ""
 
     def includes(self, subject: AlertSubject) -> bool:
-        """Return whether a subject is in the scope."""
         if self.kind == "all":
             return True
         if self.kind == "device_kind":
-            return self.word != "" and subject.device_kind == self.word
+            return self.device_kind != "" and subject.device_kind == self.device_kind
         found: int | None = getattr(subject, self.kind)
         return self.id is not None and found == self.id
 
 
 class Condition(StrEnum):
-    """How a value is compared with the limit."""
-
     ABOVE = "above"
     BELOW = "below"
     EQUALS = "equals"
@@ -97,7 +94,6 @@ class Terms:
 
     @property
     def ends_at(self) -> float:
-        """The value at which the condition ends."""
         return self.value if self.clear is None else self.clear
 
     def words(self, unit: str = "") -> str:
@@ -219,8 +215,6 @@ NO_COLUMN: Final = -1  # index of a check whose series is missing: it has no val
 
 @dataclass(frozen=True)
 class CheckState:
-    """State of one check: since when (Unix s), and its worst value."""
-
     state: int = QUIET
     since: float = 0.0
     worst: float = float("nan")
@@ -231,7 +225,7 @@ class CheckTransition:
     """A transition of a check at `at` (Unix s); `since` is when its condition was first met."""
 
     check: Check
-    turn: Transition
+    kind: Transition
     at: float
     since: float
     value: float
@@ -257,7 +251,8 @@ class AlertEngine:
         self._equals = condition == Condition.EQUALS
         self._differs = condition == Condition.DIFFERS
         self._missing = condition == Condition.MISSING
-        self._odd = bool((self._equals | self._differs | self._missing).any())
+        self._undirected = self._equals | self._differs | self._missing
+        self._has_undirected = bool(self._undirected.any())
         self._state = np.zeros(count, dtype=np.int8)
         self._since = np.zeros(count, dtype=np.float64)
         self._worst = np.full(count, np.nan)
@@ -288,9 +283,11 @@ class AlertEngine:
         """
         if not self.checks:
             return []
-        met, over = self._compare(values, clearing)
+        seen = self._check_values(values)
+        met = self._met(seen)
         if not self._is_active and not met.any():
             return []  # the usual case
+        back = seen if clearing is None else self._check_values(clearing)
         # After the clock was set back, a hold must still end.
         np.minimum(self._since, at, out=self._since)
         state = self._state
@@ -299,12 +296,12 @@ class AlertEngine:
         held = met & (at - self._since >= self._hold)
         fires = (state == PENDING) & held | begins & (self._hold <= 0)
         pends = begins & ~fires
-        gone = (state == PENDING) & self._ended_early(values, clearing) & ~fires
-        resolves = (state == FIRING) & over
-        seen = self._check_values(values)
+        # A pending check ends at its limit, not where it clears.
+        gone = (state == PENDING) & self._ended(back, self._value) & ~fires
+        resolves = (state == FIRING) & self._ended(back, self._clear)
         # Without a direction, the value at which a condition fired is its worst.
         first = begins | ((state != QUIET) & np.isnan(self._worst))
-        worse = first | ((state != QUIET) & (seen * self._sign > self._worst * self._sign) & ~self._without_direction())
+        worse = first | ((state != QUIET) & (seen * self._sign > self._worst * self._sign) & ~self._undirected)
         self._worst = np.where(worse, seen, self._worst)
         turned = fires | pends | gone | resolves
         if not turned.any():
@@ -315,7 +312,7 @@ class AlertEngine:
         changes = [
             CheckTransition(
                 check=self.checks[index],
-                turn=cast("Transition", str(turns[index])),
+                kind=cast("Transition", str(turns[index])),
                 at=at,
                 since=float(self._since[index]),
                 value=float(seen[index]),
@@ -333,33 +330,22 @@ class AlertEngine:
         seen: Values = values[self._places]
         return np.where(self._absent, np.nan, seen) if self._absent.any() else seen
 
-    def _without_direction(self) -> NDArray[np.bool_]:
-        odd: NDArray[np.bool_] = self._equals | self._differs | self._missing
-        return odd
-
-    def _compare(self, values: Values, clearing: Values | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which conditions are met, and which have returned to where they clear; neither for a missing value."""
-        seen = self._check_values(values)
-        back = seen if clearing is None else self._check_values(clearing)
-        met = self._sign * seen > self._sign * self._value
-        over = self._sign * back <= self._sign * self._clear
-        if self._odd:
-            present, back_present = ~np.isnan(seen), ~np.isnan(back)
-            met = np.where(self._equals, seen == self._value, met)
-            over = np.where(self._equals, back_present & (back != self._value), over)
-            met = np.where(self._differs, present & (seen != self._value), met)
-            over = np.where(self._differs, back == self._value, over)
-            met = np.where(self._missing, ~present, met)
-            over = np.where(self._missing, back_present, over)
-        return met, over
-
-    def _ended_early(self, values: Values, clearing: Values | None) -> NDArray[np.bool_]:
-        """Return which conditions are not met: a pending check ends at its limit, not where it clears."""
-        seen = self._check_values(values if clearing is None else clearing)
-        back: NDArray[np.bool_] = self._sign * seen <= self._sign * self._value
-        if self._odd:
+    def _met(self, seen: Values) -> NDArray[np.bool_]:
+        """Return which conditions are met: by a missing value, only those on missing values."""
+        met: NDArray[np.bool_] = self._sign * seen > self._sign * self._value
+        if self._has_undirected:
             present = ~np.isnan(seen)
-            back = np.where(self._equals, present & (seen != self._value), back)
-            back = np.where(self._differs, seen == self._value, back)
-            back = np.where(self._missing, present, back)
-        return back
+            met = np.where(self._equals, seen == self._value, met)
+            met = np.where(self._differs, present & (seen != self._value), met)
+            met = np.where(self._missing, ~present, met)
+        return met
+
+    def _ended(self, seen: Values, limits: Values) -> NDArray[np.bool_]:
+        """Return which conditions have ended, those with a direction at these limits; none by a missing value."""
+        ended: NDArray[np.bool_] = self._sign * seen <= self._sign * limits
+        if self._has_undirected:
+            present = ~np.isnan(seen)
+            ended = np.where(self._equals, present & (seen != self._value), ended)
+            ended = np.where(self._differs, seen == self._value, ended)
+            ended = np.where(self._missing, present, ended)
+        return ended

@@ -11,7 +11,7 @@ from django.urls import path
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,23 +20,15 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from accounts.viewsets import ResourceViewSet, command
+from accounts.viewsets import ListedResourceViewSet, command
 from core.api.fields import SEARCH, query_search
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from telemetry.alerts import rule_services
 from telemetry.alerts.api import ScopeSerializer, whole_scope
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Rule
 from telemetry.alerts.preview import RulePreview, rule_preview
-from telemetry.alerts.rule_services import (
-    MAX_HOLD_SECONDS,
-    RuleValues,
-    built_in_switch,
-    rule_add,
-    rule_edit,
-    rule_fill,
-    rule_remove,
-    rule_values,
-)
-from telemetry.alerts.rules import BUILT_IN_RULES, BuiltInRule, Condition
+from telemetry.alerts.rule_services import MAX_HOLD_SECONDS, RuleValues
+from telemetry.alerts.rules import BUILT_IN_RULES, Condition
 from telemetry.alerts.selectors import active_rule, enabled_built_ins
 
 RULE_TAKEN = "There is a rule of that name already"
@@ -64,8 +56,6 @@ class AlertRuleSerializer(StrictSerializer, ScopeSerializer):
 
 
 class TrialSerializer(AlertRuleSerializer):
-    """A rule that is tried: it needs no name."""
-
     name = serializers.CharField(required=False, default="Trial", max_length=100)
     since = serializers.DateTimeField(required=False, allow_null=True, default=None)
     until = serializers.DateTimeField(required=False, allow_null=True, default=None)
@@ -74,12 +64,12 @@ class TrialSerializer(AlertRuleSerializer):
 class EpisodeSerializer(serializers.Serializer[Any]):
     """A time during which it would have fired; `until` null: it would fire still. Unix s."""
 
-    chassis_id = serializers.IntegerField()
+    chassis_id = serializers.IntegerField(source="check.subject.chassis")
     chassis_name = serializers.CharField()
-    series_key = serializers.CharField()
-    subject_name = serializers.CharField()
-    quantity = serializers.CharField()
-    unit = serializers.CharField()
+    series_key = serializers.CharField(source="check.key")
+    subject_name = serializers.CharField(source="check.subject.name")
+    quantity = serializers.CharField(source="check.quantity")
+    unit = serializers.CharField(source="check.unit")
     since = serializers.FloatField()
     fired_at = serializers.FloatField()
     until = serializers.FloatField(allow_null=True)
@@ -111,8 +101,8 @@ class BuiltInSerializer(serializers.Serializer[Any]):
     words = serializers.CharField()
     explanation = serializers.CharField()
     severity = serializers.ChoiceField(choices=AlertSeverity.values)
-    hold_seconds = serializers.FloatField()
-    enabled = serializers.BooleanField()
+    hold_seconds = serializers.FloatField(source="hold")
+    enabled = serializers.BooleanField(source="is_on")
 
 
 class SwitchSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -132,22 +122,19 @@ RULE_EXAMPLE = OpenApiExample(
 )  # fmt: skip
 
 
-class AlertRuleList(generics.ListAPIView[Rule]):
-    """Administrators' rules."""
-
+class AlertRuleViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
+    model = Rule
+    kind = "rule"
     serializer_class = AlertRuleSerializer
-
-    def get_queryset(self) -> Any:
-        """Return those that the search keeps."""
-        rows = Rule.objects.visible_to(person_of(self.request))
-        text = query_search(self.request)
-        return rows.filter(name__icontains=text) if text else rows
+    address = "api:alert_rule"
 
     @strict_schema(parameters=[SEARCH])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def list(self, request: Request) -> Response:
         """List alert rules by name; administrators only."""
-        return super().get(request, *args, **kwargs)
+        rows = Rule.objects.visible_to(self.person)
+        text = query_search(request)
+        return self.answer_page(rows.filter(name__icontains=text) if text else rows)
 
     @declare(audited_as=Action.ALERT_RULE_ADD)
     @extend_schema(
@@ -155,20 +142,10 @@ class AlertRuleList(generics.ListAPIView[Rule]):
         examples=[RULE_EXAMPLE],
         responses={201: AlertRuleSerializer, 409: problem(RULE_TAKEN)},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Add an alert rule; it counts within a few seconds. Administrators only."""
-        row = rule_add(person=person_of(request), values=RuleValues(**validated_body(AlertRuleSerializer, request)))
-        return AlertRuleViewSet(request=request).answer(row, 201)
-
-
-class AlertRuleViewSet(ResourceViewSet):
-    """One of the administrators' rules."""
-
-    permission_classes = ADMINISTRATORS
-    model = Rule
-    kind = "rule"
-    serializer_class = AlertRuleSerializer
-    address = "api:alert_rule"
+        values = RuleValues(**validated_body(AlertRuleSerializer, request))
+        return self.answer(rule_services.rule_add(person=self.person, values=values), 201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show an alert rule; administrators only."""
@@ -177,18 +154,16 @@ class AlertRuleViewSet(ResourceViewSet):
     @command(AlertRuleSerializer, audited_as=Action.ALERT_RULE_EDIT, partial=True, conflict=RULE_TAKEN)
     def partial_update(self, rule: Rule, values: dict[str, Any]) -> Rule:
         """Change an alert rule: the given fields, such as whether it is on. Administrators only."""
-        wanted = replace(rule_values(rule), **whole_scope(values))
-        return rule_edit(person=self.person, rule=rule, values=wanted)
+        wanted = replace(rule_services.rule_values(rule), **whole_scope(values))
+        return rule_services.rule_edit(person=self.person, rule=rule, values=wanted)
 
     @command(audited_as=Action.ALERT_RULE_REMOVE, status=204)
     def destroy(self, rule: Rule, values: dict[str, Any]) -> None:
         """Delete an alert rule; what it raised stays. Administrators only."""
-        rule_remove(person=self.person, rule=rule)
+        rule_services.rule_remove(person=self.person, rule=rule)
 
 
 class AlertRulePreview(APIView):
-    """What a rule would have done."""
-
     permission_classes = ADMINISTRATORS
 
     @extend_schema(
@@ -215,7 +190,7 @@ class AlertRulePreview(APIView):
         until = given.pop("until") or timezone.now()
         since = given.pop("since") or until - timedelta(days=1)
         row = Rule(pk=0)
-        rule_fill(row, RuleValues(**given))
+        rule_services.rule_fill(row, RuleValues(**given))
         end = min(until.timestamp(), time.time())
         preview: RulePreview = rule_preview(
             person=person_of(request), rule=active_rule(row), since=since.timestamp(), until=end
@@ -224,20 +199,17 @@ class AlertRulePreview(APIView):
 
 
 class AlertBuiltInList(APIView):
-    """Rules that come with the site."""
-
     permission_classes = ADMINISTRATORS
 
     @strict_schema(operation_id="alert_built_ins_list", responses=BuiltInSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List the built-in alert rules; administrators only."""
         on = enabled_built_ins()
-        return Response([_built_in_data(known, enabled=name in on) for name, known in BUILT_IN_RULES.items()])
+        rules = [replace(known, is_on=name in on) for name, known in BUILT_IN_RULES.items()]
+        return Response(BuiltInSerializer(rules, many=True).data)
 
 
 class AlertBuiltInDetail(APIView):
-    """A rule that comes with the site."""
-
     permission_classes = ADMINISTRATORS
 
     @declare(audited_as=Action.ALERT_BUILT_IN)
@@ -245,20 +217,12 @@ class AlertBuiltInDetail(APIView):
     def patch(self, request: Request, name: str) -> Response:
         """Switch a built-in alert rule on or off; administrators only."""
         enabled = validated_body(SwitchSerializer, request)["enabled"]
-        known = built_in_switch(person=person_of(request), name=name, enabled=enabled)
-        return Response(_built_in_data(known, enabled=enabled))
-
-
-def _built_in_data(known: BuiltInRule, *, enabled: bool) -> Any:
-    shown = {
-        "name": known.name, "words": known.words, "explanation": known.explanation, "severity": known.severity,
-        "hold_seconds": known.hold, "enabled": enabled,
-    }  # fmt: skip
-    return BuiltInSerializer(shown).data
+        known = rule_services.built_in_switch(person=person_of(request), name=name, enabled=enabled)
+        return Response(BuiltInSerializer(replace(known, is_on=enabled)).data)
 
 
 urlpatterns = [
-    path("alert-rules/", AlertRuleList.as_view(), name="alert_rules"),
+    path("alert-rules/", AlertRuleViewSet.as_view({"get": "list", "post": "create"}), name="alert_rules"),
     path("alert-rules/preview/", AlertRulePreview.as_view(), name="alert_rule_preview"),
     path("alert-rules/built-in/", AlertBuiltInList.as_view(), name="alert_built_ins"),
     path("alert-rules/built-in/<slug:name>/", AlertBuiltInDetail.as_view(), name="alert_built_in"),

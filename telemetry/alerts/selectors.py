@@ -1,38 +1,42 @@
-"""Reads alerts for a person."""
+"""Reads alerts for a person, by filters from query parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, Final
 
+from django.core.paginator import Paginator
 from django.db.models import BooleanField, Case, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet, When
 from django.db.models.functions import Coalesce, Greatest
 from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
-from accounts.visibility import row_or_404
+from core.errors import Invalid
+from core.forms import checked_instant
+from core.text import parse_id
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
-from telemetry.alerts.filters import AlertFilter
 from telemetry.alerts.messages import telemetry_url
 from telemetry.alerts.models import Alert, AlertSeverity, BuiltInSwitch, Route, Rule, Silence
-from telemetry.alerts.rules import (
-    BUILT_IN_RULES,
-    FIRING,
-    NOT_ANSWERING,
-    PENDING,
-    AlertSubject,
-    CheckState,
-    duration_label,
-    value_label,
-)
+from telemetry.alerts.rules import BUILT_IN_RULES, FIRING, NOT_ANSWERING, PENDING, AlertSubject, CheckState, value_label
 
+SHOW_CHOICES: Final = ("open", "history", "all")
+SORTS: Final = {
+    "worst": ("is_pending", "-rank", "is_acknowledged", "-shown_since", "-pk"),
+    "newest": ("-shown_since", "-pk"),
+    "oldest": ("shown_since", "pk"),
+    "subject": ("chassis__name", "subject_name", "-rank", "-pk"),
+    "title": ("title", "chassis__name", "subject_name", "pk"),
+}
+MAX_SEARCH_LENGTH = 200
+MAX_ACTIVE_SHOWN = 5
+CSV_ROWS_PER_QUERY = 500
 ALERT_COLUMNS = (
     "id", "severity", "state", "alert", "about", "chassis", "measured", "value_at_fire", "worst_value", "unit",
     "threshold", "since", "fired_at", "acknowledged_at", "acknowledged_by", "note", "resolved_at", "silenced",
@@ -41,63 +45,92 @@ ALERT_COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlertView:
-    """An alert as a person may see it: without details from before their tenant leased its subject."""
+class AlertFilter:
+    """Selection and order of alerts; ids are of rows, times are timezone-aware."""
 
-    id: int
-    severity: str
-    state: str
-    state_label: str
-    title: str
-    rule_id: int | None
-    cause: str
-    object: str
-    subject_name: str
-    chassis_id: int
-    chassis_name: str
-    drawer_id: int | None
-    device_id: int | None
-    port_id: int | None
-    series_key: str
-    quantity: str
-    unit: str
-    threshold: str
-    value: float | None
-    value_words: str
-    worst_value: float | None
-    worst_words: str
-    note: str
-    since: datetime
-    fired_at: datetime | None
-    acknowledged_at: datetime | None
-    acknowledged_by_name: str
-    acknowledged_note: str
-    resolved_at: datetime | None
-    resolved_because: str
-    is_silenced: bool
-    is_inhibited: bool
-    may_acknowledge: bool
-    thing_url: str
-    chart_url: str
+    show: str = "open"
+    search: str = ""
+    severity: str = ""
+    state: str = ""
+    chassis: int | None = None
+    device: int | None = None
+    port: int | None = None
+    rule: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    sort: str = "worst"
 
-    @property
-    def lasted(self) -> str:
-        """How long it lasted, in words."""
-        return duration_label(max(0.0, (self.resolved_at - self.since).total_seconds())) if self.resolved_at else ""
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> AlertFilter:
+        """Parse query parameters; raises Invalid with the parameters that are wrong."""
+        errors: dict[str, str] = {}
+        texts = {name: given.get(name, "").replace("\0", " ").strip() for name in (
+            "show", "q", "severity", "state", "sort", "since", "until")}  # fmt: skip
+        shown = texts["show"] or "open"
+        _one_of(errors, "show", shown, SHOW_CHOICES)
+        _one_of(errors, "severity", texts["severity"], AlertSeverity.values)
+        _one_of(errors, "state", texts["state"], Alert.State.values)
+        sort = texts["sort"] or ("newest" if shown == "history" else "worst")
+        _one_of(errors, "sort", sort, SORTS)
+        if len(texts["q"]) > MAX_SEARCH_LENGTH:
+            errors["q"] = f"At most {MAX_SEARCH_LENGTH} characters."
+        ids = {name: _id(errors, name, given) for name in ("chassis", "device", "port", "rule")}
+        # An offset's '+' that is not encoded in a URL arrives as a space.
+        times = [texts[name].replace(" ", "+") if "T" in texts[name] else texts[name] for name in ("since", "until")]
+        since, until = checked_instant(times[0], "since", errors), checked_instant(times[1], "until", errors)
+        if since is not None and until is not None and until < since:
+            errors["until"] = "Give an end that is not before the begin."
+        if errors:
+            raise Invalid("The filter cannot be used.", errors=errors)
+        return cls(
+            show=shown, search=texts["q"], severity=texts["severity"], state=texts["state"], sort=sort,
+            since=since, until=until, **ids,
+        )  # fmt: skip
 
-    @property
-    def mark(self) -> str:
-        """The symbol of its severity."""
-        return "▲" if self.severity == "Critical" else "▼"
+    def apply(self, rows: QuerySet[Alert]) -> QuerySet[Alert]:
+        """Return the matching rows of `alert_rows`, sorted by the times that the person may see."""
+        if self.show == "open":
+            rows = rows.filter(state__in=Alert.OPEN)
+        elif self.show == "history":
+            rows = rows.filter(state=Alert.State.RESOLVED)
+        exact = {"severity": self.severity, "state": self.state, "chassis": self.chassis, "device": self.device,
+                 "port": self.port, "rule": self.rule}  # fmt: skip
+        rows = rows.filter(**{name: value for name, value in exact.items() if value})
+        if self.since is not None:
+            rows = rows.filter(Q(resolved_at=None) | Q(resolved_at__gte=self.since))
+        if self.until is not None:
+            rows = rows.filter(Q(("shown_since__lt", self.until)))
+        for word in self.search.split()[:20]:
+            fields = ("title", "subject_name", "chassis__name", "quantity", "threshold", "series_key")
+            rows = rows.filter(reduce(or_, (Q((f"{field}__icontains", word)) for field in fields)))
+        # Within a severity: unacknowledged alerts, then acknowledged ones, then pending ones.
+        rows = rows.annotate(
+            is_pending=ExpressionWrapper(Q(state=Alert.State.PENDING), output_field=BooleanField()),
+            is_acknowledged=ExpressionWrapper(Q(state=Alert.State.ACKNOWLEDGED), output_field=BooleanField()),
+        )
+        return rows.order_by(*SORTS[self.sort])
+
+
+def _one_of(errors: dict[str, str], name: str, text: str, known: Iterable[str]) -> None:
+    if text and text not in known:
+        errors[name] = f"One of {', '.join(known)}."
+
+
+def _id(errors: dict[str, str], name: str, given: Mapping[str, str]) -> int | None:
+    text = given.get(name, "") or given.get(f"{name}_id", "")
+    if not text:
+        return None
+    found = parse_id(text)
+    if not found:
+        errors[name] = "Give a whole number."
+    return found or None
 
 
 def silenced_alerts(now: datetime | None = None) -> Q:
     """Return the condition under which an alert is silenced now."""
-    conditions = [silence.alerts() for silence in Silence.objects.in_force(now)]
-    if not conditions:
-        return Q(pk__in=[])
+    nothing = Q(pk__in=[])
     # An empty Q matches everything, but Django drops it from an 'or'.
-    return reduce(or_, ((one or ~Q(pk__in=[])) for one in conditions))
+    return reduce(or_, (silence.alerts() or ~nothing for silence in Silence.objects.in_force(now)), nothing)
 
 
 def inhibited_alerts() -> Q:
@@ -105,9 +138,9 @@ def inhibited_alerts() -> Q:
 
     The chassis does not answer, or the same sensor is beyond its critical limit too.
     """
-    ringing = Alert.objects.filter(state__in=Alert.RINGING, chassis=OuterRef("chassis"))
-    silent = Q(Exists(ringing.filter(cause=NOT_ANSWERING))) & ~Q(cause=NOT_ANSWERING)
-    critical = ringing.filter(series_key=OuterRef("series_key"), cause__startswith="sensor_critical")
+    active = Alert.objects.filter(state__in=Alert.ACTIVE, chassis=OuterRef("chassis"))
+    silent = Q(Exists(active.filter(cause=NOT_ANSWERING))) & ~Q(cause=NOT_ANSWERING)
+    critical = active.filter(series_key=OuterRef("series_key"), cause__startswith="sensor_critical")
     return silent | (Q(cause__startswith="sensor_caution") & Q(Exists(critical)))
 
 
@@ -133,25 +166,27 @@ def alert_rows(person: User) -> QuerySet[Alert]:
     )
 
 
-def alert_get(person: User, pk: int) -> Alert:
-    """Return one alert; raises NotFound where the person may not see it."""
-    row: Alert = row_or_404(alert_rows(person), pk, "alert")
-    return row
+def alert_views(person: User, rows: Iterable[Alert]) -> list[Any]:
+    """Return rows of `alert_rows` as the person may see them, not to be saved; two queries for any number of rows.
+
+    What is from before their tenant leased the subject is cleared. Added are `may_acknowledge`, `value_words` and
+    `worst_words` (the values with their unit), `subject_url` (the page of the subject) and `chart_url` ('' for none).
+    """
+    found = list(rows)
+    device_rows = Device.objects.visible_to(person).filter(pk__in={row.device_id for row in found})
+    port_rows = Port.objects.visible_to(person).filter(pk__in={row.port_id for row in found})
+    devices, ports = (set(rows.values_list("pk", flat=True)) for rows in (device_rows, port_rows))
+    for row in found:
+        _prepare_for(person, row, devices, ports)
+    return found
 
 
-def alert_views(person: User, rows: Iterable[Alert]) -> list[AlertView]:
-    """Return rows of `alert_rows` as the person may see them; two queries for any number of rows."""
-    rows = list(rows)
-    devices = _visible(Device.objects.visible_to(person), {row.device_id for row in rows})
-    ports = _visible(Port.objects.visible_to(person), {row.port_id for row in rows})
-    return [_alert_view(row, person, devices, ports) for row in rows]
-
-
-def alert_lines(views: Iterable[AlertView]) -> Iterator[tuple[object, ...]]:
-    """Yield a row of a table for each alert; its columns are ALERT_COLUMNS, times ISO 8601 in UTC."""
-    for one in views:
+def alert_lines(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
+    """Yield a row of a table for each of `alert_rows`; its columns are ALERT_COLUMNS, times ISO 8601 in UTC."""
+    pages = Paginator(rows, CSV_ROWS_PER_QUERY)
+    for one in (view for page in pages for view in alert_views(person, page.object_list)):
         yield (
-            one.id, one.severity, one.state, one.title, one.subject_name, one.chassis_name, one.quantity, one.value,
+            one.id, one.severity, one.state, one.title, one.subject_name, one.chassis.name, one.quantity, one.value,
             one.worst_value, one.unit, one.threshold, _iso(one.since), _iso(one.fired_at), _iso(one.acknowledged_at),
             one.acknowledged_by_name, one.acknowledged_note, _iso(one.resolved_at),
             "yes" if one.is_silenced else "", "yes" if one.is_inhibited else "",
@@ -164,8 +199,8 @@ class ActiveAlerts:
 
     critical: int
     warning: int
-    loudest: str  # worst severity of unacknowledged alerts: 'Critical', 'Warning' or ''
-    views: list[AlertView]
+    worst_unacknowledged: str  # worst severity of unacknowledged alerts: 'Critical', 'Warning' or ''
+    views: list[Any]
 
     @property
     def worst(self) -> str:
@@ -173,70 +208,46 @@ class ActiveAlerts:
         return "Critical" if self.critical else "Warning" if self.warning else ""
 
 
-def active_alerts_for(person: User, *, most: int = 5) -> ActiveAlerts:
+def active_alerts_for(person: User) -> ActiveAlerts:
     """Return a person's firing alerts, without silenced and inhibited ones.
 
     Where there are routes to the page, only the alerts of these.
     """
-    rows = alert_rows(person).filter(state__in=Alert.RINGING).exclude(suppressed_alerts())
+    rows = alert_rows(person).filter(state__in=Alert.ACTIVE).exclude(suppressed_alerts())
     if routes := list(Route.objects.filter(kind=Route.Kind.PAGE)):
         conditions = [route.alerts() for route in routes if route.enabled]
         rows = rows.filter(reduce(or_, conditions)) if conditions else rows.none()
     found = list(rows.values_list("pk", "severity", "state").order_by("pk"))
-    combinations = {(severity, state) for _, severity, state in found}
-    shown = AlertFilter(sort="worst").apply(rows)[:most]
+    combinations, firing = {(severity, state) for _, severity, state in found}, Alert.State.FIRING.value
+    shown = AlertFilter(sort="worst").apply(rows)[:MAX_ACTIVE_SHOWN]
     return ActiveAlerts(
         critical=sum(severity == AlertSeverity.CRITICAL for _, severity, _ in found),
         warning=sum(severity == AlertSeverity.WARNING for _, severity, _ in found),
-        loudest=next((one for one in ("Critical", "Warning") if (one, Alert.State.FIRING.value) in combinations), ""),
+        worst_unacknowledged=next((one for one in ("Critical", "Warning") if (one, firing) in combinations), ""),
         views=alert_views(person, shown) if found else [],
     )
 
 
-def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertView:
+def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> None:
+    """Clear what the person may not see of a row, and add what pages show of it."""
     leased_since = None if person.is_administrator else _tenant_since(row)
-    is_older = leased_since is not None and row.since < leased_since
-    seen = may_see_acknowledgement(person, row)
-    device = row.device_id if row.device_id in devices else None
-    port = row.port_id if row.port_id in ports else None
-    since = leased_since if is_older and leased_since is not None else row.since
-    return AlertView(
-        id=row.pk,
-        severity=row.severity,
-        state=row.state,
-        state_label=row.get_state_display(),
-        title=row.title,
-        rule_id=row.rule_id if person.is_administrator else None,
-        cause=row.cause,
-        object=row.object,
-        subject_name=row.subject_name,
-        chassis_id=row.chassis_id,
-        chassis_name=row.chassis.name,
-        drawer_id=row.drawer_id if person.is_administrator else None,
-        device_id=device,
-        port_id=port,
-        series_key=row.series_key,
-        quantity=row.quantity,
-        unit=row.unit,
-        threshold=row.threshold,
-        value=None if is_older else row.value,
-        value_words="" if is_older or row.value is None else _value_label(row.value, row),
-        worst_value=None if is_older else row.worst_value,
-        worst_words="" if is_older or row.worst_value is None else _value_label(row.worst_value, row),
-        note=row.note if person.is_administrator or row.rule_id is not None else "",
-        since=since,
-        fired_at=max(row.fired_at, since) if row.fired_at else None,
-        acknowledged_at=row.acknowledged_at if seen else None,
-        acknowledged_by_name=row.acknowledged_by_name if seen else "",
-        acknowledged_note=row.acknowledged_note if seen else "",
-        resolved_at=row.resolved_at,
-        resolved_because=row.resolved_because,
-        is_silenced=bool(row.is_silenced),
-        is_inhibited=bool(row.is_inhibited),
-        may_acknowledge=row.state == Alert.State.FIRING and person.may_compose,
-        thing_url=_subject_url(row, device, port, person),
-        chart_url=_chart_url(row, device, port, person, since),
-    )
+    if not may_see_acknowledgement(person, row):
+        row.acknowledged_at, row.acknowledged_by_name, row.acknowledged_note = None, "", ""
+    if leased_since is not None and row.since < leased_since:
+        row.since, row.value, row.worst_value = leased_since, None, None
+    row.fired_at = max(row.fired_at, row.since) if row.fired_at else None
+    row.device_id = row.device_id if row.device_id in devices else None
+    row.port_id = row.port_id if row.port_id in ports else None
+    if not person.is_administrator:
+        row.drawer_id = None
+        # Without a rule, it is the error of the chassis' client.
+        row.note = row.note if row.rule_id is not None else ""
+        row.rule_id = None
+    # A database may return NULL for a condition on a column without a value.
+    row.is_silenced, row.is_inhibited = bool(row.is_silenced), bool(row.is_inhibited)
+    row.may_acknowledge = row.state == Alert.State.FIRING and person.may_compose
+    row.value_words, row.worst_words = _value_label(row.value, row), _value_label(row.worst_value, row)
+    row.subject_url, row.chart_url = _subject_url(row), _chart_url(row, person)
 
 
 def may_see_acknowledgement(person: User, row: Alert) -> bool:
@@ -245,8 +256,8 @@ def may_see_acknowledgement(person: User, row: Alert) -> bool:
     return leased_since is None or row.acknowledged_at is None or row.acknowledged_at >= leased_since
 
 
-def _value_label(value: float, row: Any) -> str:
-    return "" if row.unit == "health" or not row.series_key else value_label(value, row.unit)
+def _value_label(value: float | None, row: Any) -> str:
+    return "" if value is None or row.unit == "health" or not row.series_key else value_label(value, row.unit)
 
 
 def _tenant_since(row: Any) -> datetime | None:
@@ -255,34 +266,23 @@ def _tenant_since(row: Any) -> datetime | None:
     return part.tenant_since if part is not None else None
 
 
-def _subject_url(row: Any, device: int | None, port: int | None, person: User) -> str:
-    if row.object == "device" and device is not None:
-        return reverse("fabric:device", args=[device])
-    if row.object == "port" and port is not None:
-        return reverse("fabric:port", args=[port])
-    if row.object == "drawer" and row.drawer_id is not None and person.is_administrator:
-        return reverse("fabric:drawer", args=[row.drawer_id])
-    return reverse("fabric:chassis", args=[row.chassis_id])
+def _subject_url(row: Any) -> str:
+    pk = getattr(row, f"{row.object}_id")
+    return reverse(f"fabric:{row.object}", args=[pk]) if pk else reverse("fabric:chassis", args=[row.chassis_id])
 
 
-def _chart_url(row: Any, device: int | None, port: int | None, person: User, since: datetime) -> str:
-    """Return the address of the alert's charts, '' where it has no series."""
+def _chart_url(row: Any, person: User) -> str:
     steps = row.series_key.split("/")
     if len(steps) < 3 or row.unit == "health":
         return ""
     until = row.resolved_at or timezone.now()
-    own = {"device": device, "port": port}.get(row.object)
+    own = {"device": row.device_id, "port": row.port_id}.get(row.object)
     # A series that belongs to no metric has a chart of its own.
     if own is not None and len(steps) == 3 and steps[2] != Quantity.OTHER:
-        return telemetry_url(f"{row.object}/{own}", steps[2], since, until)
+        return telemetry_url(f"{row.object}/{own}", steps[2], row.since, until)
     if own is None and not person.is_administrator:
         return ""
-    return telemetry_url(f"series/{row.chassis_id}/{row.series_key}", "", since, until)
-
-
-def _visible(rows: QuerySet[Any], pks: set[int | None]) -> set[int]:
-    given = pks - {None}
-    return set(rows.filter(pk__in=given).values_list("pk", flat=True)) if given else set()
+    return telemetry_url(f"series/{row.chassis_id}/{row.series_key}", "", row.since, until)
 
 
 def _iso(at: datetime | None) -> str:
@@ -309,7 +309,6 @@ def enabled_built_ins() -> frozenset[str]:
 
 
 def active_rules() -> RuleSet:
-    """Return the active rules."""
     rules = tuple(active_rule(rule) for rule in Rule.objects.filter(enabled=True).order_by("pk"))
     switched = BuiltInSwitch.objects.order_by("-changed_at").values_list("changed_at", flat=True).first()
     return RuleSet(rules=rules, built_ins=enabled_built_ins(), version=str(switched or ""))
@@ -342,12 +341,8 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
             links |= {one: None for one in (port, upstream) if one is not None}
             if port is not None:
                 device_lanes[port] = lanes
-    host_ports = {
-        port: (pk, tenant, drawer, label)
-        for port, pk, tenant, drawer, label in HostPort.objects.filter(
-            chassis=chassis_id, port__isnull=False
-        ).values_list("port", "pk", "tenant", "drawer", "label")
-    }
+    attached = HostPort.objects.filter(chassis=chassis_id, port__isnull=False)
+    host_ports = {row[0]: row[1:] for row in attached.values_list("port", "pk", "tenant", "drawer", "label")}
     ports = Port.objects.filter(chassis=chassis_id).values_list(
         "pk", "name", "switch__drawer", "width", "configured_width"
     )
@@ -378,8 +373,3 @@ def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:
         )
         for cause, key, state, since, worst in found
     }
-
-
-def rule_notes(rules: Iterable[int]) -> dict[int, str]:
-    """Return the notes of those rules (ids) that are enabled."""
-    return dict(Rule.objects.filter(pk__in=list(rules), enabled=True).values_list("pk", "note"))

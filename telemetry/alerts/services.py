@@ -23,12 +23,12 @@ from accounts.models import User
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import ChassisFacts, unreachable_check
-from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity
+from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity, Rule
 from telemetry.alerts.rules import NOT_ANSWERING, Check, CheckTransition, Transition, value_label
-from telemetry.alerts.selectors import enabled_built_ins, may_see_acknowledgement, rule_notes
-from telemetry.alerts.signals import alerts_changed
+from telemetry.alerts.selectors import enabled_built_ins, may_see_acknowledgement
 from telemetry.events.services import event_record
 from telemetry.live.frames import HEADER
+from telemetry.live.receivers import publish_chassis_changed
 
 logger = logging.getLogger(__name__)
 
@@ -70,14 +70,13 @@ def alerts_end(*, chassis_id: int, identities: Collection[CheckIdentity] | None,
     return rang
 
 
-def rule_alerts_end(*, cause: str, because: str = RULE_ENDED) -> int:
-    """End all open alerts of a rule, within the caller's transaction; returns how many had fired."""
+def rule_alerts_end(*, cause: str) -> None:
+    """End all open alerts of a rule, within the caller's transaction."""
     rows = list(Alert.objects.select_for_update().filter(state__in=Alert.OPEN, cause__startswith=cause))
     found = [row for row in rows if row.cause == cause or row.cause.startswith(f"{cause}:")]
-    rang = _resolve(found, timezone.now(), because)
+    _resolve(found, timezone.now(), RULE_ENDED)
     for chassis in {row.chassis_id for row in found}:
         _send_changed(chassis)
-    return rang
 
 
 def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
@@ -87,15 +86,17 @@ def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
     rows = Alert.objects.select_for_update().filter(chassis=chassis_id, state__in=Alert.OPEN)
     causes = {change.check.cause for change in changes}
     known: dict[CheckIdentity, Alert] = {(row.cause, row.series_key): row for row in rows.filter(cause__in=causes)}
-    notes = rule_notes(change.check.rule for change in changes if change.check.rule is not None)
+    # Notes of the rules that are still enabled.
+    rules = Rule.objects.filter(pk__in={change.check.rule for change in changes}, enabled=True)
+    notes = dict(rules.values_list("pk", "note"))
     changed = 0
     for change in changes:
         check = change.check
         row = known.get(check.identity)
-        if change.turn in {"pending", "firing"} and check.rule is not None and check.rule not in notes:
+        if change.kind in {"pending", "firing"} and check.rule is not None and check.rule not in notes:
             continue  # its rule was switched off or deleted meanwhile
         note = notes.get(check.rule, "") if check.rule is not None else change.note
-        match change.turn:
+        match change.kind:
             case "pending" if row is None:
                 known[check.identity] = _create_alert(change, note)
             case "firing" if row is None or row.state == Alert.State.PENDING:
@@ -103,7 +104,7 @@ def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
                 changed += 1
             case "gone" if row is not None and row.state == Alert.State.PENDING:
                 known.pop(check.identity).delete()
-            case "resolved" if row is not None and row.is_ringing:
+            case "resolved" if row is not None and row.is_active:
                 row.worst_value = _finite(change.worst)
                 _resolve([known.pop(check.identity)], _to_datetime(change.at), "")
                 changed += 1
@@ -139,7 +140,6 @@ def _create_alert(change: CheckTransition, note: str) -> Alert:
 
 
 def threshold_label(check: Check) -> str:
-    """Return the limit of a check for display."""
     if check.key == "":
         return f"no answer for {check.terms.hold:g} s"
     if check.unit == "health":
@@ -174,13 +174,6 @@ def _resolve(rows: Iterable[Alert], at: datetime, because: str) -> int:
     return rang
 
 
-def acknowledgement_record(row: Alert, at: datetime) -> None:
-    """Record the event of an acknowledgement, within the caller's transaction."""
-    text = f"{row.acknowledged_by_name} acknowledged '{row.title}: {row.subject_name}'."
-    _record_event(row, "AlertAcknowledged", "OK", text, at)
-    _send_changed(row.chassis_id)
-
-
 def _record_event(row: Alert, message: str, severity: str, text: str, at: datetime) -> None:
     event_record(
         source="alert",
@@ -200,7 +193,7 @@ def _record_event(row: Alert, message: str, severity: str, text: str, at: dateti
 
 
 def _send_changed(chassis_id: int) -> None:
-    transaction.on_commit(partial(alerts_changed.send, Alert, chassis_id=chassis_id), robust=True)
+    transaction.on_commit(partial(publish_chassis_changed, chassis_id), robust=True)
 
 
 def _to_datetime(at: float) -> datetime:
@@ -232,19 +225,20 @@ def unread_chassis_check() -> None:
     except (redis.RedisError, OSError) as error:
         logger.warning("cannot check whether chassis are read: %s", error)
         return
-    silent = Alert.objects.ringing().filter(cause=NOT_ANSWERING)
-    ringing: dict[int, datetime] = dict(silent.values_list("chassis", "fired_at"))
+    silent = Alert.objects.active().filter(cause=NOT_ANSWERING)
+    active: dict[int, datetime] = dict(silent.values_list("chassis", "fired_at"))
     is_on = NOT_ANSWERING in enabled_built_ins()
+    begun = timezone.now() - timedelta(seconds=NEW_SECONDS)
     for row in rows:
         pk = row["pk"]
         if not row["enabled"]:
             if Alert.objects.filter(chassis=pk, state__in=Alert.OPEN).exists():
                 alerts_end(chassis_id=pk, identities=None, because=NOT_POLLED)
-        elif pk in ringing:
+        elif pk in active:
             # An old frame stays until it expires: only a newer one shows that the chassis answers again.
-            if fresh.get(pk, 0.0) > ringing[pk].timestamp() or _answered_lately(row, since=ringing[pk]):
+            if fresh.get(pk, 0.0) > active[pk].timestamp() or _answered_lately(row, since=active[pk]):
                 _record_transition(row, "resolved", "")
-        elif is_on and pk in lasting and not _answered_lately(row) and not _is_new(row):
+        elif is_on and pk in lasting and not _answered_lately(row) and row["created_at"] < begun:
             _record_transition(row, "firing", row["last_error"] or NO_WORKER)
 
 
@@ -283,15 +277,11 @@ def _answered_lately(row: dict[str, Any], since: datetime | None = None) -> bool
     return not row["last_error"] and walked is not None and bool(walked > max(within, since or within))
 
 
-def _is_new(row: dict[str, Any]) -> bool:
-    return bool(row["created_at"] > timezone.now() - timedelta(seconds=NEW_SECONDS))
-
-
-def _record_transition(row: dict[str, Any], turn: Transition, note: str) -> None:
+def _record_transition(row: dict[str, Any], kind: Transition, note: str) -> None:
     check = unreachable_check(ChassisFacts(chassis=row["pk"], name=row["name"]))
     now = time.time()
     change = CheckTransition(
-        check=check, turn=turn, at=now, since=now, value=float("nan"), worst=float("nan"), note=note
+        check=check, kind=kind, at=now, since=now, value=float("nan"), worst=float("nan"), note=note
     )
     transitions_record(chassis_id=row["pk"], changes=[change])
 
@@ -331,9 +321,8 @@ def alerts_acknowledge(*, person: User, alerts: Collection[int], note: str = "")
             raise NotFound("There is no such alert.")
         rows = list(Alert.objects.select_for_update().filter(pk__in=visible).order_by("pk"))
         results = [_acknowledge(row, person, note) for row in rows]
-        act.target = Target(
-            kind="alert", id=",".join(str(one.alert) for one in results)[:64], name=_results_name(results)
-        )
+        name = results[0].name if len(results) == 1 else f"{len(results)} alerts"
+        act.target = Target(kind="alert", id=",".join(str(one.alert) for one in results)[:64], name=name)
         act.after = {"acknowledged": [one.alert for one in results if not one.sentence], "note": note}
         if all(one.sentence for one in results):
             sentences = [f"{one.name}: {one.sentence}" for one in results]
@@ -358,10 +347,7 @@ def _acknowledge(row: Alert, person: User, note: str) -> AcknowledgeResult:
     row.state, row.acknowledged_at, row.acknowledged_note = Alert.State.ACKNOWLEDGED, now, note
     row.acknowledged_by, row.acknowledged_by_name = person, person.get_username()
     row.save(update_fields=["state", "acknowledged_at", "acknowledged_note", "acknowledged_by", "acknowledged_by_name"])
-    with transaction.atomic():
-        acknowledgement_record(row, now)
+    text = f"{row.acknowledged_by_name} acknowledged '{name}'."
+    _record_event(row, "AlertAcknowledged", "OK", text, now)
+    _send_changed(row.chassis_id)
     return AcknowledgeResult(row.pk, name)
-
-
-def _results_name(results: Collection[AcknowledgeResult]) -> str:
-    return next(iter(results)).name if len(results) == 1 else f"{len(results)} alerts"

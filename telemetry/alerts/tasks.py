@@ -10,18 +10,15 @@ from telemetry.alerts.services import unread_chassis_check
 
 @shared_task(name="alerts.notify")
 def notify() -> None:
-    """Gather notifications, and send due deliveries."""
     notifications_gather()
     deliveries_send()
 
 
 @shared_task(name="alerts.watch_chassis")
 def watch_chassis() -> None:
-    """Raise alerts of chassis that no worker reads."""
     unread_chassis_check()
 
 
 @shared_task(name="alerts.forget")
 def delete_old() -> None:
-    """Delete old deliveries and alerts."""
     deliveries_delete_old()

@@ -1,7 +1,5 @@
 """Addresses of this room."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from telemetry.alerts import admin_views, views

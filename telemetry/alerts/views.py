@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -17,20 +15,25 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
-from accounts.models import User
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
+from accounts.visibility import row_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.text import parse_id
 from fabric.inventory.models import Chassis
-from telemetry.alerts.filters import AlertFilter
 from telemetry.alerts.models import Alert, AlertSeverity, Silence, Told
-from telemetry.alerts.selectors import ALERT_COLUMNS, active_alerts_for, alert_get, alert_lines, alert_rows, alert_views
+from telemetry.alerts.selectors import (
+    ALERT_COLUMNS,
+    AlertFilter,
+    active_alerts_for,
+    alert_lines,
+    alert_rows,
+    alert_views,
+)
 from telemetry.alerts.services import alerts_acknowledge
 
 ROWS_PER_PAGE = 50
-CSV_ROWS_PER_QUERY = 500
-PARAMETERS = ("show", "q", "severity", "state", "chassis", "device", "port", "rule", "since", "until", "sort")
+FILTERS = ("q", "severity", "state", "chassis", "device", "port", "rule", "since", "until")
 
 
 @require_GET
@@ -45,15 +48,13 @@ def alerts(request: HttpRequest) -> HttpResponse:
     except Invalid as error:
         errors, wanted, rows = error.details["errors"], AlertFilter(), Alert.objects.none()
     page = Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
-    given = _query_parameters(request)
     views = alert_views(person, page.object_list)
     context = {
         "page": page,
         "views": views,
         "wanted": wanted,
-        "given": given,
-        "query": given.urlencode(),
-        "is_narrowed": bool(set(given) - {"show", "sort"}),
+        "given": request.GET,
+        "is_narrowed": any(request.GET.get(name) for name in FILTERS),
         "errors": errors,
         "severities": AlertSeverity.values,
         "states": [one for one in Alert.State.choices if one[0] != Alert.State.RESOLVED],
@@ -64,36 +65,34 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "sorts": (("worst", "worst first"), ("newest", "newest first"), ("oldest", "oldest first"),
                   ("subject", "by part"), ("title", "by alert")),
     }  # fmt: skip
-    return render(request, "alerts/alerts.html", context, status=400 if errors else 200)
+    return render(request, "telemetry/alerts/alerts.html", context, status=400 if errors else 200)
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def alerts_csv(request: HttpRequest) -> Download:
-    """Stream the matching alerts as CSV."""
     person = person_of(request)
     rows = AlertFilter.of(request.GET).apply(alert_rows(person))
-    return csv_download(csv_table(ALERT_COLUMNS, _csv_rows(person, rows)), "alerts.csv")
+    return csv_download(csv_table(ALERT_COLUMNS, alert_lines(person, rows)), "alerts.csv")
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_SAMPLE)
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one alert: the value, the threshold, the start, and who was notified."""
     person = person_of(request)
-    row = alert_get(person, pk)
+    row = row_or_404(alert_rows(person), pk, "alert")
     told = Told.objects.filter(alert=row).select_related("route", "fired_in", "resolved_in").order_by("route__name")
     silences = [
         one for one in Silence.objects.visible_to(person).in_force() if Alert.objects.filter(one.alerts(), pk=row.pk)
     ]
     context = {
         "one": alert_views(person, [row])[0],
-        "row": row,
         "told": told if person.is_administrator else [],
         "silences": silences,
         "silence_query": urlencode({"scope": row.object, "of": row.pk}) if person.is_administrator else "",
     }
-    return render(request, "alerts/alert.html", context)
+    return render(request, "telemetry/alerts/alert.html", context)
 
 
 @require_POST
@@ -122,7 +121,7 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def badge(request: HttpRequest) -> JsonResponse:
     """Return the state in the header: number of active alerts, highest severity, and the worst alert."""
     found = active_alerts_for(person_of(request))
@@ -131,14 +130,14 @@ def badge(request: HttpRequest) -> JsonResponse:
             "worst": found.worst,
             "critical": found.critical,
             "warning": found.warning,
-            "loudest": found.loudest,
+            "loudest": found.worst_unacknowledged,
             "alerts": [
                 {
                     "url": reverse("alerts:alert", args=[one.id]),
                     "severity": one.severity,
                     "title": one.title,
                     "subject": one.subject_name,
-                    "chassis": one.chassis_name,
+                    "chassis": one.chassis.name,
                     "value": one.value_words,
                     "acknowledged": one.state == "acknowledged",
                 }
@@ -146,17 +145,6 @@ def badge(request: HttpRequest) -> JsonResponse:
             ],
         }
     )
-
-
-def _query_parameters(request: HttpRequest) -> QueryDict:
-    given = QueryDict(mutable=True)
-    given.update({name: request.GET[name] for name in PARAMETERS if request.GET.get(name)})
-    return given
-
-
-def _csv_rows(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
-    for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
-        yield from alert_lines(alert_views(person, pages.page(number).object_list))
 
 
 def _return_url(request: HttpRequest) -> str:

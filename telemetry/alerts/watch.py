@@ -13,23 +13,18 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 import numpy as np
 from django.db import DatabaseError, close_old_connections
 
 from fabric.inventory.models import Chassis
+from telemetry.alerts import services
 from telemetry.alerts.checks import RATE, ChassisFacts, PlannedChecks, RuleSet, plan_checks, unreachable_check
 from telemetry.alerts.rules import LINK_RULES, NOT_ANSWERING, AlertEngine, CheckState, CheckTransition, Values
 from telemetry.alerts.selectors import active_rules, chassis_facts, open_alert_states
-from telemetry.alerts.services import (
-    NOT_ABOUT_IT,
-    NOT_ATTACHED,
-    NOT_MEASURED,
-    RULE_ENDED,
-    alerts_end,
-    transitions_record,
-)
+from telemetry.alerts.services import transitions_record
 from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import ReadingContext, Sample, is_repeat
 
@@ -44,18 +39,18 @@ class CheckPlan:
     """The planned checks of a chassis for one reading context, and their stored states.
 
     `silent` is the check of a chassis that does not answer, None where that rule is off. `plan` is None before the
-    first reading context. `kept` is the number of the watch's steps with transitions that `states` includes.
+    first reading context. `steps` is the number of the watch's steps with transitions that `states` includes.
     """
 
     context: ReadingContext | None
     plan: PlannedChecks | None
     silent: AlertEngine | None
     states: Mapping[CheckIdentity, CheckState]
-    kept: int
+    steps: int
 
 
 class AlertWatch:
-    """One chassis; everything but `order`, `context` and `steps` is used by the poller's event loop alone."""
+    """One chassis; everything but `set_plan`, `context` and `steps` is used by the poller's event loop alone."""
 
     def __init__(self, chassis_id: int) -> None:
         self.chassis_id = chassis_id
@@ -68,9 +63,9 @@ class AlertWatch:
         self._silent: AlertEngine | None = None
         self._last_steps: dict[CheckIdentity, int] = {}  # the step of each check's last transition
         self._before: Sample | None = None
-        self._writer.follow(self)
+        self._writer.add(self)
 
-    def order(self, plan: CheckPlan) -> None:
+    def set_plan(self, plan: CheckPlan) -> None:
         """Set the next plan; called in the writer's thread."""
         self._next_plan = plan
 
@@ -84,7 +79,6 @@ class AlertWatch:
         self._evaluate(self._silent, time.time(), ANSWERS)
 
     def take(self, sample: Sample) -> None:
-        """Evaluate a reading."""
         self._apply_next_plan()
         self._evaluate(self._silent, sample.at, ANSWERS)
         before = self._before
@@ -94,14 +88,13 @@ class AlertWatch:
             self._evaluate(self._engine, sample.at, self._plan.values(sample, before))
 
     def lost(self, sentence: str) -> None:
-        """Evaluate that the chassis does not answer."""
         self._apply_next_plan()
         self._before = None
         self._evaluate(self._silent, time.time(), SILENT, note=sentence)
 
     async def close(self) -> None:
         """Stop, after FLUSH_SECONDS at most in which transitions are stored."""
-        self._writer.leave(self)
+        self._writer.remove(self)
         await asyncio.get_running_loop().run_in_executor(None, self._writer.flush, FLUSH_SECONDS)
 
     def _evaluate(self, engine: AlertEngine | None, at: float, values: Values, *, note: str = "") -> None:
@@ -110,7 +103,7 @@ class AlertWatch:
             return
         step = self.steps + 1
         self._last_steps.update((change.check.identity, step) for change in changes)
-        self._writer.keep(self.chassis_id, [replace(change, note=note) for change in changes] if note else changes)
+        self._writer.queue(self.chassis_id, [replace(change, note=note) for change in changes] if note else changes)
         self.steps = step
 
     def _apply_next_plan(self) -> None:
@@ -132,7 +125,7 @@ class AlertWatch:
         Rows take precedence, so that an alert that a person ended by switching its rule off and on fires again.
         """
         own = {} if engine is None else engine.states()
-        fresh = {identity for identity, step in self._last_steps.items() if step > following.kept}
+        fresh = {identity for identity, step in self._last_steps.items() if step > following.steps}
         states = {one: state for one, state in following.states.items() if one not in fresh}
         # The rows have no worst value until the alert is resolved.
         same = {one: kept for one, kept in own.items() if one in states and states[one].state == kept.state}
@@ -164,9 +157,10 @@ class AlertWriter:
         self._rules: RuleSet | None = None
         self._rules_read_at = 0.0
         self._planned_at: dict[AlertWatch, float] = {}
-        self._missing_since: dict[tuple[int, tuple[str, str]], float] = {}
+        # By chassis: the open alerts of series that are missing, with the time since when.
+        self._missing_since: dict[int, dict[CheckIdentity, float]] = {}
 
-    def follow(self, watch: AlertWatch) -> None:
+    def add(self, watch: AlertWatch) -> None:
         """Plan the checks of a chassis, now and whenever rules change."""
         with self._wake:
             self._watches.add(watch)
@@ -177,22 +171,20 @@ class AlertWriter:
             self._wake.notify_all()
 
     def request_plan(self, watch: AlertWatch) -> None:
-        """Plan the checks of a chassis again."""
         with self._wake:
             self._to_plan[watch] = None
             self._wake.notify_all()
 
-    def leave(self, watch: AlertWatch) -> None:
+    def remove(self, watch: AlertWatch) -> None:
         """Stop planning for a chassis; its queued transitions are still stored."""
         with self._wake:
             self._watches.discard(watch)
             self._to_plan.pop(watch, None)
             self._planned_at.pop(watch, None)
-            for place in [place for place in self._missing_since if place[0] == watch.chassis_id]:
-                del self._missing_since[place]
+            self._missing_since.pop(watch.chassis_id, None)
             self._wake.notify_all()
 
-    def keep(self, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
+    def queue(self, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
         """Queue transitions until they are stored."""
         with self._wake:
             for change in changes:
@@ -222,13 +214,11 @@ class AlertWriter:
                 self._write()
                 self._refresh_rules()
                 self._plan_all()
-            except DatabaseError as error:
-                if failures == 0:
+            except Exception as error:
+                if not isinstance(error, DatabaseError):
+                    logger.exception("alerts")
+                elif failures == 0:
                     logger.warning("alerts wait for the database: %s", error)
-                time.sleep(RETRY_DELAYS[min(failures, len(RETRY_DELAYS) - 1)])
-                failures += 1
-            except Exception:
-                logger.exception("alerts")
                 time.sleep(RETRY_DELAYS[min(failures, len(RETRY_DELAYS) - 1)])
                 failures += 1
             else:
@@ -279,13 +269,14 @@ class AlertWriter:
         self._rules, self._rules_read_at = rules, now
         with self._wake:
             for watch in self._watches:
-                moved = rules.moves and now - self._planned_at.get(watch, now) > REPLAN_SECONDS
+                moved = rules.has_moving_subjects and now - self._planned_at.get(watch, now) > REPLAN_SECONDS
                 if changed or moved:
                     self._to_plan[watch] = None
-        gone = [place for place, since in self._missing_since.items() if now - since > GONE_SECONDS]
-        for chassis, identity in gone:
-            alerts_end(chassis_id=chassis, identities={identity}, because=NOT_MEASURED)
-            self._missing_since.pop((chassis, identity), None)
+        for chassis, missing in list(self._missing_since.items()):
+            gone = {identity for identity, since in missing.items() if now - since > GONE_SECONDS}
+            if gone:
+                services.alerts_end(chassis_id=chassis, identities=gone, because=services.NOT_MEASURED)
+                self._missing_since[chassis] = {one: missing[one] for one in missing.keys() - gone}
 
     def _plan_all(self) -> None:
         while True:
@@ -295,9 +286,9 @@ class AlertWriter:
                     return
                 watch = next(iter(self._to_plan))
                 del self._to_plan[watch]
-                kept = watch.steps
+                steps = watch.steps
             try:
-                self._plan(watch, kept)
+                self._plan(watch, steps)
             except DatabaseError:
                 with self._wake:
                     if watch in self._watches:
@@ -308,13 +299,13 @@ class AlertWriter:
             except Exception:
                 logger.exception("the rules of chassis %s", watch.chassis_id)
 
-    def _plan(self, watch: AlertWatch, kept: int) -> None:
+    def _plan(self, watch: AlertWatch, steps: int) -> None:
         rules, context = self._rules or RuleSet(), watch.context
         facts = chassis_facts(watch.chassis_id)
         plan = None
         if context is not None:
             plan = plan_checks(
-                book=rules,
+                rule_set=rules,
                 facts=facts,
                 entries=context.catalogue.entries,
                 series=context.catalogue.series,
@@ -324,55 +315,39 @@ class AlertWriter:
             )
         silent = AlertEngine([unreachable_check(facts)], [0]) if NOT_ANSWERING in rules.built_ins else None
         states = open_alert_states(watch.chassis_id)
-        watch.order(CheckPlan(context=context, plan=plan, silent=silent, states=states, kept=kept))
+        watch.set_plan(CheckPlan(context=context, plan=plan, silent=silent, states=states, steps=steps))
         self._planned_at[watch] = time.monotonic()
         if plan is not None and context is not None:
             known = {check.identity for check in plan.checks}
             measured = {entry["key"] for entry in context.catalogue.entries}
             self._end_unchecked(facts, rules, measured, set(states) - known)
 
-    def _end_unchecked(
-        self, facts: ChassisFacts, rules: RuleSet, measured: set[str], left: set[tuple[str, str]]
-    ) -> None:
+    def _end_unchecked(self, facts: ChassisFacts, rules: RuleSet, measured: set[str], left: set[CheckIdentity]) -> None:
         """End open alerts without a check, each with its reason; those of missing series only after GONE_SECONDS."""
         left = {one for one in left if one[0] != NOT_ANSWERING}
         ends = {one: because for one in left if (because := _end_reason(one, rules, measured, facts))}
         for because in sorted(set(ends.values())):
             identities = {one for one, reason in ends.items() if reason == because}
-            alerts_end(chassis_id=facts.chassis, identities=identities, because=because)
-        self._track_missing(facts.chassis, left - set(ends))
-
-    def _track_missing(self, chassis: int, left: set[tuple[str, str]]) -> None:
-        """Track the open alerts of missing series, to end them once GONE_SECONDS have passed."""
-        places = {(chassis, one) for one in left}
-        for place in [one for one in self._missing_since if one[0] == chassis and one not in places]:
-            del self._missing_since[place]
-        for place in places:
-            self._missing_since.setdefault(place, time.monotonic())
+            services.alerts_end(chassis_id=facts.chassis, identities=identities, because=because)
+        known, now = self._missing_since.get(facts.chassis, {}), time.monotonic()
+        self._missing_since[facts.chassis] = {one: known.get(one, now) for one in left - set(ends)}
 
 
-def _end_reason(identity: tuple[str, str], rules: RuleSet, measured: set[str], facts: ChassisFacts) -> str:
+def _end_reason(identity: CheckIdentity, rules: RuleSet, measured: set[str], facts: ChassisFacts) -> str:
     """Return why an alert without a check ends, '' where it may be checked again.
 
     That is possible where its series is missing for now, or where a walk did not report a link's number of lanes.
     """
     cause, key = identity
-    if not rules.holds(cause):
-        return RULE_ENDED
+    if not rules.includes(cause):
+        return services.RULE_ENDED
     if key.removesuffix(RATE) not in measured:
         return ""
     if cause in LINK_RULES:
-        return "" if int(key.split("/")[1]) in facts.links else NOT_ATTACHED
-    return NOT_ABOUT_IT if cause.startswith("rule-") else ""
+        return "" if int(key.split("/")[1]) in facts.links else services.NOT_ATTACHED
+    return services.NOT_ABOUT_IT if cause.startswith("rule-") else ""
 
 
-_lock = threading.Lock()
-_writers: list[AlertWriter] = []
-
-
+@cache
 def alert_writer() -> AlertWriter:
-    """Return this process' alert writer."""
-    with _lock:
-        if not _writers:
-            _writers.append(AlertWriter())
-        return _writers[0]
+    return AlertWriter()

@@ -58,7 +58,6 @@ class DeliveryEndpoint:
 
     @property
     def name(self) -> str:
-        """Host and port in the form of a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property

@@ -17,7 +17,7 @@ import ssl
 import struct
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fcntl import ioctl
 from http.client import HTTPException, HTTPResponse
 from typing import Any
@@ -26,6 +26,7 @@ from core.errors import Invalid
 from telemetry.delivery.endpoints import (
     DeliveryEndpoint,
     DeliveryFailed,
+    Peer,
     resolve_peers,
     retry_after_seconds,
     syslog_endpoint,
@@ -38,7 +39,6 @@ MAX_DATAGRAM_BYTES = 65_507  # bytes (RFC 5426)
 # HTTP statuses of 4xx after which the same request may succeed: too slow, too early, too often.
 RETRYABLE_STATUSES = frozenset({408, 425, 429})
 SIOCOUTQ = 0x5411  # Linux: bytes that the peer's kernel has not acknowledged yet
-USER_AGENT = "FalconWeb"
 
 
 def send_webhook(
@@ -60,19 +60,18 @@ def send_webhook(
     else: permanent for 3xx and for 4xx except 408, 425 and 429.
     """
     endpoint = webhook_endpoint(url)
-    identity = message_id or f"msg_{uuid.uuid4().hex}"
+    identity, stamp = message_id or f"msg_{uuid.uuid4().hex}", int(time.time())
     headers = {
         "Host": endpoint.authority,
-        "User-Agent": USER_AGENT,
+        "User-Agent": "FalconWeb",
         "Content-Type": content_type,
         "Content-Length": str(len(body)),
         "Connection": "close",
         "webhook-id": identity,
+        "webhook-timestamp": str(stamp),
     }
     if encoding:
         headers["Content-Encoding"] = encoding
-    stamp = int(time.time())
-    headers["webhook-timestamp"] = str(stamp)
     if secret:
         headers["webhook-signature"] = webhook_signature(secret, message_id=identity, timestamp=stamp, body=body)
     head = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in headers.items())
@@ -173,39 +172,28 @@ def _connection(endpoint: DeliveryEndpoint, deadline: float, ca: str, *, tls: bo
     """Connect to the first of a host's addresses that answers; errors inside become a DeliveryFailed."""
     context = tls_context(ca) if tls else None
     peers = resolve_peers(endpoint)
-    with _delivery_errors(endpoint):
-        connection = _connect_first([_dialer(peer.family, peer.address) for peer in peers], deadline)
-        with connection:
-            if context is None:
-                yield connection
-                return
-            connection.settimeout(_seconds_left(deadline))
-            with context.wrap_socket(connection, server_hostname=endpoint.host) as secured:
-                yield secured
+    with _delivery_errors(endpoint), _connect_first(peers, deadline) as connection:
+        if context is None:
+            yield connection
+            return
+        connection.settimeout(_seconds_left(deadline))
+        with context.wrap_socket(connection, server_hostname=endpoint.host) as secured:
+            yield secured
 
 
-def _dialer(family: socket.AddressFamily, address: Any) -> Callable[[float], socket.socket]:
-    def dial(seconds: float) -> socket.socket:
-        connection = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(seconds)
-            connection.connect(address)
-        except OSError:
-            connection.close()
-            raise
-        return connection
-
-    return dial
-
-
-def _connect_first(dials: Sequence[Callable[[float], socket.socket]], deadline: float) -> socket.socket:
-    for number, dial in enumerate(dials):
+def _connect_first(peers: Sequence[Peer], deadline: float) -> socket.socket:
+    for number, peer in enumerate(peers, 1):
+        connection = socket.socket(peer.family, socket.SOCK_STREAM)
         try:
             # Each address has its share of the time, so that a silent one does not use all of it.
-            return dial(_seconds_left(deadline) / (len(dials) - number))
+            connection.settimeout(_seconds_left(deadline) / (len(peers) + 1 - number))
+            connection.connect(peer.address)
         except OSError:
-            if number == len(dials) - 1:
+            connection.close()
+            if number == len(peers):
                 raise
+        else:
+            return connection
     raise ConnectionError
 
 
@@ -255,7 +243,6 @@ class _DeadlineReader(io.RawIOBase):
         return True
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Limit the remaining time to `seconds`."""
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def readinto(self, buffer: Any) -> int:

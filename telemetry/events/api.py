@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.urls import path, reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -16,23 +16,15 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
-from accounts.viewsets import ResourceViewSet, command
-from core.api.fields import SEARCH, query_integer
+from accounts.viewsets import ListedResourceViewSet, command
+from accounts.visibility import visible_or_404
+from core.api.fields import SEARCH, BoundedPagination, query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
-from core.errors import Invalid
+from telemetry.events import services
 from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView
-from telemetry.events.selectors import event_get, events_after, events_page, horizon, saved_views
-from telemetry.events.services import (
-    MAX_NAME_LENGTH,
-    MAX_QUERY_LENGTH,
-    saved_view_add,
-    saved_view_change,
-    saved_view_get,
-    saved_view_remove,
-)
+from telemetry.events.selectors import events_after, events_page, horizon
 
-MAX_EVENTS = 1000
 VIEW_TAKEN = "You have one of this name already, or as many as anybody may have"
 SEVERAL = "; several are separated by commas"
 FILTER_PARAMETERS = [
@@ -87,8 +79,6 @@ class PulledSerializer(serializers.Serializer[Any]):
 
 
 class EventList(APIView):
-    """Events, newest first."""
-
     @strict_schema(
         operation_id="events_list",
         parameters=[
@@ -100,8 +90,8 @@ class EventList(APIView):
     )
     def get(self, request: Request) -> Response:
         """List the events that you may see, newest first. Follow `next` to the end: all of them are there."""
-        rows = _filter(request).apply(Event.objects.visible_to(person_of(request)))
-        limit = _limit(request)
+        rows = EventFilter.of(request.query_params).apply(Event.objects.visible_to(person_of(request)))
+        limit = BoundedPagination().get_limit(request)
         page = events_page(rows, before=request.query_params.get("before", ""), limit=limit)
         given = [pair for pair in request.query_params.lists() if pair[0] != "before"]
         following = urlencode([*given, ("before", [page.older])], doseq=True)
@@ -110,8 +100,6 @@ class EventList(APIView):
 
 
 class EventPull(APIView):
-    """Events in the order in which they came."""
-
     @strict_schema(
         operation_id="events_pull_retrieve",
         parameters=[
@@ -127,8 +115,9 @@ class EventPull(APIView):
         They come in the order in which they came to be known, late ones included, and none is left out. For copies in
         other systems: keep `cursor` with what you keep of the answer, and ask again from there.
         """
-        rows = _filter(request).apply(Event.objects.visible_to(person_of(request)))
-        after, limit, end = query_integer(request, "after") or 0, _limit(request), horizon()
+        rows = EventFilter.of(request.query_params).apply(Event.objects.visible_to(person_of(request)))
+        limit = BoundedPagination().get_limit(request)
+        after, end = query_integer(request, "after") or 0, horizon()
         found = next(events_after(rows, after, until=end, at_once=limit), [])
         complete = len(found) < limit
         cursor = max(after, end) if complete else found[-1].pk
@@ -136,12 +125,10 @@ class EventPull(APIView):
 
 
 class EventDetail(APIView):
-    """One event."""
-
     @extend_schema(operation_id="events_retrieve", responses=EventSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show an event."""
-        return Response(EventSerializer(event_get(person_of(request), pk)).data)
+        return Response(EventSerializer(visible_or_404(Event.objects, person_of(request), pk, "event")).data)
 
 
 class MessageSerializer(serializers.Serializer[Any]):
@@ -155,8 +142,6 @@ class MessageSerializer(serializers.Serializer[Any]):
 
 
 class EventCatalogue(APIView):
-    """The catalogue of messages."""
-
     @strict_schema(
         operation_id="events_catalogue_list",
         parameters=[
@@ -176,9 +161,8 @@ class EventCatalogue(APIView):
 class EventViewSerializer(StrictSerializer, serializers.ModelSerializer[SavedView]):
     """A search under a name; `query` is what stands behind the '?' of the page and of the list of events."""
 
-    id = serializers.IntegerField(read_only=True)
-    name = serializers.CharField(max_length=MAX_NAME_LENGTH)
-    query = serializers.CharField(max_length=MAX_QUERY_LENGTH, allow_blank=True)
+    name = serializers.CharField(max_length=services.MAX_NAME_LENGTH)
+    query = serializers.CharField(max_length=services.MAX_QUERY_LENGTH, allow_blank=True)
     is_default = serializers.BooleanField(required=False)
 
     class Meta:
@@ -186,37 +170,24 @@ class EventViewSerializer(StrictSerializer, serializers.ModelSerializer[SavedVie
         fields: ClassVar[list[str]] = ["id", "name", "query", "is_default"]
 
 
-class OwnEventViewList(generics.ListAPIView[SavedView]):
-    """One's own views of events; POST keeps one."""
-
-    serializer_class = EventViewSerializer
-
-    def get_queryset(self) -> Any:
-        """Return one's own."""
-        return saved_views(person_of(self.request))
-
-    @strict_schema(operation_id="me_event_views_list")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List your views of events."""
-        return super().get(request, *args, **kwargs)
-
-    @declare(audited_as=Action.EVENT_VIEW_ADD)
-    @extend_schema(request=EventViewSerializer, responses={201: EventViewSerializer, 409: problem(VIEW_TAKEN)})
-    def post(self, request: Request) -> Response:
-        """Keep a search under a name."""
-        made = saved_view_add(person=person_of(request), **validated_body(EventViewSerializer, request))
-        return OwnEventViewSet(request=request).answer(made, 201)
-
-
-class OwnEventViewSet(ResourceViewSet):
-    """One of one's own views of events."""
-
+class OwnEventViewSet(ListedResourceViewSet):
     serializer_class = EventViewSerializer
     address = "api:my_event_view"
 
+    @strict_schema(operation_id="me_event_views_list")
+    def list(self, request: Request) -> Response:
+        """List your views of events."""
+        return self.answer_page(self.person.event_views.all())
+
+    @declare(audited_as=Action.EVENT_VIEW_ADD)
+    @extend_schema(request=EventViewSerializer, responses={201: EventViewSerializer, 409: problem(VIEW_TAKEN)})
+    def create(self, request: Request) -> Response:
+        """Keep a search under a name."""
+        made = services.saved_view_add(person=self.person, **validated_body(EventViewSerializer, request))
+        return self.answer(made, 201)
+
     def find_row(self, pk: Any) -> SavedView:
-        """Return one's own view."""
-        return saved_view_get(self.person, pk)
+        return services.saved_view_get(self.person, pk)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show one of your views of events."""
@@ -228,23 +199,12 @@ class OwnEventViewSet(ResourceViewSet):
 
         Its name, its search, or whether the page opens with it.
         """
-        return saved_view_change(person=self.person, pk=view.pk, **values)
+        return services.saved_view_change(person=self.person, pk=view.pk, **values)
 
     @command(audited_as=Action.EVENT_VIEW_REMOVE, status=204)
     def destroy(self, view: SavedView, values: dict[str, Any]) -> None:
         """Remove one of your views."""
-        saved_view_remove(person=self.person, pk=view.pk)
-
-
-def _filter(request: Request) -> EventFilter:
-    return EventFilter.of(request.query_params)
-
-
-def _limit(request: Request) -> int:
-    limit = query_integer(request, "limit")
-    if limit == 0:
-        raise Invalid("'limit' is 0.", errors={"limit": "Give a number from 1 to 1000."})
-    return 100 if limit is None else min(limit, MAX_EVENTS)
+        services.saved_view_remove(person=self.person, pk=view.pk)
 
 
 urlpatterns = [
@@ -252,7 +212,7 @@ urlpatterns = [
     path("events/pull/", EventPull.as_view(), name="events_pull"),
     path("events/catalogue/", EventCatalogue.as_view(), name="events_catalogue"),
     path("events/<int:pk>/", EventDetail.as_view(), name="event"),
-    path("me/event-views/", OwnEventViewList.as_view(), name="my_event_views"),
+    path("me/event-views/", OwnEventViewSet.as_view({"get": "list", "post": "create"}), name="my_event_views"),
     path(
         "me/event-views/<int:pk>/",
         OwnEventViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),

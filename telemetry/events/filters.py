@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db.models import Q
 from django.http import QueryDict
 from django.utils import timezone
-from django.utils.dateparse import parse_date, parse_datetime
 
 from core.errors import Invalid
+from core.forms import checked_instant
 from telemetry.events.models import EventQuerySet, EventSeverity, EventSource
 from telemetry.events.rules import MESSAGE_CATALOGUE, EventMessage, message_name
 
@@ -50,7 +51,6 @@ class EventFilter:
     person: str = ""
 
     def __bool__(self) -> bool:
-        """Return whether any member is given."""
         return any(getattr(self, field.name) for field in fields(self))
 
     @classmethod
@@ -179,23 +179,10 @@ def _duration_label(span: timedelta) -> str:
 
 def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
     """Return the time of a day, a day and a time, or seconds since 1970; UTC unless given."""
-    if not text:
-        return None
-    found = None
-    try:
-        if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,6})?", text):
-            found = datetime.fromtimestamp(float(text), UTC)
-        else:
-            found = parse_datetime(text)
-            if found is None and (day := parse_date(text)) is not None:
-                found = datetime.combine(day, time())
-            if found is not None:
-                found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError, OSError):
-        found = None
-    if found is None:
-        errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
-    return found
+    if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,6})?", text):
+        with suppress(ValueError, OverflowError, OSError):
+            return datetime.fromtimestamp(float(text), UTC)
+    return checked_instant(text, name, errors)
 
 
 REGISTRY_NAMES: Final = tuple(dict.fromkeys(one.registry for one in MESSAGE_CATALOGUE.values()))
@@ -206,7 +193,6 @@ MESSAGE_SORTS: Final[dict[str, tuple[str, Callable[[EventMessage], Any] | None]]
     "worst": ("Worst first", lambda one: (-SEVERITY_RANKS[one.severity], one.name.casefold())),
     "name": ("Name", lambda one: one.name.casefold()),
 }
-MESSAGE_COLUMNS: Final = ("message", "registry", "severity", "what_it_means", "what_to_do")
 
 
 @dataclass(frozen=True)
@@ -219,7 +205,6 @@ class MessageFilter:
     sort: str = "registry"
 
     def __bool__(self) -> bool:
-        """Return whether any member is given."""
         return bool(self.words or self.registry or self.severity)
 
     @classmethod
@@ -251,9 +236,3 @@ class MessageFilter:
         text = f"{one.name} {one.explanation} {one.advice}".casefold()
         fits = self.registry in {"", one.registry} and self.severity in {"", one.severity}
         return fits and all(word in text for word in self.words)
-
-
-def message_rows(found: Sequence[EventMessage]) -> Iterator[tuple[str, ...]]:
-    """Yield a row of a table for each message; its columns are MESSAGE_COLUMNS."""
-    for one in found:
-        yield one.name, one.registry, one.severity, one.explanation, one.advice

@@ -17,20 +17,9 @@ from django.utils import timezone
 from fabric.bmc.events import LogCursor, LogReadResult, parse_timestamp
 from fabric.bmc.types import RedfishEvent as Record
 from fabric.inventory.selectors import ReadingOwner
+from telemetry.events import rules
 from telemetry.events.models import Event, EventSource, Position, event_key
-from telemetry.events.rules import (
-    TIMELESS_WINDOW,
-    KnownEvent,
-    event_severity,
-    event_signature,
-    find_message,
-    is_timeless,
-    match_in_log,
-    match_in_stream,
-    message_name,
-    timeless_signature,
-    unique_key_suffix,
-)
+from telemetry.events.rules import KnownEvent
 from telemetry.events.selectors import announce_writer
 from telemetry.events.services import MAX_TEXT_LENGTH, event_record
 from telemetry.events.subjects import ChassisSubjects, tenants_at
@@ -64,7 +53,7 @@ def stream_records_ingest(
     its records cannot be repeated older ones.
     """
     now = timezone.now()
-    context = _IngestContext(now, match_in_stream, lambda one, _: stream_time(one, ahead, now, live=live))
+    context = _IngestContext(now, rules.match_in_stream, lambda one, _: stream_time(one, ahead, now, live=live))
     last = next((record.stream_id for record in reversed(records) if record.stream_id), "")
     with transaction.atomic():
         _lock_chassis(chassis_id)
@@ -76,34 +65,55 @@ def stream_records_ingest(
 
 
 def log_records_ingest(
-    *, chassis_id: int, records: Sequence[Record], owners: Mapping[str, ReadingOwner], ahead: timedelta | None
+    *,
+    chassis_id: int,
+    records: Sequence[Record],
+    owners: Mapping[str, ReadingOwner],
+    ahead: timedelta | None,
+    position: tuple[str, LogCursor | None] | None = None,
 ) -> IngestResult:
-    """Store entries of a log, oldest first; `log_position_move` stores the position.
+    """Store entries of a log, oldest first, and with them the first `position`: that in the log of this URI.
 
     Entries past the retention of events are skipped: each reading of the whole log would add them again.
     """
     now = timezone.now()
     oldest = now - timedelta(seconds=settings.KEEP_EVENTS_SECONDS)
-    context = _IngestContext(now, match_in_log, lambda one, before: log_time(one, ahead, now, before), oldest)
+    context = _IngestContext(now, rules.match_in_log, lambda one, before: log_time(one, ahead, now, before), oldest)
     with transaction.atomic():
         _lock_chassis(chassis_id)
+        if position is not None:
+            _store_position(chassis_id, *position)
         return _ingest(chassis_id, records, owners, context)
 
 
 def log_position_move(*, chassis_id: int, entries_uri: str, newest: LogCursor | None, gap: LogGap | None) -> None:
     """Store the position in a log (None: it is empty), and the gap of entries that can no longer be read."""
-    mark = newest or LogCursor(entry_uri="", told="")
-    moved = {"entry_uri": mark.entry_uri, "told": mark.told, "count": mark.count, "moved_at": timezone.now()}
     with transaction.atomic():
         if gap is not None:
-            log_gap_record(chassis_id=chassis_id, entries_uri=entries_uri, gap=gap)
-        Position.objects.update_or_create(chassis_id=chassis_id, uri=entries_uri, defaults=moved)
+            event_record(
+                source=EventSource.BMC,
+                message_id=gap.message_id,
+                severity="Warning",
+                text=gap.sentence,
+                at=timezone.now(),
+                chassis_id=chassis_id,
+                key=f"gap {gap.key}",
+                arguments=[entries_uri],
+                link=reverse("fabric:chassis", args=[chassis_id]),
+            )
+        _store_position(chassis_id, entries_uri, newest)
+
+
+def _store_position(chassis_id: int, entries_uri: str, newest: LogCursor | None) -> None:
+    mark = newest or LogCursor(entry_uri="", timestamp="")
+    moved = {"entry_uri": mark.entry_uri, "told": mark.timestamp, "count": mark.count, "moved_at": timezone.now()}
+    Position.objects.update_or_create(chassis_id=chassis_id, uri=entries_uri, defaults=moved)
 
 
 def log_position(chassis_id: int, entries_uri: str) -> LogCursor | None:
     """Return the position in a log, None for one that was never read."""
     row = Position.objects.filter(chassis_id=chassis_id, uri=entries_uri).exclude(entry_uri="").first()
-    return LogCursor(entry_uri=row.entry_uri, told=row.told, count=row.count) if row else None
+    return LogCursor(entry_uri=row.entry_uri, timestamp=row.told, count=row.count) if row else None
 
 
 def stream_position(chassis_id: int, stream_uri: str) -> str:
@@ -152,10 +162,6 @@ class _IngestContext:
     time_of: Callable[[Record, datetime | None], datetime]
     oldest: datetime | None = None
 
-    @property
-    def from_log(self) -> bool:
-        return self.find is match_in_log
-
 
 def _ingest(
     chassis_id: int, records: Sequence[Record], owners: Mapping[str, ReadingOwner], context: _IngestContext
@@ -163,7 +169,8 @@ def _ingest(
     if not records:
         return IngestResult(0, 0)
     announce_writer()
-    now, find, from_log = context.now, context.find, context.from_log
+    now, find = context.now, context.find
+    from_log = find is rules.match_in_log
     groups = _known_events(chassis_id, records)
     new: list[tuple[Record, Event]] = []
     seen: dict[int, Record] = {}  # id of known rows to their record in this batch
@@ -172,15 +179,15 @@ def _ingest(
         at = before = context.time_of(record, before)
         if context.oldest is not None and at < context.oldest:
             continue
-        signature = event_signature(record)
+        signature = rules.event_signature(record)
         group = near = groups[signature]
         row = find(record, group)
-        if row is None and not is_timeless(record):
-            near = groups[timeless_signature(record)]
-            row = find(record, [one for one in near if abs(one.received_at - at) < TIMELESS_WINDOW])
+        if row is None and not rules.is_timeless(record):
+            near = groups[rules.timeless_signature(record)]
+            row = find(record, [one for one in near if abs(one.received_at - at) < rules.TIMELESS_WINDOW])
         if row is None:
             event = _new_event(chassis_id, record, at, now, signature)
-            event.key = event_key(EventSource.BMC, chassis_id, unique_key_suffix(record, signature, group, now))
+            event.key = event_key(EventSource.BMC, chassis_id, rules.unique_key_suffix(record, signature, group, now))
             event.streamed = not from_log
             new.append((record, event))
             group.append(_as_known(event, -len(new)))
@@ -204,7 +211,7 @@ def _as_known(event: Event, pk: int) -> KnownEvent:
 
 def _known_events(chassis_id: int, records: Sequence[Record]) -> defaultdict[int, list[KnownEvent]]:
     """Return known events by the signatures of records, with and without their times."""
-    signatures = sorted({*map(event_signature, records), *map(timeless_signature, records)})
+    signatures = sorted({*map(rules.event_signature, records), *map(rules.timeless_signature, records)})
     groups: defaultdict[int, list[KnownEvent]] = defaultdict(list)
     for start in range(0, len(signatures), 500):  # SQLite limits the number of parameters
         rows = Event.objects.filter(chassis_id=chassis_id, signature__in=signatures[start : start + 500]).order_by("pk")
@@ -215,7 +222,7 @@ def _known_events(chassis_id: int, records: Sequence[Record]) -> defaultdict[int
 
 
 def _new_event(chassis_id: int, record: Record, at: datetime, now: datetime, signature: int) -> Event:
-    known = find_message(record.message_id)
+    known = rules.find_message(record.message_id)
     text = (
         record.message
         or (known.explanation if known else "")
@@ -227,9 +234,9 @@ def _new_event(chassis_id: int, record: Record, at: datetime, now: datetime, sig
         told_at=parse_timestamp(record.timestamp),
         received_at=now,
         source=EventSource.BMC,
-        severity=event_severity(record.severity, record.message_id),
+        severity=rules.event_severity(record.severity, record.message_id),
         message_id=record.message_id[:200],
-        message=message_name(record.message_id)[:200],
+        message=rules.message_name(record.message_id)[:200],
         text=text.replace("\0", " ")[:MAX_TEXT_LENGTH],
         arguments=[argument[:1000] for argument in record.arguments[:50]],
         chassis_id=chassis_id,
@@ -250,14 +257,14 @@ def _with_subjects(
         return []
     subjects = ChassisSubjects(chassis_id, owners, since=min(event.at for _, event in new))
     about = [subjects.of(record.origin_uri, event.at) for record, event in new]
-    holders = tenants_at((one, event.at) for one, (_, event) in zip(about, new, strict=True))
+    tenures = tenants_at((one, event.at) for one, (_, event) in zip(about, new, strict=True))
     events = [event for _, event in new]
-    for event, subject, holder in zip(events, about, holders, strict=True):
+    for event, subject, tenure in zip(events, about, tenures, strict=True):
         event.chassis_name = subjects.chassis_name
         event.device_id, event.port_id = subject.device_id, subject.port_id
         event.drawer_id, event.host_id = subject.drawer_id, subject.host_id
         event.subject_name, event.link = subject.name[:300], subject.link
-        event.tenant_id, event.tenant_name = holder.id, holder.name
+        event.tenant_id, event.tenant_name = tenure.tenant_id, tenure.tenant_name
     return events
 
 
@@ -290,15 +297,15 @@ class LogGap:
     key: str
 
 
-def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, heard: bool) -> LogGap | None:
+def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, stream_was_open: bool) -> LogGap | None:
     """Return the gap between the mark and the current entries of a log, None where there is none.
 
     `known` is the number of entries that were known already: the log then overlaps with events that were received.
-    `heard` is whether the stream was open without a break since the mark, so that no event was missed.
+    `stream_was_open` is whether the stream was open without a break since the mark, so that no event was missed.
     """
-    if reading.continuous or heard or known:
+    if reading.continuous or stream_was_open or known:
         return None
-    since = f"entry {_entry_number(mark.entry_uri)} of {mark.told or 'an unknown time'}"
+    since = f"entry {_entry_number(mark.entry_uri)} of {mark.timestamp or 'an unknown time'}"
     if not reading.events:
         sentence = f"The BMC's log was cleared while the site was not connected: events after {since} may be lost."
         return LogGap(EVENTS_MAY_BE_LOST, sentence, _gap_key(mark, ""))
@@ -318,24 +325,9 @@ def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, heard: 
     return LogGap(EVENTS_LOST, f"Events between {since} and {until} are lost: the log of the BMC was overwritten.", key)
 
 
-def log_gap_record(*, chassis_id: int, entries_uri: str, gap: LogGap) -> None:
-    """Store a gap as an event of its chassis."""
-    event_record(
-        source=EventSource.BMC,
-        message_id=gap.message_id,
-        severity="Warning",
-        text=gap.sentence,
-        at=timezone.now(),
-        chassis_id=chassis_id,
-        key=f"gap {gap.key}",
-        arguments=[entries_uri],
-        link=reverse("fabric:chassis", args=[chassis_id]),
-    )
-
-
 def _entry_number(entry_uri: str) -> str:
     return entry_uri.rpartition("/")[2]
 
 
 def _gap_key(mark: LogCursor, until: str) -> str:
-    return hashlib.blake2b(f"{mark.entry_uri} {mark.told} {until}".encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(f"{mark.entry_uri} {mark.timestamp} {until}".encode(), digest_size=16).hexdigest()

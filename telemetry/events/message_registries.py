@@ -12,77 +12,75 @@ OK: Final[SeverityName] = "OK"
 WARNING: Final[SeverityName] = "Warning"
 CRITICAL: Final[SeverityName] = "Critical"
 
-SITE_REGISTRIES: dict[str, dict[str, MessageText]] = {
-    "FalconWeb": {
-        "OperationBegun": (OK, "A change of hardware began: attach, detach, move, or a setting.", ""),
-        "OperationDone": (OK, "A change of hardware is done and was verified by reading it back.", ""),
-        "OperationFailed": (
-            WARNING,
-            "A change of hardware did not succeed.",
-            "Open the operation: its steps say where it stopped and why.",
-        ),
-        "OperationCancelled": (OK, "A change of hardware was cancelled before it started.", ""),
-        "OperationRolledBack": (OK, "The changes of an operation were rolled back.", ""),
-        "PlanBegun": (OK, "A plan is being carried out.", ""),
-        "PlanDone": (OK, "All operations of a plan are done.", ""),
-        "PlanStopped": (
-            WARNING,
-            "A plan stopped before its end and waits for a decision.",
-            "Open the plan and resume it, roll it back, or leave things as they are.",
-        ),
-        "PlanCancelled": (OK, "A plan was cancelled.", ""),
-        "PlanRolledBack": (OK, "A plan was rolled back: its changes were reverted.", ""),
-        "PlanLeft": (OK, "A plan that had stopped was left partly done.", ""),
-        "SignedIn": (OK, "A person signed in.", ""),
-        "SignedOut": (OK, "A person signed out.", ""),
-        "SignInRefused": (
-            WARNING,
-            "A sign-in was refused. Repeated attempts within a minute are one event.",
-            "If it was not the person, check in the audit log where the attempts came from.",
-        ),
-        "LeaseGiven": (OK, "A tenant leased devices or host ports.", ""),
-        "LeaseEnded": (OK, "A lease ended: its devices and host ports are unassigned.", ""),
-        "ChassisAdded": (OK, "An administrator added a chassis to this site.", ""),
-        "ChassisRemoved": (WARNING, "An administrator removed a chassis from this site. Its events stay.", ""),
-        "ExportTest": (OK, "An administrator tested the target of an event export.", ""),
-        "DriftNoticed": (
-            WARNING,
-            "The state differs from the approved one: it was changed outside of this site.",
-            "Open the drift and accept the found state, or re-apply the approved one.",
-        ),
-        "DriftEnded": (OK, "The state matches the approved one again.", ""),
-        "ExportFailed": (
-            WARNING,
-            "A run of an export failed.",
-            "Open the run for the reason. Fix it and resume the run; it continues where it stopped.",
-        ),
-        "RunCompleted": (OK, "A run of a benchmark has ended, and its results are stored.", ""),
-        "RunFailed": (
-            WARNING,
-            "A run of a benchmark failed, or its devices were not released.",
-            "Open the run for the reason and the log. Its devices can be released there, too.",
-        ),
-        "RunCancelled": (OK, "A run of a benchmark was cancelled.", ""),
-        "EventsLost": (
-            WARNING,
-            "The log of a BMC no longer had the entries that followed the last one that was read.",
-            "They cannot be restored. Check whether this site or the BMC was unreachable for long at that time.",
-        ),
-        "EventsMayBeLost": (
-            WARNING,
-            "The log of a BMC was cleared, or restarted, while this site was not connected.",
-            "Check whether this site or the BMC was unreachable at that time, and who may clear the log.",
-        ),
-        "LinkWorse": (
-            WARNING,
-            "A PCIe link is worse than before: down, narrower or slower than it can be, or with too many errors.",
-            "Open the link for the reasons and what to check.",
-        ),
-        "LinkBetter": (OK, "A PCIe link is better than before.", ""),
-        "AlertFiring": (WARNING, "A reading met a rule for longer than its hold time.", "Open the alert."),
-        "AlertAcknowledged": (OK, "An alert was acknowledged.", ""),
-        "AlertResolved": (OK, "The condition of an alert is no longer met.", ""),
-    }
+SITE: dict[str, MessageText] = {
+    "OperationBegun": (OK, "A change of hardware began: attach, detach, move, or a setting.", ""),
+    "OperationDone": (OK, "A change of hardware is done and was verified by reading it back.", ""),
+    "OperationFailed": (
+        WARNING,
+        "A change of hardware did not succeed.",
+        "Open the operation: its steps say where it stopped and why.",
+    ),
+    "OperationCancelled": (OK, "A change of hardware was cancelled before it started.", ""),
+    "OperationRolledBack": (OK, "The changes of an operation were rolled back.", ""),
+    "PlanBegun": (OK, "A plan is being carried out.", ""),
+    "PlanDone": (OK, "All operations of a plan are done.", ""),
+    "PlanStopped": (
+        WARNING,
+        "A plan stopped before its end and waits for a decision.",
+        "Open the plan and resume it, roll it back, or leave things as they are.",
+    ),
+    "PlanCancelled": (OK, "A plan was cancelled.", ""),
+    "PlanRolledBack": (OK, "A plan was rolled back: its changes were reverted.", ""),
+    "PlanLeft": (OK, "A plan that had stopped was left partly done.", ""),
+    "SignedIn": (OK, "A person signed in.", ""),
+    "SignedOut": (OK, "A person signed out.", ""),
+    "SignInRefused": (
+        WARNING,
+        "A sign-in was refused. Repeated attempts within a minute are one event.",
+        "If it was not the person, check in the audit log where the attempts came from.",
+    ),
+    "LeaseGiven": (OK, "A tenant leased devices or host ports.", ""),
+    "LeaseEnded": (OK, "A lease ended: its devices and host ports are unassigned.", ""),
+    "ChassisAdded": (OK, "An administrator added a chassis to this site.", ""),
+    "ChassisRemoved": (WARNING, "An administrator removed a chassis from this site. Its events stay.", ""),
+    "ExportTest": (OK, "An administrator tested the target of an event export.", ""),
+    "DriftNoticed": (
+        WARNING,
+        "The state differs from the approved one: it was changed outside of this site.",
+        "Open the drift and accept the found state, or re-apply the approved one.",
+    ),
+    "DriftEnded": (OK, "The state matches the approved one again.", ""),
+    "ExportFailed": (
+        WARNING,
+        "A run of an export failed.",
+        "Open the run for the reason. Fix it and resume the run; it continues where it stopped.",
+    ),
+    "RunCompleted": (OK, "A run of a benchmark has ended, and its results are stored.", ""),
+    "RunFailed": (
+        WARNING,
+        "A run of a benchmark failed, or its devices were not released.",
+        "Open the run for the reason and the log. Its devices can be released there, too.",
+    ),
+    "RunCancelled": (OK, "A run of a benchmark was cancelled.", ""),
+    "EventsLost": (
+        WARNING,
+        "The log of a BMC no longer had the entries that followed the last one that was read.",
+        "They cannot be restored. Check whether this site or the BMC was unreachable for long at that time.",
+    ),
+    "EventsMayBeLost": (
+        WARNING,
+        "The log of a BMC was cleared, or restarted, while this site was not connected.",
+        "Check whether this site or the BMC was unreachable at that time, and who may clear the log.",
+    ),
+    "LinkWorse": (
+        WARNING,
+        "A PCIe link is worse than before: down, narrower or slower than it can be, or with too many errors.",
+        "Open the link for the reasons and what to check.",
+    ),
+    "LinkBetter": (OK, "A PCIe link is better than before.", ""),
+    "AlertFiring": (WARNING, "A reading met a rule for longer than its hold time.", "Open the alert."),
+    "AlertAcknowledged": (OK, "An alert was acknowledged.", ""),
+    "AlertResolved": (OK, "The condition of an alert is no longer met.", ""),
 }
 
 RESEAT = "Check the cable or card of that port; reseat it, or replace it."
@@ -222,16 +220,6 @@ POWER: dict[str, MessageText] = {
 FALCON: dict[str, MessageText] = {
     "ManagerRestarted": (WARNING, "The BMC restarted. Attachments stay; readings have a gap.", ""),
     "DrawerModeChanged": (OK, "A drawer is in another mode: how its host ports share its slots changed.", ""),
-}
-
-FABRIC_REGISTRIES: dict[str, dict[str, MessageText]] = {
-    "Fabric": FABRIC,
-    "Platform": PLATFORM,
-    "SensorEvent": SENSOR,
-    "Sensor": SENSOR,
-    "Environmental": ENVIRONMENTAL,
-    "Power": POWER,
-    "H3Falcon": FALCON,
 }
 
 RESOURCE: dict[str, MessageText] = {
@@ -387,9 +375,16 @@ BMC: dict[str, MessageText] = {
     "EventLogCleared": (WARNING, "The event log was cleared.", ""),
 }
 
-HEARTBEAT: dict[str, MessageText] = {"RedfishServiceFunctional": (OK, "The BMC reports that it works.", "")}
-
-SERVICE_REGISTRIES: dict[str, dict[str, MessageText]] = {
+# In the order of the catalogue: the site's own, then those of links first.
+REGISTRIES: dict[str, dict[str, MessageText]] = {
+    "FalconWeb": SITE,
+    "Fabric": FABRIC,
+    "Platform": PLATFORM,
+    "SensorEvent": SENSOR,
+    "Sensor": SENSOR,
+    "Environmental": ENVIRONMENTAL,
+    "Power": POWER,
+    "H3Falcon": FALCON,
     "ResourceEvent": RESOURCE,
     "TaskEvent": TASK,
     "LogService": LOG,
@@ -397,5 +392,5 @@ SERVICE_REGISTRIES: dict[str, dict[str, MessageText]] = {
     "Base": BASE,
     "StorageDevice": STORAGE,
     "OpenBMC": BMC,
-    "HeartbeatEvent": HEARTBEAT,
+    "HeartbeatEvent": {"RedfishServiceFunctional": (OK, "The BMC reports that it works.", "")},
 }

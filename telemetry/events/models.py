@@ -15,8 +15,6 @@ from accounts.models import User
 
 
 class EventSource(models.TextChoices):
-    """Source of an event."""
-
     BMC = "bmc", "BMC"
     OPERATION = "operation", "Operation"
     ALERT = "alert", "Alert"
@@ -33,8 +31,6 @@ class EventSeverity(models.TextChoices):
 
 
 class EventQuerySet(models.QuerySet["Event"]):
-    """Queries of events."""
-
     def visible_to(self, person: User) -> Self:
         """Return a person's events: all for administrators, else those of their tenant's parts, and own sign-ins."""
         if not person.is_active:
@@ -160,6 +156,3 @@ class Position(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["chassis_id", "uri"], name="one_position_a_log")]
-
-    def __str__(self) -> str:
-        return f"{self.uri} of chassis {self.chassis_id}"

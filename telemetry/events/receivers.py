@@ -7,8 +7,7 @@ that it is stored once whichever of them records it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -42,46 +41,27 @@ OPERATION_ENDS = {
 PLAN_ENDS = {"done": "PlanDone", "cancelled": "PlanCancelled", "rolled_back": "PlanRolledBack", "left": "PlanLeft"}
 
 
-@dataclass(frozen=True)
-class _SiteEvent:
-    """One event of the site: the arguments of `event_record`."""
-
-    key: str
-    name: str
-    at: datetime
-    text: str
-    severity: str = "OK"
-    source: str = EventSource.SITE
-    more: dict[str, Any] = field(default_factory=dict)
-
-
 def events_catch_up(now: datetime | None = None) -> int:
     """Record recent changes that are not recorded yet; returns the number of new events."""
     since = (now or timezone.now()) - LOOK_BACK
-    event: list[_SiteEvent] = []
     operations = Operation.objects.filter(Q(started_at__gte=since) | Q(finished_at__gte=since))
-    for operation in operations.iterator():
-        event += _operation_events(operation)
-    plans = Plan.objects.exclude(state=Plan.State.DRAFT)
-    for plan in plans.filter(Q(applied_at__gte=since) | Q(finished_at__gte=since)).iterator():
-        event += _plan_events(plan)
-    for drift in Drift.objects.filter(Q(noticed_at__gte=since) | Q(ended_at__gte=since)).iterator():
-        event += _drift_events(drift)
-    for lease in Lease.objects.filter(events__at__gte=since).distinct().iterator():
-        event += _lease_events(lease)
-    return sum(_record(one) for one in event)
-
-
-def _record(event: _SiteEvent) -> bool:
-    made = event_record(
-        source=event.source,
-        message_id=f"FalconWeb.1.0.{event.name}",
-        severity=event.severity,
-        text=event.text,
-        at=event.at,
-        key=event.key,
-        **event.more,
+    plans = Plan.objects.filter(Q(applied_at__gte=since) | Q(finished_at__gte=since))
+    drifts = Drift.objects.filter(Q(noticed_at__gte=since) | Q(ended_at__gte=since))
+    leases = Lease.objects.filter(events__at__gte=since).distinct()
+    return (
+        sum(map(_record_operation, operations.iterator()))
+        + sum(map(_record_plan, plans.iterator()))
+        + sum(map(_record_drift, drifts.iterator()))
+        + sum(map(_record_lease, leases.iterator()))
     )
+
+
+def _record(
+    key: str, name: str, at: datetime, text: str, severity: str = "OK", *, source: str = EventSource.SITE, **about: Any
+) -> bool:
+    """Record an event of the site; `about` are arguments of `event_record`. Returns whether it is new."""
+    message_id = f"FalconWeb.1.0.{name}"
+    made = event_record(source=source, message_id=message_id, severity=severity, text=text, at=at, key=key, **about)
     return made is not None
 
 
@@ -99,14 +79,12 @@ def _record_after_commit(work: Callable[[], object]) -> None:
 
 @receiver(operation_changed)
 def record_operation(operation: Operation, **kwargs: Any) -> None:
-    """Record that an operation started, or ended."""
-    _record_after_commit(lambda: [_record(one) for one in _operation_events(operation)])
+    _record_after_commit(lambda: _record_operation(operation))
 
 
 @receiver(plan_changed)
 def record_plan(plan: Plan, **kwargs: Any) -> None:
-    """Record that a plan started, stopped or ended."""
-    _record_after_commit(lambda: [_record(one) for one in _plan_events(plan)])
+    _record_after_commit(lambda: _record_plan(plan))
 
 
 @receiver(inventory_changed)
@@ -114,35 +92,32 @@ def record_drifts(chassis_id: int, **kwargs: Any) -> None:
     """Record the drifts of a walk, which are stored together with its results."""
     since = timezone.now() - LOOK_BACK
     rows = Drift.objects.filter(Q(noticed_at__gte=since) | Q(ended_at__gte=since), chassis=chassis_id)
-    _record_after_commit(lambda: [_record(one) for row in rows for one in _drift_events(row)])
+    _record_after_commit(lambda: [_record_drift(row) for row in rows])
 
 
 @receiver(post_save, sender=LeaseEvent)
 def record_lease(instance: LeaseEvent, **kwargs: Any) -> None:
     """Record that a lease started or ended: both add a line to its timeline."""
-    pk = instance.lease_id
-    _record_after_commit(lambda: [_record(one) for row in Lease.objects.filter(pk=pk) for one in _lease_events(row)])
+    rows = Lease.objects.filter(pk=instance.lease_id)
+    _record_after_commit(lambda: [_record_lease(row) for row in rows])
 
 
 @receiver(post_save, sender=Chassis)
 def record_chassis_added(instance: Chassis, created: bool, **kwargs: Any) -> None:
-    """Record that a chassis was added."""
     if created:
-        text = f"The chassis {instance.name} was added."
-        more = {"chassis_id": instance.pk, "link": reverse("fabric:chassis", args=[instance.pk])}
-        event = _SiteEvent(f"chassis {instance.pk} added", "ChassisAdded", timezone.now(), text, more=more)
-        _record_after_commit(lambda: _record(event))
+        pk, now, text = instance.pk, timezone.now(), f"The chassis {instance.name} was added."
+        about: dict[str, Any] = {"chassis_id": pk, "link": reverse("fabric:chassis", args=[pk])}
+        _record_after_commit(lambda: _record(f"chassis {pk} added", "ChassisAdded", now, text, **about))
 
 
 @receiver(post_delete, sender=Chassis)
 def record_chassis_removed(instance: Chassis, **kwargs: Any) -> None:
     """Record that a chassis was removed, and delete the positions in its logs."""
-    pk = instance.pk
-    text = f"The chassis {instance.name} was removed from this site."
-    more = {"chassis_id": pk, "chassis_name": instance.name}
-    event = _SiteEvent(f"chassis {pk} removed", "ChassisRemoved", timezone.now(), text, "Warning", more=more)
+    # Django clears `pk` before the commit.
+    pk, now, text = instance.pk, timezone.now(), f"The chassis {instance.name} was removed from this site."
+    about: dict[str, Any] = {"chassis_id": pk, "chassis_name": instance.name}
     Position.objects.filter(chassis_id=pk).delete()
-    _record_after_commit(lambda: _record(event))
+    _record_after_commit(lambda: _record(f"chassis {pk} removed", "ChassisRemoved", now, text, "Warning", **about))
 
 
 @receiver(user_logged_in)
@@ -154,7 +129,6 @@ def record_sign_in(request: Any, user: User, **kwargs: Any) -> None:
 
 @receiver(user_logged_out)
 def record_sign_out(request: Any, user: User | None, **kwargs: Any) -> None:
-    """Record that a person signed out."""
     if user is not None and _view_name(request) == SIGN_OUT:
         _record_person("SignedOut", user, f"{user.username} signed out.")
 
@@ -173,9 +147,9 @@ def record_refused_sign_in(person: User | None, address: str, sentence: str, **k
 
 
 def _record_person(name: str, person: User | None, text: str, *, severity: str = "OK", key: str = "") -> None:
-    about = {"person_id": person.pk, "person_name": person.username} if person else {}
-    event = _SiteEvent(key, name, timezone.now(), text, severity, EventSource.SIGN_IN, about)
-    _record_after_commit(lambda: _record(event))
+    now = timezone.now()
+    about: dict[str, Any] = {"person_id": person.pk, "person_name": person.username} if person else {}
+    _record_after_commit(lambda: _record(key, name, now, text, severity, source=EventSource.SIGN_IN, **about))
 
 
 def _view_name(request: Any) -> str:
@@ -183,26 +157,25 @@ def _view_name(request: Any) -> str:
     return str(match.view_name) if match else ""
 
 
-def _operation_events(row: Operation) -> Iterator[_SiteEvent]:
-    more = {
+def _record_operation(row: Operation) -> int:
+    """Record that an operation started and, where it has, that it ended; returns the number of new events."""
+    about: dict[str, Any] = {
         "chassis_id": row.chassis_id, "device_id": row.device_id, "drawer_id": row.drawer_id, "host_id": row.host_id,
-        "port_id": row.port_id or _port_of(row), "tenant_id": row.tenant_id, "subject_name": "",
+        "port_id": row.port_id or _port_of(row), "tenant_id": row.tenant_id,
         "link": reverse("fabric:operation", args=[row.pk]), "person_id": row.requested_by_id,
-        "person_name": row.requested_by_name,
+        "person_name": row.requested_by_name, "source": EventSource.OPERATION,
     }  # fmt: skip
+    new = 0
     if row.started_at is not None:
-        text = f"Begun: {row.summary}."
-        yield _SiteEvent(
-            f"operation {row.pk} begun", "OperationBegun", row.started_at, text, "OK", EventSource.OPERATION, more
-        )
+        new += _record(f"operation {row.pk} begun", "OperationBegun", row.started_at, f"Begun: {row.summary}.", **about)
     if row.state in OPERATION_ENDS and row.finished_at is not None:
         name, severity = OPERATION_ENDS[row.state]
+        word = row.get_state_display()
         if row.is_rollback and row.state == Operation.State.DONE:
-            name = "OperationRolledBack"
-        word = "Rolled back" if name == "OperationRolledBack" else row.get_state_display()
+            name, word = "OperationRolledBack", "Rolled back"
         text = f"{word}: {row.summary}.{f' {row.error}' if row.error else ''}"
-        key = f"operation {row.pk} {row.state}"
-        yield _SiteEvent(key, name, row.finished_at, text, severity, EventSource.OPERATION, more)
+        new += _record(f"operation {row.pk} {row.state}", name, row.finished_at, text, severity, **about)
+    return new
 
 
 def _port_of(row: Operation) -> int | None:
@@ -211,57 +184,63 @@ def _port_of(row: Operation) -> int | None:
     return place.port_id if place is not None else None
 
 
-def _plan_events(row: Plan) -> Iterator[_SiteEvent]:
+def _record_plan(row: Plan) -> int:
+    """Record that a plan started and, where it has, that it stopped or ended; returns the number of new events."""
     if row.state == Plan.State.DRAFT:
-        return
-    more = {
+        return 0
+    about: dict[str, Any] = {
         "tenant_id": row.tenant_id, "subject_name": row.title, "link": reverse("fabric:plan", args=[row.pk]),
         "person_id": row.acting_id or row.requested_by_id, "person_name": row.acting_name or row.requested_by_name,
+        "source": EventSource.OPERATION,
     }  # fmt: skip
+    new = 0
     if row.applied_at is not None:
         text = f"The plan ‘{row.title}’ is being carried out."
-        yield _SiteEvent(f"plan {row.pk} begun", "PlanBegun", row.applied_at, text, "OK", EventSource.OPERATION, more)
+        new += _record(f"plan {row.pk} begun", "PlanBegun", row.applied_at, text, **about)
     why = f" {row.sentence}" if row.sentence else ""
     if row.state == Plan.State.STOPPED:
         text = f"The plan ‘{row.title}’ stopped.{why}"
-        key = f"plan {row.pk} stopped {row.round}"
-        yield _SiteEvent(key, "PlanStopped", timezone.now(), text, "Warning", EventSource.OPERATION, more)
+        new += _record(f"plan {row.pk} stopped {row.round}", "PlanStopped", timezone.now(), text, "Warning", **about)
     elif row.state in PLAN_ENDS:
         text = f"The plan ‘{row.title}’ ended: {row.get_state_display().lower()}.{why}"
         at = row.finished_at or timezone.now()
-        yield _SiteEvent(
-            f"plan {row.pk} {row.state}", PLAN_ENDS[row.state], at, text, "OK", EventSource.OPERATION, more
-        )
+        new += _record(f"plan {row.pk} {row.state}", PLAN_ENDS[row.state], at, text, **about)
+    return new
 
 
-def _drift_events(row: Drift) -> Iterator[_SiteEvent]:
+def _record_drift(row: Drift) -> int:
+    """Record that a drift was noticed and, where it has, that it ended; returns the number of new events."""
     # The found state may name hosts that not everybody who sees the part may see: only the drift's page shows it.
     subject = f"{row.what}: {row.get_kind_display().lower()}"
-    more = {
+    about: dict[str, Any] = {
         "chassis_id": row.chassis_id, "device_id": row.device_id, "drawer_id": row.drawer_id,
         "port_id": row.port_id or (row.host_port.port_id if row.host_port else None), "subject_name": row.what,
         "link": reverse("fabric:drift", args=[row.pk]),
     }  # fmt: skip
     text = f"{subject} differs from the approved state."
-    yield _SiteEvent(f"drift {row.pk} noticed", "DriftNoticed", row.noticed_at, text, "Warning", more=more)
+    new = int(_record(f"drift {row.pk} noticed", "DriftNoticed", row.noticed_at, text, "Warning", **about))
     if row.ended_at is not None:
         text = f"{subject} no longer differs from the approved state: {row.get_end_display().lower()}."
-        yield _SiteEvent(f"drift {row.pk} ended", "DriftEnded", row.ended_at, text, more=more)
+        new += _record(f"drift {row.pk} ended", "DriftEnded", row.ended_at, text, **about)
+    return new
 
 
-def _lease_events(row: Lease) -> Iterator[_SiteEvent]:
+def _record_lease(row: Lease) -> int:
+    """Record that a lease started and, where it has, that it ended; returns the number of new events."""
     if row.tenant_id is None:
-        return
-    more = {
+        return 0
+    about: dict[str, Any] = {
         "tenant_id": row.tenant_id, "subject_name": f"Lease {row.pk}", "link": reverse("fabric:lease", args=[row.pk]),
         "person_name": row.decided_by_name or row.asked_by_name,
     }  # fmt: skip
+    new = 0
     taken = row.items.aggregate(first=Min("taken_at"))["first"]
     if taken is not None:
         names = ", ".join(row.items.values_list("name", flat=True)[:20])
         until = f"until {row.ends_at:%Y-%m-%d %H:%M} UTC" if row.ends_at else "until further notice"
         text = f"{row.tenant_name} has leased {names} {until}."
-        yield _SiteEvent(f"lease {row.pk} given", "LeaseGiven", taken, text, more=more)
+        new += _record(f"lease {row.pk} given", "LeaseGiven", taken, text, **about)
     if row.state == Lease.State.ENDED and row.ended_at is not None:
         text = f"The lease {row.pk} of {row.tenant_name} ended."
-        yield _SiteEvent(f"lease {row.pk} ended", "LeaseEnded", row.ended_at, text, more=more)
+        new += _record(f"lease {row.pk} ended", "LeaseEnded", row.ended_at, text, **about)
+    return new

@@ -12,14 +12,13 @@ entries yields three events.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fabric.bmc.events import parse_timestamp
 from fabric.bmc.types import RedfishEvent as Record
-from telemetry.events import message_registries
-from telemetry.events.message_registries import OK, MessageText, SeverityName
+from telemetry.events.message_registries import OK, REGISTRIES, SeverityName
 
 # Spellings of severities: of older schemas and of syslog, case-insensitive.
 SEVERITY_SPELLINGS = {
@@ -32,8 +31,6 @@ SEVERITY_SPELLINGS = {
 
 @dataclass(frozen=True)
 class EventMessage:
-    """One message of the catalogue."""
-
     name: str  # 'Fabric.LinkDropped'
     registry: str
     severity: SeverityName
@@ -46,18 +43,11 @@ class EventMessage:
         return self.name.removeprefix(f"{self.registry}.")
 
 
-def _build_catalogue(registries: Sequence[Mapping[str, Mapping[str, MessageText]]]) -> dict[str, EventMessage]:
-    return {
-        f"{registry}.{key}": EventMessage(f"{registry}.{key}", registry, *words)
-        for registries_of in registries
-        for registry, messages in registries_of.items()
-        for key, words in messages.items()
-    }
-
-
-MESSAGE_CATALOGUE: dict[str, EventMessage] = _build_catalogue(
-    [message_registries.SITE_REGISTRIES, message_registries.FABRIC_REGISTRIES, message_registries.SERVICE_REGISTRIES]
-)
+MESSAGE_CATALOGUE = {
+    f"{registry}.{key}": EventMessage(f"{registry}.{key}", registry, *words)
+    for registry, messages in REGISTRIES.items()
+    for key, words in messages.items()
+}
 _BY_FOLDED_NAME = {name.casefold(): message for name, message in MESSAGE_CATALOGUE.items()}
 
 
@@ -109,7 +99,6 @@ def timeless_signature(record: Record) -> int:
 
 
 def is_timeless(record: Record) -> bool:
-    """Return whether an event has no valid time."""
     return not _time_of(record)
 
 

@@ -15,13 +15,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db import connection
-from django.db.models import Max, QuerySet
+from django.db.models import Max
 from django.urls import reverse
 
 from accounts.models import User
-from accounts.visibility import visible_or_404
 from core.errors import Invalid
-from telemetry.events.models import Event, EventQuerySet, SavedView
+from telemetry.events.models import Event, EventQuerySet
 
 ROWS_PER_PAGE: Final = 50
 # Counting more rows exactly costs too much.
@@ -77,12 +76,6 @@ def events_count(rows: EventQuerySet) -> tuple[int, bool]:
     """Return the number of events, and whether it is exact: counting stops at MAX_COUNTED."""
     count = rows.order_by()[: MAX_COUNTED + 1].count()
     return min(count, MAX_COUNTED), count <= MAX_COUNTED
-
-
-def event_get(person: User, pk: int) -> Event:
-    """Return an event that a person may see; raises NotFound."""
-    event: Event = visible_or_404(Event.objects, person, pk, "event")
-    return event
 
 
 def nearby_events(person: User, event: Event) -> list[Event]:
@@ -148,11 +141,6 @@ def event_rows(rows: EventQuerySet, *, at_once: int = 1000) -> Iterator[list[obj
         place = page.older
         if not place:
             return
-
-
-def saved_views(person: User) -> QuerySet[SavedView]:
-    """Return the saved searches of a person."""
-    return SavedView.objects.filter(person=person)
 
 
 def recent_messages(rows: EventQuerySet, *, most: int = 200) -> list[str]:

@@ -24,7 +24,7 @@ from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView, event_key
 from telemetry.events.rules import message_name
 from telemetry.events.selectors import announce_writer
-from telemetry.events.subjects import TenantRef, subject_at, tenants_at
+from telemetry.events.subjects import subject_at, tenants_at
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +61,11 @@ def event_record(
     if whole_key and Event.objects.filter(key=whole_key).exists():
         return None
     about = subject_at(at=at, device_id=device_id, port_id=port_id, drawer_id=drawer_id, host_id=host_id)
-    holder = (
-        TenantRef(tenant_id, _row_name(Tenant, tenant_id)) if tenant_id is not None else tenants_at([(about, at)])[0]
-    )
+    if tenant_id is not None:
+        tenant_name = _row_name(Tenant, tenant_id)
+    else:
+        (tenure,) = tenants_at([(about, at)])
+        tenant_id, tenant_name = tenure.tenant_id, tenure.tenant_name
     event = Event(
         at=at,
         received_at=timezone.now(),
@@ -80,8 +82,8 @@ def event_record(
         port_id=about.port_id,
         drawer_id=about.drawer_id,
         host_id=about.host_id,
-        tenant_id=holder.id,
-        tenant_name=holder.name,
+        tenant_id=tenant_id,
+        tenant_name=tenant_name,
         subject_name=(subject_name or about.name)[:300],
         link=(link or about.link)[:400],
         person_id=person_id,
@@ -117,7 +119,7 @@ def saved_view_add(*, person: User, name: str, query: str, is_default: bool = Fa
     with audited(Action.EVENT_VIEW_ADD, actor=person) as act:
         _lock_person(person)
         name, query = _clean_view_name(name), _normalized_query(query)
-        own = SavedView.objects.filter(person=person)
+        own = person.event_views.all()
         if own.count() >= MAX_SAVED_VIEWS:
             raise Conflict(f"You keep {MAX_SAVED_VIEWS} views already. Remove one first.")
         _refuse_same_name(person, name)
@@ -142,7 +144,7 @@ def saved_view_change(
         if query is not None:
             row.query = _normalized_query(query)
         if is_default is not None:
-            SavedView.objects.filter(person=person, is_default=True).update(is_default=False)
+            person.event_views.filter(is_default=True).update(is_default=False)
             row.is_default = is_default
         row.save(update_fields=["name", "query", "is_default"])
         act.after = {"name": row.name, "query": row.query, "default": row.is_default}
@@ -159,7 +161,7 @@ def saved_view_remove(*, person: User, pk: int) -> None:
 
 def saved_view_get(person: User, pk: int) -> SavedView:
     """Return one of a person's own views; raises NotFound."""
-    row: SavedView = row_or_404(SavedView.objects.filter(person=person), pk, "view")
+    row: SavedView = row_or_404(person.event_views.all(), pk, "view")
     return row
 
 
@@ -185,7 +187,7 @@ def _normalized_query(query: str) -> str:
 
 
 def _refuse_same_name(person: User, name: str, *, but: int = 0) -> None:
-    if SavedView.objects.filter(person=person, name=name).exclude(pk=but).exists():
+    if person.event_views.filter(name=name).exclude(pk=but).exists():
         raise Conflict(f"You have a view ‘{name}’ already. Choose another name, or remove that one.")
 
 

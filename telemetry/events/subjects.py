@@ -25,118 +25,57 @@ from fabric.leases.models import Tenure
 JUST_NOW: Final = timedelta(minutes=2)
 
 
-@dataclass(frozen=True)
-class DeviceStay:
-    """The stay of a device in a slot (None: in none that the chassis reports), with its name at the time."""
-
-    device: int
-    device_name: str
-    slot: int | None
-    host_port: int | None
-    host_name: str
-    since: datetime
-    until: datetime | None
-
-    def covers(self, at: datetime) -> bool:
-        """Return whether a time is within the stay."""
-        return self.since <= at and (self.until is None or at < self.until)
-
-
 class DeviceStays:
-    """The stays of some devices or slots from `since` on, read in one query."""
+    """The periods of some devices or slots from `since` on, read in one query."""
 
     def __init__(self, rows: QuerySet[Attachment], *, since: datetime) -> None:
-        fields = ("device", "device_name", "slot", "host_port", "host_name", "since", "until")
-        lasting = rows.filter(Q(until=None) | Q(until__gt=since)).order_by("-since", "-pk")
-        self._of_device: defaultdict[int, list[DeviceStay]] = defaultdict(list)
-        self._in_slot: defaultdict[int, list[DeviceStay]] = defaultdict(list)
-        self._at_port: defaultdict[int, list[DeviceStay]] = defaultdict(list)
-        for values in lasting.values_list(*fields):
-            stay = DeviceStay(*values)
-            self._of_device[stay.device].append(stay)
-            if stay.slot is not None:
-                self._in_slot[stay.slot].append(stay)
-            if stay.host_port is not None:
-                self._at_port[stay.host_port].append(stay)
+        self._of_device: defaultdict[int, list[Attachment]] = defaultdict(list)
+        self._in_slot: defaultdict[int | None, list[Attachment]] = defaultdict(list)
+        self._at_port: defaultdict[int | None, list[Attachment]] = defaultdict(list)
+        for stay in rows.filter(Q(until=None) | Q(until__gt=since)).order_by("-since", "-pk"):
+            self._of_device[stay.device_id].append(stay)
+            self._in_slot[stay.slot_id].append(stay)
+            self._at_port[stay.host_port_id].append(stay)
         self._now = timezone.now()
 
-    def of_device(self, device: int, at: datetime) -> DeviceStay | None:
-        """Return the stay of a device at a time, None where unknown."""
-        return _stay_at(self._of_device[device], at)
+    def of_device(self, device: int, at: datetime) -> Attachment | None:
+        """Return the period of a device at a time, None where unknown."""
+        return _at_time(self._of_device[device], at)
 
-    def in_slot(self, slot: int, at: datetime) -> DeviceStay | None:
-        """Return the stay in a slot at a time, None where unknown."""
-        return _stay_at(self._in_slot[slot], at)
+    def in_slot(self, slot: int, at: datetime) -> Attachment | None:
+        """Return the period in a slot at a time, None where unknown."""
+        return _at_time(self._in_slot[slot], at)
 
     def host_was_there(self, name: str, host_port: int, at: datetime) -> bool:
         """Return whether the host that is at a host port now was there at a time."""
         if at > self._now - JUST_NOW:
             return True
-        stay = _stay_at(self._at_port[host_port], at)
+        stay = _at_time(self._at_port[host_port], at)
         return stay is not None and stay.host_name == name
 
 
-@dataclass(frozen=True)
-class TenantRef:
-    """A tenant by id and name."""
-
-    id: int | None = None
-    name: str = ""
+def _at_time(stays: Iterable[Attachment], at: datetime) -> Attachment | None:
+    return next((one for one in stays if one.since <= at and (one.until is None or at < one.until)), None)
 
 
-NO_TENANT: Final = TenantRef()
+def _tenures(devices: Collection[int], host_ports: Collection[int]) -> list[Tenure]:
+    """Return the tenants of devices and host ports (ids) over time.
 
-
-@dataclass(frozen=True)
-class _TenureSpan:
-    device: int | None
-    host_port: int | None
-    holder: TenantRef
-    since: datetime
-    until: datetime | None
-
-
-class Tenures:
-    """The tenants of some devices and host ports (ids) over time."""
-
-    def __init__(self, devices: Collection[int], host_ports: Collection[int]) -> None:
-        self._spans: list[_TenureSpan] = [*_past_tenures(devices, host_ports), *_current_tenures(devices, host_ports)]
-
-    def holder(self, device: int | None, host_port: int | None, at: datetime) -> TenantRef:
-        """Return the tenant of a device or a host port at a time, NO_TENANT where unknown."""
-        for span in self._spans:
-            own = device is not None and span.device == device
-            own = own or (host_port is not None and span.host_port == host_port)
-            if own and span.since <= at and (span.until is None or at < span.until):
-                return span.holder
-        return NO_TENANT
-
-
-def _stay_at(stays: Iterable[DeviceStay], at: datetime) -> DeviceStay | None:
-    return next((stay for stay in stays if stay.covers(at)), None)
-
-
-def _past_tenures(devices: Collection[int], host_ports: Collection[int]) -> Iterable[_TenureSpan]:
-    if not devices and not host_ports:
-        return
-    rows = Tenure.objects.filter(Q(device__in=devices) | Q(host_port__in=host_ports), tenant__isnull=False)
-    fields = ("device", "host_port", "tenant", "tenant_name", "began_at", "ended_at")
-    for device, host_port, tenant, name, since, until in rows.values_list(*fields):
-        yield _TenureSpan(device, host_port, TenantRef(tenant, name), since, until)
-
-
-def _current_tenures(devices: Collection[int], host_ports: Collection[int]) -> Iterable[_TenureSpan]:
-    """Yield the current tenants from the rows: a grant may be slightly older than its record."""
+    The current ones are read from the rows, too: a grant may be slightly older than its record.
+    """
+    past = Tenure.objects.filter(Q(device__in=devices) | Q(host_port__in=host_ports), tenant__isnull=False)
+    found: list[Tenure] = list(past)
     known_until = timezone.now() - JUST_NOW
-    fields = ("pk", "tenant", "tenant__name", "tenant_since")
-    if devices:
-        held = Device.objects.filter(pk__in=devices, tenant__isnull=False)
-        for pk, tenant, name, since in held.values_list(*fields):
-            yield _TenureSpan(pk, None, TenantRef(tenant, name), since or known_until, None)
-    if host_ports:
-        ports = HostPort.objects.filter(pk__in=host_ports, tenant__isnull=False)
-        for pk, tenant, name, since in ports.values_list(*fields):
-            yield _TenureSpan(None, pk, TenantRef(tenant, name), since or known_until, None)
+    current: tuple[tuple[str, QuerySet[Any]], ...] = (
+        ("device_id", Device.objects.filter(pk__in=devices)),
+        ("host_port_id", HostPort.objects.filter(pk__in=host_ports)),
+    )
+    for column, rows in current:
+        for row in rows.filter(tenant__isnull=False).select_related("tenant"):
+            tenure = Tenure(tenant=row.tenant, tenant_name=row.tenant.name, began_at=row.tenant_since or known_until)
+            setattr(tenure, column, row.pk)
+            found.append(tenure)
+    return found
 
 
 @dataclass(frozen=True)
@@ -166,9 +105,6 @@ class _SubjectRecord:
     device: int | None = None
     moves: bool = False
     host_name: str = ""
-
-
-NO_SUBJECT: Final = EventSubject()
 
 
 class ChassisSubjects:
@@ -285,16 +221,16 @@ class ChassisSubjects:
         subject = record.subject
         if record.device is not None:
             stay = self._stays.of_device(record.device, at)
-            if record.moves and (stay is None or stay.slot is None or stay.slot != record.slot):
+            if record.moves and (stay is None or stay.slot_id is None or stay.slot_id != record.slot):
                 return None
-            place = self._slots.get((stay.slot if stay is not None else record.slot) or 0)
+            place = self._slots.get((stay.slot_id if stay is not None else record.slot) or 0)
             if place is not None:
                 subject = replace(subject, port_id=place.subject.port_id, drawer_id=place.subject.drawer_id)
             return replace(subject, name=stay.device_name) if stay is not None else subject
         if record.slot is not None and (stay := self._stays.in_slot(record.slot, at)) is not None:
-            subject = replace(subject, device_id=stay.device)
+            subject = replace(subject, device_id=stay.device_id)
             if record.is_slot:
-                subject = replace(subject, name=stay.device_name, link=reverse("fabric:device", args=[stay.device]))
+                subject = replace(subject, name=stay.device_name, link=reverse("fabric:device", args=[stay.device_id]))
         if subject.host_port_id and not self._stays.host_was_there(record.host_name, subject.host_port_id, at):
             subject = replace(subject, host_id=None)
         return subject
@@ -309,13 +245,19 @@ def _ancestor_uris(uri: str) -> Iterator[str]:
         place = above if of_member else place.rpartition("/")[0]
 
 
-def tenants_at(wanted: Iterable[tuple[EventSubject, datetime]]) -> list[TenantRef]:
-    """Return the tenant of each subject at its time."""
+def tenants_at(wanted: Iterable[tuple[EventSubject, datetime]]) -> list[Tenure]:
+    """Return the tenant of each subject at its time, in the form of a tenure; one without a tenant where unknown."""
     pairs = list(wanted)
-    tenures = Tenures(
-        {one.device_id for one, _ in pairs if one.device_id}, {one.host_port_id for one, _ in pairs if one.host_port_id}
+    devices = {one.device_id for one, _ in pairs if one.device_id}
+    tenures = _tenures(devices, {one.host_port_id for one, _ in pairs if one.host_port_id})
+    return [next((one for one in tenures if _is_tenure_of(one, subject, at)), Tenure()) for subject, at in pairs]
+
+
+def _is_tenure_of(tenure: Tenure, subject: EventSubject, at: datetime) -> bool:
+    own = (subject.device_id is not None and tenure.device_id == subject.device_id) or (
+        subject.host_port_id is not None and tenure.host_port_id == subject.host_port_id
     )
-    return [tenures.holder(one.device_id, one.host_port_id, at) for one, at in pairs]
+    return own and tenure.began_at <= at and (tenure.ended_at is None or at < tenure.ended_at)
 
 
 def subject_at(
@@ -339,7 +281,7 @@ def subject_at(
     if host_id is not None:
         name = Host.objects.filter(pk=host_id).values_list("name", flat=True).first() or ""
         return EventSubject(host_id=host_id, name=name, link=reverse("fabric:host", args=[host_id]))
-    return NO_SUBJECT
+    return EventSubject()
 
 
 def _device(
@@ -347,7 +289,7 @@ def _device(
 ) -> EventSubject:
     stay = DeviceStays(Attachment.objects.filter(device=device_id), since=at).of_device(device_id, at)
     # A stay may be in no slot that the chassis reports: the current slot says nothing about that time.
-    here = Slot.objects.filter(pk=stay.slot or 0) if stay is not None else Slot.objects.filter(device=device_id)
+    here = Slot.objects.filter(pk=stay.slot_id or 0) if stay is not None else Slot.objects.filter(device=device_id)
     slot: dict[str, Any] = here.values("port", "drawer").first() or {}
     name = Device.objects.filter(pk=device_id).values_list("name", flat=True).first() or ""
     return EventSubject(
@@ -364,7 +306,7 @@ def _port(port_id: int, drawer_id: int | None, host_id: int | None, at: datetime
     slot, host_port, device = port.get("slot"), port.get("host_port"), None
     if slot is not None:
         stay = DeviceStays(Attachment.objects.filter(slot=slot), since=at).in_slot(slot, at)
-        device = stay.device if stay is not None else None
+        device = stay.device_id if stay is not None else None
     if host_id is None and host_port is not None:
         stays = DeviceStays(Attachment.objects.filter(host_port=host_port), since=at)
         is_same = stays.host_was_there(port["host_port__host__name"] or "", host_port, at)

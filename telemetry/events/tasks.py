@@ -10,11 +10,9 @@ from telemetry.events.services import events_delete_old
 
 @shared_task(name="events.catch_up")
 def catch_up() -> None:
-    """Record recent changes whose signals were lost."""
     events_catch_up()
 
 
 @shared_task(name="events.forget")
 def delete_old() -> None:
-    """Delete events past their retention."""
     events_delete_old()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,25 +17,19 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import Tenant, User
-from core.downloads import csv_download, csv_table
+from accounts.visibility import visible_or_404
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from fabric.inventory.models import Chassis, Device, Drawer, Host, Port
 from telemetry.events import selectors, services
-from telemetry.events.filters import (
-    MESSAGE_COLUMNS,
-    MESSAGE_SORTS,
-    REGISTRY_NAMES,
-    EventFilter,
-    MessageFilter,
-    message_rows,
-)
-from telemetry.events.models import Event, EventQuerySet, EventSeverity, EventSource, SavedView
+from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter
+from telemetry.events.models import Event, EventSeverity, EventSource, SavedView
 from telemetry.events.rules import MESSAGE_CATALOGUE, find_message
-from telemetry.events.selectors import horizon
 
 NEWEST_SHOWN = 6
 ROWS_PER_PAGE = 50
 MAX_NEW_COUNTED = 999
+MESSAGE_COLUMNS = ("message", "registry", "severity", "what_it_means", "what_to_do")
 RANGES = (("1h", "the last hour"), ("24h", "the last day"), ("7d", "the last week"), ("30d", "the last 30 days"))
 # Parts that come from a link on their page: shown and kept in the URL, without a list to choose from.
 SUBJECT_MODELS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Port, "host": Host}
@@ -46,7 +40,7 @@ SUBJECT_MODELS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Po
 def events(request: HttpRequest) -> HttpResponse:
     """List events, newest first; filter and position are in the URL. Without any, the default view is shown."""
     person = person_of(request)
-    views = list(selectors.saved_views(person))
+    views = list(person.event_views.all())
     if not request.GET and (default := next((one for one in views if one.is_default), None)) is not None:
         return redirect(f"{reverse('events:events')}?{default.query}&view={default.pk}")
     errors: dict[str, str] = {}
@@ -54,7 +48,7 @@ def events(request: HttpRequest) -> HttpResponse:
     wanted, page = EventFilter(), selectors.EventPage([], "", "")
     rows = Event.objects.visible_to(person)
     # Before the rows are read, so that events that arrive meanwhile are counted as new.
-    newest = horizon()
+    newest = selectors.horizon()
     try:
         wanted = EventFilter.of(request.GET, is_kept=view is not None)
         rows = wanted.apply(rows)
@@ -86,15 +80,15 @@ def events(request: HttpRequest) -> HttpResponse:
         "newest": newest,
         "is_newest": not request.GET.get("before") and not request.GET.get("after") and wanted.until is None,
     }
-    return render(request, "events/events.html", context, status=400 if errors else 200)
+    return render(request, "telemetry/events/events.html", context, status=400 if errors else 200)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT)
+@declare(Audience.OBJECT_VIEWERS)
 def event(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one event: its meaning, the events around it, and links to charts at its time."""
     person = person_of(request)
-    row = selectors.event_get(person, pk)
+    row = visible_or_404(Event.objects, person, pk, "event")
     context = {
         "event": row,
         "known": find_message(row.message_id),
@@ -105,24 +99,22 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
         "told": selectors.report_sources(row),
         "arguments": " | ".join(map(str, row.arguments)),
     }
-    return render(request, "events/event.html", context)
+    return render(request, "telemetry/events/event.html", context)
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
-def events_csv(request: HttpRequest) -> HttpResponse:
-    """Download all matching events, newest first."""
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
+def events_csv(request: HttpRequest) -> Download:
     person = person_of(request)
-    view = _selected_view(request.GET, selectors.saved_views(person))
+    view = _selected_view(request.GET, person.event_views.all())
     rows = EventFilter.of(request.GET, is_kept=view is not None).apply(Event.objects.visible_to(person))
-    return csv_download(_event_lines(rows), "events.csv")  # type: ignore[return-value]  # streams
+    return csv_download(csv_table(selectors.EVENT_COLUMNS, selectors.event_rows(rows)), "events.csv")
 
 
 @require_GET
 @declare(Audience.EVERYBODY)
 def catalogue(request: HttpRequest) -> HttpResponse:
     """List message definitions; `q`, `registry`, `severity`, `sort` and `page` are in the URL."""
-    person_of(request)
     errors: dict[str, str] = {}
     wanted, found = MessageFilter(), []
     try:
@@ -140,30 +132,29 @@ def catalogue(request: HttpRequest) -> HttpResponse:
         "severities": EventSeverity.choices,
         "sorts": [(code, words) for code, (words, _) in MESSAGE_SORTS.items()],
     }
-    return render(request, "events/catalogue.html", context, status=400 if errors else 200)
+    return render(request, "telemetry/events/catalogue.html", context, status=400 if errors else 200)
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
-def catalogue_csv(request: HttpRequest) -> HttpResponse:
-    """Download the matching messages."""
-    person_of(request)
-    rows = message_rows(MessageFilter.of(request.GET).found())
-    return csv_download(csv_table(MESSAGE_COLUMNS, rows), "messages.csv")  # type: ignore[return-value]  # streams
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
+def catalogue_csv(request: HttpRequest) -> Download:
+    found = MessageFilter.of(request.GET).found()
+    rows = ((one.name, one.registry, one.severity, one.explanation, one.advice) for one in found)
+    return csv_download(csv_table(MESSAGE_COLUMNS, rows), "messages.csv")
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def newest(request: HttpRequest) -> HttpResponse:
     """Show the newest events of a part, or of all, as a section of another page."""
     wanted = EventFilter.of(request.GET)
     rows = wanted.apply(Event.objects.visible_to(person_of(request)))
     page = selectors.events_page(rows, limit=NEWEST_SHOWN)
-    return render(request, "events/newest.html", {"page": page, "query": urlencode(wanted.parameters())})
+    return render(request, "telemetry/events/newest.html", {"page": page, "query": urlencode(wanted.parameters())})
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def new_event_count(request: HttpRequest) -> HttpResponse:
     """Return how many matching events arrived after the number `known`."""
     text = request.GET.get("known", "0")
@@ -193,7 +184,7 @@ def add_view(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_CHANGE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.EVENT_VIEW_CHANGE)
 def change_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Rename a view to `name`, or make it the default (`default` 1) or not (0)."""
     default = request.POST.get("default")
@@ -211,16 +202,11 @@ def change_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_REMOVE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.EVENT_VIEW_REMOVE)
 def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a view."""
     services.saved_view_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The view was removed. No events were deleted.")
+    messages.success(request, "The view was deleted. Its events stay.")
     return redirect(f"{reverse('events:events')}?view=0")
-
-
-def _event_lines(rows: EventQuerySet) -> Iterator[str]:
-    return csv_table(selectors.EVENT_COLUMNS, selectors.event_rows(rows))
 
 
 def _form_values(given: QueryDict, wanted: EventFilter) -> dict[str, str]:
@@ -240,7 +226,6 @@ def _selected_view(given: QueryDict, views: Iterable[SavedView]) -> SavedView | 
 
 
 def _is_query(text: str) -> bool:
-    """Return whether a text is a valid query of this page."""
     return bool(text) and len(text) <= services.MAX_QUERY_LENGTH and text.isascii() and text.isprintable()
 
 

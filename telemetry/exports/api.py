@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,43 +20,17 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from accounts.viewsets import ResourceViewSet, command
+from accounts.viewsets import ListedResourceViewSet, command
 from core.api.fields import SEARCH, query_integer, query_search
 from core.api.requests import StrictSerializer, strict_schema, validated_body
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.filters import FILTERS
+from telemetry.exports import options as limits
+from telemetry.exports import selectors, services
 from telemetry.exports.files import run_download
 from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun, ExportSchedule, ExportSpan, ExportTarget
-from telemetry.exports.options import (
-    MAX_BATCH,
-    MAX_CA_LENGTH,
-    MAX_DAYS,
-    MAX_FILES,
-    MAX_MINUTES,
-    MAX_NAME_LENGTH,
-    MAX_SECRET_LENGTH,
-    ExportOptions,
-    ExportSpec,
-    spec_of,
-)
-from telemetry.exports.selectors import (
-    EXPORT_SORTS,
-    RUN_SORTS,
-    build_preview,
-    find_definitions,
-    find_runs,
-)
-from telemetry.exports.services import (
-    export_add,
-    export_edit,
-    export_remove,
-    export_switch,
-    run_cancel,
-    run_request,
-    run_resume,
-    target_check,
-)
+from telemetry.exports.options import ExportOptions, ExportSpec, spec_of
 
 EXPORT_EXAMPLE = OpenApiExample(
     "All warnings to a collector, all the time",
@@ -104,13 +78,13 @@ class OptionsSerializer(StrictSerializer, serializers.Serializer[Any]):
     """
 
     address = serializers.CharField(required=False, allow_blank=True, max_length=2000)
-    ca = serializers.CharField(required=False, allow_blank=True, max_length=MAX_CA_LENGTH)
+    ca = serializers.CharField(required=False, allow_blank=True, max_length=limits.MAX_CA_LENGTH)
     folder = serializers.CharField(required=False, allow_blank=True, max_length=250)
     gzip = serializers.BooleanField(required=False)
-    keep_files = serializers.IntegerField(required=False, min_value=0, max_value=MAX_FILES)
-    keep_days = serializers.IntegerField(required=False, min_value=0, max_value=MAX_DAYS)
-    minutes = serializers.IntegerField(required=False, min_value=1, max_value=MAX_MINUTES)
-    batch = serializers.IntegerField(required=False, min_value=1, max_value=MAX_BATCH)
+    keep_files = serializers.IntegerField(required=False, min_value=0, max_value=limits.MAX_FILES)
+    keep_days = serializers.IntegerField(required=False, min_value=0, max_value=limits.MAX_DAYS)
+    minutes = serializers.IntegerField(required=False, min_value=1, max_value=limits.MAX_MINUTES)
+    batch = serializers.IntegerField(required=False, min_value=1, max_value=limits.MAX_BATCH)
     facility = serializers.ChoiceField(required=False, choices=list(FACILITIES))
     cef_version = serializers.ChoiceField(required=False, choices=[0, 1])
 
@@ -124,7 +98,7 @@ class ExportSerializer(StrictSerializer, serializers.Serializer[Any]):
     """
 
     id = serializers.IntegerField(read_only=True)
-    name = serializers.CharField(max_length=MAX_NAME_LENGTH)
+    name = serializers.CharField(max_length=limits.MAX_NAME_LENGTH)
     filter = FilterField(required=False)
     columns = serializers.ListField(child=serializers.ChoiceField(choices=list(COLUMNS)), required=False)
     format = serializers.ChoiceField(choices=ExportFormat.choices)
@@ -135,7 +109,7 @@ class ExportSerializer(StrictSerializer, serializers.Serializer[Any]):
     span = serializers.ChoiceField(choices=ExportSpan.choices, required=False)
     enabled = serializers.BooleanField(required=False)
     secret = serializers.CharField(
-        required=False, allow_blank=True, write_only=True, trim_whitespace=False, max_length=MAX_SECRET_LENGTH
+        required=False, allow_blank=True, write_only=True, trim_whitespace=False, max_length=limits.MAX_SECRET_LENGTH
     )
     from_now = serializers.BooleanField(required=False, write_only=True)
     signed = serializers.SerializerMethodField()
@@ -147,7 +121,7 @@ class ExportSerializer(StrictSerializer, serializers.Serializer[Any]):
     changed_at = serializers.DateTimeField(read_only=True)
 
     def get_signed(self, row: ExportDefinition) -> bool:
-        """Tell whether requests are signed."""
+        """Return whether requests are signed."""
         return bool(row.secret_encrypted)
 
 
@@ -188,54 +162,42 @@ def _sort_parameter(known: Mapping[str, str]) -> OpenApiParameter:
     return OpenApiParameter("sort", str, enum=names, description="What they are ordered by; '-': the other way round")
 
 
-class ExportList(generics.ListAPIView[ExportDefinition]):
-    """Exports; POST adds one."""
-
-    permission_classes = ADMINISTRATORS
-    serializer_class = ExportSerializer
-
-    def get_queryset(self) -> Any:
-        """Return what fits."""
-        given = self.request.query_params
-        return find_definitions(
-            person_of(self.request),
-            search=query_search(self.request),
-            sort=given.get("sort", "") or "name",
-            format_=given.get("format_is", ""),
-            target=given.get("target", ""),
-        )
-
-    @strict_schema(
-        operation_id="exports_list",
-        parameters=[
-            SEARCH,
-            _sort_parameter(EXPORT_SORTS),
-            OpenApiParameter("format_is", str, enum=ExportFormat.values, description="Keeps those of this format"),
-            OpenApiParameter("target", str, enum=ExportTarget.values, description="Keeps those to this kind of target"),
-        ],
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List exports; administrators only."""
-        return super().get(request, *args, **kwargs)
-
-    @declare(audited_as=Action.EXPORT_ADD)
-    @extend_schema(request=ExportSerializer, responses={201: ExportSerializer}, examples=[EXPORT_EXAMPLE])
-    def post(self, request: Request) -> Response:
-        """Add an export; administrators only."""
-        values = validated_body(ExportSerializer, request)
-        from_now = values.pop("from_now", False)
-        row = export_add(by=person_of(request), wanted=_requested_export(values), from_now=from_now)
-        return ExportViewSet(request=request).answer(row, 201)
-
-
-class ExportViewSet(ResourceViewSet):
-    """One export."""
-
+class ExportViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
     model = ExportDefinition
     kind = "export"
     serializer_class = ExportSerializer
     address = "api:export"
+
+    @strict_schema(
+        operation_id="exports_list",
+        parameters=[
+            SEARCH,
+            _sort_parameter(selectors.EXPORT_SORTS),
+            OpenApiParameter("format_is", str, enum=ExportFormat.values, description="Keeps those of this format"),
+            OpenApiParameter("target", str, enum=ExportTarget.values, description="Keeps those to this kind of target"),
+        ],
+    )
+    def list(self, request: Request) -> Response:
+        """List exports; administrators only."""
+        given = request.query_params
+        rows = selectors.find_definitions(
+            self.person,
+            search=query_search(request),
+            sort=given.get("sort", "") or "name",
+            format_=given.get("format_is", ""),
+            target=given.get("target", ""),
+        )
+        return self.answer_page(rows)
+
+    @declare(audited_as=Action.EXPORT_ADD)
+    @extend_schema(request=ExportSerializer, responses={201: ExportSerializer}, examples=[EXPORT_EXAMPLE])
+    def create(self, request: Request) -> Response:
+        """Add an export; administrators only."""
+        values = validated_body(ExportSerializer, request)
+        from_now = values.pop("from_now", False)
+        row = services.export_add(by=self.person, spec=_requested_export(values), from_now=from_now)
+        return self.answer(row, 201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show an export; administrators only."""
@@ -249,13 +211,14 @@ class ExportViewSet(ResourceViewSet):
         """
         values.pop("from_now", None)
         if set(values) == {"enabled"}:
-            return export_switch(by=self.person, definition=export, enabled=values["enabled"])
-        return export_edit(by=self.person, definition=export, wanted=_requested_export(values, spec_of(export)))
+            return services.export_switch(by=self.person, definition=export, enabled=values["enabled"])
+        spec = _requested_export(values, spec_of(export))
+        return services.export_edit(by=self.person, definition=export, spec=spec)
 
     @command(audited_as=Action.EXPORT_REMOVE, status=204, conflict="A run of it goes on")
     def destroy(self, export: ExportDefinition, values: dict[str, Any]) -> None:
         """Remove an export and its files; the record of its runs stays. Administrators only."""
-        export_remove(by=self.person, definition=export)
+        services.export_remove(by=self.person, definition=export)
 
     @command(
         audited_as=Action.EXPORT_TEST,
@@ -265,7 +228,7 @@ class ExportViewSet(ResourceViewSet):
     )
     def test(self, export: ExportDefinition, values: dict[str, Any]) -> Response:
         """Test a target: send an event, or see that its folder is there. Administrators only."""
-        return Response({"sentence": target_check(by=self.person, wanted=spec_of(export), definition=export)})
+        return Response({"sentence": services.target_check(by=self.person, spec=spec_of(export), definition=export)})
 
     @command(
         audited_as=Action.EXPORT_RUN,
@@ -276,12 +239,11 @@ class ExportViewSet(ResourceViewSet):
     )
     def run(self, export: ExportDefinition, values: dict[str, Any]) -> Response:
         """Begin a run; `Location` tells how far it is. Administrators only."""
-        return ExportRunViewSet(request=self.request).answer(run_request(by=self.person, definition=export), 202)
+        run = services.run_request(by=self.person, definition=export)
+        return ExportRunViewSet(request=self.request).answer(run, 202)
 
 
 class ExportPreview(APIView):
-    """What an export would give."""
-
     permission_classes = ADMINISTRATORS
 
     @declare(audited_as=Action.EXPORT_PREVIEW)
@@ -291,53 +253,40 @@ class ExportPreview(APIView):
         person = person_of(request)
         values = validated_body(ExportSerializer, request)
         values.pop("from_now", None)
-        preview = build_preview(person, _requested_export(values).checked())
+        preview = selectors.build_preview(person, _requested_export(values).checked())
         audit_record(action=Action.EXPORT_PREVIEW, actor=person, after={"name": values["name"]})
         return Response(ExportPreviewSerializer(asdict(preview)).data)
 
 
-class ExportRunList(generics.ListAPIView[ExportRun]):
-    """Runs of exports."""
-
-    permission_classes = ADMINISTRATORS
-    serializer_class = ExportRunSerializer
-
-    def get_queryset(self) -> Any:
-        """Return what fits."""
-        given = self.request.query_params
-        return find_runs(
-            person_of(self.request),
-            search=query_search(self.request),
-            state=given.get("state", ""),
-            sort=given.get("sort", "") or "-number",
-            definition=query_integer(self.request, "export_id"),
-        )
-
-    @strict_schema(
-        operation_id="exports_runs_list",
-        parameters=[
-            SEARCH,
-            _sort_parameter(RUN_SORTS),
-            OpenApiParameter("state", str, enum=ExportRun.State.values, description="Keeps those in this state"),
-            OpenApiParameter("export_id", OpenApiTypes.INT64, description="Keeps those of the export of this id"),
-        ],
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List runs, newest first unless sorted; administrators only."""
-        return super().get(request, *args, **kwargs)
-
-
-class ExportRunViewSet(ResourceViewSet):
-    """One run."""
-
+class ExportRunViewSet(ListedResourceViewSet):
     permission_classes = ADMINISTRATORS
     model = ExportRun
     kind = "run"
     serializer_class = ExportRunSerializer
     address = "api:export_run"
 
+    @strict_schema(
+        operation_id="exports_runs_list",
+        parameters=[
+            SEARCH,
+            _sort_parameter(selectors.RUN_SORTS),
+            OpenApiParameter("state", str, enum=ExportRun.State.values, description="Keeps those in this state"),
+            OpenApiParameter("export_id", OpenApiTypes.INT64, description="Keeps those of the export of this id"),
+        ],
+    )
+    def list(self, request: Request) -> Response:
+        """List runs, newest first unless sorted; administrators only."""
+        given = request.query_params
+        rows = selectors.find_runs(
+            self.person,
+            search=query_search(request),
+            state=given.get("state", ""),
+            sort=given.get("sort", "") or "-number",
+            definition=query_integer(request, "export_id"),
+        )
+        return self.answer_page(rows)
+
     def rows(self) -> Any:
-        """Return runs with what they carry out."""
         return ExportRun.objects.select_related("definition")
 
     def retrieve(self, request: Request, pk: int) -> Response:
@@ -353,7 +302,7 @@ class ExportRunViewSet(ResourceViewSet):
     )
     def cancel(self, run: ExportRun, values: dict[str, Any]) -> ExportRun:
         """Cancel a run: it ends within seconds, and can be resumed. Administrators only."""
-        return run_cancel(by=self.person, run=run)
+        return services.run_cancel(by=self.person, run=run)
 
     @command(
         audited_as=Action.EXPORT_RESUME,
@@ -364,7 +313,7 @@ class ExportRunViewSet(ResourceViewSet):
     )
     def resume(self, run: ExportRun, values: dict[str, Any]) -> ExportRun:
         """Resume a run that failed or was cancelled. Administrators only."""
-        return run_resume(by=self.person, run=run)
+        return services.run_resume(by=self.person, run=run)
 
     @extend_schema(
         operation_id="exports_runs_file",
@@ -379,15 +328,15 @@ class ExportRunViewSet(ResourceViewSet):
 
 
 def _requested_export(values: dict[str, Any], before: ExportSpec | None = None) -> ExportSpec:
-    options = {**(asdict(before.options) if before else {}), **values.pop("options", {})}
-    made = {**values, "options": ExportOptions.of(options)}
+    given = {**(asdict(before.options) if before else {}), **values.pop("options", {})}
+    made = {**values, "options": ExportOptions(**given)}
     return replace(before, **made) if before else ExportSpec(**{"columns": DEFAULT_COLUMNS, **made})
 
 
 urlpatterns = [
-    path("exports/", ExportList.as_view(), name="exports"),
+    path("exports/", ExportViewSet.as_view({"get": "list", "post": "create"}), name="exports"),
     path("exports/preview/", ExportPreview.as_view(), name="export_preview"),
-    path("exports/runs/", ExportRunList.as_view(), name="export_runs"),
+    path("exports/runs/", ExportRunViewSet.as_view({"get": "list"}), name="export_runs"),
     path("exports/runs/<int:pk>/", ExportRunViewSet.as_view({"get": "retrieve"}), name="export_run"),
     path("exports/runs/<int:pk>/cancel/", ExportRunViewSet.as_view({"post": "cancel"}), name="export_run_cancel"),
     path("exports/runs/<int:pk>/resume/", ExportRunViewSet.as_view({"post": "resume"}), name="export_run_resume"),

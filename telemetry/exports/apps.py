@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class ExportsConfig(AppConfig):
-    """Exports of events: definitions, runs, formats, targets."""
-
     name = "telemetry.exports"
     label = "exports"

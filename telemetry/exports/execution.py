@@ -27,10 +27,9 @@ from telemetry.events.models import Event, EventQuerySet
 from telemetry.events.selectors import events_after, horizon
 from telemetry.events.services import event_record
 from telemetry.exports import files
-from telemetry.exports.files import files_delete_expired, parts_delete_abandoned
 from telemetry.exports.formats import EventFormatter
 from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule, ExportTarget
-from telemetry.exports.options import ExportOptions, formatter_for, next_cron_time
+from telemetry.exports.options import next_cron_time, spec_of
 from telemetry.exports.services import ExportRunClaim, ExportRunEnded, State, cursor_move, run_request
 
 logger = logging.getLogger(__name__)
@@ -61,8 +60,8 @@ def run_continue(run_id: int, *, worker: str) -> bool:
     if claim is None:
         return False
     try:
-        claim.look()
-        return _write_file(claim) if claim.run.makes_file else _deliver(claim)
+        claim.check_may_continue()
+        return _write_file(claim) if claim.row.makes_file else _deliver(claim)
     except ClaimLost:
         logger.warning("run %s of an export: another worker has claimed it", run_id)
         return False
@@ -88,30 +87,24 @@ def run_events(run: ExportRun, shape: EventFormatter) -> EventQuerySet:
     return EventFilter.of(run.snapshot["filter"], is_kept=True).apply(rows, now=run.created_at)
 
 
-def run_formatter(run: ExportRun) -> EventFormatter:
-    """Return the formatter of a run's events."""
-    return formatter_for(run.snapshot["format"], run.snapshot["columns"], ExportOptions.of(run.snapshot["options"]))
-
-
 def _begin_run(claim: ExportRunClaim, rows: EventQuerySet) -> int:
     """Fix the range of events at the first start of a run; returns the number of the last."""
-    run = claim.run
+    run = claim.row
     if run.until is not None:
         return run.until
     until = horizon()
     total = rows.order_by().filter(pk__gt=run.cursor, pk__lte=until).count()
     more = {"file": files.file_name(run)} if run.makes_file else {}
-    claim.keep(until=until, total=total, **more)
+    claim.write(until=until, total=total, **more)
     return until
 
 
 def _write_file(claim: ExportRunClaim) -> bool:
-    """Write the file of a run."""
-    run, shape = claim.run, run_formatter(claim.run)
+    run, shape = claim.row, spec_of(claim.row).shape()
     rows = run_events(run, shape)
     until = _begin_run(claim, rows)
     try:
-        part = files.PartFile(run.file, run.bytes, heed=claim.heed)
+        part = files.PartFile(run.file, run.bytes, on_progress=claim.extend_if_due)
         with part:
             _fill_file(claim, part, rows, until, shape)
     except FileNotFoundError:
@@ -124,7 +117,7 @@ def _write_file(claim: ExportRunClaim) -> bool:
 def _fill_file(
     claim: ExportRunClaim, part: files.PartFile, rows: EventQuerySet, until: int, shape: EventFormatter
 ) -> None:
-    run = claim.run
+    run = claim.row
     packed = bool(run.snapshot["options"].get("gzip"))
     cursor, counted = run.cursor, run.counted
     if part.position == 0 and shape.heading:
@@ -133,10 +126,10 @@ def _fill_file(
         for block in events_after(rows, cursor, until=until):
             part.write(_compress(b"".join(shape.lines(block)), packed=packed))
             cursor, counted = block[-1].pk, counted + len(block)
-            if claim.due:
+            if claim.is_due:
                 part.sync()
-                claim.keep(cursor=cursor, counted=counted, bytes=part.position)
-                claim.look()
+                claim.write(cursor=cursor, counted=counted, bytes=part.position)
+                claim.check_may_continue()
     except files.InsufficientStorage as error:
         # Only the part up to the last stored position counts: the rest is truncated when the run is resumed.
         raise ExportRunEnded(State.FAILED, f"{error.sentence} {run.counted:,} events are written.") from error
@@ -158,7 +151,7 @@ def _compress(data: bytes, *, packed: bool) -> bytes:
 
 def _deliver(claim: ExportRunClaim) -> bool:
     """Send batches until no events are left, or the time slice ends; returns True for the latter."""
-    run, shape = claim.run, run_formatter(claim.run)
+    run, shape = claim.row, spec_of(claim.row).shape()
     rows = run_events(run, shape)
     until = None if run.is_stream else _begin_run(claim, rows)
     end = time.monotonic() + SLICE_SECONDS
@@ -173,7 +166,7 @@ def _deliver(claim: ExportRunClaim) -> bool:
             return False
         _send(run, shape, batch)
         _record_delivered(claim, batch)
-        claim.look()
+        claim.check_may_continue()
     claim.release()
     return True
 
@@ -188,27 +181,28 @@ def _stream_end_reason(run: ExportRun) -> str:
 
 def _next_batch(claim: ExportRunClaim, rows: EventQuerySet, shape: EventFormatter, known: int) -> EventBatch:
     """Return the next batch; the previous one where it was sent and its result is unknown."""
-    run = claim.run
+    run = claim.row
     remaining = rows.order_by("pk").filter(pk__gt=run.cursor)
     if run.pending is not None:
         again = list(remaining.filter(pk__lte=run.pending))
         if again:
-            claim.keep()
+            claim.write()
             return EventBatch(again, shape.lines(again))
-    options = ExportOptions.of(run.snapshot["options"])
+    options = spec_of(run).options
     most = min(options.batch, DATAGRAMS_PER_BATCH) if options.address.startswith("udp:") else options.batch
     events = list(remaining.filter(pk__lte=known)[:most])
     lines = shape.lines(events)
     sizes = list(accumulate(len(line) for line in lines))
     fitting = max(1, bisect_right(sizes, MAX_REQUEST_BYTES))
     batch = EventBatch(events[:fitting], lines[:fitting])
-    claim.keep(pending=batch.events[-1].pk if batch.events else None)
+    claim.write(pending=batch.events[-1].pk if batch.events else None)
     return batch
 
 
 def _send(run: ExportRun, shape: EventFormatter, batch: EventBatch) -> None:
-    options, events = ExportOptions.of(run.snapshot["options"]), batch.events
-    if run.snapshot["target"] == ExportTarget.SYSLOG:
+    spec, events = spec_of(run), batch.events
+    options = spec.options
+    if spec.target == ExportTarget.SYSLOG:
         send_syslog(address=options.address, messages=shape.messages(events, batch.lines), ca=options.ca)
         return
     send_webhook(
@@ -223,18 +217,17 @@ def _send(run: ExportRun, shape: EventFormatter, batch: EventBatch) -> None:
 
 
 def _record_delivered(claim: ExportRunClaim, batch: EventBatch) -> None:
-    """Store that a batch was delivered."""
-    run, last = claim.run, batch.events[-1].pk
+    run, last = claim.row, batch.events[-1].pk
     size = sum(len(line) for line in batch.lines)
     done = {"cursor": last, "counted": run.counted + len(batch.events), "bytes": run.bytes + size}
     with transaction.atomic():
-        claim.keep(**done, pending=None, attempts=0, failing_since=None, error="")
+        claim.write(**done, pending=None, attempts=0, failing_since=None, error="")
         cursor_move(run, last)
 
 
 def _record_caught_up(claim: ExportRunClaim, known: int) -> None:
     """Store that no events are left: a stream waits for new ones, any other run is done."""
-    run = claim.run
+    run = claim.row
     cursor = max(run.cursor, known)
     with transaction.atomic():
         cursor_move(run, cursor)
@@ -246,7 +239,7 @@ def _record_caught_up(claim: ExportRunClaim, known: int) -> None:
 
 def _retry_later(claim: ExportRunClaim, error: DeliveryFailed) -> None:
     """Schedule the next attempt after a growing pause; end the run where a retry cannot succeed."""
-    run, now = claim.run, timezone.now()
+    run, now = claim.row, timezone.now()
     since = run.failing_since or now
     if error.permanent or (not run.is_stream and now - since > GIVES_UP_AFTER):
         _end_run(claim, State.FAILED, f"{error.sentence} Fix that, then resume: nothing is lost.")
@@ -274,9 +267,9 @@ def _end_run(claim: ExportRunClaim, state: ExportRun.State, sentence: str) -> No
             source="site",
             message_id="FalconWeb.1.0.ExportFailed",
             severity="Warning",
-            text=f"Run {claim.run.pk} of the export {claim.run.name} failed: {sentence}",
+            text=f"Run {claim.row.pk} of the export {claim.row.name} failed: {sentence}",
             at=timezone.now(),
-            link=f"/exports/runs/{claim.run.pk}/",
+            link=f"/exports/runs/{claim.row.pk}/",
         )
 
 
@@ -294,7 +287,8 @@ def exports_begin_due() -> list[int]:
 def exports_delete_expired() -> int:
     """Delete files past their retention; returns their number."""
     now = timezone.now()
-    return sum(files_delete_expired(row) for row in ExportDefinition.objects.all()) + parts_delete_abandoned(now)
+    expired = sum(files.files_delete_expired(row) for row in ExportDefinition.objects.all())
+    return expired + files.parts_delete_abandoned(now)
 
 
 def _begin_scheduled(now: datetime) -> None:

@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -25,13 +25,13 @@ from django.utils import timezone
 
 from accounts.access import require_administrator
 from accounts.audit.actions import Action
-from accounts.audit.services import Target, audit_record
+from accounts.audit.services import audit_record, target_of
 from accounts.models import User
 from core.downloads import Download
 from core.errors import FalconWebError, Invalid, NotFound
 from telemetry.exports.formats import CONTENT_TYPES, SUFFIXES
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun
-from telemetry.exports.options import FOLDER_PATTERN, ExportOptions
+from telemetry.exports.options import FOLDER_PATTERN, spec_of
 
 DOWNLOADS = "downloads"
 PART_SUFFIX = ".part"
@@ -55,20 +55,15 @@ class FileBusy(FalconWebError):
     code = "conflict"
 
 
-def exports_root() -> Path:
-    """Return the folder of all exports, created where missing."""
-    folder = Path(settings.EXPORTS_FOLDER)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-    return folder.resolve()
-
-
 def export_folder(name: str) -> Path:
     """Return a folder below that of exports, created where missing; '' is that of downloads.
 
     Raises Invalid for a name outside of it, by its characters or by a symbolic link.
     """
     name = name or DOWNLOADS
-    base = exports_root()
+    root = Path(settings.EXPORTS_FOLDER)
+    root.mkdir(parents=True, exist_ok=True, mode=0o750)
+    base = root.resolve()
     folder = base / name
     if not FOLDER_PATTERN.fullmatch(name) or not folder.resolve().is_relative_to(base):
         raise Invalid("The folder is not below that of exports.", errors={"folder": "Choose another folder."})
@@ -92,10 +87,16 @@ def folder_check(name: str) -> str:
 
 def file_name(run: ExportRun) -> str:
     """Return the name of a run's file below the folder of exports."""
-    options = ExportOptions.of(run.snapshot["options"])
+    spec = spec_of(run)
+    options = spec.options
     plain = re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")[:60] or "export"
-    suffix = SUFFIXES[ExportFormat(run.snapshot["format"])] + (".gz" if options.gzip else "")
+    suffix = SUFFIXES[ExportFormat(spec.format)] + (".gz" if options.gzip else "")
     return f"{options.folder or DOWNLOADS}/{plain}-{run.created_at:%Y%m%dT%H%M%SZ}-{run.pk}.{suffix}"
+
+
+def _file_path(name: str) -> Path:
+    folder, _, plain = name.rpartition("/")
+    return export_folder(folder) / plain
 
 
 class PartFile:
@@ -105,21 +106,18 @@ class PartFile:
     is shorter than the position.
     """
 
-    def __init__(self, name: str, position: int, *, heed: Callable[[], None]) -> None:
-        folder = export_folder(name.rpartition("/")[0])
-        self._final = folder / name.rpartition("/")[2]
+    def __init__(self, name: str, position: int, *, on_progress: Callable[[], None]) -> None:
+        self._final = _file_path(name)
         self._path = self._final.with_name(self._final.name + PART_SUFFIX)
-        self.position, self._heed = position, heed
+        self.position, self._on_progress = position, on_progress
         self.digest = hashlib.sha256()
 
     def __enter__(self) -> Self:
         # It has its final name already where a worker died right after finishing it.
         path = self._path if self._path.exists() or not self._final.exists() else self._final
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
+        with _storage_errors():
             self._file = os.fdopen(os.open(path, flags, 0o640), "r+b", buffering=0)
-        except OSError as error:
-            raise _storage_error(error) from error
         try:
             self._lock(path)
             self._seek()
@@ -145,27 +143,23 @@ class PartFile:
         while left and (part := self._file.read(min(CHUNK_BYTES, left))):
             self.digest.update(part)
             left -= len(part)
-            self._heed()
+            self._on_progress()
         self._file.truncate(self.position)
         self._file.seek(self.position)
 
     def write(self, data: bytes) -> None:
         """Append data; raises InsufficientStorage."""
         view = memoryview(data)
-        try:
+        with _storage_errors():
             while view:
                 view = view[self._file.write(view) :]
-        except OSError as error:
-            raise _storage_error(error) from error
         self.digest.update(data)
         self.position += len(data)
 
     def sync(self) -> None:
         """Flush all data to the disk; raises InsufficientStorage."""
-        try:
+        with _storage_errors():
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise _storage_error(error) from error
 
     def finish(self) -> None:
         """Rename the file to its final name."""
@@ -183,28 +177,30 @@ class PartFile:
         self._file.close()
 
 
-def _storage_error(error: OSError) -> InsufficientStorage:
-    if error.errno in NO_SPACE_ERRORS:
-        return InsufficientStorage(
-            "The disk of the exports is full. Free some space, then resume: the run continues where it stopped."
-        )
-    return InsufficientStorage(
-        f"The file cannot be written: {error.strerror or 'the disk failed'}. Resume when that is fixed."
-    )
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        sentence = f"The file cannot be written: {error.strerror or 'the disk failed'}. Resume when that is fixed."
+        if error.errno in NO_SPACE_ERRORS:
+            sentence = (
+                "The disk of the exports is full. Free some space, then resume: the run continues where it stopped."
+            )
+        raise InsufficientStorage(sentence) from error
 
 
 def run_file(run: ExportRun) -> Path:
     """Return the path of a run's complete file; raises NotFound where it no longer exists."""
     if not run.has_file:
         raise NotFound("This run has no file.")
-    path = export_folder(run.file.rpartition("/")[0]) / run.file.rpartition("/")[2]
+    path = _file_path(run.file)
     if not path.is_file() or path.is_symlink():
         raise NotFound("The file no longer exists: it was moved or deleted.")
     return path
 
 
-def read_parts(path: Path) -> Iterator[bytes]:
-    """Yield a file in parts of CHUNK_BYTES."""
+def _read_parts(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while part := file.read(CHUNK_BYTES):
             yield part
@@ -212,7 +208,7 @@ def read_parts(path: Path) -> Iterator[bytes]:
 
 def files_delete_expired(definition: ExportDefinition) -> int:
     """Delete the files of a definition beyond its number or age to keep; returns their number."""
-    options = ExportOptions.of(definition.options)
+    options = spec_of(definition).options
     whole = definition.runs.filter(state=ExportRun.State.DONE, file_removed_at=None).exclude(file="").order_by("-pk")
     expired = set(whole.values_list("pk", flat=True)[options.keep_files :]) if options.keep_files else set()
     if options.keep_days:
@@ -228,7 +224,7 @@ def files_delete(runs: Collection[int]) -> int:
         if run.is_open:
             continue
         with suppress(Invalid, InsufficientStorage):
-            path = export_folder(run.file.rpartition("/")[0]) / run.file.rpartition("/")[2]
+            path = _file_path(run.file)
             path.unlink(missing_ok=True)
             path.with_name(path.name + PART_SUFFIX).unlink(missing_ok=True)
         ExportRun.objects.filter(pk=run.pk).update(file_removed_at=timezone.now())
@@ -248,10 +244,10 @@ def run_download(*, by: User, run: ExportRun) -> Download:
     """Return the file of a run as a download, and audit it. Raises Forbidden, and NotFound without a file."""
     require_administrator(by)
     path = run_file(run)
-    audit_record(action=Action.EXPORT_DOWNLOAD, actor=by, target=Target("export run", str(run.pk), run.name))
+    audit_record(action=Action.EXPORT_DOWNLOAD, actor=by, target=target_of(run))
     packed = path.suffix == ".gz"
     kind = "application/gzip" if packed else CONTENT_TYPES[ExportFormat(run.snapshot["format"])]
-    response = Download(read_parts(path), content_type=kind)
+    response = Download(_read_parts(path), content_type=kind)
     # The name is generated: letters, digits, dashes and dots.
     response["Content-Disposition"] = f'attachment; filename="{path.name}"'
     response["Content-Length"] = str(path.stat().st_size)

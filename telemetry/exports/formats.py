@@ -25,7 +25,6 @@ CONTENT_TYPES = {
 SUFFIXES = {ExportFormat.CSV: "csv", ExportFormat.JSONL: "jsonl", ExportFormat.SYSLOG: "log", ExportFormat.CEF: "cef"}
 # 32473 is the enterprise number for documentation (RFC 5612): FalconWeb has none of its own.
 SD_ID = "falconweb@32473"
-VENDOR, PRODUCT, VERSION = "FalconWeb", "FalconWeb", "1"
 # Columns without a field of their own in CEF, with the custom field that has value and label.
 CEF_LABELLED = {
     "chassis_id": ("cn1", "chassis_id"), "tenant_id": ("cn2", "tenant_id"), "port_id": ("cn3", "port_id"),
@@ -55,14 +54,13 @@ class EventFormatter:
 
     @property
     def content_type(self) -> str:
-        """The content type of lines in this format."""
         return CONTENT_TYPES[ExportFormat(self.format)]
 
     def fields(self) -> list[str]:
-        """Return the model fields of an event that the format needs."""
+        needed = {"id", *(field for name in self.columns for field in COLUMNS[name].fields)}
         if self.format in {ExportFormat.SYSLOG, ExportFormat.CEF}:
-            return fields_needed(self.columns, "at", "severity", "message", "message_id", "text")
-        return fields_needed(self.columns)
+            needed |= {"at", "severity", "message", "message_id", "text"}
+        return sorted(needed)
 
     def lines(self, events: Sequence[Event]) -> list[bytes]:
         """Return a line for each event, with its line end."""
@@ -93,7 +91,6 @@ class EventFormatter:
         return self._message(event, line, mark=False, longest=65_000)
 
     def _message(self, event: Event, text: str, **more: Any) -> bytes:
-        """Return an RFC 5424 message about an event."""
         return rfc5424_message(
             at=event.at,
             severity=event.severity,
@@ -119,9 +116,9 @@ class EventFormatter:
                 key, label = CEF_LABELLED[name]
                 extension |= {key: value, f"{key}Label": label}
         return cef_line(
-            vendor=VENDOR,
-            product=PRODUCT,
-            version=VERSION,
+            vendor="FalconWeb",
+            product="FalconWeb",
+            version="1",
             signature=event.message_id,
             name=event.message,
             severity=event.severity,
@@ -194,8 +191,3 @@ COLUMNS: dict[str, ExportColumn] = {
 DEFAULT_COLUMNS = (
     "id", "at", "source", "severity", "message_id", "text", "chassis", "subject", "tenant", "person", "link",
 )  # fmt: skip
-
-
-def fields_needed(columns: Sequence[str], *more: str) -> list[str]:
-    """Return the model fields of an event that these columns need."""
-    return sorted({"id", *more, *(field for name in columns for field in COLUMNS[name].fields)})

@@ -11,6 +11,7 @@ from django.http import QueryDict
 
 from accounts.models import Tenant, User
 from core.errors import FalconWebError
+from core.forms import add_service_errors
 from fabric.inventory.models import Chassis
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.filters import EventFilter
@@ -36,23 +37,24 @@ def _number_field(label: str, help_text: str, initial: int) -> forms.IntegerFiel
     return forms.IntegerField(label=label, required=False, help_text=help_text, initial=initial)
 
 
-class ExportForm(forms.Form):
-    """The form of an export: selection, format, target and schedule."""
+def _choice_field(label: str, choices: Any, initial: str, **more: Any) -> forms.ChoiceField:
+    return forms.ChoiceField(label=label, choices=choices, initial=initial, widget=forms.RadioSelect, **more)
 
+
+def _filter_field(label: str, choices: Any = (), help_text: str = "") -> forms.MultipleChoiceField:
+    widget = forms.CheckboxSelectMultiple
+    return forms.MultipleChoiceField(label=label, choices=choices, required=False, widget=widget, help_text=help_text)
+
+
+class ExportForm(forms.Form):
     name = forms.CharField(
         label="Name", max_length=MAX_NAME_LENGTH, widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
     q = _text_field("Text", "Events that contain all of these words.")
-    severity = forms.MultipleChoiceField(
-        label="Severity", choices=EventSeverity.choices, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: all.",
-    )  # fmt: skip
-    source = forms.MultipleChoiceField(
-        label="Source", choices=EventSource.choices, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: all.",
-    )  # fmt: skip
-    chassis = forms.MultipleChoiceField(label="Chassis", required=False, widget=forms.CheckboxSelectMultiple)
-    tenant = forms.MultipleChoiceField(label="Tenant", required=False, widget=forms.CheckboxSelectMultiple)
+    severity = _filter_field("Severity", EventSeverity.choices, "None ticked: all.")
+    source = _filter_field("Source", EventSource.choices, "None ticked: all.")
+    chassis = _filter_field("Chassis")
+    tenant = _filter_field("Tenant")
     message = _text_field("Messages", "Names separated by commas, such as ResourceEvent.ResourceChanged.")
     person = _text_field("Person")
     since = _text_field("From (UTC)", "A day, or a day and a time: 2026-03-02 or 2026-03-02T10:00.")
@@ -62,9 +64,7 @@ class ExportForm(forms.Form):
     port = _text_field("Ports")
     drawer = _text_field("Drawers")
     host = _text_field("Hosts")
-    format = forms.ChoiceField(
-        label="Format", choices=ExportFormat.choices, widget=forms.RadioSelect, initial=ExportFormat.CSV
-    )
+    format = _choice_field("Format", ExportFormat.choices, ExportFormat.CSV)
     columns = forms.MultipleChoiceField(
         label="Columns",
         choices=[(name, one.words) for name, one in COLUMNS.items()],
@@ -78,9 +78,7 @@ class ExportForm(forms.Form):
     cef_version = forms.TypedChoiceField(
         label="Version of CEF", choices=[("0", "CEF:0"), ("1", "CEF:1")], coerce=int, required=False
     )
-    destination = forms.ChoiceField(
-        label="Target", choices=ExportTarget.choices, widget=forms.RadioSelect, initial=ExportTarget.DOWNLOAD
-    )
+    destination = _choice_field("Target", ExportTarget.choices, ExportTarget.DOWNLOAD)
     address = _text_field(
         "Address",
         "Of a webhook https://host/path; of a syslog server udp://, tcp:// or tls://host:port. No names or passwords.",
@@ -101,24 +99,14 @@ class ExportForm(forms.Form):
     keep_days = _number_field("Days kept", "0: without limit.", 90)
     minutes = _number_field("Longest run, in minutes", "One that takes longer stops, and can be resumed.", 1440)
     batch = _number_field("Events in a request", "1 to 1,000.", 500)
-    schedule = forms.ChoiceField(
-        label="When",
-        choices=ExportSchedule.choices,
-        widget=forms.RadioSelect,
-        initial=ExportSchedule.NONE,
-        required=False,
-    )
+    schedule = _choice_field("When", ExportSchedule.choices, ExportSchedule.NONE, required=False)
     cron = _text_field(
         "Schedule (cron, UTC)", "Minute, hour, day, month, day of the week: 15 3 * * * is 03:15 each day."
     )
-    span = forms.ChoiceField(
-        label="Events of a run",
-        choices=ExportSpan.choices,
-        widget=forms.RadioSelect,
-        initial=ExportSpan.ALL,
-        required=False,
+    span = _choice_field(
+        "Events of a run", ExportSpan.choices, ExportSpan.ALL, required=False,
         help_text="A stream always takes new events.",
-    )
+    )  # fmt: skip
     from_now = forms.BooleanField(
         label="Skip events until now", required=False,
         help_text="For new events only: otherwise it starts with the oldest event.",
@@ -141,20 +129,14 @@ class ExportForm(forms.Form):
             existing = {key for key, _ in choices}
             # Removed rows stay selected until they are deselected.
             choices += [(key, f"{name} {key}, removed") for key in known.get(name, []) if key not in existing]
-            self._of(name).choices = choices
+            field: Any = self.fields[name]
+            field.choices = choices
         if definition is not None:
             del self.fields["from_now"]
         if definition is None or not definition.secret_encrypted:
             del self.fields["unsigned"]
 
-    def _of(self, name: str) -> forms.MultipleChoiceField:
-        field = self.fields[name]
-        if not isinstance(field, forms.MultipleChoiceField):
-            raise TypeError(name)
-        return field
-
-    def wanted(self) -> ExportSpec:
-        """Return the spec of a valid form."""
+    def spec(self) -> ExportSpec:
         values = self.cleaned_data
         given: dict[str, Any] = {
             name: values[name] for name in (*TEXT_FIELDS, *CHOICE_FIELDS, *LIST_FIELDS) if values[name]
@@ -206,14 +188,9 @@ class ExportForm(forms.Form):
             if not isinstance(field.field.widget, forms.RadioSelect | forms.CheckboxSelectMultiple):
                 field.field.widget.attrs["autofocus"] = True
 
-    def tell(self, error: FalconWebError) -> None:
-        """Add the errors of a service to their fields, others to the form."""
-        sentences: dict[str, str] = error.details.get("errors", {})
-        for name, sentence in sentences.items():
-            field = RENAMED.get(name, name)
-            self.add_error(field if field in self.fields else None, sentence)
-        if not sentences:
-            self.add_error(None, error.sentence)
+    def add_errors_of(self, error: FalconWebError) -> None:
+        errors = {RENAMED.get(name, name): sentence for name, sentence in error.details.get("errors", {}).items()}
+        add_service_errors(self, FalconWebError(error.sentence, errors=errors))
 
 
 def initial_from_query(given: QueryDict) -> dict[str, Any]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Self, TypeVar
+from typing import Self
 
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.claims import unclaimed
 
 
 class ExportFormat(models.TextChoices):
-    """Format of exported events."""
-
     CSV = "csv", "CSV"
     JSONL = "jsonl", "JSON Lines"
     SYSLOG = "syslog", "Syslog (RFC 5424)"
@@ -24,8 +23,6 @@ class ExportFormat(models.TextChoices):
 
 
 class ExportTarget(models.TextChoices):
-    """Kind of receiver."""
-
     DOWNLOAD = "download", "Download"
     DIRECTORY = "directory", "Directory"
     WEBHOOK = "webhook", "Webhook"
@@ -47,19 +44,11 @@ class ExportSpan(models.TextChoices):
     NEW = "new", "New since the last run"
 
 
-Row = TypeVar("Row", bound=models.Model)
-
-
-class AdministratorOnlyQuerySet(models.QuerySet[Row]):
+class AdministratorOnlyQuerySet(RestrictedQuerySet):
     """Rows that administrators alone may see."""
 
-    def visible_to(self, person: User) -> Self:
-        """Return everything to administrators, nothing to others."""
-        return self.all() if person.is_active and person.is_administrator else self.none()
-
-
-class ExportDefinitionQuerySet(AdministratorOnlyQuerySet["ExportDefinition"]):
-    """Queries of definitions."""
+    def granted_to(self, tenant_id: int) -> Q:
+        return Q(pk__in=[])
 
 
 class ExportDefinition(models.Model):
@@ -86,7 +75,7 @@ class ExportDefinition(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
     changed_at = models.DateTimeField(default=timezone.now)
 
-    objects = ExportDefinitionQuerySet.as_manager()
+    objects = AdministratorOnlyQuerySet.as_manager()
 
     class Meta:
         verbose_name = "export"
@@ -110,9 +99,7 @@ class ExportDefinition(models.Model):
         return self.schedule == ExportSchedule.STREAM
 
 
-class ExportRunQuerySet(AdministratorOnlyQuerySet["ExportRun"]):
-    """Queries of runs."""
-
+class ExportRunQuerySet(AdministratorOnlyQuerySet):
     def open(self) -> Self:
         """Return those that have not ended."""
         return self.filter(state__in=ExportRun.OPEN)
@@ -130,8 +117,6 @@ class ExportRun(models.Model):
     """One execution of a definition; kept when the definition is removed."""
 
     class State(models.TextChoices):
-        """State of a run."""
-
         QUEUED = "queued", "Queued"
         RUNNING = "running", "Running"
         DONE = "done", "Done"
@@ -192,7 +177,6 @@ class ExportRun(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
         return self.state in self.OPEN
 
     @property

@@ -16,7 +16,7 @@ from telemetry.delivery.formats import FACILITIES
 from telemetry.delivery.senders import tls_context
 from telemetry.events.filters import FILTERS, EventFilter
 from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS, EventFormatter
-from telemetry.exports.models import ExportDefinition, ExportFormat, ExportSchedule, ExportSpan, ExportTarget
+from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun, ExportSchedule, ExportSpan, ExportTarget
 
 MAX_NAME_LENGTH, MAX_SECRET_LENGTH, MAX_CA_LENGTH = 100, 200, 100_000
 FOLDER_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}(/[A-Za-z0-9][A-Za-z0-9._-]{0,59}){0,3}")
@@ -48,7 +48,6 @@ class ExportOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ExportOptions:
-        """Return stored options."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in known})
 
@@ -147,24 +146,18 @@ class ExportSpec:
             errors["ca"] = "That is too long for a chain of certificates."
 
     def shape(self) -> EventFormatter:
-        """Return the formatter of its events."""
-        return formatter_for(self.format, self.columns, self.options)
+        options = self.options
+        return EventFormatter(self.format, tuple(self.columns), options.facility, options.cef_version)
 
 
-def spec_of(row: ExportDefinition) -> ExportSpec:
-    """Return the values of a definition, without its secret."""
-    return ExportSpec(
-        name=row.name,
-        format=row.format,
-        target=row.target,
-        filter=row.filter,
-        columns=tuple(row.columns),
-        options=ExportOptions.of(row.options),
-        schedule=row.schedule,
-        cron=row.cron,
-        span=row.span,
-        enabled=row.enabled,
-    )
+SPEC_FIELDS = tuple(one.name for one in fields(ExportSpec) if one.name != "secret")
+
+
+def spec_of(origin: ExportDefinition | ExportRun) -> ExportSpec:
+    """Return the values of a definition, or those that a run began with, without the secret."""
+    kept = origin.snapshot if isinstance(origin, ExportRun) else vars(origin)
+    values = {name: kept[name] for name in SPEC_FIELDS}
+    return ExportSpec(**{**values, "options": ExportOptions.of(values["options"])})
 
 
 def delivers_same(one: ExportSpec, other: ExportSpec) -> bool:
@@ -180,15 +173,10 @@ def _delivery_parts(spec: ExportSpec) -> tuple[object, ...]:
     return spec.format, spec.target, kept, tuple(spec.columns), options, spec.schedule, spec.span
 
 
-def formatter_for(format_: str, columns: Sequence[str], options: ExportOptions) -> EventFormatter:
-    """Return a formatter of events."""
-    return EventFormatter(format_, tuple(columns), facility=options.facility, cef_version=options.cef_version)
-
-
-def filter_to_json(wanted: EventFilter) -> dict[str, list[str]]:
+def filter_to_json(selection: EventFilter) -> dict[str, list[str]]:
     """Return a filter as plain JSON; `EventFilter.of` restores it."""
     kept: dict[str, list[str]] = {}
-    for name, value in wanted.parameters():
+    for name, value in selection.parameters():
         kept.setdefault(name, []).append(value)
     return kept
 

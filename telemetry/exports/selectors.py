@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from django.core.paginator import Paginator
@@ -15,8 +15,8 @@ from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event
 from telemetry.exports.formats import rfc3339
 from telemetry.exports.models import (
+    AdministratorOnlyQuerySet,
     ExportDefinition,
-    ExportDefinitionQuerySet,
     ExportFormat,
     ExportRun,
     ExportRunQuerySet,
@@ -31,10 +31,21 @@ RUN_SORTS = {
     "number": "pk", "name": "name", "state": "state", "events": "counted", "bytes": "bytes", "begun": "started_at",
     "ended": "ended_at",
 }  # fmt: skip
-RUN_COLUMNS = (
-    "number", "export", "state", "asked_by", "asked_at", "started_at", "ended_at", "events", "of", "bytes", "sha256",
-    "file", "sentence",
-)  # fmt: skip
+RUN_COLUMNS: dict[str, Callable[[ExportRun], object]] = {
+    "number": lambda run: run.pk,
+    "export": lambda run: run.name,
+    "state": lambda run: run.state,
+    "asked_by": lambda run: run.requested_by_name or run.get_trigger_display(),
+    "asked_at": lambda run: rfc3339(run.created_at),
+    "started_at": lambda run: rfc3339(run.started_at),
+    "ended_at": lambda run: rfc3339(run.ended_at),
+    "events": lambda run: run.counted,
+    "of": lambda run: run.total,
+    "bytes": lambda run: run.bytes,
+    "sha256": lambda run: run.checksum,
+    "file": lambda run: run.file,
+    "sentence": lambda run: run.error,
+}
 EXPORT_COLUMNS = ("number", "name", "format", "target", "to", "schedule", "cron", "enabled", "owner", "next_at")
 
 
@@ -47,13 +58,12 @@ class ExportSample:
 
     @property
     def text(self) -> str:
-        """The lines as one text."""
         return "\n".join(self.lines)
 
 
 def find_definitions(
     person: User, *, search: str = "", sort: str = "name", format_: str = "", target: str = ""
-) -> ExportDefinitionQuerySet:
+) -> AdministratorOnlyQuerySet:
     """Return definitions with their runs as `newest_first`; a sort with '-' in front is descending.
 
     Raises Invalid for an unknown format, target or sort.
@@ -98,40 +108,24 @@ def run_get(person: User, pk: int) -> ExportRun:
     return row
 
 
-def build_preview(person: User, wanted: ExportSpec) -> ExportSample:
+def build_preview(person: User, spec: ExportSpec) -> ExportSample:
     """Return a sample of a definition's output, from its first events; raises Invalid."""
-    shape = wanted.shape()
-    rows = EventFilter.of(wanted.filter).apply(Event.objects.visible_to(person))
+    shape = spec.shape()
+    rows = EventFilter.of(spec.filter).apply(Event.objects.visible_to(person))
     events = list(rows.only(*shape.fields()).order_by("pk")[:SAMPLE_ROWS])
     lines = [shape.heading, *shape.lines(events)] if shape.heading else shape.lines(events)
     texts = tuple(line.decode().removeprefix("\ufeff").rstrip("\r\n") for line in lines)
     return ExportSample(texts, rows.order_by().count())
 
 
-def run_lines(rows: ExportRunQuerySet) -> Iterator[tuple[object, ...]]:
-    """Yield runs as rows of RUN_COLUMNS."""
+def run_lines(rows: ExportRunQuerySet) -> Iterator[list[object]]:
     # Page by page: each part of a download may be produced in another thread, which cannot use the same cursor.
-    for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
-        for run in pages.page(number).object_list:
-            yield (
-                run.pk,
-                run.name,
-                run.state,
-                run.requested_by_name or run.get_trigger_display(),
-                rfc3339(run.created_at),
-                rfc3339(run.started_at),
-                rfc3339(run.ended_at),
-                run.counted,
-                run.total,
-                run.bytes,
-                run.checksum,
-                run.file,
-                run.error,
-            )
+    for page in Paginator(rows, CSV_ROWS_PER_QUERY):
+        for run in page.object_list:
+            yield [column(run) for column in RUN_COLUMNS.values()]
 
 
-def definition_lines(rows: ExportDefinitionQuerySet) -> Iterator[tuple[object, ...]]:
-    """Yield definitions as rows of EXPORT_COLUMNS."""
+def definition_lines(rows: AdministratorOnlyQuerySet) -> Iterator[tuple[object, ...]]:
     for row in rows:
         yield (
             row.pk, row.name, row.format, row.target, row.options.get("address") or row.options.get("folder") or "",

@@ -24,32 +24,30 @@ from telemetry.events.models import Event, EventSeverity, EventSource
 from telemetry.events.selectors import horizon
 from telemetry.exports import files
 from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule, ExportSpan, ExportTarget
-from telemetry.exports.options import ExportOptions, ExportSpec, delivers_same, next_cron_time, spec_of
-
-FIELDS = ("name", "filter", "columns", "format", "target", "options", "schedule", "cron", "span", "enabled")
+from telemetry.exports.options import SPEC_FIELDS, ExportSpec, delivers_same, next_cron_time, spec_of
 
 
-def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> ExportDefinition:
+def export_add(*, by: User, spec: ExportSpec, from_now: bool = False) -> ExportDefinition:
     """Define an export; administrators only.
 
     One of new events starts with the oldest event, or with the next one where `from_now` is set. Raises Forbidden, and
     Invalid with a sentence for each wrong field.
     """
-    with attempt(Action.EXPORT_ADD, actor=by, target=Target("export", name=wanted.name[:100])) as act:
+    with attempt(Action.EXPORT_ADD, actor=by, target=Target("export", name=spec.name[:100])) as act:
         require_administrator(by)
-        kept = wanted.checked()
+        kept = spec.checked()
         cursor = horizon() if from_now and kept.span == ExportSpan.NEW else 0
         row = ExportDefinition(owner=by, owner_name=by.username, cursor=cursor)
         _apply_spec(row, kept)
         row.next_at = _next_time(row)
         with act.change():
-            _save(row, insert=True)
+            _save(row)
             act.target = target_of(row)
             act.after = definition_snapshot(row)
     return row
 
 
-def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -> ExportDefinition:
+def export_edit(*, by: User, definition: ExportDefinition, spec: ExportSpec) -> ExportDefinition:
     """Change a definition; an open run ends unchanged, a stream continues with the new definition.
 
     A stream starts a new run only where its content or receiver changes. Without a new `secret` the stored one is kept,
@@ -58,9 +56,9 @@ def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -
     """
     with attempt(Action.EXPORT_EDIT, actor=by, target=target_of(definition)) as act:
         require_administrator(by)
-        kept = wanted.checked()
+        kept = spec.checked()
         with act.change():
-            row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
+            row: ExportDefinition = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
             act.before, before = definition_snapshot(row), spec_of(row)
             delivery_changes = not delivers_same(before, kept) or _signature_changes(row, kept)
             if kept.secret is None and before.options.address != kept.options.address:
@@ -89,7 +87,7 @@ def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> E
     """Switch a definition on or off; off, neither its schedule nor its stream runs. Raises Forbidden."""
     with audited(Action.EXPORT_SWITCH, actor=by, target=target_of(definition)) as act:
         require_administrator(by)
-        row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
+        row: ExportDefinition = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
         act.before = {"enabled": row.enabled}
         if row.enabled != enabled:
             row.enabled = enabled
@@ -117,19 +115,19 @@ def export_remove(*, by: User, definition: ExportDefinition) -> None:
             transaction.on_commit(lambda: files.files_delete(runs))
 
 
-def target_check(*, by: User, wanted: ExportSpec, definition: ExportDefinition | None = None) -> str:
+def target_check(*, by: User, spec: ExportSpec, definition: ExportDefinition | None = None) -> str:
     """Send a test event to a target, or check that its folder is writable; returns a sentence with the result.
 
-    Without a `secret` in `wanted` that of `definition` signs, where the address is the same. Administrators only.
+    Without a `secret` in `spec` that of `definition` signs, where the address is the same. Administrators only.
     Raises Forbidden, Invalid, and DeliveryFailed.
     """
-    target = target_of(definition) if definition else Target("export", name=wanted.name[:100])
+    target = target_of(definition) if definition else Target("export", name=spec.name[:100])
     with attempt(Action.EXPORT_TEST, actor=by, target=target) as act:
         require_administrator(by)
-        kept = wanted.checked()
+        kept = spec.checked()
         secret = kept.secret
         if secret is None:
-            same = definition is not None and ExportOptions.of(definition.options).address == kept.options.address
+            same = definition is not None and spec_of(definition).options.address == kept.options.address
             secret = definition.secret if definition is not None and same else ""
         sentence = _check_target(kept, secret)
         with act.change():
@@ -169,11 +167,11 @@ def sample_event() -> Event:
 
 def definition_snapshot(row: ExportDefinition) -> dict[str, Any]:
     """Return a definition for the audit log and for runs: with whether it has a secret, never the secret itself."""
-    return {name: getattr(row, name) for name in FIELDS} | {"signed": bool(row.secret_encrypted)}
+    return {name: getattr(row, name) for name in SPEC_FIELDS} | {"signed": bool(row.secret_encrypted)}
 
 
 def _apply_spec(row: ExportDefinition, kept: ExportSpec) -> None:
-    for name in FIELDS:
+    for name in SPEC_FIELDS:
         if name != "options":
             setattr(row, name, getattr(kept, name))
     row.filter, row.columns, row.options = dict(kept.filter), list(kept.columns), asdict(kept.options)
@@ -183,7 +181,6 @@ def _apply_spec(row: ExportDefinition, kept: ExportSpec) -> None:
 
 
 def _signature_changes(row: ExportDefinition, kept: ExportSpec) -> bool:
-    """Return whether the secret changes."""
     if kept.secret is None:
         return False
     try:
@@ -202,10 +199,10 @@ def _last_exported(row: ExportDefinition) -> int:
     return last.cursor if last is not None else 0
 
 
-def _save(row: ExportDefinition, *, insert: bool = False) -> None:
+def _save(row: ExportDefinition) -> None:
     try:
         with transaction.atomic():
-            row.save(force_insert=insert)
+            row.save()
     except IntegrityError as error:
         sentence = "Another export has this name."
         raise Invalid(sentence, errors={"name": sentence}) from error
@@ -238,33 +235,28 @@ def run_request(*, by: User | None, definition: ExportDefinition, trigger: str =
     with attempt(Action.EXPORT_RUN, actor=by, target=target_of(definition)) as act:
         if by is not None:
             require_administrator(by)
+        if definition.is_stream and not definition.enabled:
+            raise Conflict("This export is switched off. Switch it on: it continues by itself.")
         with act.change():
-            run = _create_run(by, definition, trigger)
+            row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
+            cursor = row.cursor if row.span == ExportSpan.NEW else 0
+            try:
+                with transaction.atomic():
+                    run = ExportRun.objects.create(
+                        definition=row,
+                        name=row.name,
+                        snapshot=definition_snapshot(row),
+                        version=row.version,
+                        trigger=trigger,
+                        requested_by=by,
+                        requested_by_name=by.username if by else "",
+                        begun_after=cursor,
+                        cursor=cursor,
+                    )
+            except IntegrityError as error:
+                raise Conflict("A run of this export is in progress. Wait for its end, or cancel it.") from error
             act.after = {"run": run.pk}
     return run
-
-
-def _create_run(by: User | None, definition: ExportDefinition, trigger: str) -> ExportRun:
-    if definition.is_stream and not definition.enabled:
-        raise Conflict("This export is switched off. Switch it on: it continues by itself.")
-    with transaction.atomic():
-        row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
-        cursor = row.cursor if row.span == ExportSpan.NEW else 0
-        try:
-            with transaction.atomic():
-                return ExportRun.objects.create(
-                    definition=row,
-                    name=row.name,
-                    snapshot=definition_snapshot(row),
-                    version=row.version,
-                    trigger=trigger,
-                    requested_by=by,
-                    requested_by_name=by.username if by else "",
-                    begun_after=cursor,
-                    cursor=cursor,
-                )
-        except IntegrityError as error:
-            raise Conflict("A run of this export is in progress. Wait for its end, or cancel it.") from error
 
 
 def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
@@ -272,7 +264,7 @@ def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
 
     Raises Forbidden, and Conflict where it has ended.
     """
-    with audited(Action.EXPORT_CANCEL, actor=by, target=_run_target(run)):
+    with audited(Action.EXPORT_CANCEL, actor=by, target=target_of(run)):
         require_administrator(by)
         now = timezone.now()
         open_ = ExportRun.objects.open().filter(pk=run.pk)
@@ -291,7 +283,7 @@ def run_resume(*, by: User, run: ExportRun) -> ExportRun:
     Raises Forbidden, and Conflict where it is in another state, its definition was removed, or another run is open or
     has continued from there.
     """
-    with attempt(Action.EXPORT_RESUME, actor=by, target=_run_target(run)) as act:
+    with attempt(Action.EXPORT_RESUME, actor=by, target=target_of(run)) as act:
         require_administrator(by)
         with act.change():
             definition = ExportDefinition.objects.select_for_update().filter(runs=run.pk).first()
@@ -316,20 +308,14 @@ def run_resume(*, by: User, run: ExportRun) -> ExportRun:
     return run
 
 
-def _run_target(run: ExportRun) -> Target:
-    return Target("export run", str(run.pk), run.name)
-
-
 class ExportRunClaim(RowClaim[ExportRun]):
-    """A worker's claim on a run of an export."""
-
     # Longer than one delivery may take, so that the claim does not expire while a response is awaited.
     duration = timedelta(seconds=30)
     related = ("definition",)
 
     def __init__(self, row: ExportRun, worker: str) -> None:
         super().__init__(row, worker)
-        self._kept_at = time.monotonic()
+        self._written_at = time.monotonic()
 
     @classmethod
     def claim(cls, run_id: int, worker: str) -> ExportRunClaim | None:
@@ -338,41 +324,33 @@ class ExportRunClaim(RowClaim[ExportRun]):
         started = {"started_at": Coalesce("started_at", Value(now))}
         return cls.take(ExportRun.objects.due(now), run_id, worker, state=State.RUNNING, retry_at=None, **started)
 
-    @property
-    def run(self) -> ExportRun:
-        """The run, as last read or written by this worker."""
-        return self.row
-
     def held(self) -> QuerySet[ExportRun]:
         """Return the run while it is claimed by this worker and running."""
         return super().held().filter(state=State.RUNNING)
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether the progress is due to be stored."""
-        return time.monotonic() - self._kept_at >= CHECK_SECONDS
+        return time.monotonic() - self._written_at >= CHECK_SECONDS
 
-    def keep(self, **values: Any) -> None:
+    def write(self, **values: Any) -> None:
         """Store the progress, and extend the claim; raises ClaimLost."""
-        self.write(**values)
-        self._kept_at = time.monotonic()
+        super().write(**values)
+        self._written_at = time.monotonic()
 
-    def heed(self) -> None:
-        """Extend the claim during long work, at most once a second; raises as `look` does."""
-        if self.due:
-            self.keep()
-            self.look()
+    def extend_if_due(self) -> None:
+        """Extend the claim during long work, at most once a second; raises as `check_may_continue` does."""
+        if self.is_due:
+            self.write()
+            self.check_may_continue()
 
-    def look(self) -> None:
+    def check_may_continue(self) -> None:
         """Raise ExportRunEnded where the run was cancelled, or has exceeded its time."""
-        cancel_requested_at = (
-            ExportRun.objects.filter(pk=self.run.pk).values_list("cancel_requested_at", flat=True).first()
-        )
-        if cancel_requested_at is not None:
+        if ExportRun.objects.filter(pk=self.row.pk, cancel_requested_at__isnull=False).exists():
             raise ExportRunEnded(State.CANCELLED, "It was cancelled.")
-        begun = self.run.resumed_at or self.run.started_at or timezone.now()
-        minutes = int(self.run.snapshot["options"].get("minutes", 0))
-        if minutes and not self.run.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
+        begun = self.row.resumed_at or self.row.started_at or timezone.now()
+        minutes = int(self.row.snapshot["options"].get("minutes", 0))
+        if minutes and not self.row.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
             raise ExportRunEnded(State.FAILED, f"It took longer than its {minutes} minutes. Resume it to continue.")
 
     def release(self, **values: Any) -> bool:

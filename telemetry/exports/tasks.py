@@ -27,5 +27,4 @@ def begin_due() -> None:
 
 @shared_task(name="exports.tidy")
 def delete_expired() -> None:
-    """Delete exported files past their retention."""
     exports_delete_expired()

@@ -1,11 +1,8 @@
 """Addresses of this room."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from telemetry.exports import views
-from telemetry.exports import views as exports_views
 
 app_name = "exports"
 urlpatterns = [
@@ -14,12 +11,12 @@ urlpatterns = [
     path("add/", views.add_export, name="export_add"),
     path("preview/", views.export_preview, name="export_preview"),
     path("test/", views.check_export_target, name="export_test"),
-    path("runs/", exports_views.runs, name="export_runs"),
-    path("runs/csv/", exports_views.runs_csv, name="export_runs_csv"),
-    path("runs/<int:pk>/", exports_views.run, name="export_run"),
-    path("runs/<int:pk>/cancel/", exports_views.cancel_run, name="export_run_cancel"),
-    path("runs/<int:pk>/resume/", exports_views.resume_run, name="export_run_resume"),
-    path("runs/<int:pk>/file/", exports_views.download_file, name="export_run_file"),
+    path("runs/", views.runs, name="export_runs"),
+    path("runs/csv/", views.runs_csv, name="export_runs_csv"),
+    path("runs/<int:pk>/", views.run, name="export_run"),
+    path("runs/<int:pk>/cancel/", views.cancel_run, name="export_run_cancel"),
+    path("runs/<int:pk>/resume/", views.resume_run, name="export_run_resume"),
+    path("runs/<int:pk>/file/", views.download_file, name="export_run_file"),
     path("<int:pk>/", views.export, name="export"),
     path("<int:pk>/edit/", views.edit_export, name="export_edit"),
     path("<int:pk>/switch/", views.switch_export, name="export_switch"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -15,99 +16,75 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
-from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
-from accounts.models import User
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
 from core.text import parse_id
+from telemetry.exports import selectors, services
 from telemetry.exports.files import run_download
 from telemetry.exports.forms import ExportForm, initial_from_query
 from telemetry.exports.models import (
+    AdministratorOnlyQuerySet,
     ExportDefinition,
-    ExportDefinitionQuerySet,
     ExportFormat,
     ExportRun,
     ExportRunQuerySet,
     ExportTarget,
 )
-from telemetry.exports.options import spec_of
-from telemetry.exports.selectors import (
-    EXPORT_COLUMNS,
-    EXPORT_SORTS,
-    RUN_COLUMNS,
-    RUN_SORTS,
-    build_preview,
-    definition_get,
-    definition_lines,
-    find_definitions,
-    find_runs,
-    run_get,
-    run_lines,
-)
-from telemetry.exports.services import (
-    export_add,
-    export_edit,
-    export_remove,
-    export_switch,
-    run_cancel,
-    run_request,
-    run_resume,
-    target_check,
-)
+from telemetry.exports.options import ExportSpec, spec_of
 
 ROWS_PER_PAGE = 25
 RUNS_SHOWN = 10
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Event exports", "Administration", 4))
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Exports", "Administration", 4))
 def exports(request: HttpRequest) -> HttpResponse:
     """List definitions and current runs; `q`, `format`, `target`, `sort` and `page` are in the URL."""
     person = person_of(request)
-    asked, error = _query_parameters(request), ""
+    error = ""
     try:
-        rows = _found_definitions(person, asked)
+        rows = _found_definitions(request)
     except Invalid as refused:
         error, rows = refused.sentence, ExportDefinition.objects.none()
     context = {
         "page": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
-        "asked": asked,
-        "filtered": any(asked[name] for name in ("q", "format", "target")),
+        "given": request.GET,
+        "filtered": any(request.GET.get(name) for name in ("q", "format", "target")),
         "error": error,
-        "sorts": EXPORT_SORTS,
+        "sorts": selectors.EXPORT_SORTS,
         "formats": ExportFormat.choices,
         "targets": ExportTarget.choices,
-        "runs": find_runs(person)[:RUNS_SHOWN],
+        "runs": selectors.find_runs(person)[:RUNS_SHOWN],
         "going_on": ExportRun.objects.visible_to(person).open().exists(),
     }
-    return render(request, "exports/exports.html", context, status=400 if error else 200)
+    return render(request, "telemetry/exports/exports.html", context, status=400 if error else 200)
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def exports_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the matching definitions as CSV."""
-    rows = _found_definitions(person_of(request), _query_parameters(request))
-    return csv_download(csv_table(EXPORT_COLUMNS, definition_lines(rows)), "exports.csv")
+    lines = selectors.definition_lines(_found_definitions(request))
+    return csv_download(csv_table(selectors.EXPORT_COLUMNS, lines), "exports.csv")
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_SAMPLE)
 def export(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a definition: its content, target and runs; `page` is in the URL."""
     person = person_of(request)
-    row = definition_get(person, pk)
-    runs = find_runs(person, definition=row.pk)
+    row = selectors.definition_get(person, pk)
+    runs = selectors.find_runs(person, definition=row.pk)
     # A page that refreshes its runs each second does not count the events again.
     anew = request.headers.get("X-Requested-With") != "refresh"
     context = {
         "definition": row,
         "going_on": runs.open().exists(),
         "page": Paginator(runs, ROWS_PER_PAGE).get_page(request.GET.get("page")),
-        "preview": build_preview(person, spec_of(row)) if anew else None,
+        "preview": selectors.build_preview(person, spec_of(row)) if anew else None,
         "columns": len(row.columns),
     }
-    return render(request, "exports/export.html", context)
+    return render(request, "telemetry/exports/export.html", context)
 
 
 @sensitive_post_parameters("secret")
@@ -119,36 +96,27 @@ def add_export(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _render_form(request, ExportForm(person=person, initial=initial_from_query(request.GET)), None)
     form = ExportForm(request.POST, person=person)
-    if form.is_valid():
-        try:
-            row = export_add(by=person, wanted=form.wanted(), from_now=form.cleaned_data["from_now"])
-        except Invalid as error:
-            form.tell(error)
-        else:
-            messages.success(request, _added_sentence(row))
-            return redirect("exports:export", pk=row.pk)
-    return _render_form(request, form, None)
+    row = _submit(form, lambda spec: services.export_add(by=person, spec=spec, from_now=form.cleaned_data["from_now"]))
+    if row is None:
+        return _render_form(request, form, None)
+    messages.success(request, _added_sentence(row))
+    return redirect("exports:export", pk=row.pk)
 
 
 @sensitive_post_parameters("secret")
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_EDIT, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_EDIT, no_page_test=NO_SAMPLE)
 def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
-    """Change a definition."""
     person = person_of(request)
-    row = definition_get(person, pk)
+    row = selectors.definition_get(person, pk)
     if request.method != "POST":
         return _render_form(request, ExportForm(person=person, definition=row), row)
     form = ExportForm(request.POST, person=person, definition=row)
-    if form.is_valid():
-        try:
-            row = export_edit(by=person, definition=row, wanted=form.wanted())
-        except Invalid as error:
-            form.tell(error)
-        else:
-            messages.success(request, f"{row.name} was saved.")
-            return redirect("exports:export", pk=row.pk)
-    return _render_form(request, form, row)
+    saved = _submit(form, lambda spec: services.export_edit(by=person, definition=row, spec=spec))
+    if saved is None:
+        return _render_form(request, form, row)
+    messages.success(request, f"{saved.name} was saved.")
+    return redirect("exports:export", pk=pk)
 
 
 @sensitive_post_parameters("secret")
@@ -158,14 +126,10 @@ def export_preview(request: HttpRequest) -> HttpResponse:
     """Preview an unsaved form; `definition` is the one that it changes."""
     person = person_of(request)
     row, form = _posted_form(request)
-    context: dict[str, Any] = {}
-    if form.is_valid():
-        try:
-            context["preview"] = build_preview(person, form.wanted().checked())
-            audit_record(action=Action.EXPORT_PREVIEW, actor=person, after={"name": form.cleaned_data["name"]})
-        except Invalid as error:
-            form.tell(error)
-    return _render_form(request, form, row, **context)
+    preview = _submit(form, lambda spec: selectors.build_preview(person, spec.checked()))
+    if preview is not None:
+        audit_record(action=Action.EXPORT_PREVIEW, actor=person, after={"name": form.cleaned_data["name"]})
+    return _render_form(request, form, row, preview=preview)
 
 
 @sensitive_post_parameters("secret")
@@ -177,17 +141,14 @@ def check_export_target(request: HttpRequest) -> HttpResponse:
     row, form = _posted_form(request)
     if row is not None and "name" not in request.POST:
         try:
-            messages.success(request, target_check(by=person, wanted=spec_of(row), definition=row))
+            messages.success(request, services.target_check(by=person, spec=spec_of(row), definition=row))
         except FalconWebError as error:
             messages.error(request, error.sentence)
         return redirect("exports:export", pk=row.pk)
-    context: dict[str, Any] = {}
-    if form.is_valid():
-        try:
-            context["tried"] = target_check(by=person, wanted=form.wanted(), definition=row)
-        except FalconWebError as error:
-            form.tell(error)
-    return _render_form(request, form, row, **context)
+    tried = _submit(
+        form, lambda spec: services.target_check(by=person, spec=spec, definition=row), refused=FalconWebError
+    )
+    return _render_form(request, form, row, tried=tried)
 
 
 @require_POST
@@ -196,7 +157,7 @@ def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch a definition on (`on`) or off."""
     person = person_of(request)
     enabled = "on" in request.POST
-    export_switch(by=person, definition=definition_get(person, pk), enabled=enabled)
+    services.export_switch(by=person, definition=selectors.definition_get(person, pk), enabled=enabled)
     messages.success(request, "Switched on." if enabled else "Switched off: it no longer runs by itself.")
     return redirect("exports:export", pk=pk)
 
@@ -204,10 +165,9 @@ def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RUN)
 def start_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Start a run now and redirect to it."""
     person = person_of(request)
     try:
-        run = run_request(by=person, definition=definition_get(person, pk))
+        run = services.run_request(by=person, definition=selectors.definition_get(person, pk))
     except FalconWebError as error:
         messages.error(request, error.sentence)
         return redirect("exports:export", pk=pk)
@@ -215,45 +175,55 @@ def start_run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_REMOVE, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_REMOVE, no_page_test=NO_SAMPLE)
 def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a definition after a confirmation."""
+    """Delete a definition after a confirmation."""
     person = person_of(request)
-    row = definition_get(person, pk)
+    row = selectors.definition_get(person, pk)
     if request.method != "POST":
         files = row.runs.filter(state=ExportRun.State.DONE, file_removed_at=None).exclude(file="").count()
-        return render(request, "exports/export_remove.html", {"definition": row, "files": files})
+        return render(request, "telemetry/exports/export_remove.html", {"definition": row, "files": files})
     try:
-        export_remove(by=person, definition=row)
+        services.export_remove(by=person, definition=row)
     except FalconWebError as error:
         messages.error(request, error.sentence)
         return redirect("exports:export", pk=pk)
-    messages.success(request, f"{row.name} was removed. Its runs stay in the list.")
+    messages.success(request, f"{row.name} was deleted. Its runs stay in the list.")
     return redirect("exports:exports")
 
 
-def _query_parameters(request: HttpRequest) -> dict[str, str]:
-    """Return the query parameters of the list of definitions."""
-    return {name: request.GET.get(name, "") for name in ("q", "format", "target", "sort")}
-
-
-def _found_definitions(person: User, asked: dict[str, str]) -> ExportDefinitionQuerySet:
-    return find_definitions(
-        person, search=asked["q"], sort=asked["sort"] or "name", format_=asked["format"], target=asked["target"]
+def _found_definitions(request: HttpRequest) -> AdministratorOnlyQuerySet:
+    given = request.GET
+    return selectors.find_definitions(
+        person_of(request),
+        search=given.get("q", ""),
+        sort=given.get("sort") or "name",
+        format_=given.get("format", ""),
+        target=given.get("target", ""),
     )
+
+
+def _submit(form: ExportForm, call: Callable[[ExportSpec], Any], *, refused: type[FalconWebError] = Invalid) -> Any:
+    """Return what a service makes of a form; None, with the errors in the form, where either refuses it."""
+    if form.is_valid():
+        try:
+            return call(form.spec())
+        except refused as error:
+            form.add_errors_of(error)
+    return None
 
 
 def _posted_form(request: HttpRequest) -> tuple[ExportDefinition | None, ExportForm]:
     person = person_of(request)
     pk = parse_id(request.POST.get("definition", ""))
-    row = definition_get(person, pk) if pk else None
+    row = selectors.definition_get(person, pk) if pk else None
     return row, ExportForm(request.POST, person=person, definition=row)
 
 
 def _render_form(request: HttpRequest, form: ExportForm, row: ExportDefinition | None, **more: Any) -> HttpResponse:
     form.focus_wrong()
     context = {"form": form, "definition": row, **more}
-    return render(request, "exports/export_form.html", context, status=400 if form.errors else 200)
+    return render(request, "telemetry/exports/export_form.html", context, status=400 if form.errors else 200)
 
 
 def _added_sentence(row: ExportDefinition) -> str:
@@ -269,37 +239,35 @@ RUN_ROWS_PER_PAGE = 50
 @declare(Audience.ADMINISTRATORS)
 def runs(request: HttpRequest) -> HttpResponse:
     """List runs; `q`, `state`, `export`, `sort` and `page` are in the URL."""
-    person = person_of(request)
-    asked, error = _run_parameters(request), ""
+    error = ""
     try:
-        rows = _found_runs(person, asked)
+        rows = _found_runs(request)
     except Invalid as refused:
         error, rows = refused.sentence, ExportRun.objects.none()
     context = {
         "page": Paginator(rows, RUN_ROWS_PER_PAGE).get_page(request.GET.get("page")),
-        "asked": asked,
-        "filtered": any(asked[name] for name in ("q", "state", "export")),
+        "given": request.GET,
+        "filtered": any(request.GET.get(name) for name in ("q", "state", "export")),
         "error": error,
         "states": ExportRun.State.choices,
-        "sorts": RUN_SORTS,
-        "going_on": ExportRun.objects.visible_to(person).open().exists(),
+        "sorts": selectors.RUN_SORTS,
+        "going_on": ExportRun.objects.visible_to(person_of(request)).open().exists(),
     }
-    return render(request, "exports/runs.html", context, status=400 if error else 200)
+    return render(request, "telemetry/exports/runs.html", context, status=400 if error else 200)
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the matching runs as CSV."""
-    rows = _found_runs(person_of(request), _run_parameters(request))
-    return csv_download(csv_table(RUN_COLUMNS, run_lines(rows)), "export-runs.csv")
+    lines = selectors.run_lines(_found_runs(request))
+    return csv_download(csv_table(selectors.RUN_COLUMNS, lines), "export-runs.csv")
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_SAMPLE)
 def run(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a run: its progress, result and actions."""
-    row = run_get(person_of(request), pk)
+    row = selectors.run_get(person_of(request), pk)
     ended = row.state in {ExportRun.State.FAILED, ExportRun.State.CANCELLED}
     context = {
         "run": row,
@@ -307,16 +275,15 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
         "options": row.snapshot["options"],
         "rate": round(row.counted / row.took.total_seconds()) if row.took and row.took.total_seconds() >= 1 else None,
     }
-    return render(request, "exports/run.html", context)
+    return render(request, "telemetry/exports/run.html", context)
 
 
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_CANCEL, target_kind="export run")
 def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Cancel a run."""
     person = person_of(request)
     try:
-        row = run_cancel(by=person, run=run_get(person, pk))
+        row = services.run_cancel(by=person, run=selectors.run_get(person, pk))
     except FalconWebError as error:
         messages.error(request, error.sentence)
     else:
@@ -327,10 +294,9 @@ def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RESUME, target_kind="export run")
 def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Resume a run."""
     person = person_of(request)
     try:
-        run_resume(by=person, run=run_get(person, pk))
+        services.run_resume(by=person, run=selectors.run_get(person, pk))
     except FalconWebError as error:
         messages.error(request, error.sentence)
     else:
@@ -339,23 +305,18 @@ def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def download_file(request: HttpRequest, pk: int) -> HttpResponseBase:
-    """Download the file of a run."""
     person = person_of(request)
-    return run_download(by=person, run=run_get(person, pk))
+    return run_download(by=person, run=selectors.run_get(person, pk))
 
 
-def _run_parameters(request: HttpRequest) -> dict[str, str]:
-    """Return the query parameters of the list of runs."""
-    return {name: request.GET.get(name, "") for name in ("q", "state", "export", "sort")}
-
-
-def _found_runs(person: User, asked: dict[str, str]) -> ExportRunQuerySet:
-    return find_runs(
-        person,
-        search=asked["q"],
-        state=asked["state"],
-        sort=asked["sort"] or "-number",
-        definition=parse_id(asked["export"]) or None,
+def _found_runs(request: HttpRequest) -> ExportRunQuerySet:
+    given = request.GET
+    return selectors.find_runs(
+        person_of(request),
+        search=given.get("q", ""),
+        state=given.get("state", ""),
+        sort=given.get("sort") or "-number",
+        definition=parse_id(given.get("export", "")) or None,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from django.http import HttpResponse
@@ -21,29 +23,15 @@ from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
-from core.downloads import Download
+from core.downloads import Download, csv_download
 from core.errors import Invalid
+from telemetry.history import selectors, services
 from telemetry.history.encoding import STATS, history_csv, history_json, raw_csv
 from telemetry.history.heat_map import MAX_CELLS, heat_map, heat_map_json
 from telemetry.history.models import Dashboard
 from telemetry.history.rules import KINDS, MAX_SUBJECTS, METRICS, TimeRange, iso_utc, parse_subjects, range_between
-from telemetry.history.selectors import (
-    DEFAULT_POINTS,
-    MAX_LINES,
-    MAX_POINTS,
-    MetricHistory,
-    parse_metrics,
-    read_history,
-)
-from telemetry.history.services import (
-    MAX_DASHBOARDS,
-    MAX_NAME_LENGTH,
-    dashboard_add,
-    dashboard_change,
-    dashboard_remove,
-)
 from telemetry.history.subjects import search_subjects
-from telemetry.history.throughput import SORTS, Flow, ThroughputRow, throughput_of
+from telemetry.history.throughput import SORTS, Flow, throughput_of
 
 CSV = "text/csv"
 MOMENT = "ISO 8601 (without an offset: UTC), Unix seconds, now, or how long ago, such as -6h (s, m, h, d, w, y)"
@@ -56,7 +44,7 @@ SUBJECTS = OpenApiParameter(
     str,
     required=True,
     description=(
-        f"What to look at, comma-separated or repeated, at most {MAX_SUBJECTS}: device/3, slot/3, port/5, drawer/1, "
+        f"Subjects, comma-separated or repeated, at most {MAX_SUBJECTS}: device/3, slot/3, port/5, drawer/1, "
         "chassis/1, host/2, tenant/4, or one series by itself as series/<chassis id>/<key>"
     ),
 )
@@ -65,12 +53,15 @@ SERIES_PARAMETERS = [
     OpenApiParameter(
         "metrics",
         str,
-        description=f"Comma-separated or repeated; not for series. Each of each subject, at most {MAX_LINES} lines. "
-        f"One of {', '.join(METRICS)}",
+        description="Comma-separated or repeated; not for series. Each of each subject, at most "
+        f"{selectors.MAX_LINES} lines. One of {', '.join(METRICS)}",
     ),
     *RANGE_PARAMETERS,
     OpenApiParameter(
-        "points", int, default=DEFAULT_POINTS, description=f"At most so many buckets a line, up to {MAX_POINTS}"
+        "points",
+        int,
+        default=selectors.DEFAULT_POINTS,
+        description=f"At most so many buckets a line, up to {selectors.MAX_POINTS}",
     ),
     OpenApiParameter("stats", str, enum=list(STATS), default="mean", description="band: low and high as well"),
 ]
@@ -78,7 +69,7 @@ TABLE_RESPONSE = OpenApiResponse(OpenApiTypes.STR, description="A table as CSV, 
 
 
 class PartSerializer(serializers.Serializer[Any]):
-    """A series of the live catalogue that counts now."""
+    """A series of the live catalogue that is part of a line now."""
 
     chassis_id = serializers.IntegerField()
     key = serializers.CharField()
@@ -91,7 +82,7 @@ class Numbers(serializers.ListField):
 
 
 class LineSerializer(serializers.Serializer[Any]):
-    """A metric of a subject. What is made of several series says so in `made_of`; `combine` is the rule.
+    """A metric of a subject; `made_of` is the combination of several series in words, `combine` its rule.
 
     Of a sum and a mean, `low` and `high` are bounds; of the highest, `high` is exact.
     """
@@ -120,7 +111,7 @@ class GapSerializer(serializers.Serializer[Any]):
 
 
 class LeftOutSerializer(serializers.Serializer[Any]):
-    """What was asked for and is not answered, and why."""
+    """A requested line without readings, and why."""
 
     subject = serializers.CharField()
     metric = serializers.CharField()
@@ -128,7 +119,7 @@ class LeftOutSerializer(serializers.Serializer[Any]):
 
 
 class HistorySerializer(serializers.Serializer[Any]):
-    """Lines on one grid: `at` (Unix s) is where each bucket of `step` seconds begins."""
+    """Lines on one grid: `at` (Unix s) is the start of each bucket of `step` seconds."""
 
     since = serializers.FloatField()
     until = serializers.FloatField()
@@ -140,7 +131,7 @@ class HistorySerializer(serializers.Serializer[Any]):
 
 
 class SubjectSerializer(serializers.Serializer[Any]):
-    """Something that can be looked at, by the name that requests use."""
+    """A subject of metrics; `ref` is its name in requests."""
 
     ref = serializers.CharField()
     kind = serializers.CharField()
@@ -149,7 +140,7 @@ class SubjectSerializer(serializers.Serializer[Any]):
 
 
 class MetricSerializer(serializers.Serializer[Any]):
-    """A metric; `groups`: it means something of a drawer, a chassis, a host or a tenant, by the rule `combine`."""
+    """A metric; `groups` is whether it applies to a drawer, a chassis, a host or a tenant, by the rule `combine`."""
 
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
@@ -160,7 +151,7 @@ class MetricSerializer(serializers.Serializer[Any]):
 
 
 class CatalogueSerializer(serializers.Serializer[Any]):
-    """What can be asked for."""
+    """The metrics and subjects of requests."""
 
     kinds = serializers.ListField(child=serializers.CharField())
     metrics = MetricSerializer(many=True)
@@ -178,7 +169,7 @@ class HeatRowSerializer(serializers.Serializer[Any]):
 
 
 class HeatMapSerializer(serializers.Serializer[Any]):
-    """Slots of a drawer on buckets of `step` seconds that begin at `at` (Unix s)."""
+    """Slots of a drawer on buckets of `step` seconds that start at `at` (Unix s)."""
 
     drawer_id = serializers.IntegerField()
     since = serializers.FloatField()
@@ -197,71 +188,66 @@ class FlowSerializer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField(allow_null=True)
     measured = serializers.FloatField()
 
+    def to_representation(self, flow: Flow) -> dict[str, float | None]:
+        """Return its fields; NaN is null."""
+        values = {name: None if math.isnan(value) else value for name, value in asdict(flow).items()}
+        return values | {"bytes": None if math.isnan(flow.bytes) else round(flow.bytes)}
+
 
 class CarriedSerializer(serializers.Serializer[Any]):
-    """What a drawer or slot carried; `rx` is what its ports received from the devices."""
+    """Throughput of a drawer or slot; `rx` is what its ports received from the devices."""
 
     kind = serializers.ChoiceField(choices=["drawer", "slot"])
     id = serializers.IntegerField()
     drawer = serializers.CharField()
     slot = serializers.CharField()
-    device_id = serializers.IntegerField(allow_null=True)
+    device_id = serializers.IntegerField(allow_null=True, source="device.pk")
     rx = FlowSerializer()
     tx = FlowSerializer()
 
 
 class ThroughputSerializer(serializers.Serializer[Any]):
-    """What drawers and slots carried; `step` (s) is how long a bucket is that can be the busiest."""
+    """Throughput of drawers and slots; `step` (s) is the width of the busiest bucket."""
 
-    chassis_id = serializers.IntegerField()
-    since = serializers.FloatField()
-    until = serializers.FloatField()
+    chassis_id = serializers.IntegerField(source="chassis.pk")
+    since = serializers.FloatField(source="span.since")
+    until = serializers.FloatField(source="span.until")
     step = serializers.FloatField()
     drawers = CarriedSerializer(many=True)
     slots = CarriedSerializer(many=True)
 
 
 class Telemetry(APIView):
-    """Any metric of any subject over any range."""
-
     @strict_schema(operation_id="telemetry_retrieve", parameters=SERIES_PARAMETERS, responses=HistorySerializer)
     def get(self, request: Request) -> HttpResponse:
-        """Show metrics of subjects over a range: at the resolution that is asked for."""
+        """Show metrics of subjects over a range; at the requested resolution."""
         stats = _stats(request)
         return HttpResponse(history_json(_history(request), stats), content_type="application/json")
 
 
 class TelemetryTable(APIView):
-    """The same as a table."""
-
     @strict_schema(
         operation_id="telemetry_table_retrieve", parameters=SERIES_PARAMETERS, responses={(200, CSV): TABLE_RESPONSE}
     )
     def get(self, request: Request) -> Download:
         """Download metrics of subjects as CSV: the same as a table, a row a bucket."""
-        stats = _stats(request)
-        history = _history(request)
+        stats, history = _stats(request), _history(request)
         return _csv_download(history_csv(history, stats), "telemetry", history.span)
 
 
 class TelemetryRaw(APIView):
-    """Each reading."""
-
     @strict_schema(
         operation_id="telemetry_raw_retrieve",
         parameters=[*SERIES_PARAMETERS[:2], *RANGE_PARAMETERS],
         responses={(200, CSV): TABLE_RESPONSE},
     )
     def get(self, request: Request) -> Download:
-        """Download every reading of a range as CSV: of as long as readings are kept raw."""
+        """Download every reading of a range as CSV; within the retention of raw readings."""
         span = _span(request)
-        lines = raw_csv(person_of(request), _subjects(request), _metrics(request), span)
-        return _csv_download(lines, "readings", span)
+        return _csv_download(raw_csv(person_of(request), _subjects(request), _metrics(request), span), "readings", span)
 
 
 class TelemetryCatalogue(APIView):
-    """What can be asked for."""
-
     @strict_schema(
         operation_id="telemetry_catalogue_retrieve",
         parameters=[
@@ -272,19 +258,13 @@ class TelemetryCatalogue(APIView):
     )
     def get(self, request: Request) -> Response:
         """List metrics, and the subjects that you may see: at most 200."""
-        found = search_subjects(
-            person_of(request),
-            request.query_params.get("search", ""),
-            chassis=query_integer(request, "chassis_id"),
-            most=200,
-        )
+        search, chassis = request.query_params.get("search", ""), query_integer(request, "chassis_id")
+        found = search_subjects(person_of(request), search, chassis=chassis, most=200)
         known = {"kinds": [*KINDS, "series"], "metrics": list(METRICS.values()), "subjects": found}
         return Response(CatalogueSerializer(known).data)
 
 
 class TelemetryHeatMap(APIView):
-    """The temperatures of a drawer's slots."""
-
     @strict_schema(
         operation_id="telemetry_heat_map_retrieve",
         parameters=[
@@ -295,10 +275,8 @@ class TelemetryHeatMap(APIView):
         responses=HeatMapSerializer,
     )
     def get(self, request: Request) -> HttpResponse:
-        """Show the temperatures of a drawer's slots: over a range, a day unless told."""
-        drawer = query_integer(request, "drawer_id")
-        if drawer is None:
-            raise Invalid("Of which drawer?", errors={"drawer_id": "Give the id of a drawer."})
+        """Show the temperatures of a drawer's slots; over a range, by default the last day."""
+        drawer = _required_id(request, "drawer")
         given = request.query_params
         span = range_between(given.get("since", "-24h"), given.get("until", ""), now=time.time())
         found = heat_map(person_of(request), drawer, span, cells=_points(request, MAX_CELLS))
@@ -306,8 +284,6 @@ class TelemetryHeatMap(APIView):
 
 
 class TelemetryThroughput(APIView):
-    """What drawers and slots carried."""
-
     @strict_schema(
         operation_id="telemetry_throughput_retrieve",
         parameters=[
@@ -318,43 +294,26 @@ class TelemetryThroughput(APIView):
         responses=ThroughputSerializer,
     )
     def get(self, request: Request) -> Response:
-        """Show how much the drawers and slots of a chassis carried."""
-        chassis = query_integer(request, "chassis_id")
-        if chassis is None:
-            raise Invalid("Of which chassis?", errors={"chassis_id": "Give the id of a chassis."})
+        """Show the throughput of the drawers and slots of a chassis."""
+        chassis = _required_id(request, "chassis")
         sort = request.query_params.get("sort", "place")
         if sort not in SORTS:
             raise Invalid("It cannot be sorted so.", errors={"sort": f"One of {', '.join(SORTS)}."})
         found = throughput_of(person_of(request), chassis, _span(request), sort=sort)
-        return Response(
-            {
-                "chassis_id": found.chassis.pk, "since": found.span.since, "until": found.span.until,
-                "step": found.step, "drawers": [_carried_data(one) for one in found.drawers],
-                "slots": [_carried_data(one) for one in found.slots],
-            }
-        )  # fmt: skip
+        return Response(ThroughputSerializer(found).data)
 
 
-def _carried_data(row: ThroughputRow) -> dict[str, Any]:
-    return {
-        "kind": row.kind, "id": row.id, "drawer": row.drawer, "slot": row.slot,
-        "device_id": row.device.pk if row.device else None, "rx": _flow_data(row.rx), "tx": _flow_data(row.tx),
-    }  # fmt: skip
+def _required_id(request: Request, kind: str) -> int:
+    pk = query_integer(request, f"{kind}_id")
+    if pk is None:
+        raise Invalid(f"Of which {kind}?", errors={f"{kind}_id": f"Give the id of a {kind}."})
+    return pk
 
 
-def _flow_data(flow: Flow) -> dict[str, float | None]:
-    values = {"mean": flow.mean, "busiest": flow.busiest, "bytes": flow.bytes, "measured": flow.measured}
-    found = {name: None if math.isnan(value) else value for name, value in values.items()}
-    return found | {"bytes": None if math.isnan(flow.bytes) else round(flow.bytes)}
-
-
-def _history(request: Request) -> MetricHistory:
-    return read_history(
-        person_of(request),
-        _subjects(request),
-        _metrics(request),
-        _span(request),
-        points=_points(request, DEFAULT_POINTS),
+def _history(request: Request) -> selectors.MetricHistory:
+    points = _points(request, selectors.DEFAULT_POINTS)
+    return selectors.read_history(
+        person_of(request), _subjects(request), _metrics(request), _span(request), points=points
     )
 
 
@@ -366,7 +325,7 @@ def _subjects(request: Request) -> list[str]:
 
 
 def _metrics(request: Request) -> list[Any]:
-    metrics = parse_metrics(_comma_separated(request, "metrics"))
+    metrics = selectors.parse_metrics(_comma_separated(request, "metrics"))
     if not metrics and any(not one.startswith("series/") for one in _comma_separated(request, "subjects")):
         raise Invalid("No metric is named.", errors={"metrics": f"One of {', '.join(METRICS)}."})
     return metrics
@@ -383,8 +342,10 @@ def _span(request: Request) -> TimeRange:
 
 def _points(request: Request, usual: int) -> int:
     points = query_integer(request, "points")
-    if points is not None and not 1 <= points <= MAX_POINTS:
-        raise Invalid("So many points cannot be answered.", errors={"points": f"Give a number from 1 to {MAX_POINTS}."})
+    if points is not None and not 1 <= points <= selectors.MAX_POINTS:
+        raise Invalid(
+            "So many points cannot be answered.", errors={"points": f"Give a number from 1 to {selectors.MAX_POINTS}."}
+        )
     return usual if points is None else points
 
 
@@ -395,11 +356,8 @@ def _stats(request: Request) -> tuple[str, ...]:
     return STATS[name]
 
 
-def _csv_download(lines: Any, name: str, span: TimeRange) -> Download:
-    answer = Download(lines, content_type=f"{CSV}; charset=utf-8")
-    begin = iso_utc(span.since).replace(":", "")
-    answer["Content-Disposition"] = f'attachment; filename="{name}-{begin}.csv"'
-    return answer
+def _csv_download(lines: Iterator[str], name: str, span: TimeRange) -> Download:
+    return csv_download(lines, f"{name}-{iso_utc(span.since).replace(':', '')}.csv")
 
 
 DASHBOARD_TAKEN = "You have one of this name already, or as many as anybody may have"
@@ -409,10 +367,8 @@ class DashboardSerializer(StrictSerializer, serializers.ModelSerializer[Dashboar
     """A view of the telemetry page under a name; `query` is what stands behind the '?' of the page's address."""
 
     id = serializers.IntegerField(read_only=True)
-    name = serializers.CharField(max_length=MAX_NAME_LENGTH)
     query = serializers.CharField(max_length=4000, allow_blank=True)
-    position = serializers.IntegerField(min_value=1, max_value=MAX_DASHBOARDS, required=False)
-    saved_at = serializers.DateTimeField(read_only=True)
+    position = serializers.IntegerField(min_value=1, max_value=services.MAX_DASHBOARDS, required=False)
 
     class Meta:
         model = Dashboard
@@ -420,12 +376,11 @@ class DashboardSerializer(StrictSerializer, serializers.ModelSerializer[Dashboar
 
 
 class OwnDashboardList(generics.ListAPIView[Dashboard]):
-    """One's own dashboards; POST keeps one."""
+    """One's own dashboards; POST adds one."""
 
     serializer_class = DashboardSerializer
 
     def get_queryset(self) -> Any:
-        """Return one's own."""
         return Dashboard.objects.visible_to(person_of(self.request))
 
     @extend_schema(operation_id="me_dashboards_list")
@@ -437,13 +392,11 @@ class OwnDashboardList(generics.ListAPIView[Dashboard]):
     @extend_schema(request=DashboardSerializer, responses={201: DashboardSerializer, 409: problem(DASHBOARD_TAKEN)})
     def post(self, request: Request) -> Response:
         """Pin a view under a name, as the last one or at a position."""
-        made = dashboard_add(person=person_of(request), **validated_body(DashboardSerializer, request))
+        made = services.dashboard_add(person=person_of(request), **validated_body(DashboardSerializer, request))
         return OwnDashboardViewSet(request=request).answer(made, 201)
 
 
 class OwnDashboardViewSet(ResourceViewSet):
-    """One of one's own dashboards."""
-
     model = Dashboard
     kind = "dashboard"
     serializer_class = DashboardSerializer
@@ -456,12 +409,12 @@ class OwnDashboardViewSet(ResourceViewSet):
     @command(DashboardSerializer, audited_as=Action.DASHBOARD_CHANGE, partial=True, conflict=DASHBOARD_TAKEN)
     def partial_update(self, dashboard: Dashboard, values: dict[str, Any]) -> Dashboard:
         """Give one of your dashboards another name, view or position."""
-        return dashboard_change(person=self.person, pk=dashboard.pk, **values)
+        return services.dashboard_change(person=self.person, pk=dashboard.pk, **values)
 
     @command(audited_as=Action.DASHBOARD_REMOVE, status=204)
     def destroy(self, dashboard: Dashboard, values: dict[str, Any]) -> None:
         """Remove one of your dashboards."""
-        dashboard_remove(person=self.person, pk=dashboard.pk)
+        services.dashboard_remove(person=self.person, pk=dashboard.pk)
 
 
 urlpatterns = [

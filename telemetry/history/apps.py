@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class HistoryConfig(AppConfig):
-    """History of readings over any range, and its pages and charts."""
-
     name = "telemetry.history"
     label = "history"

@@ -6,7 +6,6 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import chain
 from threading import Lock
 from typing import Any, Final
@@ -16,24 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from core import downloads
 from core.downloads import csv_cell, csv_table
 from core.errors import Unavailable
 from telemetry.history.rules import Metric, TimeRange, iso_utc
-from telemetry.history.selectors import HistoryGap, HistoryLine, MetricHistory, SeriesPart, plan_lines
+from telemetry.history.selectors import HistoryLine, MetricHistory, SeriesPart, plan_lines
 from telemetry.history.subjects import visible_subjects
 from telemetry.store.selectors import RawReadings, read_raw
 
-DIGITS: Final = 7  # significant digits: the precision of f32 readings
+DIGITS: Final = 7  # significant: the precision of f32 readings
 EXACT_INTEGER_LIMIT: Final = 2.0**53  # up to here, a float represents every integer
 STATS: Final = {"mean": ("mean",), "band": ("mean", "low", "high")}
 
 
 def round_significant(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return values rounded to seven significant digits, for a short text form.
-
-    Integers (totals) stay exact; so do NaN and infinities.
-    """
+    """Return values rounded to seven significant digits; integers (totals), NaN and infinities stay exact."""
     exact = values.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         size = np.floor(np.log10(np.abs(exact)))
@@ -54,8 +49,8 @@ def history_json(history: MetricHistory, stats: Sequence[str]) -> bytes:
             "step": history.step,
             "at": history.at.tolist(),
             "series": _lines_json(history.lines, stats),
-            "gaps": gaps_json(history.gaps),
-            "left_out": [{"subject": one.subject, "metric": one.metric, "why": one.why} for one in history.left_out],
+            "gaps": history.gaps,
+            "left_out": history.left_out,
         }
     )
 
@@ -73,28 +68,25 @@ def _lines_json(made: Sequence[HistoryLine], stats: Sequence[str]) -> list[dict[
             "unit": line.unit,
             "made_of": line.made_of,
             "combine": line.combine,
-            "parts": [{"chassis_id": one.chassis, "key": one.key} for one in line.parts if one.is_still_member],
+            "parts": [
+                {"chassis_id": one.chassis, "key": one.key} for one in line.parts if one.spans[-1][1] == math.inf
+            ],
             **{name: numbers[name][place] for name in stats},
         }
         for place, line in enumerate(made)
     ]
 
 
-def column_names(line: HistoryLine, stats: Sequence[str]) -> list[str]:
-    """Return the column names of a line: 'GPU 3, falcon-1: Temperature (°C), mean'."""
-    unit = f" ({line.unit})" if line.unit else ""
-    name = f"{line.subject.full_name}: {line.label}{unit}"
-    return [f"{name}, {stat}" for stat in stats]
-
-
 def history_csv(history: MetricHistory, stats: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a table: a row for each bucket, its start first; missing values are empty."""
-    head = ["time", *(name for line in history.lines for name in column_names(line, stats))]
-    yield from csv_table([csv_cell(name) for name in head], ())
-    columns = [round_significant(getattr(line, name)) for line in history.lines for name in stats]
+    columns = [(line, name) for line in history.lines for name in stats]
+    yield from csv_table(
+        [csv_cell(name) for name in ("time", *(f"{line.title}, {stat}" for line, stat in columns))], ()
+    )
+    values = [round_significant(getattr(line, name)) for line, name in columns]
     for place, at in enumerate(history.at.tolist()):
         # Only numbers and times, which need no escaping against formulas.
-        yield ",".join([iso_utc(at), *(number_text(column[place]) for column in columns)]) + "\r\n"
+        yield ",".join([iso_utc(at), *(number_text(column[place]) for column in values)]) + "\r\n"
 
 
 def number_text(value: float) -> str:
@@ -104,12 +96,6 @@ def number_text(value: float) -> str:
         return ""
     return str(int(number)) if number.is_integer() and abs(number) <= EXACT_INTEGER_LIMIT else repr(number)
 
-
-def gaps_json(gaps: Sequence[HistoryGap]) -> list[dict[str, Any]]:
-    return [{"chassis_id": one.chassis, "since": one.since, "until": one.until, "reason": one.reason} for one in gaps]
-
-
-TimedLine = tuple[float, str]
 
 # Limit of one person in one process: each takes minutes of CPU time that live pages need, too.
 MAX_DOWNLOADS = 4
@@ -127,12 +113,12 @@ def raw_csv(person: User, refs: Sequence[str], metrics: Sequence[Metric], span: 
         raise Unavailable(f"You have {MAX_DOWNLOADS} downloads of readings in progress. Wait until one is complete.")
     lines, _ = plan_lines(visible_subjects(person, refs, span), metrics, span)
     columns = [(line, part) for line in lines for part in line.parts]
-    head = ["time", *(_column_name(line, part) for line, part in columns)]
+    names = (f"{line.title}, {part.key}" if len(line.parts) > 1 else line.title for line, part in columns)
     by_chassis: dict[int, list[tuple[int, SeriesPart]]] = defaultdict(list)
     for place, (_, part) in enumerate(columns):
         by_chassis[part.chassis].append((place, part))
     rows = [_rows(chassis, parts, len(columns), span) for chassis, parts in by_chassis.items()]
-    heading = downloads.csv_table([downloads.csv_cell(name) for name in head], ())
+    heading = csv_table([csv_cell(name) for name in ("time", *names)], ())
     return _track_download(person.pk, chain(heading, (text for _, text in heapq.merge(*rows))))
 
 
@@ -149,13 +135,9 @@ def _track_download(person: int, lines: Iterator[str]) -> Iterator[str]:
                 del _downloads[person]
 
 
-def _column_name(line: HistoryLine, part: SeriesPart) -> str:
-    unit = f" ({line.unit})" if line.unit else ""
-    which = f", {part.key}" if len(line.parts) > 1 else ""
-    return f"{line.subject.full_name}: {line.label}{unit}{which}"
-
-
-def _rows(chassis: int, parts: list[tuple[int, SeriesPart]], width: int, span: TimeRange) -> Iterator[TimedLine]:
+def _rows(
+    chassis: int, parts: list[tuple[int, SeriesPart]], width: int, span: TimeRange
+) -> Iterator[tuple[float, str]]:
     keys = list(dict.fromkeys(part.key for _, part in parts))
     for readings in read_raw(chassis, keys, since=span.since, until=span.until):
         columns = _columns(readings, parts)
@@ -165,22 +147,14 @@ def _rows(chassis: int, parts: list[tuple[int, SeriesPart]], width: int, span: T
             for place, values in columns:
                 cells[place] = number_text(values[row])
             at = float(readings.at[row])
-            yield at, ",".join([_iso_ms(at), *cells]) + "\r\n"
+            yield at, ",".join([iso_utc(at, "milliseconds"), *cells]) + "\r\n"
 
 
 def _columns(readings: RawReadings, parts: list[tuple[int, SeriesPart]]) -> list[tuple[int, NDArray[np.float64]]]:
     found = {entry["key"]: readings.values[row] for row, entry in enumerate(readings.series)}
     columns = []
     for place, part in parts:
-        if part.key not in found:
-            continue
-        values = np.asarray(part.own(found[part.key], readings.at), dtype=np.float64)
-        counts = part.counts_in(readings.at, 0.0)
-        if counts is not None:
-            values = np.where(counts, values, np.nan)
-        columns.append((place, values))
+        if part.key in found:
+            (values,) = part.visible([found[part.key]], readings.at)
+            columns.append((place, np.asarray(values, dtype=np.float64)))
     return columns
-
-
-def _iso_ms(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from core.errors import NotFound
+from accounts.visibility import visible_or_404
 from fabric.inventory.models import Drawer, Slot
-from telemetry.history.encoding import gaps_json, round_significant
+from telemetry.history.encoding import round_significant
 from telemetry.history.rules import HOUR, METRICS, TimeRange, iso_utc
 from telemetry.history.selectors import HistoryGap, read_history
 
@@ -32,11 +32,6 @@ class HeatMapRow:
     mean: Floats
     high: Floats
 
-    @property
-    def highest(self) -> float:
-        """The highest temperature, NaN for none."""
-        return float(np.fmax.reduce(self.high)) if len(self.high) else math.nan
-
 
 @dataclass(frozen=True)
 class HeatMap:
@@ -52,9 +47,7 @@ class HeatMap:
 
 def heat_map(person: User, drawer_id: int, span: TimeRange, *, cells: int = MAX_CELLS) -> HeatMap:
     """Return the temperatures of the slots that the person may see; raises NotFound."""
-    drawer = Drawer.objects.visible_to(person).select_related("chassis").filter(pk=drawer_id).first()
-    if drawer is None:
-        raise NotFound("There is no such drawer.")
+    drawer: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, drawer_id, "drawer")
     slots = list(Slot.objects.visible_to(person).filter(drawer=drawer, missing_since=None).order_by("number", "uri"))
     refs = [f"slot/{slot.pk}" for slot in slots]
     found = read_history(person, refs, [METRICS["temperature_celsius"]], span, points=cells)
@@ -67,82 +60,35 @@ def heat_map(person: User, drawer_id: int, span: TimeRange, *, cells: int = MAX_
     return HeatMap(drawer, span, found.step, found.at, rows, found.gaps)
 
 
-def colour_step(celsius: float) -> int | None:
-    """Return the step of colour of a temperature, 0 for the coolest; None for no value."""
-    return None if math.isnan(celsius) else sum(celsius >= one for one in COLOUR_STEPS)
-
-
-CELL_WIDTH, ROW_HEIGHT = 10, 26  # of the picture, in its own units
+WIDTH, ROW_HEIGHT = 960, 26  # of the picture, in its own units
 NAMES, LEFT, TOP = 50, 18, 4  # the names are a separate picture, which stays visible when the other is scrolled
 LABEL_HOURS: Final = 3  # hours between labels below
 
 
-@dataclass(frozen=True)
-class HeatMapCell:
-    """A bucket of a slot: position, step of colour and label."""
-
-    x: float
-    width: float
-    step: int
-    words: str
-
-
-@dataclass(frozen=True)
-class HeatMapPictureRow:
-    """A row of the picture: its short and its full name."""
-
-    name: str
-    whole: str
-    y: int
-    cells: list[HeatMapCell]
-
-
-@dataclass(frozen=True)
-class HeatMapPicture:
-    """Rows, hour labels and size of the picture; the names of the rows are `names` wide."""
-
-    names: int
-    width: int
-    height: int
-    rows: list[HeatMapPictureRow]
-    hours: list[tuple[float, str]]
-    text_y: int
-
-
-@dataclass(frozen=True)
-class SlotHours:
-    """A slot's day: its highest temperature of each hour, '' for none."""
-
-    name: str
-    slot_id: int
-    highest: str
-    hours: list[str]
-
-
-def draw_heat_map(found: HeatMap) -> HeatMapPicture:
-    """Return the picture of a heat map."""
+def draw_heat_map(found: HeatMap) -> dict[str, Any]:
+    """Return the picture of a heat map, as the templates read it: its size, rows with cells, and labels of hours."""
     seconds = found.span.seconds
-    width = 96 * CELL_WIDTH
     rows = []
     for place, row in enumerate(found.rows):
         cells = []
         for at, high, mean in zip(found.at.tolist(), row.high.tolist(), row.mean.tolist(), strict=True):
-            step = colour_step(high)
-            if step is None:
+            if math.isnan(high):
                 continue
-            x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * width
+            step = sum(high >= limit for limit in COLOUR_STEPS)
+            x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * WIDTH
             words = f"{row.slot.name}, {iso_utc(at)[11:16]} UTC: highest {high:.1f} °C, mean {mean:.1f} °C"
-            cells.append(HeatMapCell(round(x, 2), round(found.step / seconds * width, 2), step, words))
+            cells.append({"x": x, "width": found.step / seconds * WIDTH, "step": step, "words": words})
         name = f"Slot {row.slot.number}" if row.slot.number else row.slot.name
-        rows.append(HeatMapPictureRow(name, row.slot.name, TOP + place * ROW_HEIGHT, cells))
+        rows.append({"name": name, "whole": row.slot.name, "y": TOP + place * ROW_HEIGHT, "cells": cells})
     foot = TOP + len(rows) * ROW_HEIGHT
     count = round(seconds / HOUR)
-    hours = [(LEFT + hour / count * width, f"{hour:02d}:00") for hour in range(0, count + 1, LABEL_HOURS)]
-    return HeatMapPicture(NAMES, LEFT + width + 24, foot + 24, rows, hours, foot + 16)
+    hours = [(LEFT + hour / count * WIDTH, f"{hour:02d}:00") for hour in range(0, count + 1, LABEL_HOURS)]
+    return {"names": NAMES, "width": LEFT + WIDTH + 24, "height": foot + 24, "rows": rows, "hours": hours,
+            "text_y": foot + 16}  # fmt: skip
 
 
-def hourly_highs(found: HeatMap) -> list[SlotHours]:
-    """Return the heat map as a table: the highest temperature of each hour."""
+def hourly_highs(found: HeatMap) -> list[dict[str, Any]]:
+    """Return the heat map as a table: the highest temperature of each slot, and of each of its hours, '' for none."""
     count = round(found.span.seconds / HOUR)
     places = ((found.at - found.span.since) // HOUR).astype(int)
     table = []
@@ -150,14 +96,9 @@ def hourly_highs(found: HeatMap) -> list[SlotHours]:
         highest = np.full(count, math.nan)
         inside = (places >= 0) & (places < count)
         np.fmax.at(highest, places[inside], row.high[inside])
-        table.append(
-            SlotHours(
-                row.slot.name,
-                row.slot.pk,
-                _degrees_label(row.highest),
-                [_degrees_label(one) for one in highest.tolist()],
-            )
-        )
+        hours = [_degrees_label(one) for one in highest.tolist()]
+        of_day = float(np.fmax.reduce(row.high, initial=math.nan))
+        table.append({"slot": row.slot, "highest": _degrees_label(of_day), "hours": hours})
     return table
 
 
@@ -184,6 +125,6 @@ def heat_map_json(found: HeatMap) -> bytes:
                 }
                 for row in found.rows
             ],
-            "gaps": gaps_json(found.gaps),
+            "gaps": found.gaps,
         }
     )

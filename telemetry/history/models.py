@@ -15,7 +15,6 @@ class Dashboard(models.Model):
         """A dashboard is visible to its person only, also among administrators."""
 
         def visible_to(self, person: User) -> Dashboard.DashboardQuerySet:
-            """Return those of a person."""
             return self.filter(person=person) if person.is_active else self.none()
 
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="dashboards")

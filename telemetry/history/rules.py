@@ -47,7 +47,7 @@ class Metric:
     suffix: str = ""  # of the key
 
 
-_ALL: Final = (
+_METRICS: Final = (
     Metric("rx_bytes_per_second", "Receive", "B/s", "port", "sum", "Throughput"),
     Metric("tx_bytes_per_second", "Transmit", "B/s", "port", "sum", "Throughput"),
     Metric("temperature_celsius", "Temperature", "°C", "device", "highest", "Temperature"),
@@ -64,16 +64,13 @@ _ALL: Final = (
     Metric("fan_rpm", "Fan speed", "rpm", "device", "lowest", "Fan speed", groups=False),
     Metric("fan_percent", "Fan speed", "%", "device", "lowest", "Fan speed, share", groups=False),
 )
-METRICS: Final = {metric.name: metric for metric in _ALL}
+METRICS: Final = {metric.name: metric for metric in _METRICS}
 GROUP_KINDS: Final = frozenset({"drawer", "chassis", "host", "tenant"})
-PORT_ONLY_KINDS: Final = frozenset({"port"})
 
 
 def metric_applies(metric: Metric, kind: str) -> bool:
     """Return whether a metric applies to a kind of subject ('port' has no temperature)."""
-    if kind in PORT_ONLY_KINDS:
-        return metric.per == "port"
-    return metric.groups or kind not in GROUP_KINDS
+    return metric.per == "port" if kind == "port" else metric.groups or kind not in GROUP_KINDS
 
 
 def combination_words(metric: Metric, count: int) -> str:
@@ -93,8 +90,7 @@ def _ignoring_nan(reduce: Callable[..., Any]) -> Callable[[Floats], Floats]:
     def reduced(values: Floats) -> Floats:
         present = ~np.isnan(values)
         count = present.sum(axis=0)
-        found = reduce(np.where(present, values, 0.0), count)
-        return np.where(count > 0, found, np.nan)
+        return np.where(count > 0, reduce(np.where(present, values, 0.0), count), np.nan)
 
     return reduced
 
@@ -185,9 +181,9 @@ def named_range(name: str, *, now: float) -> TimeRange:
     return TimeRange(now - RANGES[name][1], now, live=True)
 
 
-def iso_utc(at: float) -> str:
-    """Return a Unix time as ISO 8601 in UTC, to the second."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def iso_utc(at: float, precision: str = "seconds") -> str:
+    """Return a Unix time as ISO 8601 in UTC, to the second or another `timespec` of datetime.isoformat."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def step_label(seconds: float) -> str:
@@ -261,10 +257,6 @@ class TelemetryView:
         found.span(LATEST - 1)
         return found
 
-    def with_subjects(self, subjects: tuple[str, ...]) -> TelemetryView:
-        """Return the view of other subjects."""
-        return replace(self, subjects=subjects)
-
     def span(self, now: float) -> TimeRange:
         """Return the range that is shown; raises Invalid."""
         if self.range:
@@ -289,8 +281,11 @@ class TelemetryView:
         chosen = [METRICS[name] for name in self.metrics or DEFAULT_METRICS]
         own = tuple(ref for ref in refs if ref.startswith(f"{SERIES_KIND}/"))
         others = [ref for ref in refs if ref not in own]
+        by_panel: dict[str, list[Metric]] = {}
+        for metric in chosen:
+            by_panel.setdefault(metric.panel, []).append(metric)
         panels: list[ChartPanel] = []
-        for title, metrics in _by_panel(chosen).items():
+        for title, metrics in by_panel.items():
             fitting = [ref for ref in others if any(metric_applies(one, ref.partition("/")[0]) for one in metrics)]
             names, unit = tuple(one.name for one in metrics), metrics[0].unit
             if self.layout == "apart":
@@ -298,13 +293,6 @@ class TelemetryView:
             elif fitting:
                 panels.append(ChartPanel(title, unit, tuple(fitting), names))
         return panels + [ChartPanel("", "", (ref,), ()) for ref in own]
-
-
-def _by_panel(metrics: Sequence[Metric]) -> dict[str, list[Metric]]:
-    found: dict[str, list[Metric]] = {}
-    for metric in metrics:
-        found.setdefault(metric.panel, []).append(metric)
-    return found
 
 
 def _normalized_time(text: str, field: str) -> str:

@@ -32,54 +32,47 @@ NOT_MEASURED: Final = "There are no such readings in this range."
 Floats = NDArray[np.float64]
 Values = NDArray[np.floating[Any]]
 Columns = tuple[Floats, Floats, Floats]  # mean, low, high
+SeriesByOwner = dict[tuple[str, int, str], list[SeriesEntry]]
 
 
 @dataclass(frozen=True)
 class SeriesPart:
     """One series of the store that is part of a line, and when it counts: see telemetry.history.subjects.SubjectMember.
 
-    `before` is the baseline of a counter, which applies until its reset at `anew` (Unix s).
+    `baseline` is that of a counter, which applies until its reset at `reset_at` (Unix s).
     """
 
     chassis: int
     key: str
     spans: Spans = ALWAYS
     since: float = -math.inf
-    before: float = 0.0
-    anew: float = math.inf
+    baseline: float = 0.0
+    reset_at: float = math.inf
 
     @classmethod
     def of(cls, member: SubjectMember, key: str) -> SeriesPart:
-        """Return the part of a member's series."""
         name = key.partition("/errors/")[2]
-        before = member.before if member.before is not None else CounterBaseline()
+        baseline = member.baseline or CounterBaseline()
         # A reset that did not clear this counter does not end its baseline.
-        anew = math.inf if before.now.get(name, 0) else before.until
-        return cls(member.chassis, key, member.spans, member.since, float(before.counts.get(name, 0)), anew)
+        reset_at = math.inf if baseline.now.get(name, 0) else baseline.until
+        return cls(member.chassis, key, member.spans, member.since, float(baseline.counts.get(name, 0)), reset_at)
 
-    def own(self, values: Values, at: Floats) -> Values:
-        """Return values less the baseline of the counter."""
-        if not self.before:
-            return values
-        return np.where(at < self.anew, np.maximum(values - self.before, 0.0), values)
-
-    @property
-    def is_still_member(self) -> bool:
-        """Whether it still belongs to the subject."""
-        return self.spans[-1][1] == math.inf
-
-    def counts_in(self, at: Floats, step: float) -> NDArray[np.bool_] | None:
-        """Return in which buckets (of `step` s; 0: in which readings) it counts; None: in all.
+    def visible(self, columns: Iterable[Values], at: Floats, step: float = 0.0) -> list[Values]:
+        """Return columns less the baseline; NaN for buckets (of `step` s; 0: for readings) in which it does not count.
 
         A member that joined or left within a bucket counts as at its end, so that no member counts twice. A bucket that
         started before the person's lease does not count: it has readings of another tenant.
         """
+        found = list(columns)
+        if self.baseline:
+            found = [np.where(at < self.reset_at, np.maximum(one - self.baseline, 0.0), one) for one in found]
         if self.spans == ALWAYS and self.since == -math.inf:
-            return None
+            return found
         inside = np.zeros(len(at), dtype=np.bool_)
         for begin, end in self.spans:
             inside |= (at + step > begin) & (at + step <= end) if step else (at >= begin) & (at < end)
-        return inside & (at >= self.since)
+        inside &= at >= self.since
+        return [np.where(inside, one, math.nan) for one in found]
 
 
 @dataclass(frozen=True)
@@ -101,6 +94,11 @@ class HistoryLine:
     low: Floats = field(default_factory=lambda: np.zeros(0))
     high: Floats = field(default_factory=lambda: np.zeros(0))
 
+    @property
+    def title(self) -> str:
+        """Its name in a table: 'GPU 3, falcon-1: Temperature (°C)'."""
+        return f"{self.subject.full_name}: {self.label}" + (f" ({self.unit})" if self.unit else "")
+
 
 @dataclass(frozen=True)
 class OmittedLine:
@@ -115,7 +113,7 @@ class OmittedLine:
 class HistoryGap:
     """A span (Unix s) without readings of a chassis, and why."""
 
-    chassis: int
+    chassis_id: int
     since: float
     until: float
     reason: str
@@ -161,11 +159,10 @@ def read_history(
 
 def measured_metrics(subjects: Sequence[HistorySubject], span: TimeRange) -> set[str]:
     """Return the names of the metrics with readings of these subjects in a span."""
-    known = _SeriesIndex(span)
     return {
         metric.name
         for metric in METRICS.values()
-        if any(metric_applies(metric, subject.kind) and _line(subject, metric, known) for subject in subjects)
+        if any(metric_applies(metric, subject.kind) and _line(subject, metric, span) for subject in subjects)
     }
 
 
@@ -173,19 +170,18 @@ def plan_lines(
     subjects: Sequence[HistorySubject], metrics: Sequence[Metric], span: TimeRange
 ) -> tuple[list[HistoryLine], list[OmittedLine]]:
     """Return the lines of subjects and metrics, without values, and the omitted ones."""
-    known = _SeriesIndex(span)
     lines: list[HistoryLine] = []
     left_out: list[OmittedLine] = []
     for subject in subjects:
         if subject.key:
-            one = _series_line(subject, known)
+            one = _series_line(subject, span)
             lines += [one] if one else []
             left_out += [] if one else [OmittedLine(subject.ref, "", NOT_MEASURED)]
             continue
         for metric in metrics:
             if not metric_applies(metric, subject.kind):
                 left_out.append(OmittedLine(subject.ref, metric.name, f"A {subject.kind} has no such metric."))
-            elif line := _line(subject, metric, known):
+            elif line := _line(subject, metric, span):
                 lines.append(line)
             else:
                 left_out.append(OmittedLine(subject.ref, metric.name, NOT_MEASURED))
@@ -202,53 +198,33 @@ def plan_lines(
     return lines, left_out
 
 
-@dataclass(frozen=True)
-class _KnownSeries:
-    """The series of a chassis, by owner and quantity, and by key."""
-
-    by_owner: dict[tuple[str, int, str], list[SeriesEntry]]
-    by_key: dict[str, SeriesEntry]
-
-
-class _SeriesIndex:
-    """The series of each chassis over a span, cached for CACHE_SECONDS.
+def _known_series(chassis: int, span: TimeRange) -> tuple[SeriesByOwner, dict[str, SeriesEntry]]:
+    """Return the series of a chassis over a span, by owner and quantity, and by key; cached for CACHE_SECONDS.
 
     The charts of a page request the same series at nearly the same time. A new sensor appears that much later.
     """
-
-    def __init__(self, span: TimeRange) -> None:
-        self._minutes = math.floor(span.since / 60), math.ceil(span.until / 60)
-
-    def of(self, chassis: int, kind: str, pk: int, quantity: str) -> list[SeriesEntry]:
-        """Return the series of a quantity of a device or port."""
-        return self._series(chassis).by_owner.get((kind, pk, quantity), [])
-
-    def one(self, chassis: int, key: str) -> SeriesEntry | None:
-        """Return a series by its key; a rate by that of its counter."""
-        known = self._series(chassis).by_key
-        return known.get(key) or known.get(key.removesuffix(RATE))
-
-    def _series(self, chassis: int) -> _KnownSeries:
-        return _index_series(chassis, *self._minutes, int(time.monotonic() // CACHE_SECONDS))
+    minutes = math.floor(span.since / 60), math.ceil(span.until / 60)
+    return _index_series(chassis, *minutes, int(time.monotonic() // CACHE_SECONDS))
 
 
 @lru_cache(maxsize=64)
-def _index_series(chassis: int, since: int, until: int, _: int) -> _KnownSeries:
-    """Return the series between two minutes (since 1970); the last argument expires the cache."""
-    by_owner: dict[tuple[str, int, str], list[SeriesEntry]] = defaultdict(list)
+def _index_series(chassis: int, since: int, until: int, _: int) -> tuple[SeriesByOwner, dict[str, SeriesEntry]]:
+    """Return the series between two minutes (since 1970), by owner and quantity, and by key; `_` expires the cache."""
+    by_owner: SeriesByOwner = defaultdict(list)
     entries = known_series(chassis, since=since * 60.0, until=until * 60.0)
     for entry in entries:
         if not entry["key"].endswith(RATE):
             by_owner[entry["object"], entry["id"], entry["quantity"]].append(entry)
-    return _KnownSeries(dict(by_owner), {entry["key"]: entry for entry in entries})
+    return dict(by_owner), {entry["key"]: entry for entry in entries}
 
 
-def _line(subject: HistorySubject, metric: Metric, known: _SeriesIndex) -> HistoryLine | None:
+def _line(subject: HistorySubject, metric: Metric, span: TimeRange) -> HistoryLine | None:
+    quantity = metric.quantity or metric.name
     parts = tuple(
         SeriesPart.of(member, entry["key"] + metric.suffix)
         for member in subject.members
         if member.object == metric.per
-        for entry in known.of(member.chassis, member.object, member.id, metric.quantity or metric.name)
+        for entry in _known_series(member.chassis, span)[0].get((member.object, member.id, quantity), ())
     )
     if not parts:
         return None
@@ -259,8 +235,9 @@ def _line(subject: HistorySubject, metric: Metric, known: _SeriesIndex) -> Histo
     )  # fmt: skip
 
 
-def _series_line(subject: HistorySubject, known: _SeriesIndex) -> HistoryLine | None:
-    entry = known.one(subject.chassis or 0, subject.key)
+def _series_line(subject: HistorySubject, span: TimeRange) -> HistoryLine | None:
+    _, by_key = _known_series(subject.chassis or 0, span)
+    entry = by_key.get(subject.key) or by_key.get(subject.key.removesuffix(RATE))
     if entry is None:
         return None
     metric = METRICS.get(entry["quantity"])
@@ -309,9 +286,9 @@ def _visible_gaps(gaps: Sequence[HistoryGap], lines: Sequence[HistoryLine]) -> l
         begin = max(part.since, part.spans[0][0])
         begins[part.chassis] = min(begin, begins.get(part.chassis, begin))
     return [
-        HistoryGap(one.chassis, max(one.since, begins[one.chassis]), one.until, NOT_ANSWERING)
+        HistoryGap(one.chassis_id, max(one.since, begins[one.chassis_id]), one.until, NOT_ANSWERING)
         for one in gaps
-        if one.until > begins[one.chassis]
+        if one.until > begins[one.chassis_id]
     ]
 
 
@@ -328,10 +305,8 @@ def _with_values(line: HistoryLine, columns: Mapping[tuple[int, str], Columns], 
         found = columns.get((part.chassis, part.key))
         if found is None:
             continue
-        counts = part.counts_in(at, step)
-        for column, values in zip(rows, found, strict=True):
-            own = part.own(values, at)
-            column.append(own if counts is None else np.where(counts, own, math.nan))
+        for column, values in zip(rows, part.visible(found, at, step), strict=True):
+            column.append(values)
     if not rows[0]:
         nothing = np.full(len(at), math.nan)
         rows = ([nothing], [nothing], [nothing])

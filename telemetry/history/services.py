@@ -47,7 +47,7 @@ def dashboard_change(
     """Change a dashboard's name, view or position (from 1); raises NotFound, Invalid, Conflict."""
     with audited(Action.DASHBOARD_CHANGE, actor=person) as act:
         _lock(person)
-        row = _own(person, pk)
+        row: Dashboard = visible_or_404(Dashboard.objects, person, pk, "dashboard")
         act.target = target_of(row)
         act.before = {"name": row.name}
         own = Dashboard.objects.visible_to(person)
@@ -67,15 +67,10 @@ def dashboard_change(
 def dashboard_remove(*, person: User, pk: int) -> None:
     """Delete a dashboard; raises NotFound."""
     with audited(Action.DASHBOARD_REMOVE, actor=person) as act:
-        row = _own(person, pk)
+        row: Dashboard = visible_or_404(Dashboard.objects, person, pk, "dashboard")
         act.target = target_of(row)
         act.before = {"name": row.name}
         row.delete()
-
-
-def _own(person: User, pk: int) -> Dashboard:
-    row: Dashboard = visible_or_404(Dashboard.objects, person, pk, "dashboard")
-    return row
 
 
 def _lock(person: User) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 from itertools import islice
 from typing import Any, Final
 
@@ -24,20 +25,10 @@ from core.errors import NotFound
 from core.text import parse_id
 from fabric.history.models import Attachment
 from fabric.history.selectors import owned_since
+from fabric.inventory import selectors as inventory
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
 from fabric.inventory.rules import CounterBaseline
-from fabric.inventory.selectors import (
-    ReadingScope,
-    counter_baselines,
-    device_rows,
-    drawer_rows,
-    host_rows,
-    port_rows,
-    reading_scope,
-    slot_rows,
-)
 from telemetry.history.rules import DAY, SERIES_KIND, TimeRange
-from telemetry.live.catalogue import SeriesEntry
 from telemetry.store.selectors import known_series
 
 Spans = tuple[tuple[float, float], ...]
@@ -48,7 +39,7 @@ ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 class SubjectMember:
     """A device or port (row id) of a subject, and the spans (Unix s) in which it belongs to it.
 
-    The person may not see its readings before `since`, nor the baseline `before` of its error counters.
+    The person may not see its readings before `since`, nor the counts of errors in its `baseline`.
     """
 
     chassis: int
@@ -56,7 +47,7 @@ class SubjectMember:
     id: int
     spans: Spans = ALWAYS
     since: float = -math.inf
-    before: CounterBaseline | None = None
+    baseline: CounterBaseline | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +90,7 @@ def find_subjects(person: User, refs: Sequence[str], span: TimeRange) -> tuple[l
     """Return those subjects that the person may see, and the names of the others: see `visible_subjects`."""
     ids: dict[str, list[int]] = defaultdict(list)
     found: dict[str, HistorySubject] = {}
-    scopes = SightCache(person)
+    scopes = _ScopeCache(person)
     for ref in refs:
         kind, _, rest = ref.partition("/")
         if kind == SERIES_KIND:
@@ -109,38 +100,18 @@ def find_subjects(person: User, refs: Sequence[str], span: TimeRange) -> tuple[l
         else:
             ids[kind].append(int(rest))
     for kind, pks in ids.items():
-        for subject in _OF_KIND[kind](person, pks, span):
-            found[subject.ref] = subject
+        found |= {subject.ref: subject for subject in _FINDERS[kind](person, pks, span)}
     return [scopes.restrict(found[ref]) for ref in refs if ref in found], [ref for ref in refs if ref not in found]
 
 
-class SightCache:
+class _ScopeCache:
     """A person's reading scope of each chassis, and since when; loaded once a chassis, never for administrators."""
 
     def __init__(self, person: User) -> None:
         self._person = person
-        self._scopes: dict[int, ReadingScope | None] = {}
-        self._since: dict[int, Mapping[tuple[str, int], datetime]] = {}
-        self._before: dict[int, Mapping[int, CounterBaseline]] = {}
-
-    def of(self, chassis: int) -> ReadingScope | None:
-        """Return the reading scope of a chassis, None where it is not visible."""
-        if chassis not in self._scopes:
-            self._scopes[chassis] = reading_scope(self._person, chassis)
-        return self._scopes[chassis]
-
-    def since(self, chassis: int, kind: str, pk: int) -> float:
-        """Return since when the person may see readings of a device or port, Unix s."""
-        if chassis not in self._since:
-            self._since[chassis] = owned_since(chassis)
-        at = self._since[chassis].get((kind, pk))
-        return at.timestamp() if at is not None else -math.inf
-
-    def before(self, chassis: int, port: int) -> CounterBaseline | None:
-        """Return the baseline of a port's error counters, from before the lease."""
-        if chassis not in self._before:
-            self._before[chassis] = counter_baselines(self._person, [chassis])
-        return self._before[chassis].get(port)
+        self.of = cache(partial(inventory.reading_scope, person))
+        self._owned_since = cache(owned_since)
+        self._baselines = cache(lambda chassis: inventory.counter_baselines(person, [chassis]))
 
     def restrict(self, subject: HistorySubject) -> HistorySubject:
         """Return a subject reduced to the members that the person may see."""
@@ -153,14 +124,15 @@ class SightCache:
         seen = frozenset() if scope is None else scope.devices if member.object == "device" else scope.ports
         if member.id not in seen:
             return None
-        since = self.since(member.chassis, member.object, member.id)
+        at = self._owned_since(member.chassis).get((member.object, member.id))
+        since = at.timestamp() if at is not None else -math.inf
         if all(end <= since for _, end in member.spans):
             return None
-        before = self.before(member.chassis, member.id) if member.object == "port" else None
-        return replace(member, since=since, before=before)
+        baseline = self._baselines(member.chassis).get(member.id) if member.object == "port" else None
+        return replace(member, since=since, baseline=baseline)
 
 
-def _series(scopes: SightCache, ref: str, chassis: int, key: str) -> HistorySubject | None:
+def _series(scopes: _ScopeCache, ref: str, chassis: int, key: str) -> HistorySubject | None:
     """Return a single series; those of the chassis or a drawer itself are for administrators only, as live."""
     kind, _, rest = key.partition("/")
     owner = parse_id(rest.partition("/")[0])
@@ -215,6 +187,14 @@ def _current_devices(person: User, by: str, **filters: Any) -> list[tuple[Any, .
     return [(*row, None, None) for row in rows.values_list(by, "chassis", "pk", "slot__port")]
 
 
+def _members_during(person: User, by: str, span: TimeRange, *, ports: bool, **filters: Any) -> _MemberTimes:
+    """Return the devices of subjects over a span and, with `ports`, the ports of their slots."""
+    times = _MemberTimes()
+    times.add_attachments(_attachments_during(person, by, span, **filters), ports=ports)
+    times.add_attachments(_current_devices(person, by, **filters), ports=ports)
+    return times
+
+
 def _devices(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
     times = _MemberTimes()
     # A device keeps its own readings wherever it is; only the port behind it changes.
@@ -239,9 +219,7 @@ def slot_place(slot: str | None, drawer: str | None) -> str:
 
 
 def _slots(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
-    times = _MemberTimes()
-    times.add_attachments(_attachments_during(person, "slot", span, slot__in=pks), ports=False)
-    times.add_attachments(_current_devices(person, "slot", slot__in=pks), ports=False)
+    times = _members_during(person, "slot", span, ports=False, slot__in=pks)
     rows = Slot.objects.visible_to(person).filter(pk__in=pks)
     for pk, name, chassis, lab, drawer, port in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "drawer__name", "port"
@@ -279,9 +257,7 @@ def _chassis(person: User, pks: list[int], span: TimeRange) -> Iterable[HistoryS
 
 def _contents_of(person: User, by: str, pks: list[int], span: TimeRange) -> _MemberTimes:
     """Return the members of a drawer or chassis: the ports of its slots always, devices while they were there."""
-    times = _MemberTimes()
-    times.add_attachments(_attachments_during(person, by, span, **{f"{by}__in": pks}), ports=False)
-    times.add_attachments(_current_devices(person, by, **{f"{by}__in": pks}), ports=False)
+    times = _members_during(person, by, span, ports=False, **{f"{by}__in": pks})
     ports = Port.objects.visible_to(person).filter(slot__isnull=False, **{f"{by}__in": pks})
     for subject, chassis, port in ports.values_list(by, "chassis", "pk"):
         times.add(subject, chassis, "port", port, ALWAYS[0])
@@ -294,31 +270,29 @@ def _hosts(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySub
         times = _MemberTimes()
         # By the host's name at the time: the cable may have been moved since. Names are not unique, so where two hosts
         # share one, only ports that are cabled to this one today count.
-        filters: dict[str, Any] = {"host_name": row.name}
+        visible: dict[str, Any] = {} if person.is_administrator else {"host_port__in": seen}
+        filters = visible | {"host_name": row.name}
         if Host.objects.filter(name=row.name).exclude(pk=row.pk).exists():
             filters["host_port__host"] = row
-        if not person.is_administrator:
-            filters["host_port__in"] = seen
-        held = _attachments_during(person, "pk", span, **filters)
-        now = _current_devices(
-            person, "pk", host_port__host=row, **({} if person.is_administrator else {"host_port__in": seen})
-        )
-        times.add_attachments([(row.pk, *one[1:]) for one in (*held, *now)], ports=True)
+        past = _attachments_during(person, "pk", span, **filters)
+        now = _current_devices(person, "pk", host_port__host=row, **visible)
+        times.add_attachments([(row.pk, *one[1:]) for one in (*past, *now)], ports=True)
         yield HistorySubject(f"host/{row.pk}", "host", row.name, "", times.members(row.pk))
 
 
 def _tenants(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
-    rows: QuerySet[Tenant] = Tenant.objects.filter(pk__in=pks)
-    if not person.is_administrator:
-        rows = rows.filter(pk=person.tenant_id) if person.tenant_id else rows.none()
-    times = _MemberTimes()
-    times.add_attachments(_attachments_during(person, "tenant", span, tenant__in=pks), ports=True)
-    times.add_attachments(_current_devices(person, "tenant", tenant__in=pks), ports=True)
-    for row in rows:
+    times = _members_during(person, "tenant", span, ports=True, tenant__in=pks)
+    for row in _visible_tenants(person).filter(pk__in=pks):
         yield HistorySubject(f"tenant/{row.pk}", "tenant", row.name, "", times.members(row.pk))
 
 
-_OF_KIND: Final[dict[str, Callable[[User, list[int], TimeRange], Iterable[HistorySubject]]]] = {
+def _visible_tenants(person: User) -> QuerySet[Tenant]:
+    if person.is_administrator:
+        return Tenant.objects.all()
+    return Tenant.objects.filter(pk=person.tenant_id) if person.tenant_id else Tenant.objects.none()
+
+
+_FINDERS: Final[dict[str, Callable[[User, list[int], TimeRange], Iterable[HistorySubject]]]] = {
     "device": _devices, "slot": _slots, "port": _ports, "drawer": _drawers, "chassis": _chassis, "host": _hosts,
     "tenant": _tenants,
 }  # fmt: skip
@@ -326,68 +300,50 @@ _OF_KIND: Final[dict[str, Callable[[User, list[int], TimeRange], Iterable[Histor
 SENSOR_CHASSIS = 8  # chassis whose sensors are searched
 
 
-@dataclass(frozen=True)
-class SubjectMatch:
-    """A subject that matches a search: `ref` is its reference in query parameters."""
+def search_subjects(person: User, text: str, *, chassis: int | None = None, most: int = 24) -> list[HistorySubject]:
+    """Return at most `most` subjects whose name or place contains a text, the largest kinds first; '' matches all.
 
-    ref: str
-    kind: str
-    name: str
-    place: str
-
-
-def search_subjects(person: User, text: str, *, chassis: int | None = None, most: int = 24) -> list[SubjectMatch]:
-    """Return at most `most` subjects whose name or place contains a text, the largest kinds first; '' matches all."""
+    Their members are not read. The kind of a single series is 'sensor'.
+    """
     text = " ".join(text.replace("\0", " ").split())[:200]
     return list(islice(_matches(person, text, chassis), most))
 
 
-def _matches(person: User, text: str, chassis: int | None) -> Iterator[SubjectMatch]:
+def _matches(person: User, text: str, chassis: int | None) -> Iterator[HistorySubject]:
     of_chassis = Q() if chassis is None else Q(pk=chassis)
     all_chassis = Chassis.objects.visible_to(person).filter(of_chassis)
     for pk, name in all_chassis.filter(name__icontains=text).values_list("pk", "name"):
-        yield SubjectMatch(f"chassis/{pk}", "chassis", name, "")
-    asked: dict[str, Any] = {"search": text, "chassis": chassis}
-    for row in drawer_rows(person, **asked).filter(missing_since=None).iterator(100):
-        yield SubjectMatch(f"drawer/{row.pk}", "drawer", row.name, row.chassis.name)
+        yield HistorySubject(f"chassis/{pk}", "chassis", name, "")
+    filters: dict[str, Any] = {"search": text, "chassis": chassis}
+    for row in inventory.drawer_rows(person, **filters).filter(missing_since=None).iterator(100):
+        yield HistorySubject(f"drawer/{row.pk}", "drawer", row.name, row.chassis.name)
     if chassis is None:
-        for row in host_rows(person, search=text).iterator(100):
-            yield SubjectMatch(f"host/{row.pk}", "host", row.name, "")
-        yield from _tenant_matches(person, text)
-    for row in device_rows(person, **asked).iterator(100):
+        for row in inventory.host_rows(person, search=text).iterator(100):
+            yield HistorySubject(f"host/{row.pk}", "host", row.name, "")
+        for row in _visible_tenants(person).filter(name__icontains=text).order_by("name"):
+            yield HistorySubject(f"tenant/{row.pk}", "tenant", row.name, "")
+    for row in inventory.device_rows(person, **filters).iterator(100):
         place = ", ".join(part for part in (row.chassis.name, _slot_label(row.slot)) if part)
-        yield SubjectMatch(f"device/{row.pk}", "device", row.name, place)
-    for row in slot_rows(person, **asked).filter(missing_since=None).iterator(100):
-        yield SubjectMatch(f"slot/{row.pk}", "slot", _slot_label(row), row.chassis.name)
-    for row in port_rows(person, **asked).filter(missing_since=None).iterator(100):
+        yield HistorySubject(f"device/{row.pk}", "device", row.name, place)
+    for row in inventory.slot_rows(person, **filters).filter(missing_since=None).iterator(100):
+        yield HistorySubject(f"slot/{row.pk}", "slot", _slot_label(row), row.chassis.name)
+    for row in inventory.port_rows(person, **filters).filter(missing_since=None).iterator(100):
         part = getattr(row, "slot", None) or getattr(row, "host_port", None)
         drawer = part.drawer.name if part is not None and part.drawer is not None else None
-        yield SubjectMatch(f"port/{row.pk}", "port", row.name, port_place(row.name, row.chassis.name, drawer))
+        yield HistorySubject(f"port/{row.pk}", "port", row.name, port_place(row.name, row.chassis.name, drawer))
     if person.is_administrator and (text or chassis is not None):
         for pk, name in all_chassis.values_list("pk", "name")[:SENSOR_CHASSIS]:
-            yield from sensor_matches(pk, name, text)
+            yield from _sensor_matches(pk, name, text)
 
 
 def _slot_label(slot: Slot | None) -> str:
     return "" if slot is None else slot_place(slot.name, slot.drawer.name if slot.drawer is not None else None)
 
 
-def _tenant_matches(person: User, text: str) -> Iterator[SubjectMatch]:
-    rows = Tenant.objects.filter(name__icontains=text)
-    if not person.is_administrator:
-        rows = rows.filter(pk=person.tenant_id) if person.tenant_id else rows.none()
-    for pk, name in rows.order_by("name").values_list("pk", "name"):
-        yield SubjectMatch(f"tenant/{pk}", "tenant", name, "")
-
-
-def sensor_matches(chassis: int, name: str, text: str = "") -> Iterator[SubjectMatch]:
+def _sensor_matches(chassis: int, name: str, text: str) -> Iterator[HistorySubject]:
     """Yield the sensors of a chassis and its drawers with readings of the last day, each as a single series."""
     now = time.time()
-    words = text.casefold()
     for entry in known_series(chassis, since=now - DAY, until=now):
-        if entry["object"] in {"chassis", "drawer"} and words in f"{entry['label']} {name}".casefold():
-            yield SubjectMatch(f"series/{chassis}/{entry['key']}", "sensor", _sensor_name(entry), name)
-
-
-def _sensor_name(entry: SeriesEntry) -> str:
-    return f"{entry['label']} ({entry['unit']})" if entry["unit"] else entry["label"]
+        if entry["object"] in {"chassis", "drawer"} and text.casefold() in f"{entry['label']} {name}".casefold():
+            label = f"{entry['label']} ({entry['unit']})" if entry["unit"] else entry["label"]
+            yield HistorySubject(f"series/{chassis}/{entry['key']}", "sensor", label, name)

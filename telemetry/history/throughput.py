@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from core.errors import NotFound
+from accounts.visibility import visible_or_404
 from fabric.inventory.models import Chassis, Device, Drawer, Slot
 from telemetry.history.encoding import number_text, round_significant
 from telemetry.history.rules import MAX_SUBJECTS, METRICS, TimeRange
-from telemetry.history.selectors import HistoryGap, MetricHistory, read_history
+from telemetry.history.selectors import MetricHistory, read_history
 from telemetry.history.subjects import slot_place
 from telemetry.store.chunks import first_stored_at
 
@@ -49,7 +49,6 @@ class ThroughputRow:
     id: int
     drawer: str
     slot: str
-    number: int
     device: Device | None
     rx: Flow
     tx: Flow
@@ -64,14 +63,11 @@ class Throughput:
     step: float
     drawers: list[ThroughputRow]
     slots: list[ThroughputRow]
-    gaps: list[HistoryGap]
 
 
 def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str = "place") -> Throughput:
     """Return the throughput of a chassis that the person may see, sorted by one of SORTS; raises NotFound."""
-    chassis = Chassis.objects.visible_to(person).filter(pk=chassis_id).first()
-    if chassis is None:
-        raise NotFound("There is no such chassis.")
+    chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, "chassis")
     drawers = list(Drawer.objects.visible_to(person).filter(chassis=chassis, missing_since=None))
     slots = list(
         Slot.objects.visible_to(person)
@@ -91,20 +87,20 @@ def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str =
         flows |= _flows(part, first_stored)
     devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
     of_drawers = [
-        ThroughputRow("drawer", one.pk, one.name, "", one.number, None, *_both_directions(flows, f"drawer/{one.pk}"))
-        for one in drawers
+        ThroughputRow("drawer", one.pk, one.name, "", None, *_flows_of(flows, "drawer", one.pk)) for one in drawers
     ]
-    of_slots = [_slot_row(one, devices.get(one.pk), flows) for one in slots]
-    return Throughput(
-        chassis, span, max((part.step for part in parts), default=1.0), _sort_rows(of_drawers, sort),
-        _sort_rows(of_slots, sort), parts[0].gaps if parts else [],
-    )  # fmt: skip
+    of_slots = []
+    for one in slots:
+        drawer = one.drawer.name if one.drawer is not None else ""
+        place, device = slot_place(one.name, drawer), devices.get(one.pk)
+        of_slots.append(ThroughputRow("slot", one.pk, drawer, place, device, *_flows_of(flows, "slot", one.pk)))
+    step = max((part.step for part in parts), default=1.0)
+    return Throughput(chassis, span, step, _sort_rows(of_drawers, sort), _sort_rows(of_slots, sort))
 
 
-def _slot_row(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Flow]) -> ThroughputRow:
-    drawer = slot.drawer.name if slot.drawer is not None else ""
-    rx, tx = _both_directions(flows, f"slot/{slot.pk}")
-    return ThroughputRow("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
+def _flows_of(flows: dict[tuple[str, str], Flow], kind: str, pk: int) -> tuple[Flow, Flow]:
+    rx, tx = (flows.get((f"{kind}/{pk}", name), Flow()) for name in DIRECTIONS)
+    return rx, tx
 
 
 def _flows(history: MetricHistory, first_stored: float) -> dict[tuple[str, str], Flow]:
@@ -113,9 +109,9 @@ def _flows(history: MetricHistory, first_stored: float) -> dict[tuple[str, str],
     for line in history.lines:
         present = ~np.isnan(line.mean)
         if present.any():
-            means, lasting = line.mean[present], seconds[present]
-            total = float(lasting.sum())
-            carried = float((means * lasting).sum())
+            means, durations = line.mean[present], seconds[present]
+            total = float(durations.sum())
+            carried = float((means * durations).sum())
             mean = carried / total if total else float(means.mean())
             share = total / history.span.seconds
             found[line.subject.ref, line.metric] = Flow(mean, float(means.max()), carried, share)
@@ -128,18 +124,12 @@ def _read_seconds(history: MetricHistory, first_stored: float) -> NDArray[np.flo
     def inside(since: float, until: float) -> NDArray[np.float64]:
         since, until = max(since, first_stored, history.span.since), min(until, history.span.until)
         ends, begins = np.minimum(history.at + history.step, until), np.maximum(history.at, since)
-        lasting: NDArray[np.float64] = np.maximum(ends - begins, 0.0)
-        return lasting
+        return np.asarray(np.maximum(ends - begins, 0.0))
 
     seconds = inside(-math.inf, math.inf)
     for gap in history.gaps:
         seconds = seconds - inside(gap.since, gap.until)
     return seconds.clip(0.0)
-
-
-def _both_directions(flows: dict[tuple[str, str], Flow], ref: str) -> tuple[Flow, Flow]:
-    rx, tx = (flows.get((ref, name), Flow()) for name in DIRECTIONS)
-    return rx, tx
 
 
 def _sort_rows(rows: list[ThroughputRow], sort: str) -> list[ThroughputRow]:
@@ -165,6 +155,5 @@ def throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[tuple[object, ..
 
 
 def _texts(flow: Flow) -> list[str]:
-    """Return rates rounded as in a chart's table, and bytes as an integer."""
     rates = [number_text(one) for one in round_significant(np.array([flow.mean, flow.busiest]))]
     return [*rates, "" if math.isnan(flow.bytes) else str(round(flow.bytes))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -19,27 +20,13 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
-from core import downloads
-from core.downloads import Download, csv_download
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
 from core.text import parse_id
 from fabric.inventory.models import Chassis, Drawer
+from telemetry.history import rules
 from telemetry.history.heat_map import COLOUR_STEPS, draw_heat_map, heat_map, hourly_highs
 from telemetry.history.models import Dashboard
-from telemetry.history.rules import (
-    DAY,
-    DEFAULT_METRICS,
-    MAX_SHOWN,
-    METRICS,
-    RANGES,
-    ChartPanel,
-    TelemetryView,
-    TimeRange,
-    iso_utc,
-    named_range,
-    range_between,
-    step_label,
-)
 from telemetry.history.selectors import measured_metrics
 from telemetry.history.services import dashboard_add, dashboard_change, dashboard_remove
 from telemetry.history.subjects import HistorySubject, find_subjects, search_subjects
@@ -50,35 +37,38 @@ MAX_CHOICES = 500
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Charts", "Telemetry", 1), judged_with=("of=chassis/1",))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Charts", "Telemetry", 1), tested_queries=("of=chassis/1",))
 def telemetry(request: HttpRequest) -> HttpResponse:
     """Show charts: `of` (several), `metric` (several), `range` or `since` and `until`, and `charts` are in the URL."""
     person = person_of(request)
-    shown = TelemetryView.from_parameters(request.GET)
+    shown = rules.TelemetryView.from_parameters(request.GET)
     now = time.time()
     if not shown.subjects:
         usual = Chassis.objects.visible_to(person).values_list("pk", flat=True)[:DEFAULT_CHASSIS_SHOWN]
-        shown = shown.with_subjects(tuple(f"chassis/{pk}" for pk in usual))
+        shown = replace(shown, subjects=tuple(f"chassis/{pk}" for pk in usual))
     span = shown.span(now)
     found, missing = find_subjects(person, shown.subjects, span)
     if missing and not found:
         raise NotFound(f"There is no '{missing[0][:60]}', or you may not see it.")
+    by_ref = {one.ref: one for one in found}
     search = request.GET.get("q", "")
     measured = measured_metrics(found, span)
     context = {
         "shown": shown,
         "span": span,
-        "since": iso_utc(span.since),
-        "until": iso_utc(span.until),
-        "subjects": [(one, shown.query(subjects=_without_subject(shown, one.ref))) for one in found],
-        "missing": len(missing),
-        "panels": [
-            _panel(one, {subject.ref: subject for subject in found}) for one in shown.panels([one.ref for one in found])
+        "since": rules.iso_utc(span.since),
+        "until": rules.iso_utc(span.until),
+        "subjects": [
+            (one, shown.query(subjects=tuple(ref for ref in shown.subjects if ref != one.ref))) for one in found
         ],
-        "ranges": [(name, words, shown.query(range=name, since="", until="")) for name, (words, _) in RANGES.items()],
+        "missing": len(missing),
+        "panels": [_panel(one, by_ref) for one in shown.panels(list(by_ref))],
+        "ranges": [
+            (name, words, shown.query(range=name, since="", until="")) for name, (words, _) in rules.RANGES.items()
+        ],
         "metrics": [
-            (metric, metric.name in (shown.metrics or DEFAULT_METRICS))
-            for metric in METRICS.values()
+            (metric, metric.name in (shown.metrics or rules.DEFAULT_METRICS))
+            for metric in rules.METRICS.values()
             if metric.name in measured or metric.name in shown.metrics
         ],
         "moves": _range_links(shown, span),
@@ -87,29 +77,25 @@ def telemetry(request: HttpRequest) -> HttpResponse:
         "query": shown.query(),
         "search": search,
         "results": _search_results(person, search, shown) if "q" in request.GET else None,
-        "full": len(shown.subjects) >= MAX_SHOWN,
+        "full": len(shown.subjects) >= rules.MAX_SHOWN,
         "dashboards": Dashboard.objects.visible_to(person),
         "chassis": sorted({member.chassis for one in found for member in one.members}),
     }
-    return render(request, "history/telemetry.html", context)
+    return render(request, "telemetry/history/telemetry.html", context)
 
 
-def _without_subject(shown: TelemetryView, ref: str) -> tuple[str, ...]:
-    return tuple(one for one in shown.subjects if one != ref)
-
-
-def _search_results(person: User, search: str, shown: TelemetryView) -> list[tuple[Any, str]]:
+def _search_results(person: User, search: str, shown: rules.TelemetryView) -> list[tuple[Any, str]]:
     found = [one for one in search_subjects(person, search) if one.ref not in shown.subjects]
     return [(one, shown.query(subjects=(*shown.subjects, one.ref))) for one in found]
 
 
-def _panel(panel: ChartPanel, subjects: dict[str, HistorySubject]) -> dict[str, Any]:
+def _panel(panel: rules.ChartPanel, subjects: dict[str, HistorySubject]) -> dict[str, Any]:
     names = {ref: subjects[ref].full_name for ref in panel.subjects}
     title = panel.title if not panel.group else f"{panel.title} of {next(iter(names.values()))}"
     return {"panel": panel, "title": title, "names": json.dumps(names), "subjects": ",".join(panel.subjects)}
 
 
-def _range_links(shown: TelemetryView, span: TimeRange) -> list[tuple[str, str, str]]:
+def _range_links(shown: rules.TelemetryView, span: rules.TimeRange) -> list[tuple[str, str, str]]:
     """Return links to the range before, after, half as long and twice as long, with key names and labels."""
     half, middle = span.seconds / 2, (span.since + span.until) / 2
     spans = {
@@ -118,7 +104,7 @@ def _range_links(shown: TelemetryView, span: TimeRange) -> list[tuple[str, str, 
     }  # fmt: skip
     words = {"earlier": "Earlier", "later": "Later", "in": "Zoom in", "out": "Zoom out"}
     return [
-        (name, words[name], shown.query(range="", since=iso_utc(since), until=iso_utc(until)))
+        (name, words[name], shown.query(range="", since=rules.iso_utc(since), until=rules.iso_utc(until)))
         for name, (since, until) in spans.items()
     ]
 
@@ -132,27 +118,26 @@ def throughput(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"all_chassis": all_chassis, "found": None}
     if all_chassis or "chassis" in request.GET:
         found, name, sort = _throughput(request, person, all_chassis)
+        rates = [flow.mean for row in (*found.slots, *found.drawers) for flow in (row.rx, row.tx)]
         context |= {
             "found": found,
             "range": name,
-            "ranges": [(one, words, _query(found, one, sort)) for one, (words, _) in RANGES.items()],
+            "ranges": [(one, words, _query(found, one, sort)) for one, (words, _) in rules.RANGES.items()],
             "sort": sort,
             "sorts": {one: _query(found, name, one) for one in SORTS},
             "csv": _query(found, name, sort),
-            "step": step_label(found.step),
-            "most": _highest_rate(found),
+            "step": rules.step_label(found.step),
+            "most": max((rate for rate in rates if not math.isnan(rate)), default=0.0),
         }
-    return render(request, "history/throughput.html", context)
+    return render(request, "telemetry/history/throughput.html", context)
 
 
 @require_GET
-@declare(Audience.EVERYBODY, section="history:throughput", not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, section="history:throughput", no_page_test=NO_PAGE)
 def throughput_csv(request: HttpRequest) -> Download:
-    """Stream the throughput as CSV."""
     person = person_of(request)
     found, _, _ = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
-    lines = downloads.csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots]))
-    return csv_download(lines, "throughput.csv")
+    return csv_download(csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots])), "throughput.csv")
 
 
 def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tuple[Throughput, str, str]:
@@ -161,12 +146,7 @@ def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tup
     if sort not in SORTS:
         raise Invalid(f"Sorting by '{sort[:30]}' is not supported.")
     chassis = parse_id(request.GET.get("chassis", "")) or (usual[0].pk if usual else 0)
-    return throughput_of(person, chassis, named_range(name, now=time.time()), sort=sort), name, sort
-
-
-def _highest_rate(found: Throughput) -> float:
-    rates = [flow.mean for row in (*found.slots, *found.drawers) for flow in (row.rx, row.tx)]
-    return max((rate for rate in rates if not math.isnan(rate)), default=0.0)
+    return throughput_of(person, chassis, rules.named_range(name, now=time.time()), sort=sort), name, sort
 
 
 def _query(found: Throughput, name: str, sort: str) -> str:
@@ -185,29 +165,30 @@ def heat(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"drawers": drawers, "day": day, "today": today, "found": None, "steps": COLOUR_STEPS}
     if drawer:
         begin = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
-        found = heat_map(person, drawer, range_between(str(int(begin)), str(int(begin + DAY)), now=time.time()))
+        found = heat_map(
+            person, drawer, rules.range_between(str(int(begin)), str(int(begin + rules.DAY)), now=time.time())
+        )
+        of_day = {
+            "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows),
+            "metrics": "temperature_celsius",
+            "since": rules.iso_utc(found.span.since),
+            "until": rules.iso_utc(found.span.until),
+            "points": 96,
+            "stats": "band",
+        }
         context |= {
             "found": found,
             "picture": draw_heat_map(found),
             "hours": hourly_highs(found),
-            "gaps_shown": [(iso_utc(gap.since)[11:16], iso_utc(gap.until)[11:16], gap.reason) for gap in found.gaps],
+            "gaps_shown": [
+                (rules.iso_utc(gap.since)[11:16], rules.iso_utc(gap.until)[11:16], gap.reason) for gap in found.gaps
+            ],
             "before": day - timedelta(days=1),
             "after": day + timedelta(days=1) if day < today else None,
             "day_query": f"metric=temperature_celsius&since={day}T00:00:00Z&until={day}T23:59:59Z",
-            "csv": reverse("api:telemetry_table")
-            + "?"
-            + urlencode(
-                {
-                    "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows),
-                    "metrics": "temperature_celsius",
-                    "since": iso_utc(found.span.since),
-                    "until": iso_utc(found.span.until),
-                    "points": 96,
-                    "stats": "band",
-                }
-            ),
+            "csv": f"{reverse('api:telemetry_table')}?{urlencode(of_day)}",
         }
-    return render(request, "history/heat.html", context)
+    return render(request, "telemetry/history/heat.html", context)
 
 
 def _day(text: str, today: date) -> date:
@@ -231,16 +212,15 @@ def dashboards(request: HttpRequest) -> HttpResponse:
         query = request.POST.get("query", "")
         try:
             made = dashboard_add(person=person, name=request.POST.get("name", ""), query=query)
+            messages.success(request, f"‘{made.name}’ was pinned.")
         except (Invalid, Conflict) as error:
             messages.error(request, error.sentence)
-            return redirect("history:dashboards")
-        messages.success(request, f"‘{made.name}’ was pinned.")
         return redirect("history:dashboards")
-    return render(request, "history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
+    return render(request, "telemetry/history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_CHANGE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DASHBOARD_CHANGE)
 def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
     """Rename a dashboard (`name`), or move it (`position`, from 1)."""
     name = request.POST.get("name")
@@ -253,9 +233,8 @@ def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_REMOVE)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DASHBOARD_REMOVE)
 def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a dashboard."""
     dashboard_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The dashboard was removed. Its data is kept.")
+    messages.success(request, "The dashboard was deleted. Its readings stay.")
     return redirect("history:dashboards")

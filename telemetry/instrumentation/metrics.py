@@ -1,14 +1,15 @@
 """Counters and gauges of this process, cheap enough for each reading, and the meaning of each problem counted.
 
-Names are those of `increment`. Counters without a description here are shown by their names.
+Names are those of `increment`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import TypeVar
 
@@ -43,40 +44,37 @@ def drop_gauges(chassis: int) -> None:
         _gauge_values.pop(name, None)
 
 
-def register_gauge(name: str, ask: Callable[[], float]) -> None:
-    """Register the source of a gauge, read at each publication in another thread: `ask` must only read a number."""
-    _gauge_sources[name] = ask
+def register_gauge(name: str, read: Callable[[], float]) -> None:
+    """Register the source of a gauge, read at each publication in another thread: `read` only returns a number."""
+    _gauge_sources[name] = read
 
 
-def register_counter(name: str, ask: Callable[[], int]) -> None:
-    """Register a counter kept elsewhere, such as in a hot path without a lock: `ask` returns its value."""
-    _counter_sources[name] = ask
+def register_counter(name: str, read: Callable[[], int]) -> None:
+    """Register a counter kept elsewhere, such as in a hot path without a lock: `read` returns its value."""
+    _counter_sources[name] = read
 
 
 def counter_values() -> dict[MetricKey, int]:
     """Return the counters since the start of the process, by name and chassis."""
     with _lock:
         counted = dict(_counts)
-    return counted | {
-        (name, None): value for name, ask in list(_counter_sources.items()) if (value := _read_source(ask)) is not None
-    }
+    return counted | _read_sources(_counter_sources)
 
 
 def gauge_values() -> dict[MetricKey, float]:
     """Return the gauges, by name and chassis."""
-    sourced = {
-        (name, None): value for name, ask in list(_gauge_sources.items()) if (value := _read_source(ask)) is not None
-    }
-    return dict(_gauge_values) | sourced
+    return dict(_gauge_values) | _read_sources(_gauge_sources)
 
 
-def _read_source(ask: Callable[[], T]) -> T | None:
-    try:
-        return ask()
-    except Exception:
-        # A failing source must not stop the others.
-        logger.exception("a metric of this process cannot be read")
-        return None
+def _read_sources(sources: Mapping[str, Callable[[], T]]) -> dict[MetricKey, T]:
+    values: dict[MetricKey, T] = {}
+    for name, read in list(sources.items()):
+        try:
+            values[name, None] = read()
+        except Exception:
+            # A failing source must not stop the others.
+            logger.exception("a metric of this process cannot be read")
+    return values
 
 
 @dataclass(frozen=True)
@@ -89,42 +87,35 @@ class ProblemDescription:
     is_loss: bool = False
 
 
+LossDescription = partial(ProblemDescription, is_loss=True)
+
 BMC_ADVICE = "Check the BMC's firmware and its log; report the problem to its vendor."
 BUSY_ADVICE = "Give the workers more CPU, start another worker, or set a longer FALCONWEB_READING_PERIOD."
 PROBLEMS: dict[str, ProblemDescription] = {
     "polls_late": ProblemDescription(
         "Polls late",
         "The readings of a second arrived after more than half of it.",
-        "Where all chassis are late, "
-        + BUSY_ADVICE[0].lower()
-        + BUSY_ADVICE[1:]
-        + " Where one is, its BMC answers slowly.",
+        f"Where all chassis are late, {BUSY_ADVICE[0].lower()}{BUSY_ADVICE[1:]} Where one is, its BMC answers slowly.",
     ),
-    "polls_skipped": ProblemDescription(
+    "polls_skipped": LossDescription(
         "Polls skipped",
         "A second passed before its readings could be requested; it is missing in charts.",
-        "Where all chassis skip, "
-        + BUSY_ADVICE[0].lower()
-        + BUSY_ADVICE[1:]
-        + " Where one does, its BMC answers slowly.",
-        is_loss=True,
+        f"Where all chassis skip, {BUSY_ADVICE[0].lower()}{BUSY_ADVICE[1:]} Where one does, its BMC answers slowly.",
     ),
-    "polls_failed": ProblemDescription(
+    "polls_failed": LossDescription(
         "Polls failed",
         "The BMC did not answer, refused, or sent an invalid response; the page of the chassis has the error.",
         "Check that the BMC is reachable and that its account works. It is retried automatically.",
-        is_loss=True,
     ),
     "publish_failures": ProblemDescription(
         "Frames not published",
         "Redis did not accept the readings of a second: open pages did not show it. It is stored nevertheless.",
         "Check that Redis or Valkey runs and has memory left.",
     ),
-    "tap_failures": ProblemDescription(
+    "tap_failures": LossDescription(
         "Reading subscribers failed",
         "The store, the alert rules or the link watch could not process a reading: an error of the site.",
         "The worker's log has the error; report it.",
-        is_loss=True,
     ),
     "frames_skipped": ProblemDescription(
         "Frames skipped by slow browsers",
@@ -182,64 +173,44 @@ PROBLEMS: dict[str, ProblemDescription] = {
         "Readings arrived after ones of a later time; both are stored.",
         "Let NTP slew the clock of the worker's machine instead of setting it.",
     ),
-    "readings_dropped_store_full": ProblemDescription(
+    "readings_dropped_store_full": LossDescription(
         "Readings dropped",
         "The database was unavailable until the memory for readings was full; charts show a gap.",
         "Free space on the disk, or check why the database is slow or unreachable. Storing resumes automatically.",
-        is_loss=True,
     ),
     "store_write_failures": ProblemDescription(
         "Failed writes of readings",
         "The database did not accept readings; they are kept in memory and retried.",
         "If it continues, free space on the disk, or check why the database is slow or unreachable.",
     ),
-    "chunks_damaged": ProblemDescription(
+    "chunks_damaged": LossDescription(
         "Damaged chunks",
         "Stored readings cannot be decoded: they were changed since they were written. Charts show a gap.",
         "Check the disk; a backup from before the damage has them.",
-        is_loss=True,
     ),
-    "chunks_from_the_future": ProblemDescription(
+    "chunks_from_the_future": LossDescription(
         "Chunks from the future",
         "Readings were stored with a future date, while the site's clock was wrong; they were removed.",
         "Set up NTP on the machines of the workers.",
-        is_loss=True,
     ),
     "link_counters_negative": ProblemDescription(
         "Error counters below zero",
         "A counter cannot be negative: the link's health was judged without it.",
         BMC_ADVICE,
     ),
-    "link_states_dropped": ProblemDescription(
+    "link_states_dropped": LossDescription(
         "Changes of links not stored",
         "A link went up and down so often, while the database was unreachable, that not all changes were stored.",
         "Check why the database is slow or unreachable, and check the link.",
-        is_loss=True,
     ),
-    "alert_turns_dropped": ProblemDescription(
+    "alert_turns_dropped": LossDescription(
         "Transitions of alerts not stored",
         "More alerts started or ended while the database was unreachable than are kept in memory.",
         "Check why the database is slow or unreachable. Alerts that still apply are raised again automatically.",
-        is_loss=True,
     ),
-    "event_gaps": ProblemDescription(
+    "event_gaps": LossDescription(
         "Gaps among the BMC's events",
         "The BMC's log lost entries before they were read, while the site was not connected; see the event log.",
         "Increase the size of the BMC's log, where possible.",
-        is_loss=True,
     ),
 }
-
-
-# Counters that are no problems.
-HEALTHY_COUNTERS = frozenset(
-    {
-        "polls_done", "readings_taken", "readings_stored", "frames_sent", "events_backfilled", "poll_lag_milliseconds",
-    }
-)  # fmt: skip
-
-
-def counter_label(name: str) -> str:
-    """Return the label of a counter: 'readings_not_a_number' as 'Readings that are not a number'."""
-    known = PROBLEMS.get(name)
-    return known.words if known else name.replace("_", " ").capitalize()

@@ -22,6 +22,7 @@ import os
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,8 @@ PERIOD_SECONDS = 3.0
 EXPIRY_SECONDS = 15
 RETENTION_MINUTES = 15
 PROBE_SECONDS = 0.25  # interval of the probes of event loops
-PROCESSES_KEY, COUNTS_KEY, SEEN_KEY, SINCE_KEY = (
-    "pipeline:processes",
-    "pipeline:counts",
-    "pipeline:seen",
-    "pipeline:since",
-)
+PROCESSES_KEY, COUNTS_KEY = "pipeline:processes", "pipeline:counts"
+SEEN_KEY, SINCE_KEY = "pipeline:seen", "pipeline:since"
 
 
 class LoopLagProbe:
@@ -51,28 +48,28 @@ class LoopLagProbe:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._asked_at: float | None = None
+        self._scheduled_at: float | None = None
         self._worst = 0.0
 
-    def ask(self) -> bool:
+    def schedule(self) -> bool:
         """Schedule a probe, unless the last one is still pending; returns whether the loop is open."""
         now = time.monotonic()
-        if self._asked_at is not None:
-            self._worst = max(self._worst, now - self._asked_at)
+        if self._scheduled_at is not None:
+            self._worst = max(self._worst, now - self._scheduled_at)
             return not self._loop.is_closed()
-        self._asked_at = now
+        self._scheduled_at = now
         try:
-            self._loop.call_soon_threadsafe(self._answer)
+            self._loop.call_soon_threadsafe(self._run)
         except RuntimeError:  # it is closed
             return False
         return True
 
-    def _answer(self) -> None:
-        if self._asked_at is not None:
-            self._worst = max(self._worst, time.monotonic() - self._asked_at)
-        self._asked_at = None
+    def _run(self) -> None:
+        if self._scheduled_at is not None:
+            self._worst = max(self._worst, time.monotonic() - self._scheduled_at)
+        self._scheduled_at = None
 
-    def take(self) -> float:
+    def take_worst(self) -> float:
         """Return the longest wait since the last call, in s."""
         worst, self._worst = self._worst, 0.0
         return worst
@@ -93,7 +90,6 @@ class MetricsPublisher:
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     def start(self) -> None:
-        """Start publishing."""
         self._thread.start()
 
     def end(self) -> None:
@@ -145,13 +141,13 @@ class MetricsPublisher:
     def _process_state(self, now: float) -> dict[str, Any]:
         own: dict[str, float] = dict(_process_resources())
         if probes := list(_probes.values()):
-            own["loop_lag_seconds"] = round(max(probe.take() for probe in probes), 4)
-        of_chassis: dict[int, dict[str, float]] = {}
+            own["loop_lag_seconds"] = round(max(probe.take_worst() for probe in probes), 4)
+        of_chassis: dict[int, dict[str, float]] = defaultdict(dict)
         for (name, chassis), value in metrics.gauge_values().items():
             if chassis is None:
                 own[name] = value
             else:
-                of_chassis.setdefault(chassis, {})[name] = round(value, 4)
+                of_chassis[chassis][name] = round(value, 4)
         return {"process": self.process, "kind": self.kind, "began": self._began, "at": now, "gauges": own,
                 "chassis": of_chassis}  # fmt: skip
 
@@ -159,7 +155,7 @@ class MetricsPublisher:
         due = 0.0
         while not self._ended.wait(PROBE_SECONDS):
             for loop, probe in list(_probes.items()):
-                if not probe.ask():
+                if not probe.schedule():
                     _probes.pop(loop, None)
             if time.monotonic() >= due:
                 due = time.monotonic() + PERIOD_SECONDS
@@ -214,7 +210,6 @@ class MetricsMiddleware:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass everything on."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop

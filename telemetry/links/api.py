@@ -1,4 +1,4 @@
-"""Links by the API: how healthy they are and why, their counters and states, and the reset of counters."""
+"""Links by the API: their health, counters and states, and the reset of counters."""
 
 from __future__ import annotations
 
@@ -22,22 +22,10 @@ from core.errors import Invalid
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Port
 from fabric.inventory.port_counters import port_reset_counters
+from telemetry.links import selectors
 from telemetry.links.counters import Direction
 from telemetry.links.models import CounterReset
-from telemetry.links.presentation import KIND_LABELS, LEVEL_LABELS, LinkView, link_views
-from telemetry.links.rules import LinkLevel
-from telemetry.links.selectors import (
-    SORTS,
-    CountersView,
-    LinkFilter,
-    counter_resets,
-    link_get,
-    link_rows,
-    port_counters,
-    span_begin,
-    state_spans,
-    visible_since,
-)
+from telemetry.links.presentation import KIND_LABELS, LEVEL_LABELS, link_views
 
 LEVEL_NAMES = [level.value for level in LEVEL_LABELS]
 RESET_NOT_OFFERED = "The chassis offers no reset of the counters, or did not do it"
@@ -46,7 +34,7 @@ CHASSIS_UNREACHABLE = "The chassis did not answer"
 
 
 class LinkReasonSerializer(serializers.Serializer[Any]):
-    """Why a link is judged so; `code` is for programs."""
+    """A reason of a verdict; `code` is for programs."""
 
     code = serializers.CharField()
     verdict = serializers.ChoiceField(choices=LEVEL_NAMES, source="level")
@@ -54,12 +42,11 @@ class LinkReasonSerializer(serializers.Serializer[Any]):
 
 
 class LinkSerializer(serializers.Serializer[Any]):
-    """The link of a port: its verdict with the reasons, worst first, its state, and figures of late.
+    """The link of a port: its verdict with the reasons, worst first, its state, and recent figures.
 
     Rates are events a second; `flaps` and `recoveries` are those of the last hour; `errors` sums all counters since the
-    link is watched, or yours. Speeds are Gb/s one way. `since` is when the verdict became this one, `judged_at` the
-    newest reading that it is by; where `stale`, nothing was read since, or could not be judged, and the link may be
-    otherwise by now.
+    start of the watch, or of your lease. Speeds are Gb/s one way. `since` is the start of this verdict, `judged_at` the
+    newest reading that it is based on; where `stale`, there was no reading since, or it could not be judged.
     """
 
     port_id = serializers.IntegerField(source="id")
@@ -91,14 +78,14 @@ class LinkSerializer(serializers.Serializer[Any]):
 
 
 class LinkCounterSerializer(serializers.Serializer[Any]):
-    """An error counter: where the chassis' own stands now, and what came in the last hour and in all.
+    """An error counter: the value of the chassis' own counter, and the counts of the last hour and in total.
 
-    For a tenant, each of them is what came since the link is its own.
-    `direction` is of the packets, seen from the port: `received`, `sent`, or `both` where it says nothing of that.
+    For a tenant, each of them counts since the start of its lease.
+    `direction` is of the packets, seen from the port: `received`, `sent`, or `both` where it is not specified.
     """
 
     name = serializers.CharField(source="counter.name")
-    direction = serializers.ChoiceField(choices=[one.value for one in Direction])
+    direction = serializers.ChoiceField(choices=[one.value for one in Direction], source="counter.direction")
     meaning = serializers.CharField(source="counter.meaning")
     now = serializers.IntegerField(allow_null=True)
     last_hour = serializers.IntegerField(source="hour")
@@ -106,7 +93,7 @@ class LinkCounterSerializer(serializers.Serializer[Any]):
 
 
 class CounterResetSerializer(serializers.Serializer[Any]):
-    """When the counters began anew: `asked` for here (by whom), by the `bmc`, or since that `reboot`ed."""
+    """A reset of the counters: requested here (`asked`, with the person), by the `bmc`, or by its `reboot`."""
 
     at = serializers.DateTimeField()
     not_before = serializers.DateTimeField(allow_null=True)
@@ -115,7 +102,7 @@ class CounterResetSerializer(serializers.Serializer[Any]):
 
 
 class LinkDetailSerializer(LinkSerializer):
-    """A link with its counters; their totals begin at `counted_since` and go on over resets."""
+    """A link with its counters; their totals start at `counted_since` and continue over resets."""
 
     counters = LinkCounterSerializer(many=True)
     counted_since = serializers.DateTimeField(allow_null=True)
@@ -124,10 +111,10 @@ class LinkDetailSerializer(LinkSerializer):
 
 
 class LinkStateSerializer(serializers.Serializer[Any]):
-    """A time in one state; `until` is null while it lasts. Times that nobody saw are left out.
+    """A span in one state; `until` is null while it lasts. Times without readings are left out.
 
-    `asked` says that an operation here was at work on the link when it began. A link that goes down and up without end
-    has the status `Flapping`, and `drops` counts how often it went down.
+    `asked` is whether an operation of this site was changing the link at its start. A link that goes down and up too
+    often has the status `Flapping`, and `drops` counts how often it went down.
     """
 
     since = serializers.DateTimeField()
@@ -145,23 +132,22 @@ class LinkList(generics.GenericAPIView[Any]):
     serializer_class = LinkSerializer
 
     def get_queryset(self) -> Any:
-        """Return what the person may see, as they want it."""
-        return link_rows(person_of(self.request), _link_filter(self.request))
+        return selectors.link_rows(person_of(self.request), _link_filter(self.request))
 
     @strict_schema(
         operation_id="links_list",
         parameters=[
             CHASSIS_ID,
             OpenApiParameter("drawer_id", OpenApiTypes.INT64, description="Keeps the links of the drawer of this id"),
-            OpenApiParameter("tenant_id", OpenApiTypes.INT64, description="Keeps what the tenant of this id holds"),
-            OpenApiParameter("verdict", str, enum=LEVEL_NAMES, description="Keeps the links that are so"),
+            OpenApiParameter("tenant_id", OpenApiTypes.INT64, description="Keeps those of the tenant of this id"),
+            OpenApiParameter("verdict", str, enum=LEVEL_NAMES, description="Keeps the links with this verdict"),
             OpenApiParameter(
-                "kind", str, enum=list(KIND_LABELS), description="Keeps those with such a thing at the far end"
+                "kind", str, enum=list(KIND_LABELS), description="Keeps those with this kind of device at the far end"
             ),
             OpenApiParameter(
                 "sort",
                 str,
-                enum=[*SORTS, *(f"-{name}" for name in SORTS)],
+                enum=[*selectors.SORTS, *(f"-{name}" for name in selectors.SORTS)],
                 default="verdict",
                 description="What comes first: the worst, or, with '-' before it, the least",
             ),
@@ -176,8 +162,6 @@ class LinkList(generics.GenericAPIView[Any]):
 
 
 class LinkDetail(APIView):
-    """One link."""
-
     @extend_schema(operation_id="links_retrieve", responses=LinkDetailSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show a link with its counters and their resets."""
@@ -185,25 +169,21 @@ class LinkDetail(APIView):
 
 
 class LinkStates(generics.GenericAPIView[Any]):
-    """The states of one link."""
-
     serializer_class = LinkStateSerializer
 
     @strict_schema(operation_id="links_states_list", responses=LinkStateSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:
-        """List the states that a link was in, newest first; a tenant's begin when the link became its own."""
+        """List the states of a link, newest first; a tenant's start with its lease."""
         person = person_of(request)
-        port, _ = link_get(person, pk)
-        held = visible_since(person, port)
-        page = self.paginate_queryset(state_spans(person, pk)) or []
+        port, _ = selectors.link_get(person, pk)
+        visible_from = selectors.visible_since(person, port)
+        page = self.paginate_queryset(selectors.state_spans(person, pk)) or []
         for span in page:
-            span.since = span_begin(span, held)
+            span.since = selectors.span_begin(span, visible_from)
         return self.get_paginated_response(LinkStateSerializer(page, many=True).data)
 
 
 class LinkCounterReset(APIView):
-    """The reset of a link's counters."""
-
     @declare(audited_as=Action.PORT_COUNTERS)
     @extend_schema(
         operation_id="links_counter_reset",
@@ -211,7 +191,7 @@ class LinkCounterReset(APIView):
         responses={200: LinkDetailSerializer, 409: problem(RESET_NOT_OFFERED), 503: problem(CHASSIS_UNREACHABLE)},
     )
     def post(self, request: Request, pk: int) -> Response:
-        """Let the chassis count from zero again; for who holds the link, and administrators. Totals go on."""
+        """Reset the counters of the chassis to zero; for the owner of the link, and administrators. Totals continue."""
         person = person_of(request)
         port = visible_or_404(Port.objects.all(), person, pk, "link")
         refuse_body(request)
@@ -221,26 +201,26 @@ class LinkCounterReset(APIView):
 
 def _link_detail(request: Request, pk: int) -> Any:
     person = person_of(request)
-    port, view = link_get(person, pk)
-    counted: CountersView = port_counters(person, port)
-    told = {name: getattr(view, name) for name in LinkView.__dataclass_fields__}
-    told |= {"counters": counted.counters, "counted_since": counted.since, "reset_at": counted.reset_at}
-    return LinkDetailSerializer({**told, "resets": counter_resets(person, port, most=RESETS_SHOWN)}).data
+    port, view = selectors.link_get(person, pk)
+    counted = selectors.port_counters(person, port)
+    resets = selectors.counter_resets(person, port, most=RESETS_SHOWN)
+    details = {"counters": counted.counters, "counted_since": counted.since, "reset_at": counted.reset_at}
+    return LinkDetailSerializer({**vars(view), **details, "resets": resets}).data
 
 
-def _link_filter(request: Request) -> LinkFilter:
+def _link_filter(request: Request) -> selectors.LinkFilter:
     given = request.query_params
     verdict, kind, sort = given.get("verdict", ""), given.get("kind", ""), given.get("sort", "") or "verdict"
     errors = {}
-    if verdict and verdict not in {level.value for level in LinkLevel}:
+    if verdict and verdict not in LEVEL_NAMES:
         errors["verdict"] = f"Give one of {', '.join(LEVEL_NAMES)}."
     if kind and kind not in KIND_LABELS:
         errors["kind"] = f"Give one of {', '.join(KIND_LABELS)}."
-    if sort.removeprefix("-") not in SORTS:
-        errors["sort"] = f"Give one of {', '.join(SORTS)}."
+    if sort.removeprefix("-") not in selectors.SORTS:
+        errors["sort"] = f"Give one of {', '.join(selectors.SORTS)}."
     if errors:
-        raise Invalid("What is asked for cannot be looked up.", errors=errors)
-    return LinkFilter(
+        raise Invalid("The filter is not valid.", errors=errors)
+    return selectors.LinkFilter(
         chassis=query_integer(request, "chassis_id"),
         drawer=query_integer(request, "drawer_id"),
         tenant=query_integer(request, "tenant_id"),

@@ -4,13 +4,10 @@ from django.apps import AppConfig
 
 
 class LinksConfig(AppConfig):
-    """The health of PCIe links: their errors, their states, and a verdict with its reasons."""
-
     name = "telemetry.links"
     label = "links"
 
     def ready(self) -> None:
-        """Connect the signal receivers, and register the sources of link troubles and counter baselines."""
         import telemetry.links.receivers  # noqa: F401 - imported for its receivers
         from fabric.inventory.selectors import register_counter_baseline
         from fabric.topology.overview import register_trouble_source

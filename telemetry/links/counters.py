@@ -1,4 +1,4 @@
-"""Error counters of a port: meaning, steps between readings (gain, reset, wrap), changes of state, flaps. Pure.
+"""Error counters of a port: meaning, steps between readings (gain, reset, wrap), changes of state. Pure.
 
 Sources: the descriptions of DMTF's PCIeErrors (PCIeDevice, which PortMetrics uses; schema bundle 2025.4) and the PCI
 Express base specification: data link layer rules (LCRC, sequence numbers, NAK, replay buffer and REPLAY_NUM), link
@@ -14,14 +14,11 @@ reset lowers several counters of a port, a wrap only one, from just below a powe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
 from fabric.bmc.series import counter_label
-from telemetry.links.rules import LINK_UP
 
 
 class Direction(StrEnum):
@@ -42,7 +39,6 @@ class ErrorCounter:
 
     @property
     def words(self) -> str:
-        """Its label."""
         return counter_label(self.name)
 
 
@@ -67,19 +63,14 @@ COUNTERS = (
     ),
 )
 COUNTERS_BY_NAME = {one.name: one for one in COUNTERS}
-_COUNTER_ORDER = {one.name: place for place, one in enumerate(COUNTERS)}
 
 
-def counter_of(name: str) -> ErrorCounter:
-    """Return a counter; an unknown one has its name and no direction."""
-    return COUNTERS_BY_NAME.get(name) or ErrorCounter(name, Direction.BOTH, "A counter that only this service has.")
-
-
-def sort_counters(names: Iterable[str]) -> list[ErrorCounter]:
-    """Return counters, most severe first, unknown ones last."""
+def sort_counters(names: Collection[str]) -> list[ErrorCounter]:
+    """Return counters, most severe first, unknown ones last, by name."""
+    others = sorted(set(names) - COUNTERS_BY_NAME.keys())
     return [
-        counter_of(name)
-        for name in sorted(set(names), key=lambda name: (_COUNTER_ORDER.get(name, len(_COUNTER_ORDER)), name))
+        *(one for one in COUNTERS if one.name in names),
+        *(ErrorCounter(name, Direction.BOTH, "A counter that only this service has.") for name in others),
     ]
 
 
@@ -112,7 +103,6 @@ def valid_counts(values: Mapping[str, float]) -> RawCounts:
 
 
 def counter_limit(name: str) -> float:
-    """Return the limit below which a counter is valid."""
     return MAX_BYTE_COUNT if name in BYTE_COUNTERS else MAX_ERROR_COUNT
 
 
@@ -167,6 +157,9 @@ class LinkState:
     speed_gbps: float | None
 
 
+NO_STATE = LinkState("", None, None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PortChange:
     """Change of a port in a reading at `at` (Unix s); the previous reading was at `seen_until`.
@@ -194,48 +187,3 @@ class KnownLinks:
 
 FLAPPING = "Flapping"
 DOWN_STATES = {"LinkDown", "NoLink"}
-# A longer time down is no flap: a host was switched off, or a device removed.
-MAX_FLAP_DURATION = timedelta(seconds=60)
-
-
-class StateSpan(Protocol):
-    """A span in which a link was in one state; `drops` counts the drops within a FLAPPING one."""
-
-    @property
-    def since(self) -> datetime:
-        """Its start."""
-
-    @property
-    def status(self) -> str:
-        """As fabric.bmc.series.LINK_STATUSES, or FLAPPING."""
-
-    @property
-    def asked(self) -> bool:
-        """Whether an operation of this site was changing the link at its start."""
-
-    @property
-    def drops(self) -> int:
-        """How often the link left the up state."""
-
-
-def count_flaps(states: Iterable[StateSpan], *, since: datetime) -> int:
-    """Return how often a link went down after `since` and was up again within a minute, without an operation.
-
-    `states` are in order of time.
-    """
-    flaps, left_at, asked, was_up, was_down = 0, None, False, False, False
-    for state in states:
-        if state.status == FLAPPING:
-            flaps += state.drops
-            left_at, was_up = None, False
-        elif state.status == LINK_UP:
-            if left_at is not None and was_down and not asked and state.since - left_at <= MAX_FLAP_DURATION:
-                flaps += left_at >= since
-            left_at, was_up = None, True
-        else:
-            if was_up:
-                left_at, asked, was_up, was_down = state.since, False, False, False
-            asked |= state.asked
-            # Retraining alone is not down; the port counts it separately.
-            was_down |= state.status in DOWN_STATES
-    return flaps

@@ -22,9 +22,6 @@ class Watched(models.Model):
     seen_at = models.DateTimeField()
     judged_at = models.DateTimeField(null=True)
 
-    def __str__(self) -> str:
-        return f"Links of {self.chassis}"
-
 
 class LinkCount(models.Model):
     """A port's counters, their totals since the start of the watch, and the state of its link.
@@ -43,9 +40,6 @@ class LinkCount(models.Model):
     speed_gbps = models.FloatField(null=True)
     state_since = models.DateTimeField()
 
-    def __str__(self) -> str:
-        return f"Counts of {self.port}"
-
 
 class LinkMinute(models.Model):
     """Gains of a port's error counters within a minute; no row without a gain."""
@@ -56,9 +50,6 @@ class LinkMinute(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["port", "minute"], name="link_minute")]
-
-    def __str__(self) -> str:
-        return f"{self.port} at {self.minute:%Y-%m-%d %H:%M}"
 
 
 class PortHistoryQuerySet(RestrictedQuerySet):
@@ -71,14 +62,14 @@ class PortHistoryQuerySet(RestrictedQuerySet):
 
     def granted_to(self, tenant_id: int) -> Q:
         seen = Q()
-        for holder in ("port__slot__device", "port__host_port"):
-            lasts = Q((f"{holder}__tenant_since", None)) | Q((f"{self.when}__gt", F(f"{holder}__tenant_since")))
-            if holder == "port__slot__device":
-                others = Attachment.objects.exclude(device=OuterRef(holder))
+        for owner in ("port__slot__device", "port__host_port"):
+            lasts = Q((f"{owner}__tenant_since", None)) | Q((f"{self.when}__gt", F(f"{owner}__tenant_since")))
+            if owner == "port__slot__device":
+                others = Attachment.objects.exclude(device=OuterRef(owner))
                 lasts &= Q(~Exists(others.filter(slot=OuterRef("port__slot"), until__gte=OuterRef(self.when))))
             if self.when == "until":
                 lasts |= Q(until=None)
-            seen |= Q((f"{holder}__tenant", tenant_id)) & lasts
+            seen |= Q((f"{owner}__tenant", tenant_id)) & lasts
         return seen
 
 
@@ -107,23 +98,16 @@ class LinkSpan(models.Model):
         indexes = [models.Index(fields=["port", "-since"], name="link_span_since")]
         constraints = [models.UniqueConstraint(fields=["port"], condition=Q(until=None), name="link_span_open")]
 
-    def __str__(self) -> str:
-        return f"{self.port}: {self.status} since {self.since:%Y-%m-%d %H:%M:%S}"
-
 
 class CounterReset(models.Model):
     """A reset of a port's counters, between `not_before` and `at`."""
 
     class How(models.TextChoices):
-        """Cause of a reset."""
-
         ASKED = "asked", "asked for here"
         BMC = "bmc", "by the BMC"
         REBOOT = "reboot", "the BMC restarted"
 
     class CounterResetQuerySet(PortHistoryQuerySet):
-        """See PortHistoryQuerySet."""
-
         when = "at"
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="counter_resets")
@@ -139,9 +123,6 @@ class CounterReset(models.Model):
     class Meta:
         ordering = ["-at", "-pk"]
         indexes = [models.Index(fields=["port", "-at"], name="counter_reset_at")]
-
-    def __str__(self) -> str:
-        return f"{self.port}: counters reset at {self.at:%Y-%m-%d %H:%M:%S}"
 
 
 class LinkVerdict(models.Model):
@@ -173,6 +154,3 @@ class LinkVerdict(models.Model):
             models.UniqueConstraint(fields=["port"], condition=Q(tenant=None), name="link_verdict_of_all"),
             models.UniqueConstraint(fields=["port", "tenant"], name="link_verdict_of_tenant"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.port}: {self.level}"

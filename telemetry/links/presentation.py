@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
 from fabric.inventory.models import Device
 from telemetry.links.counters import FLAPPING
-from telemetry.links.models import LinkCount
+from telemetry.links.models import LinkCount, LinkSpan
 from telemetry.links.rules import LINK_UP, LinkLevel
-from telemetry.links.verdicts import far_end_name, link_name, link_place
+from telemetry.links.verdicts import far_end_name, link_name, link_place, port_parts
 
 LEVEL_LABELS = {
     LinkLevel.DOWN: ("▲", "Down"), LinkLevel.FAILING: ("▲", "Failing"), LinkLevel.DEGRADED: ("▼", "Degraded"),
@@ -30,46 +29,57 @@ NOT_JUDGED = "It is not judged yet: that takes a few seconds after the first rea
 STALE = timedelta(seconds=90)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LinkView:
     """One link as a person may see it. Rates are 1/s; flaps and retrainings of the last hour; speeds Gb/s one way.
 
-    `judged_at` is the newest reading up to which the verdict is valid; where it `is_stale`, there was no reading since,
-    or it could not be judged.
+    `row` is of `link_rows`; `title` is the name without its place. `judged_at` is the newest reading up to which the
+    verdict is valid; where it `is_stale`, there was no reading since, or it could not be judged.
     """
 
-    id: int
-    name: str
-    title: str  # the name without its place
-    place: str
-    port_name: str
-    chassis_id: int
-    chassis_name: str
-    drawer_name: str
-    kind: str
-    kind_label: str
-    far_end: str
-    device_id: int | None
-    host_id: int | None
-    tenant_name: str
-    level: str
-    mark: str
-    level_words: str
-    since: datetime | None
-    judged_at: datetime | None
-    is_stale: bool
-    reasons: tuple[dict[str, str], ...]
-    status: str
-    width: int | None
-    max_width: int | None
-    speed_gbps: float | None
-    max_speed_gbps: float | None
-    sent_rate: float
-    received_rate: float
-    correctable_rate: float
-    flaps: int
-    recoveries: int
-    errors: int
+    def __init__(self, row: Any, now: datetime | None = None) -> None:
+        slot, device, host_port = port_parts(row)
+        if device is not None and device.missing_since is not None and device.tenant_id is None:
+            device = None
+        host = host_port.host if host_port is not None else None
+        part = host_port if host_port is not None else device  # at the far end
+        drawer = slot.drawer if slot is not None else host_port.drawer if host_port is not None else None
+        count: LinkCount | None = getattr(row, "link_count", None)
+        level = LinkLevel(row.shown_level)
+        self.id: int = row.pk
+        self.name = link_name(row)
+        self.title = far_end_name(row) or str(row.name)
+        self.place = link_place(row)
+        self.port_name: str = row.name
+        self.chassis_id: int = row.chassis_id
+        self.chassis_name: str = row.chassis.name
+        self.drawer_name: str = drawer.name if drawer is not None else ""
+        self.kind: str = HOST_KIND if host_port is not None else device.kind if device is not None else ""
+        self.kind_label = KIND_LABELS.get(self.kind, "Empty slot" if slot is not None else "Other")
+        self.far_end: str = host.name if host is not None else device.name if device is not None else ""
+        self.device_id: int | None = device.pk if device is not None else None
+        self.host_id: int | None = host.pk if host is not None else None
+        self.tenant_name: str = part.tenant.name if part is not None and part.tenant is not None else ""
+        self.level = level.value
+        self.mark, self.level_words = LEVEL_LABELS[level]
+        self.since = row.since if row.reasons is not None and level.value == row.reasons[0]["level"] else None
+        self.judged_at = _judged_at(row)
+        self.is_stale = self.judged_at is not None and (
+            bool(row.chassis.last_error)
+            or not row.chassis.enabled
+            or (now or timezone.now()) - self.judged_at > STALE + timedelta(seconds=3 * settings.CONFIG.reading_period)
+        )
+        self.reasons = _reasons(row, level, self.judged_at)
+        self.status: str = count.status if count is not None else row.link_status
+        self.width: int | None = count.width if count is not None else row.active_width
+        self.max_width: int | None = row.width
+        self.speed_gbps: float | None = count.speed_gbps if count is not None else row.speed_gbps
+        self.max_speed_gbps: float | None = row.max_speed_gbps
+        self.sent_rate: float = row.sent_rate or 0.0
+        self.received_rate: float = row.received_rate or 0.0
+        self.correctable_rate: float = row.correctable_rate or 0.0
+        self.flaps: int = row.flaps or 0
+        self.recoveries: int = row.recoveries or 0
+        self.errors: int = row.errors_counted or 0
 
     @property
     def why(self) -> str:
@@ -78,68 +88,15 @@ class LinkView:
         return self.reasons[0]["sentence"] if self.reasons and not fine else ""
 
     @property
-    def of_then(self) -> str:
-        """When it was judged, in words, if it is stale; else ''."""
+    def stale_label(self) -> str:
+        """When it was judged, if it is stale; else ''."""
         return f"last judged at {self.judged_at:%Y-%m-%d %H:%M:%S} UTC, stale" if self.is_stale else ""
 
 
 def link_views(rows: Any) -> list[LinkView]:
     """Return the views of rows of `link_rows`."""
     now = timezone.now()
-    return [link_view(row, now=now) for row in rows]
-
-
-def link_view(row: Any, *, now: datetime | None = None) -> LinkView:
-    """Return the view of a row of `link_rows` at `now`."""
-    slot, host_port = getattr(row, "slot", None), getattr(row, "host_port", None)
-    device = getattr(slot, "device", None)
-    if device is not None and device.missing_since is not None and device.tenant_id is None:
-        device = None
-    count: LinkCount | None = getattr(row, "link_count", None)
-    host = host_port.host if host_port is not None else None
-    kind = HOST_KIND if host_port is not None else device.kind if device is not None else ""
-    tenant = host_port.tenant if host_port is not None else device.tenant if device is not None else None
-    level = LinkLevel(row.shown_level)
-    mark, words = LEVEL_LABELS[level]
-    judged_at = _judged_at(row)
-    is_silent = bool(row.chassis.last_error) or not row.chassis.enabled
-    limit = STALE + timedelta(seconds=3 * settings.CONFIG.reading_period)
-    is_stale = judged_at is not None and (is_silent or (now or timezone.now()) - judged_at > limit)
-    drawer = slot.drawer if slot is not None else host_port.drawer if host_port is not None else None
-    return LinkView(
-        id=row.pk,
-        name=link_name(row),
-        title=far_end_name(row) or row.name,
-        place=link_place(row),
-        port_name=row.name,
-        chassis_id=row.chassis_id,
-        chassis_name=row.chassis.name,
-        drawer_name=drawer.name if drawer is not None else "",
-        kind=kind,
-        kind_label=KIND_LABELS.get(kind, "Empty slot" if slot is not None else "Other"),
-        far_end=host.name if host is not None else device.name if device is not None else "",
-        device_id=device.pk if device is not None else None,
-        host_id=host.pk if host is not None else None,
-        tenant_name=tenant.name if tenant is not None else "",
-        level=level.value,
-        mark=mark,
-        level_words=words,
-        since=row.since if row.reasons is not None and level.value == row.reasons[0]["level"] else None,
-        judged_at=judged_at,
-        is_stale=is_stale,
-        reasons=_reasons(row, level, judged_at),
-        status=count.status if count is not None else row.link_status,
-        width=count.width if count is not None else row.active_width,
-        max_width=row.width,
-        speed_gbps=count.speed_gbps if count is not None else row.speed_gbps,
-        max_speed_gbps=row.max_speed_gbps,
-        sent_rate=row.sent_rate or 0.0,
-        received_rate=row.received_rate or 0.0,
-        correctable_rate=row.correctable_rate or 0.0,
-        flaps=row.flaps or 0,
-        recoveries=row.recoveries or 0,
-        errors=row.errors_counted or 0,
-    )
+    return [LinkView(row, now) for row in rows]
 
 
 def _judged_at(row: Any) -> datetime | None:
@@ -172,71 +129,33 @@ MIN_PIECE_WIDTH = 1.5  # so that the shortest state is visible
 TICKS = 6
 
 
-class TimelineSpan(Protocol):
-    """A span in one state."""
+def draw_timeline(spans: Iterable[LinkSpan], *, since: datetime, until: datetime) -> dict[str, Any]:
+    """Return the timeline of the states between two times, as the template reads it: its size, pieces and ticks.
 
-    since: datetime
-    until: datetime | None
-    status: str
-    width: int | None
-    speed_gbps: float | None
-
-
-@dataclass(frozen=True)
-class TimelinePiece:
-    """A state on the timeline; `look` is up, below (up, but below its best), flapping, coming or down."""
-
-    x: float
-    width: float
-    look: str
-    title: str
-
-
-@dataclass(frozen=True)
-class TimelineTick:
-    """A tick of the time axis with its label and text anchor."""
-
-    x: float
-    words: str
-    anchor: str
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """A timeline with its states and ticks; times without a state had no readings."""
-
-    pieces: tuple[TimelinePiece, ...]
-    ticks: tuple[TimelineTick, ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-
-
-def draw_timeline(spans: Iterable[TimelineSpan], *, since: datetime, until: datetime) -> Timeline:
-    """Return the timeline of the states between two times."""
+    The `look` of a piece is up, below (up, but below its best), flapping, coming or down; times without a piece had no
+    readings.
+    """
     spans = list(spans)
     whole = (until - since).total_seconds()
     best = max((one.speed_gbps or 0.0 for one in spans if one.status == LINK_UP), default=0.0)
     pieces = []
     for one in sorted(spans, key=lambda span: span.since):
         begin, end = max(one.since, since), min(one.until or until, until)
-        if end <= begin:
-            continue
-        x = WIDTH * (begin - since).total_seconds() / whole
-        wide = max(MIN_PIECE_WIDTH, WIDTH * (end - begin).total_seconds() / whole)
-        pieces.append(
-            TimelinePiece(round(min(x, WIDTH - wide), 2), round(wide, 2), _piece_look(one, best), span_title(one))
-        )
-    return Timeline(tuple(pieces), _ticks(since, until))
+        if end > begin:
+            wide = max(MIN_PIECE_WIDTH, WIDTH * (end - begin).total_seconds() / whole)
+            x = min(WIDTH * (begin - since).total_seconds() / whole, WIDTH - wide)
+            look, title = _piece_look(one, best), span_title(one)
+            pieces.append({"x": round(x, 2), "width": round(wide, 2), "look": look, "title": title})
+    return {"width": WIDTH, "height": HEIGHT, "pieces": pieces, "ticks": _ticks(since, until)}
 
 
-def span_title(span: TimelineSpan) -> str:
+def span_title(span: LinkSpan) -> str:
     """Return a state in words: 'up, x16, 256 Gb/s: … until … UTC'."""
-    words = ", ".join(state_labels(span))
-    end = f"until {span.until:%Y-%m-%d %H:%M:%S}" if span.until is not None else "until now"
-    return f"{words}: {span.since:%Y-%m-%d %H:%M:%S} {end} UTC"
+    end = f"{span.until:%Y-%m-%d %H:%M:%S}" if span.until is not None else "now"
+    return f"{', '.join(state_labels(span))}: {span.since:%Y-%m-%d %H:%M:%S} until {end} UTC"
 
 
-def state_labels(span: TimelineSpan) -> Sequence[str]:
+def state_labels(span: LinkSpan) -> Sequence[str]:
     """Return the known ones of status, width and speed of a state in words."""
     names = {"LinkDown": "down", "NoLink": "no link", LINK_UP: "up", FLAPPING: "going down and up", "": "not reported"}
     words = [names.get(span.status, span.status.lower())]
@@ -246,7 +165,7 @@ def state_labels(span: TimelineSpan) -> Sequence[str]:
     return words
 
 
-def _piece_look(span: TimelineSpan, best: float) -> str:
+def _piece_look(span: LinkSpan, best: float) -> str:
     if span.status == LINK_UP:
         return "below" if span.speed_gbps and span.speed_gbps < best else "up"
     if span.status == FLAPPING:
@@ -254,15 +173,14 @@ def _piece_look(span: TimelineSpan, best: float) -> str:
     return "coming" if span.status in {"Training", "Starting"} else "down"
 
 
-def _ticks(since: datetime, until: datetime) -> tuple[TimelineTick, ...]:
+def _ticks(since: datetime, until: datetime) -> list[dict[str, Any]]:
     whole = until - since
     form = "%H:%M" if whole <= timedelta(days=1) else "%m-%d %H:%M" if whole <= timedelta(days=3) else "%m-%d"
-    ticks = []
-    for place in range(TICKS + 1):
-        anchor = "start" if place == 0 else "end" if place == TICKS else "middle"
-        at = since + whole * place / TICKS
-        ticks.append(TimelineTick(round(WIDTH * place / TICKS, 2), f"{at:{form}}", anchor))
-    return tuple(ticks)
+    anchors = ["start", *["middle"] * (TICKS - 1), "end"]
+    return [
+        {"x": round(WIDTH * place / TICKS, 2), "words": f"{since + whole * place / TICKS:{form}}", "anchor": anchor}
+        for place, anchor in enumerate(anchors)
+    ]
 
 
 def bar_path(counts: Sequence[float], *, width: int = 192, height: int = 24) -> str:

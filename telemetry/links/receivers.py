@@ -13,7 +13,7 @@ from django.dispatch import receiver
 from fabric.inventory.models import Port
 from fabric.signals import access_changed, inventory_changed, port_counters_reset
 from telemetry.links.recorder import process_recorder
-from telemetry.links.services import counter_reset_record, holders_record
+from telemetry.links.services import counter_reset_record, tenant_baselines_record
 from telemetry.live.receivers import publish_access_changed
 
 logger = logging.getLogger(__name__)
@@ -26,16 +26,16 @@ def record_reset(port: Port, at: datetime, person_name: str, counted: Mapping[st
 
 
 @receiver(inventory_changed)
-def judge_again(chassis_id: int, **_: Any) -> None:
-    """Judge the links of a chassis again, in the worker that polls and walks it."""
+def request_judging(chassis_id: int, **_: Any) -> None:
+    """Have the links of a chassis judged by the worker that polls and walks it."""
     process_recorder().request_judging(chassis_id)
 
 
 @receiver(access_changed)
-def record_holders(**_: Any) -> None:
+def record_tenant_baselines(**_: Any) -> None:
     """Record the baselines of links that were just leased or released."""
     try:
-        holders_record()
+        tenant_baselines_record()
     except DatabaseError:
         # The worker that polls the chassis records them with its next verdicts.
         logger.exception("baselines of links were not recorded")

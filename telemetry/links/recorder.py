@@ -24,27 +24,26 @@ from django.db import (
     connections,
 )
 
+from telemetry.links import services
 from telemetry.links.counters import KnownLinks, PortChange
-from telemetry.links.services import (
-    PendingPortChanges,
-    links_judge,
-    links_load,
-    links_record_changes,
-    links_record_seen,
-    ports_judge,
-)
 
 logger = logging.getLogger(__name__)
+
+PendingChanges = dict[int, dict[int, services.PendingPortChanges]]  # by chassis and port
 
 WRITE_SECONDS = 1.0
 COUNT_SECONDS = 5.0  # interval of writes of counts alone; new states are written immediately
 SEEN_SECONDS = 30.0
-RESTLESS_SECONDS = 20.0  # interval of verdicts that may change with time alone
-CALM_SECONDS = 120.0  # interval of all verdicts of a chassis
+TIME_DEPENDENT_SECONDS = 20.0  # interval of verdicts that may change with time alone
+ALL_SECONDS = 120.0  # interval of all verdicts of a chassis
 JUDGE_BATCH = 200
 SLICE_SECONDS = 0.5  # maximum time of judging before starting and stopping watches are served
 RETRY_SECONDS = 5.0
 CLOSE_SECONDS = 2.5
+
+
+def _no_changes() -> PendingChanges:
+    return defaultdict(lambda: defaultdict(services.PendingPortChanges))
 
 
 class LinkRecorder:
@@ -52,36 +51,31 @@ class LinkRecorder:
 
     def __init__(self) -> None:
         self._wake = threading.Condition()
-        self._pending: dict[int, dict[int, PendingPortChanges]] = defaultdict(dict)
+        self._pending = _no_changes()
         self._urgent = False
-        # After a change of a chassis' address, its new watch starts before the old one has ended: so they are counted.
-        self._joined: Counter[int] = Counter()
+        # A changed address of a chassis starts a new watch before the old one has ended: so they are counted.
+        self._watches: Counter[int] = Counter()
         self._watched: dict[int, float] = {}  # chassis -> Unix time of its newest reading
         self._loads: list[tuple[int, Future[KnownLinks]]] = []
-        self._leaving: list[tuple[int, Future[None]]] = []
+        self._stopping: list[tuple[int, Future[None]]] = []
         # By chassis: when all of its links are due, when those that may change with time alone are due, and their ids;
         # and the ids of changed links. Times are monotonic, s.
         self._all_at: dict[int, float] = {}
-        self._restless_at: dict[int, float] = {}
-        self._restless: dict[int, frozenset[int]] = {}
+        self._time_dependent_at: dict[int, float] = {}
+        self._time_dependent: dict[int, frozenset[int]] = {}
         self._changed: dict[int, set[int]] = defaultdict(set)
         self._judged_last = 0
         self._judged: dict[int, float] = {}  # chassis -> Unix time of the newest reading up to which all is judged
-        self._put_off: set[int] = set()  # chassis whose judging failed; retried when all of their links are due
+        self._postponed: set[int] = set()  # chassis whose judging failed; retried when all of their links are due
         self._seen_changed = False  # a chassis was read, or judged, after more than SEEN_SECONDS
         self._thread: threading.Thread | None = None
         self._failing = False
 
-    @staticmethod
-    def now() -> float:
-        """Return the current time, Unix s."""
-        return time.time()
-
-    def join(self, chassis: int) -> Future[KnownLinks]:
+    def start_watch(self, chassis: int) -> Future[KnownLinks]:
         """Start a watch of a chassis; the future has its stored state, once that is loaded from the database."""
         loading: Future[KnownLinks] = Future()
         with self._wake:
-            self._joined[chassis] += 1
+            self._watches[chassis] += 1
             self._watched.setdefault(chassis, 0.0)
             self._loads.append((chassis, loading))
             if self._thread is None or not self._thread.is_alive():
@@ -90,31 +84,29 @@ class LinkRecorder:
             self._wake.notify()
         return loading
 
-    async def leave(self, chassis: int) -> None:
+    async def stop_watch(self, chassis: int) -> None:
         """Stop a watch of a chassis; returns when its changes are written, or after CLOSE_SECONDS."""
-        left: Future[None] = Future()
+        stopped: Future[None] = Future()
         with self._wake:
-            if self._joined[chassis] == 0:
+            if self._watches[chassis] == 0:
                 return
-            self._leaving.append((chassis, left))
+            self._stopping.append((chassis, stopped))
             self._wake.notify()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await asyncio.wrap_future(left)
+                await asyncio.wrap_future(stopped)
         except TimeoutError:
             # An unreachable database was logged once for all chassis.
             logger.info("links of chassis %s: the last changes wait for the database", chassis)
 
     def add_change(self, chassis: int, change: PortChange) -> None:
-        """Queue a change."""
         with self._wake:
-            waiting = self._pending[chassis].setdefault(change.port, PendingPortChanges())
-            waiting.add(change)
+            self._pending[chassis][change.port].add(change)
             if change.state is not None or change.reset is not None:
                 self._urgent = True
 
-    def seen(self, chassis: int, at: float) -> None:
-        """Record that a chassis was read."""
+    def record_reading(self, chassis: int, at: float) -> None:
+        """Record that a chassis was read at `at` (Unix s)."""
         with self._wake:
             before = self._watched.get(chassis)
             if before is not None:
@@ -133,36 +125,37 @@ class LinkRecorder:
         while True:
             with self._wake:
                 pause = 0.0 if is_behind else WRITE_SECONDS
-                self._wake.wait_for(lambda: self._loads or self._leaving, timeout=pause)
-                leaving, self._leaving = self._leaving, []
+                self._wake.wait_for(lambda: self._loads or self._stopping, timeout=pause)
+                stopping, self._stopping = self._stopping, []
             now = time.monotonic()
-            is_failing, may_pause = False, not leaving
+            is_failing, may_pause = False, not stopping
             try:
                 close_old_connections()
-                if self._urgent or leaving or now - written_at >= COUNT_SECONDS:
+                if self._urgent or stopping or now - written_at >= COUNT_SECONDS:
                     self._write()
                     written_at = now
-                if self._seen_changed or leaving or now - seen_at >= SEEN_SECONDS:
+                if self._seen_changed or stopping or now - seen_at >= SEEN_SECONDS:
                     self._seen_changed = False
-                    links_record_seen(
-                        {chassis: at for chassis, at in list(self._watched.items()) if at}, dict(self._judged)
-                    )
+                    read = {chassis: at for chassis, at in list(self._watched.items()) if at}
+                    services.links_record_read_times(read, dict(self._judged))
                     seen_at = now
-                # Leaving watches wait only for their own changes.
-                self._complete_leaving(leaving)
+                # Watches that stop wait only for their own changes.
+                self._complete_stopping(stopping)
                 self._load()
                 is_behind = self._judge(now)
-                self._log_recovery()
-            except (DataError, IntegrityError):
-                logger.exception("links could not be recorded: the database rejects them")
+                if self._failing:
+                    logger.info("links are recorded again")
+                self._failing = False
+            except Exception as error:
                 is_failing = may_pause
-            except (DatabaseError, InterfaceError) as error:
-                self._record_failure(error)
-                is_failing = may_pause
-            except Exception:
-                logger.exception("links could not be recorded")
-                is_failing = may_pause
-            self._complete_leaving(leaving)
+                if isinstance(error, DataError | IntegrityError) or not isinstance(
+                    error, DatabaseError | InterfaceError
+                ):
+                    logger.exception("links could not be recorded")
+                elif not self._failing:
+                    logger.warning("links are not recorded while the database is unreachable: %s", error)
+                    self._failing = True
+            self._complete_stopping(stopping)
             if is_failing:
                 is_behind = False
                 connections.close_all()
@@ -170,55 +163,55 @@ class LinkRecorder:
             if self._is_over():
                 break
 
-    def _complete_leaving(self, leaving: list[tuple[int, Future[None]]]) -> None:
-        while leaving:
-            chassis, left = leaving.pop()
-            self._forget(chassis)
+    def _complete_stopping(self, stopping: list[tuple[int, Future[None]]]) -> None:
+        while stopping:
+            chassis, stopped = stopping.pop()
+            self._drop_watch(chassis)
             # The waiting caller may have timed out.
-            if left.set_running_or_notify_cancel():
-                left.set_result(None)
+            if stopped.set_running_or_notify_cancel():
+                stopped.set_result(None)
 
     def _is_over(self) -> bool:
         with self._wake:
-            over = not self._watched and not self._loads and not self._leaving and not any(self._pending.values())
+            over = not self._watched and not self._loads and not self._stopping and not any(self._pending.values())
             if over:
                 self._thread = None
         if over:
             connections.close_all()
         return over
 
-    def _forget(self, chassis: int) -> None:
+    def _drop_watch(self, chassis: int) -> None:
         with self._wake:
-            self._joined[chassis] -= 1
-            if self._joined[chassis] > 0:
+            self._watches[chassis] -= 1
+            if self._watches[chassis] > 0:
                 return
-            del self._joined[chassis]
+            del self._watches[chassis]
             self._loads = [(one, loading) for one, loading in self._loads if one != chassis]
-            for kept in (
-                self._watched, self._all_at, self._restless_at, self._restless, self._changed, self._judged,
+            for by_chassis in (
+                self._watched, self._all_at, self._time_dependent_at, self._time_dependent, self._changed, self._judged,
             ):  # fmt: skip
-                kept.pop(chassis, None)
-            self._put_off.discard(chassis)
+                by_chassis.pop(chassis, None)
+            self._postponed.discard(chassis)
 
     def _load(self) -> None:
         """Load the stored states of new chassis, for SLICE_SECONDS at most."""
         until = time.monotonic() + SLICE_SECONDS
-        while self._loads and not self._leaving and time.monotonic() < until:
+        while self._loads and not self._stopping and time.monotonic() < until:
             chassis, loading = self._loads[0]
             if not loading.done():
-                loading.set_result(links_load(chassis_id=chassis))
+                loading.set_result(services.links_load(chassis_id=chassis))
             with self._wake:
                 self._loads = [one for one in self._loads if one[1] is not loading]
 
     def _write(self) -> None:
         """Write the pending changes; failed ones stay pending, one failing chassis does not affect the others."""
         with self._wake:
-            taken, self._pending = self._pending, defaultdict(dict)
+            taken, self._pending = self._pending, _no_changes()
             self._urgent = False
         failure: Exception | None = None
         for chassis in list(taken):
             try:
-                links_record_changes(chassis_id=chassis, pending=taken[chassis])
+                services.links_record_changes(chassis_id=chassis, pending=taken[chassis])
             except (OperationalError, InterfaceError) as error:
                 failure = error  # the database is unreachable: attempts for the others would fail, too
                 break
@@ -229,15 +222,12 @@ class LinkRecorder:
             if chassis in self._watched:
                 self._changed[chassis].update(written)
         if failure is not None:
-            self._requeue(taken)
+            with self._wake:
+                for chassis, ports in taken.items():
+                    for port, waiting in ports.items():
+                        waiting.merge(self._pending[chassis][port])
+                        self._pending[chassis][port] = waiting
             raise failure
-
-    def _requeue(self, taken: dict[int, dict[int, PendingPortChanges]]) -> None:
-        with self._wake:
-            for chassis, ports in taken.items():
-                for port, waiting in ports.items():
-                    newer = self._pending[chassis].pop(port, None)
-                    self._pending[chassis][port] = waiting.merged_with(newer) if newer else waiting
 
     def _judge(self, now: float) -> bool:
         """Judge due links, for SLICE_SECONDS at most; returns whether some are left."""
@@ -247,61 +237,60 @@ class LinkRecorder:
             if now < self._all_at.get(chassis, 0.0):
                 continue
             # Before judging, so that a request during it is not lost.
-            self._all_at[chassis] = now + CALM_SECONDS
+            self._all_at[chassis] = now + ALL_SECONDS
             self._judged_last = chassis
             try:
-                self._restless[chassis] = links_judge(chassis_id=chassis)
+                self._time_dependent[chassis] = services.links_judge(chassis_id=chassis)
             except (OperationalError, InterfaceError):
                 self._all_at[chassis] = 0.0
                 raise
             except Exception as error:  # noqa: BLE001 - logged there
                 self._postpone(chassis, error)
             else:
-                self._restless_at[chassis] = now + RESTLESS_SECONDS
+                self._time_dependent_at[chassis] = now + TIME_DEPENDENT_SECONDS
                 self._changed.pop(chassis, None)
-                self._put_off.discard(chassis)
+                self._postponed.discard(chassis)
                 self._record_judged(chassis, watched[chassis])
-            if self._leaving or time.monotonic() > until:
+            if self._stopping or time.monotonic() > until:
                 return True
         return self._judge_changed(watched, now, until)
 
     def _postpone(self, chassis: int, error: Exception) -> None:
         """Skip a chassis whose links cannot be judged, until all of its links are due."""
         logger.error("links of chassis %s could not be judged", chassis, exc_info=error)
-        self._put_off.add(chassis)
-        self._restless.pop(chassis, None)
+        self._postponed.add(chassis)
+        self._time_dependent.pop(chassis, None)
         self._changed.pop(chassis, None)
 
     def _record_judged(self, chassis: int, at: float) -> None:
-        """Record that a chassis is judged up to its reading at `at`."""
         if at:
             self._seen_changed |= at - self._judged.get(chassis, 0.0) > SEEN_SECONDS
             self._judged[chassis] = at
 
     def _judge_changed(self, watched: Mapping[int, float], now: float, until: float) -> bool:
-        """Judge changed links and, every RESTLESS_SECONDS, those that may change with time alone."""
+        """Judge changed links and, every TIME_DEPENDENT_SECONDS, those that may change with time alone."""
         batch: dict[int, frozenset[int]] = {}
-        for chassis in watched.keys() - self._put_off:
+        for chassis in watched.keys() - self._postponed:
             due = frozenset(self._changed.get(chassis, ()))
-            if now >= self._restless_at.get(chassis, 0.0):
-                due |= self._restless.get(chassis, frozenset())
+            if now >= self._time_dependent_at.get(chassis, 0.0):
+                due |= self._time_dependent.get(chassis, frozenset())
             if due:
                 batch[chassis] = due
             if sum(map(len, batch.values())) >= JUDGE_BATCH:
                 self._judge_batch(batch, now)
                 batch = {}
-                if self._leaving or time.monotonic() > until:
+                if self._stopping or time.monotonic() > until:
                     return True
         if batch:
             self._judge_batch(batch, now)
-        for chassis in watched.keys() - self._put_off:
+        for chassis in watched.keys() - self._postponed:
             self._record_judged(chassis, watched[chassis])
         return False
 
     def _judge_batch(self, batch: dict[int, frozenset[int]], now: float) -> None:
         """Judge links of several chassis together: most of the cost are the queries, whatever the number of rows."""
         try:
-            found = ports_judge(frozenset().union(*batch.values()))
+            found = services.links_judge(pk__in=frozenset().union(*batch.values()))
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:  # noqa: BLE001 - logged for the chassis that causes it
@@ -312,26 +301,15 @@ class LinkRecorder:
                     self._judge_batch({chassis: due}, now)
             return
         for chassis, due in batch.items():
-            restless = self._restless.get(chassis, frozenset())
-            if restless <= due:
-                self._restless_at[chassis] = now + RESTLESS_SECONDS
-            self._restless[chassis] = (restless - due) | (found & due)
+            time_dependent = self._time_dependent.get(chassis, frozenset())
+            if time_dependent <= due:
+                self._time_dependent_at[chassis] = now + TIME_DEPENDENT_SECONDS
+            self._time_dependent[chassis] = (time_dependent - due) | (found & due)
             self._changed.pop(chassis, None)
-
-    def _record_failure(self, error: Exception) -> None:
-        if not self._failing:
-            logger.warning("links are not recorded while the database is unreachable: %s", error)
-        self._failing = True
-
-    def _log_recovery(self) -> None:
-        if self._failing:
-            logger.info("links are recorded again")
-        self._failing = False
 
 
 _recorder = LinkRecorder()
 
 
 def process_recorder() -> LinkRecorder:
-    """Return the recorder of this process."""
     return _recorder

@@ -48,11 +48,8 @@ class Threshold:
     watch: float | None
     degraded: float | None
     failing: float | None
-    unit: str
-    why: str
 
     def level(self, value: float) -> LinkLevel:
-        """Return the level of a value."""
         if self.failing is not None and value >= self.failing:
             return LinkLevel.FAILING
         if self.degraded is not None and value >= self.degraded:
@@ -60,74 +57,31 @@ class Threshold:
         return LinkLevel.WATCH if self.watch is not None and value >= self.watch else LinkLevel.HEALTHY
 
 
-ALLOWED_UNIT = "times the PCIe limit"
 THRESHOLDS: Final = {
-    "sent": Threshold(
-        0.1,
-        1.0,
-        100.0,
-        ALLOWED_UNIT,
-        "A lane may have 1 bit error in 10^12 bits, and each costs one replay. A tenth of that is ten times the rate "
-        "of links in good order; a hundredfold is a damaged cable, connector or chip, and costs bandwidth.",
-    ),
-    "received": Threshold(
-        0.1,
-        1.0,
-        100.0,
-        ALLOWED_UNIT,
-        "The same for the other direction: each damaged packet causes one NAK, or is dropped.",
-    ),
-    "correctable": Threshold(
-        0.1,
-        1.0,
-        100.0,
-        ALLOWED_UNIT,
-        "The same for both directions together: the hardware corrects these, and counts them.",
-    ),
-    "rollovers": Threshold(
-        1,
-        3,
-        30,
-        "an hour",
-        "Four replays of one packet failed, and the link retrained: none occurs by chance.",
-    ),
-    "recoveries": Threshold(
-        3,
-        20,
-        200,
-        "an hour",
-        "A working link has no reason to retrain; one attachment explains one or two. Our own choice.",
-    ),
-    "flaps": Threshold(
-        2,
-        5,
-        20,
-        "an hour",
-        "A host that restarts explains one. More of them interrupt the use of devices. Our own choice.",
-    ),
-    "flow": Threshold(
-        1,
-        3,
-        30,
-        "an hour",
-        "The far end sent no flow control update for longer than any healthy link; the link then retrains.",
-    ),
-    "non_fatal": Threshold(
-        1,
-        None,
-        None,
-        "since the last reset",
-        "A request failed. Software that scans for devices can cause that, so that old ones are only watched.",
-    ),
-    "non_fatal_now": Threshold(None, 1, 10, "an hour", "A request failed permanently: a program may be affected."),
-    "fatal": Threshold(
-        None,
-        1,
-        None,
-        "since the last reset",
-        "The link was not reliable, and the cause may still exist.",
-    ),
-    "fatal_now": Threshold(None, None, 1, "an hour", "The link is not reliable."),
+    # Times the PCIe limit. A lane may have 1 bit error in 10^12 bits, and each costs one replay. A tenth of that is ten
+    # times the rate of links in good order; a hundredfold is a damaged cable, connector or chip, and costs bandwidth.
+    "sent": Threshold(0.1, 1.0, 100.0),
+    # The same for the other direction: each damaged packet causes one NAK, or is dropped.
+    "received": Threshold(0.1, 1.0, 100.0),
+    # The same for both directions together: the hardware corrects these, and counts them.
+    "correctable": Threshold(0.1, 1.0, 100.0),
+    # An hour, as those below. Four replays of one packet failed, and the link retrained: none occurs by chance.
+    "rollovers": Threshold(1, 3, 30),
+    # A working link has no reason to retrain; one attachment explains one or two. Our own choice.
+    "recoveries": Threshold(3, 20, 200),
+    # A host that restarts explains one. More of them interrupt the use of devices. Our own choice.
+    "flaps": Threshold(2, 5, 20),
+    # The far end sent no flow control update for longer than any healthy link; the link then retrains.
+    "flow": Threshold(1, 3, 30),
+    # A request failed permanently: a program may be affected.
+    "non_fatal_now": Threshold(None, 1, 10),
+    # The link is not reliable.
+    "fatal_now": Threshold(None, None, 1),
+    # Since the last reset, as that below. A request failed: software that scans for devices can cause that, so that old
+    # ones are only watched.
+    "non_fatal": Threshold(1, None, None),
+    # The link was not reliable, and the cause may still exist.
+    "fatal": Threshold(None, 1, None),
 }
 SENT_COUNTERS = ("ReplayCount", "NAKReceivedCount")
 RECEIVED_COUNTERS = ("NAKSentCount", "BadTLPCount", "BadDLLPCount")
@@ -144,10 +98,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class HealthVerdict:
-    """Level of a link, its reasons worst first, and the figures behind them.
-
-    Rates are events a second; flaps and recoveries those of the last hour.
-    """
+    """Level of a link, its reasons worst first, and figures: events a second; flaps and recoveries of the last hour."""
 
     level: LinkLevel
     reasons: tuple[Reason, ...]
@@ -172,7 +123,7 @@ Counts = Mapping[str, int]
 class LinkFacts:
     """Facts of a link. Times are Unix s; widths lanes; speeds Gb/s one way, whole link; None: not reported.
 
-    `idle` is why the link is not expected to be up, '' where it is; `gone` the missing device at its end. `minute`,
+    `idle` is why the link is not expected to be up, '' where it is; `missing` the missing device at its end. `minute`,
     `ten_minutes` and `hour` have the recent gains of the counters (the first two within the given seconds),
     `since_reset` their values.
     """
@@ -189,7 +140,7 @@ class LinkFacts:
     device_pcie_type: str = ""
     judges_speed: bool = True  # False: the maximum of the far end is not known, so that a slower link may be correct
     idle: str = ""
-    gone: str = ""
+    missing: str = ""
     busy: bool = False  # an operation of this site is changing it
     unknown: str = ""  # why no verdict is possible
     flaps: int = 0
@@ -253,8 +204,8 @@ def _healthy_sentence(facts: LinkFacts) -> str:
 
 
 def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
-    if facts.gone:
-        yield Reason("down", LinkLevel.DOWN, facts.gone)
+    if facts.missing:
+        yield Reason("down", LinkLevel.DOWN, facts.missing)
         return
     if facts.status == LINK_UP:
         yield from _width_reasons(facts)
@@ -313,8 +264,8 @@ def _rate_reasons(facts: LinkFacts, sent: float, received: float, correctable: f
     ):
         level = THRESHOLDS[code].level(rate / allowed)
         if level is not LinkLevel.HEALTHY:
-            times = f"{figure_label(rate / allowed)} {ALLOWED_UNIT}"
-            yield Reason(code, level, f"{rate_label(rate, errors)}, {times}.")
+            times = figure_label(rate / allowed)
+            yield Reason(code, level, f"{rate_label(rate, errors)}, {times} times the PCIe limit.")
 
 
 def _count_reasons(facts: LinkFacts) -> Iterator[Reason]:

@@ -7,7 +7,7 @@ earlier ones: the effects of another tenant's work are not visible to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,7 +37,7 @@ from fabric.inventory.rules import CounterBaseline
 from fabric.topology.overview import Trouble
 from telemetry.links.counters import ErrorCounter, sort_counters
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, Watched
-from telemetry.links.presentation import HOST_KIND, LinkView, link_view, link_views
+from telemetry.links.presentation import HOST_KIND, LinkView, link_views
 from telemetry.links.rules import RANKS, LinkLevel
 from telemetry.links.verdicts import counted_earlier, error_counts, gained_since, port_tenancy, ports_to_judge
 from telemetry.store.selectors import read_series
@@ -47,7 +47,7 @@ SORTS: Mapping[str, tuple[str, str]] = {
     "verdict": ("Verdict", "shown_rank"), "name": ("Link", "name"), "chassis": ("Chassis", "chassis__name"),
     "since": ("Since", "since"), "sent": ("Replays/min", "sent_rate"),
     "received": ("Receive errors/min", "received_rate"),
-    "flaps": ("Flaps", "flaps"), "recoveries": ("Retrained", "recoveries"), "errors": ("Errors", "errors"),
+    "flaps": ("Flaps", "flaps"), "recoveries": ("Retrained", "recoveries"), "errors": ("Errors", "errors_counted"),
 }  # fmt: skip
 TEXT_SORTS = {"name", "chassis"}
 STATE_REASONS = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
@@ -68,10 +68,7 @@ class LinkFilter:
     sort: str = "verdict"
 
 
-NO_FILTER = LinkFilter()
-
-
-def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
+def link_rows(person: User, link_filter: LinkFilter | None = None) -> QuerySet[Any]:
     """Return the ports whose links the person may see, filtered and sorted, with the columns of `link_views`."""
     own_verdict = Q(link_verdicts__tenant__isnull=True)
     if not person.is_administrator:
@@ -98,13 +95,14 @@ def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
         received_rate=F("verdict__received_rate"), correctable_rate=F("verdict__correctable_rate"),
         flaps=F("verdict__flaps"), recoveries=F("verdict__recoveries"), errors_counted=F("verdict__errors"),
     )  # fmt: skip
-    return _apply_sort(_apply_filter(rows, wanted), wanted.sort)
+    link_filter = link_filter or LinkFilter()
+    return _apply_sort(_apply_filter(rows, link_filter), link_filter.sort)
 
 
 def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
     """Return one link; raises NotFound where the person may not see it."""
     row: Port = row_or_404(link_rows(person), pk, "link")
-    return row, link_view(row)
+    return row, LinkView(row)
 
 
 @dataclass(frozen=True)
@@ -119,11 +117,6 @@ class CounterView:
     total: int
     hour: int
     day: tuple[int, ...]  # of the last 24 hours, in quarters of an hour, oldest first
-
-    @property
-    def direction(self) -> str:
-        """The direction in a word."""
-        return self.counter.direction.value
 
 
 @dataclass(frozen=True)
@@ -141,20 +134,19 @@ def port_counters(person: User, port: Port, *, now: datetime | None = None) -> C
     count: LinkCount | None = getattr(port, "link_count", None)
     if count is None:
         return CountersView((), None, None)
-    held = visible_since(person, port)
+    visible_from = visible_since(person, port)
     base: dict[str, int] = {}
     since = count.watched_since
     if not person.is_administrator:
         verdict = port.link_verdicts.filter(tenant=person.tenant_id).first()
-        if verdict is None or verdict.held_since != held:
+        if verdict is None or verdict.held_since != visible_from:
             return CountersView((), None, None)  # leased just now, the baseline is not recorded yet
-        base, since = verdict.base, max(since, held) if held is not None else since
+        base, since = verdict.base, max(since, visible_from) if visible_from is not None else since
     begin = max(now - timedelta(days=1), since)
     minutes = list(LinkMinute.objects.filter(port=port, minute__gte=begin.replace(second=0, microsecond=0)))
-    raw = {name: value for name, value in count.raw.items() if not name.endswith("Bytes")}
+    raw, totals = error_counts(count), gained_since(count, base)
     hour = now - timedelta(hours=1)
-    totals = {name: max(0, total - base.get(name, 0)) for name, total in count.totals.items()}
-    if held is not None:
+    if visible_from is not None:
         # After a reset, the counter is lower than the total.
         raw = {name: min(value, totals.get(name, 0)) for name, value in raw.items()}
     views = tuple(
@@ -167,7 +159,11 @@ def port_counters(person: User, port: Port, *, now: datetime | None = None) -> C
         )
         for one in sort_counters({*raw, *count.totals})
     )
-    reset = count.reset_at if count.reset_at is not None and (held is None or count.reset_at > held) else None
+    reset = (
+        count.reset_at
+        if count.reset_at is not None and (visible_from is None or count.reset_at > visible_from)
+        else None
+    )
     return CountersView(views, since, reset)
 
 
@@ -212,8 +208,8 @@ def stored_errors(
 
     Counters without readings are left out; a tenant sees no errors from before its lease.
     """
-    held = visible_since(person, port)
-    begin = max(since, held) if held is not None else since
+    visible_from = visible_since(person, port)
+    begin = max(since, visible_from) if visible_from is not None else since
     if begin >= until:
         return {}
     keys = {f"port/{port.pk}/errors/{name}/rate": name for name in names}
@@ -234,35 +230,29 @@ def state_spans(person: User, port: int) -> QuerySet[LinkSpan]:
 def counter_resets(person: User, port: Port, *, most: int) -> list[CounterReset]:
     """Return the newest `most` resets of a port's counters that the person may see, newest first."""
     rows: QuerySet[CounterReset] = CounterReset.objects.visible_to(person).filter(port=port)
-    held = visible_since(person, port)
+    visible_from = visible_since(person, port)
     found = list(rows[:most])
     for one in found:
-        if held is not None and one.not_before is not None:
+        if visible_from is not None and one.not_before is not None:
             # The previous reading may be from before the lease.
-            one.not_before = max(one.not_before, held)
+            one.not_before = max(one.not_before, visible_from)
     return found
 
 
 def visible_since(person: User, port: Port) -> datetime | None:
     """Return the start of the history of a port that the person may see; None for all of it."""
-    holder = None if person.is_administrator else port_tenancy(port)
-    return holder[1] if holder is not None else None
+    tenancy = None if person.is_administrator else port_tenancy(port)
+    return tenancy[1] if tenancy is not None else None
 
 
-def span_begin(span: LinkSpan, held: datetime | None) -> datetime:
-    """Return the start of a state as far as it is visible: not before the start of the lease, `held`."""
-    return max(span.since, held) if held is not None else span.since
+def span_begin(span: LinkSpan, visible_from: datetime | None) -> datetime:
+    """Return the start of a state as far as it is visible: not before the start of the lease, `visible_from`."""
+    return max(span.since, visible_from) if visible_from is not None else span.since
 
 
-def links_of_ports(person: User, ports: list[int]) -> dict[int, LinkView]:
-    """Return the links of ports (ids) that the person may see; one query."""
-    return {view.id: view for view in link_views(link_rows(person).filter(pk__in=ports))}
-
-
-def degraded_links(person: User, chassis: Iterable[int]) -> dict[int, LinkView]:
-    """Return the links of some chassis (ids) that are degraded or worse, by their ports' ids; one query."""
-    rows = link_rows(person).filter(chassis__in=list(chassis), shown_rank__gte=RANKS[LinkLevel.DEGRADED])
-    return {view.id: view for view in link_views(rows)}
+def links_by_port(person: User, **filters: Any) -> dict[int, LinkView]:
+    """Return the links that the person may see, of ports that match the filters, by the ports' ids; one query."""
+    return {view.id: view for view in link_views(link_rows(person).filter(**filters))}
 
 
 def link_troubles(person: User) -> Iterator[Trouble]:
@@ -273,52 +263,40 @@ def link_troubles(person: User) -> Iterator[Trouble]:
         grave = [one for one in view.reasons if one["code"] not in STATE_REASONS]
         if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and reported < MAX_TROUBLES:
             reported += 1
-            state = f"was {grave[0]['level']} ({view.of_then})" if view.is_stale else f"is {grave[0]['level']}"
-            yield Trouble(
-                sentence=f"The link of {view.name} {state}: {grave[0]['sentence']}",
-                page="links:link",
-                pk=view.id,
-            )
+            state = f"was {grave[0]['level']} ({view.stale_label})" if view.is_stale else f"is {grave[0]['level']}"
+            sentence = f"The link of {view.name} {state}: {grave[0]['sentence']}"
+            yield Trouble(sentence=sentence, page="links:link", pk=view.id)
 
 
-@dataclass(frozen=True)
-class LinkFilterChoices:
-    """The choices of the filter form."""
-
-    chassis: list[tuple[int, str]]
-    drawers: list[tuple[int, str]]
-    tenants: list[tuple[int, str]]
-
-
-def filter_choices(person: User) -> LinkFilterChoices:
-    """Return the chassis, drawers and tenants that a person may filter by."""
+def filter_choices(person: User) -> dict[str, list[tuple[int, str]]]:
     drawers = Drawer.objects.visible_to(person).order_by("chassis__name", "number")
-    return LinkFilterChoices(
-        chassis=list(Chassis.objects.visible_to(person).order_by("name").values_list("pk", "name")),
-        drawers=[
-            (pk, f"{chassis}, {name}") for pk, chassis, name in drawers.values_list("pk", "chassis__name", "name")
-        ],
-        tenants=list(Tenant.objects.order_by("name").values_list("pk", "name")) if person.is_administrator else [],
-    )
+    named = drawers.values_list("pk", "chassis__name", "name")
+    return {
+        "chassis": list(Chassis.objects.visible_to(person).order_by("name").values_list("pk", "name")),
+        "drawers": [(pk, f"{chassis}, {name}") for pk, chassis, name in named],
+        "tenants": list(Tenant.objects.order_by("name").values_list("pk", "name")) if person.is_administrator else [],
+    }
 
 
-def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
-    if wanted.chassis is not None:
-        rows = rows.filter(chassis=wanted.chassis)
-    if wanted.drawer is not None:
+def _apply_filter(rows: QuerySet[Any], link_filter: LinkFilter) -> QuerySet[Any]:
+    if link_filter.chassis is not None:
+        rows = rows.filter(chassis=link_filter.chassis)
+    if link_filter.drawer is not None:
         rows = rows.filter(
-            Q(slot__drawer=wanted.drawer) | Q(host_port__drawer=wanted.drawer) | Q(switch__drawer=wanted.drawer)
+            Q(slot__drawer=link_filter.drawer)
+            | Q(host_port__drawer=link_filter.drawer)
+            | Q(switch__drawer=link_filter.drawer)
         )
-    if wanted.tenant is not None:
-        rows = rows.filter(Q(slot__device__tenant=wanted.tenant) | Q(host_port__tenant=wanted.tenant))
-    if wanted.verdict:
-        rows = rows.filter(shown_level=wanted.verdict)
-    if wanted.kind == HOST_KIND:
+    if link_filter.tenant is not None:
+        rows = rows.filter(Q(slot__device__tenant=link_filter.tenant) | Q(host_port__tenant=link_filter.tenant))
+    if link_filter.verdict:
+        rows = rows.filter(shown_level=link_filter.verdict)
+    if link_filter.kind == HOST_KIND:
         rows = rows.filter(host_port__isnull=False)
-    elif wanted.kind:
-        rows = rows.filter(slot__device__kind=wanted.kind, slot__device__missing_since=None)
+    elif link_filter.kind:
+        rows = rows.filter(slot__device__kind=link_filter.kind, slot__device__missing_since=None)
     # PostgreSQL accepts no NUL.
-    text = wanted.search.replace("\0", " ").strip()
+    text = link_filter.search.replace("\0", " ").strip()
     if text:
         fields = (
             "name", "port_id", "chassis__name", "slot__name", "slot__device__name", "slot__device__model",
@@ -333,7 +311,7 @@ def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
 
 def _apply_sort(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     name = sort.removeprefix("-")
-    field = "errors_counted" if name == "errors" else SORTS.get(name, SORTS["verdict"])[1]
+    _, field = SORTS.get(name, SORTS["verdict"])
     # Texts ascend by default, everything else descends.
     is_descending = (name in TEXT_SORTS) == sort.startswith("-")
     order = F(field).desc(nulls_last=True) if is_descending else F(field).asc(nulls_first=True)

@@ -6,7 +6,8 @@ serializes them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,13 +22,14 @@ from core.database import lock_rows
 from fabric.bmc.series import LINK_STATUSES
 from fabric.inventory.models import Chassis, Port
 from telemetry.instrumentation import metrics
-from telemetry.links.counters import DOWN_STATES, FLAPPING, KnownLinks, LinkState, PortChange
+from telemetry.links.counters import DOWN_STATES, FLAPPING, NO_STATE, KnownLinks, PortChange
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
 from telemetry.links.rules import LINK_UP, judge_link
 from telemetry.links.verdicts import (
     OPERATION_GRACE,
     JudgedLink,
     RecentActivity,
+    error_counts,
     link_facts,
     port_tenancy,
     ports_to_judge,
@@ -39,13 +41,14 @@ from telemetry.live.receivers import publish_chassis_changed
 
 GAP = timedelta(seconds=60)  # see telemetry.links.watch
 MAX_SPANS_PER_HOUR = 60  # of one port; further changes are counted in one row
+SETTLING = timedelta(minutes=2)  # after a change, the state of a link that is not up may change soon
 STEADY = timedelta(minutes=5)  # after this time without a change, a flapping link has single states again
 RESET_SEEN_WITHIN = timedelta(seconds=120)
 KEEP_HISTORY = timedelta(days=730)  # as the coarsest tier of readings
 KEEP_MINUTES = timedelta(days=1)
 MAX_SPANS = 20_000  # of one port
 BATCH_ROWS = 1000
-NEVER_HELD = datetime.max.replace(tzinfo=UTC)  # differs from the start of every lease
+NEVER_LEASED = datetime.max.replace(tzinfo=UTC)  # differs from the start of every lease
 
 
 def links_load(*, chassis_id: int) -> KnownLinks:
@@ -63,7 +66,7 @@ def links_load(*, chassis_id: int) -> KnownLinks:
     return KnownLinks(seen_at=watched.seen_at.timestamp() if watched else 0.0, values=values)
 
 
-def links_record_seen(seen: Mapping[int, float], judged: Mapping[int, float] = MappingProxyType({})) -> None:
+def links_record_read_times(seen: Mapping[int, float], judged: Mapping[int, float] = MappingProxyType({})) -> None:
     """Store when chassis were read last, and the reading up to which their links are judged (Unix s, by id)."""
     existing = set(Chassis.objects.filter(pk__in=seen).values_list("pk", flat=True))
     rows = [
@@ -85,30 +88,22 @@ def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortCh
     """Store the pending changes of a chassis' ports (by id) in one transaction; removed ports are left out."""
     with transaction.atomic():
         ports = set(Port.objects.filter(chassis=chassis_id, pk__in=pending).values_list("pk", flat=True))
-        LinkCount.objects.bulk_create(
-            [
-                LinkCount(
-                    port_id=pk, watched_since=_to_datetime(pending[pk].at), state_since=_to_datetime(pending[pk].at)
-                )
-                for pk in sorted(ports)
-            ],
-            ignore_conflicts=True,
-        )
+        begins = {pk: _to_datetime(pending[pk].at) for pk in sorted(ports)}
+        new = [LinkCount(port_id=pk, watched_since=at, state_since=at) for pk, at in begins.items()]
+        LinkCount.objects.bulk_create(new, ignore_conflicts=True)
         rows = {row.port_id: row for row in lock_rows(LinkCount.objects.filter(port__in=ports))}
         open_spans = {span.port_id: span for span in LinkSpan.objects.filter(port__in=rows, until=None)}
         at_work: set[int] | None = None
         for pk, count in rows.items():
             changes = pending[pk]
             if changes.states and at_work is None:
-                first = min(at for one in pending.values() for at, _, _ in one.states)
+                first = min(change.at for one in pending.values() for change in one.states)
                 at_work = ports_under_operation([chassis_id], since=_to_datetime(first) - OPERATION_GRACE)
             _add_counts(count, changes)
-            for at, seen_until, state in changes.states:
-                open_spans[pk] = _enter_state(
-                    count, open_spans.get(pk), state, _to_datetime(at), seen_until, asked=pk in (at_work or ())
-                )
-            for at, not_before, how, counted in changes.resets:
-                _record_reset(count, _to_datetime(at), _to_datetime(not_before) if not_before else None, how, counted)
+            for change in changes.states:
+                open_spans[pk] = _enter_state(count, open_spans.get(pk), change, asked=pk in (at_work or ()))
+            for change in changes.resets:
+                _record_reset(count, change)
             count.save()
         _record_minutes({pk: pending[pk].minutes for pk in rows})
         if any(pending[pk].resets for pk in rows):
@@ -116,35 +111,27 @@ def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortCh
             transaction.on_commit(partial(publish_chassis_changed, chassis_id))
 
 
-def links_judge(*, chassis_id: int, now: datetime | None = None) -> frozenset[int]:
-    """Judge all links of a chassis; returns and does what `ports_judge` does."""
-    return _judge(Port.objects.filter(chassis=chassis_id), now)
-
-
-def ports_judge(ports: Collection[int], *, now: datetime | None = None) -> frozenset[int]:
-    """Judge the links of ports (ids) of any chassis, in a fixed number of queries.
+def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozenset[int]:
+    """Judge the links of the ports that match a filter, in a fixed number of queries.
 
     Returns those whose verdict may change with time alone. Every change of the verdict on all facts is an event, and
     open pages are notified. Unchanged verdicts are not written.
     """
-    return _judge(Port.objects.filter(pk__in=ports), now)
-
-
-def _judge(rows: QuerySet[Any], now: datetime | None) -> frozenset[int]:
     now = now or timezone.now()
-    ports = {port.pk: port for port in ports_to_judge(rows)}
+    ports = {port.pk: port for port in ports_to_judge(Port.objects.filter(**ports_filter))}
     counts = {one.port_id: one for one in LinkCount.objects.filter(port__in=ports)}
     windows = recent_activity(counts, now=now)
     busy = ports_under_operation({port.chassis_id for port in ports.values()}, since=now - OPERATION_GRACE)
     verdicts = {(one.port_id, one.tenant_id): one for one in LinkVerdict.objects.filter(port__in=ports)}
-    restless: set[int] = set()
+    time_dependent: set[int] = set()
     judged: list[JudgedLink] = []
     for pk, count in counts.items():
         port, seen = ports[pk], windows.get(pk, RecentActivity())
         _end_flapping(count, seen, now)
         verdict = judge_link(link_facts(port, count, seen, now=now, busy=pk in busy), now=now.timestamp())
-        if verdict.is_time_dependent or pk in busy or _is_settling(count, now):
-            restless.add(pk)
+        is_settling = count.status != LINK_UP and now - count.state_since < SETTLING
+        if verdict.is_time_dependent or pk in busy or is_settling:
+            time_dependent.add(pk)
         judged.append(JudgedLink(port, count, verdict, verdicts.pop((pk, None), None)))
         tenancy = port_tenancy(port)
         if tenancy is None:
@@ -165,25 +152,23 @@ def _judge(rows: QuerySet[Any], now: datetime | None) -> frozenset[int]:
     changed = {one.port.chassis_id for one in judged if verdict_save(one, now=now)}
     for chassis in sorted(changed):
         transaction.on_commit(partial(publish_chassis_changed, chassis))
-    return frozenset(restless)
+    return frozenset(time_dependent)
 
 
-def holders_record() -> None:
+def tenant_baselines_record() -> None:
     """Record the baselines of links that were just leased or released: a tenant sees only later counts."""
-    leased = Q()
-    for holder in ("slot__device", "host_port"):
-        leased |= Q((f"{holder}__tenant__isnull", False))
-    kept: dict[tuple[int, int | None], datetime | None] = {
+    leased = Q(slot__device__tenant__isnull=False) | Q(host_port__tenant__isnull=False)
+    recorded: dict[tuple[int, int | None], datetime | None] = {
         (one.port_id, one.tenant_id): one.held_since for one in LinkVerdict.objects.exclude(tenant=None)
     }
     changed = set()
     for port in ports_to_judge(Port.objects.filter(leased, link_count__isnull=False)):
         tenancy = port_tenancy(port)
-        if tenancy is not None and kept.pop((port.pk, tenancy[0]), NEVER_HELD) != tenancy[1]:
+        if tenancy is not None and recorded.pop((port.pk, tenancy[0]), NEVER_LEASED) != tenancy[1]:
             changed.add(port.pk)
-    ports = sorted(changed | {port for port, _ in kept})
+    ports = sorted(changed | {port for port, _ in recorded})
     for start in range(0, len(ports), BATCH_ROWS):
-        ports_judge(ports[start : start + BATCH_ROWS])
+        links_judge(pk__in=ports[start : start + BATCH_ROWS])
 
 
 def counter_reset_record(*, port: Port, at: datetime, person_name: str, counted: Mapping[str, int]) -> CounterReset:
@@ -213,20 +198,17 @@ def _add_counts(count: LinkCount, changes: PendingPortChanges) -> None:
     for name, gained in changes.gained.items():
         count.totals[name] = count.totals.get(name, 0) + gained
     if changes.raw is not None:
-        for name in changes.raw:
-            if not name.endswith("Bytes"):
-                count.totals.setdefault(name, 0)
         count.raw, count.counted_at = changes.raw, _to_datetime(changes.at)
+        count.totals = dict.fromkeys(error_counts(count), 0) | count.totals
 
 
-def _enter_state(
-    count: LinkCount, span: LinkSpan | None, state: LinkState, at: datetime, seen_until: float, *, asked: bool
-) -> LinkSpan:
+def _enter_state(count: LinkCount, span: LinkSpan | None, change: PortChange, *, asked: bool) -> LinkSpan:
     """Set the new state of a link; returns the open span."""
+    state, at = change.state or NO_STATE, _to_datetime(change.at)
     dropped = count.status == LINK_UP and state.status in DOWN_STATES
     count.status, count.width, count.speed_gbps, count.state_since = state.status, state.width, state.speed_gbps, at
     if span is not None:
-        seen = _to_datetime(seen_until) if seen_until else at
+        seen = _to_datetime(change.seen_until) if change.seen_until else at
         unseen = at - seen > GAP
         if not unseen and _is_flapping(count, span, at):
             span.status, span.width, span.speed_gbps = FLAPPING, None, None
@@ -236,14 +218,14 @@ def _enter_state(
         # Times without readings are a gap of the history.
         span.until = max(seen if unseen else at, span.since)
         span.save(update_fields=["until"])
+    return _create_span(count, asked=asked)
+
+
+def _create_span(count: LinkCount, *, asked: bool = False) -> LinkSpan:
     return LinkSpan.objects.create(
-        port_id=count.port_id,
-        since=at,
-        status=state.status,
-        width=state.width,
-        speed_gbps=state.speed_gbps,
-        asked=asked,
-    )
+        port_id=count.port_id, since=count.state_since, status=count.status, width=count.width,
+        speed_gbps=count.speed_gbps, asked=asked,
+    )  # fmt: skip
 
 
 def _is_flapping(count: LinkCount, span: LinkSpan, at: datetime) -> bool:
@@ -259,23 +241,21 @@ def _end_flapping(count: LinkCount, windows: RecentActivity, now: datetime) -> N
     if span is None or span.status != FLAPPING or span.until is not None or now - count.state_since < STEADY:
         return
     with transaction.atomic():
-        if not LinkSpan.objects.filter(pk=span.pk, until=None).update(until=count.state_since):
-            return
-        LinkSpan.objects.create(
-            port_id=count.port_id, since=count.state_since, status=count.status, width=count.width,
-            speed_gbps=count.speed_gbps,
-        )  # fmt: skip
+        if LinkSpan.objects.filter(pk=span.pk, until=None).update(until=count.state_since):
+            _create_span(count)
 
 
-def _record_reset(
-    count: LinkCount, at: datetime, not_before: datetime | None, how: str, counted: Mapping[str, int]
-) -> None:
-    count.reset_at = at
+def _record_reset(count: LinkCount, change: PortChange) -> None:
+    count.reset_at = at = _to_datetime(change.at)
+    not_before = _to_datetime(change.seen_until) if change.seen_until else None
     begin = (not_before or at) - RESET_SEEN_WITHIN
     asked = CounterReset.objects.filter(port=count.port_id, how=CounterReset.How.ASKED, seen=False, at__gte=begin)
     if asked.update(seen=True):
         return
-    CounterReset.objects.create(port_id=count.port_id, at=at, not_before=not_before, how=how, counted=dict(counted))
+    CounterReset.objects.create(
+        port_id=count.port_id, at=at, not_before=not_before, how=change.how or CounterReset.How.BMC,
+        counted=change.reset or {},
+    )  # fmt: skip
 
 
 def _record_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> None:
@@ -286,28 +266,23 @@ def _record_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> No
     }
     if not pending:
         return
-    minutes = {minute for _, minute in pending}
-    known = LinkMinute.objects.filter(port__in={pk for pk, _ in pending}, minute__in=minutes)
-    rows = {(one.port_id, one.minute): one for one in known}
-    old, new = [], []
-    for (pk, minute), counts in pending.items():
-        row = rows.get((pk, minute))
-        if row is None:
-            new.append(LinkMinute(port_id=pk, minute=minute, counts=dict(counts)))
-            continue
-        row.counts = {name: row.counts.get(name, 0) + counts.get(name, 0) for name in {*row.counts, *counts}}
-        old.append(row)
+    ports, minutes = {pk for pk, _ in pending}, {minute for _, minute in pending}
+    known = LinkMinute.objects.filter(port__in=ports, minute__in=minutes)
+    rows = {key: one for one in known if (key := (one.port_id, one.minute)) in pending}
+    for key, row in rows.items():
+        row.counts = dict(Counter(row.counts) + Counter(pending[key]))
+    new = [
+        LinkMinute(port_id=pk, minute=minute, counts=dict(counts))
+        for (pk, minute), counts in pending.items()
+        if (pk, minute) not in rows
+    ]
     LinkMinute.objects.bulk_create(new, batch_size=500)
-    LinkMinute.objects.bulk_update(old, ["counts"], batch_size=200)
+    LinkMinute.objects.bulk_update(rows.values(), ["counts"], batch_size=200)
 
 
 def _tenant_baseline(count: LinkCount, since: datetime | None) -> dict[str, int]:
     """Return the totals at the start of a lease without a recorded baseline: none where the watch is younger."""
     return {} if since is None or since <= count.watched_since else dict(count.totals)
-
-
-def _is_settling(count: LinkCount, now: datetime) -> bool:
-    return count.status != LINK_UP and now - count.state_since < timedelta(minutes=2)
 
 
 def _delete_in_batches(rows: QuerySet[Any]) -> int:
@@ -331,48 +306,41 @@ MAX_PENDING_RESETS = 50
 class PendingPortChanges:
     """The pending changes of one port, merged."""
 
-    gained: dict[str, int] = field(default_factory=dict)
-    minutes: dict[int, dict[str, int]] = field(default_factory=dict)  # Unix minutes
-    states: list[tuple[float, float, LinkState]] = field(default_factory=list)  # (at, seen until, state)
-    resets: list[tuple[float, float, str, dict[str, int]]] = field(
-        default_factory=list
-    )  # (at, not before, how, counted)
+    gained: Counter[str] = field(default_factory=Counter)
+    minutes: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # by Unix minute
+    states: list[PortChange] = field(default_factory=list)
+    resets: list[PortChange] = field(default_factory=list)
     raw: dict[str, int] | None = None
     at: float = 0.0
 
     def add(self, change: PortChange) -> None:
-        """Merge a change."""
         if change.gained:
-            _add_to(self.gained, change.gained)
+            self.gained.update(change.gained)
             # A gain across a pause in the readings belongs to no certain minute.
             if change.at - change.seen_until < 120.0:
-                _add_to(self.minutes.setdefault(int(change.at // 60), {}), change.gained)
-                while len(self.minutes) > MAX_PENDING_MINUTES:
-                    del self.minutes[min(self.minutes)]
+                self.minutes[int(change.at // 60)].update(change.gained)
+                self._drop_old_minutes()
         if change.state is not None:
-            self.states.append((change.at, change.seen_until, change.state))
+            self.states.append(change)
             if len(self.states) > MAX_PENDING_STATES:
                 del self.states[0]
                 metrics.increment("link_states_dropped")
         if change.reset is not None and len(self.resets) < MAX_PENDING_RESETS:
-            self.resets.append((change.at, change.seen_until, change.how or CounterReset.How.BMC, change.reset))
+            self.resets.append(change)
         if change.raw is not None:
             self.raw = change.raw
         self.at = max(self.at, change.at)
 
-    def merged_with(self, newer: PendingPortChanges) -> PendingPortChanges:
-        """Return both merged; this one is the earlier."""
-        _add_to(self.gained, newer.gained)
+    def merge(self, newer: PendingPortChanges) -> None:
+        """Add later changes."""
+        self.gained.update(newer.gained)
         for minute, counts in newer.minutes.items():
-            _add_to(self.minutes.setdefault(minute, {}), counts)
-        while len(self.minutes) > MAX_PENDING_MINUTES:
-            del self.minutes[min(self.minutes)]
+            self.minutes[minute].update(counts)
+        self._drop_old_minutes()
         self.states = [*self.states, *newer.states][-MAX_PENDING_STATES:]
         self.resets = [*self.resets, *newer.resets][:MAX_PENDING_RESETS]
         self.raw, self.at = newer.raw or self.raw, max(self.at, newer.at)
-        return self
 
-
-def _add_to(into: dict[str, int], counts: dict[str, int]) -> None:
-    for name, count in counts.items():
-        into[name] = into.get(name, 0) + count
+    def _drop_old_minutes(self) -> None:
+        while len(self.minutes) > MAX_PENDING_MINUTES:
+            del self.minutes[min(self.minutes)]

@@ -9,5 +9,4 @@ from telemetry.links.services import links_delete_old
 
 @shared_task(name="links.forget")
 def delete_old() -> None:
-    """Delete the history of links past its retention."""
     links_delete_old()

@@ -1,4 +1,4 @@
-"""Addresses of this room."""
+"""Addresses of links."""
 
 from __future__ import annotations
 

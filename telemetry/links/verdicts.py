@@ -13,22 +13,22 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 
 from fabric.history.models import Attachment
-from fabric.inventory.models import Device, HostPort, Port
+from fabric.inventory.models import Device, HostPort, Port, Slot
 from fabric.operations.models import Operation
 from telemetry.events.services import event_record
-from telemetry.links.counters import count_flaps
+from telemetry.links.counters import DOWN_STATES, FLAPPING
 from telemetry.links.models import LinkCount, LinkMinute, LinkSpan, LinkVerdict
-from telemetry.links.rules import HOUR, MINUTE, RANKS, RATE_SECONDS, HealthVerdict, LinkFacts, LinkLevel
+from telemetry.links.rules import HOUR, LINK_UP, MINUTE, RANKS, RATE_SECONDS, HealthVerdict, LinkFacts, LinkLevel
 
 # Operations that ended within this time may have caused a link's latest change.
 OPERATION_GRACE = timedelta(seconds=15)
 OFF_STATES = {"Off", "PoweringOff"}
+# A longer time down is no flap: a host was switched off, or a device removed.
+MAX_FLAP_DURATION = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
 class RecentActivity:
-    """Recent minutes and states of one link."""
-
     minutes: tuple[LinkMinute, ...] = ()
     spans: tuple[LinkSpan, ...] = ()
 
@@ -77,12 +77,16 @@ def link_facts(
         # A minute counts where any part of it is within the window.
         return max(now - timedelta(seconds=seconds), begin).replace(second=0, microsecond=0)
 
-    def lately(seconds: float) -> dict[str, int]:
-        return _sum_counts(one.counts for one in windows.minutes if one.minute >= first(seconds))
+    def lately(seconds: float) -> Mapping[str, int]:
+        found: Counter[str] = Counter()
+        for one in windows.minutes:
+            if one.minute >= first(seconds):
+                found.update(one.counts)
+        return found
 
-    since_reset = {name: value for name, value in count.raw.items() if not name.endswith("Bytes")}
+    since_reset = error_counts(count)
     if base is not None:
-        gained = {name: value - base.get(name, 0) for name, value in count.totals.items()}
+        gained = gained_since(count, base)
         since_reset = {name: min(value, gained.get(name, 0)) for name, value in since_reset.items()}
     hour = timedelta(seconds=HOUR)
     return LinkFacts(
@@ -98,7 +102,7 @@ def link_facts(
         device_pcie_type=device.max_pcie_type if device is not None else "",
         judges_speed=host_port is not None or bool(device is not None and device.max_pcie_type),
         idle=_idle_reason(port, device, host_port),
-        gone=_missing_reason(device),
+        missing=_missing_reason(device),
         busy=busy,
         unknown="The chassis no longer reports this port." if port.missing_since is not None else "",
         flaps=count_flaps(windows.spans, since=max(now - hour, begin)),
@@ -109,6 +113,29 @@ def link_facts(
         hour=lately(HOUR),
         since_reset=since_reset,
     )
+
+
+def count_flaps(states: Iterable[LinkSpan], *, since: datetime) -> int:
+    """Return how often a link went down after `since` and was up again within a minute, without an operation.
+
+    `states` are in order of time.
+    """
+    flaps, left_at, asked, was_up, was_down = 0, None, False, False, False
+    for state in states:
+        if state.status == FLAPPING:
+            flaps += state.drops
+            left_at, was_up = None, False
+        elif state.status == LINK_UP:
+            if left_at is not None and was_down and not asked and state.since - left_at <= MAX_FLAP_DURATION:
+                flaps += left_at >= since
+            left_at, was_up = None, True
+        else:
+            if was_up:
+                left_at, asked, was_up, was_down = state.since, False, False, False
+            asked |= state.asked
+            # Retraining alone is not down; the port counts it separately.
+            was_down |= state.status in DOWN_STATES
+    return flaps
 
 
 def port_tenancy(port: Port) -> tuple[int, datetime | None] | None:
@@ -125,11 +152,14 @@ def port_tenancy(port: Port) -> tuple[int, datetime | None] | None:
     return None
 
 
+def port_parts(port: Port) -> tuple[Slot | None, Device | None, HostPort | None]:
+    """Return the slot of a port, the device in it, and the host port, where present; they are loaded."""
+    slot: Slot | None = getattr(port, "slot", None)
+    return slot, getattr(slot, "device", None), getattr(port, "host_port", None)
+
+
 def _attached_parts(port: Port) -> tuple[Device | None, HostPort | None]:
-    """Return the device and the host port of a port, where present."""
-    slot = getattr(port, "slot", None)
-    device: Device | None = getattr(slot, "device", None) if slot is not None else None
-    host_port: HostPort | None = getattr(port, "host_port", None)
+    _, device, host_port = port_parts(port)
     return device, host_port if host_port is None or host_port.missing_since is None else None
 
 
@@ -159,20 +189,8 @@ def _missing_reason(device: Device | None) -> str:
     return f"{device.name} has been missing from its slot since {device.missing_since:%Y-%m-%d %H:%M:%S} UTC."
 
 
-def _sum_counts(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for counts in several:
-        found.update(counts)
-    return dict(found)
-
-
-SEVERITIES = {
-    LinkLevel.DOWN: "Critical",
-    LinkLevel.FAILING: "Critical",
-    LinkLevel.DEGRADED: "Warning",
-    LinkLevel.WATCH: "Warning",
-}
 LINK_WORSE, LINK_BETTER = "FalconWeb.1.0.LinkWorse", "FalconWeb.1.0.LinkBetter"
+GRAVE_LEVELS = {LinkLevel.DOWN, LinkLevel.FAILING}
 MAX_REASONS = 3  # in the text of an event
 MAX_INTEGER = 2**31 - 1  # of an integer column
 MAX_BIG_INTEGER = 2**63 - 1
@@ -197,10 +215,7 @@ class JudgedLink:
 
 
 def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
-    """Store a verdict if it has changed; returns whether its level has changed.
-
-    A changed level of the verdict on all facts is an event, too.
-    """
+    """Store a changed verdict; returns whether its level changed, which for the verdict on all facts is an event."""
     verdict, row = judged.verdict, judged.row
     values: dict[str, Any] = {
         "level": verdict.level.value,
@@ -214,10 +229,8 @@ def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
         "errors": min(sum(gained_since(judged.count, judged.base).values()), MAX_BIG_INTEGER),
     }
     before = LinkLevel(row.level) if row is not None else LinkLevel.HEALTHY
-    if row is not None:
-        changed = [name for name, value in values.items() if getattr(row, name) != value]
-        if not changed:
-            return False
+    if row is not None and all(getattr(row, name) == value for name, value in values.items()):
+        return False
     with transaction.atomic():
         if row is None:
             new = LinkVerdict(
@@ -231,8 +244,7 @@ def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
             if before is not verdict.level:
                 values["since"] = now
             # The one that updates the row first records the event.
-            written = LinkVerdict.objects.filter(pk=row.pk, level=before.value).update(**values)
-            if not written:
+            if not LinkVerdict.objects.filter(pk=row.pk, level=before.value).update(**values):
                 return False
         if judged.tenant is None and before is not verdict.level:
             _record_event(judged.port, verdict, now, before=before)
@@ -262,17 +274,16 @@ def link_name(port: Port) -> str:
 
 def far_end_name(port: Port) -> str:
     """Return the name of the device or host port at the far end of a link, '' for none."""
-    host_port, slot = getattr(port, "host_port", None), getattr(port, "slot", None)
+    _, device, host_port = port_parts(port)
     if host_port is not None:
         return f"Host port {host_port.label}"
-    device = getattr(slot, "device", None)
-    return str(device.name) if device is not None and device.missing_since is None else ""
+    return device.name if device is not None and device.missing_since is None else ""
 
 
 def link_place(port: Port) -> str:
     """Return the place of a link in its chassis; a slot's name may include its drawer."""
-    slot = getattr(port, "slot", None)
-    part = slot if slot is not None else getattr(port, "host_port", None)
+    slot, _, host_port = port_parts(port)
+    part = slot if slot is not None else host_port
     drawer = part.drawer.name if part is not None and part.drawer is not None else ""
     if slot is None:
         return drawer or port.name
@@ -284,13 +295,12 @@ def _record_event(port: Port, verdict: HealthVerdict, now: datetime, *, before: 
     if LinkLevel.UNKNOWN in {before, verdict.level}:
         return
     worse = RANKS[verdict.level] > RANKS[before]
-    slot, host_port = getattr(port, "slot", None), getattr(port, "host_port", None)
-    device = getattr(slot, "device", None)
+    slot, device, host_port = port_parts(port)
     why = " ".join(one.sentence for one in verdict.reasons[:MAX_REASONS])
     event_record(
         source="site",
         message_id=LINK_WORSE if worse else LINK_BETTER,
-        severity=SEVERITIES.get(verdict.level, "OK") if worse else "OK",
+        severity="OK" if not worse else "Critical" if verdict.level in GRAVE_LEVELS else "Warning",
         text=f"The link of {link_name(port)} is {verdict.level.value} and was {before.value}. {why}",
         at=now,
         chassis_id=port.chassis_id,

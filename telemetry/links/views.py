@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -16,35 +17,15 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
+from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
-from core.errors import Conflict, NotFound, Unavailable
+from core.errors import Conflict, Unavailable
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort, Port
 from fabric.inventory.port_counters import port_reset_counters
 from fabric.inventory.selectors import may_configure
-from telemetry.links.presentation import (
-    KIND_LABELS,
-    LEVEL_LABELS,
-    LinkView,
-    bar_path,
-    draw_timeline,
-    link_views,
-    state_labels,
-)
+from telemetry.links import presentation, selectors
 from telemetry.links.rules import LinkLevel
-from telemetry.links.selectors import (
-    SORTS,
-    LinkFilter,
-    counter_resets,
-    filter_choices,
-    link_get,
-    link_rows,
-    port_counters,
-    span_begin,
-    state_spans,
-    stored_errors,
-    visible_since,
-)
 
 ROWS_PER_PAGE = 50
 CSV_ROWS_PER_QUERY = 500
@@ -65,7 +46,7 @@ COLUMNS = (
 STATE_COLUMNS = ("since", "until", "status", "width", "speed_gbps", "asked_for_here", "drops")
 
 
-def filter_from_query(given: Any) -> LinkFilter:
+def filter_from_query(given: Any) -> selectors.LinkFilter:
     """Return the query parameters of a URL; invalid ones are ignored."""
 
     def number(name: str) -> int | None:
@@ -73,14 +54,14 @@ def filter_from_query(given: Any) -> LinkFilter:
         return parse_id(text) if text else None
 
     verdict, kind, sort = (given.get(name, "") for name in ("verdict", "kind", "sort"))
-    return LinkFilter(
+    return selectors.LinkFilter(
         chassis=number("chassis"),
         drawer=number("drawer"),
         tenant=number("tenant"),
-        verdict=verdict if verdict in LEVEL_LABELS else "",
-        kind=kind if kind in KIND_LABELS else "",
+        verdict=verdict if verdict in presentation.LEVEL_LABELS else "",
+        kind=kind if kind in presentation.KIND_LABELS else "",
         search=given.get("q", "")[:200],
-        sort=sort if sort.removeprefix("-") in SORTS else "verdict",
+        sort=sort if sort.removeprefix("-") in selectors.SORTS else "verdict",
     )
 
 
@@ -89,108 +70,103 @@ def filter_from_query(given: Any) -> LinkFilter:
 def links(request: HttpRequest) -> HttpResponse:
     """List links, worst first; filter, order and page are in the URL."""
     person = person_of(request)
-    wanted = filter_from_query(request.GET)
-    page = Paginator(link_rows(person, wanted), ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    link_filter = filter_from_query(request.GET)
+    page = Paginator(selectors.link_rows(person, link_filter), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     given = request.GET.copy()
     given.pop("page", None)
     filters = any(given.get(name) for name in ("chassis", "drawer", "tenant", "verdict", "kind", "q"))
     context = {
         "page": page,
-        "views": link_views(page.object_list),
-        "wanted": wanted,
+        "views": presentation.link_views(page.object_list),
+        "link_filter": link_filter,
         "query": given.urlencode(),
         "filtered": filters,
-        "choices": filter_choices(person),
-        "levels": [(level.value, words) for level, (_, words) in LEVEL_LABELS.items()],
-        "kinds": list(KIND_LABELS.items()),
-        "columns": [_column(name, wanted.sort) for name in SORTS],
+        "choices": selectors.filter_choices(person),
+        "levels": [(level.value, words) for level, (_, words) in presentation.LEVEL_LABELS.items()],
+        "kinds": list(presentation.KIND_LABELS.items()),
+        "columns": [_column(name, link_filter.sort) for name in selectors.SORTS],
     }
-    return render(request, "links/links.html", context)
+    return render(request, "telemetry/links/links.html", context)
 
 
 @require_GET
-@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def links_csv(request: HttpRequest) -> Download:
     """Stream the list as CSV, with the same filter and order."""
-    rows = link_rows(person_of(request), filter_from_query(request.GET))
+    rows = selectors.link_rows(person_of(request), filter_from_query(request.GET))
+    lines = (_csv_row(view) for page in _in_pages(rows) for view in presentation.link_views(page))
+    return csv_download(csv_table(COLUMNS, lines), "links.csv")
 
-    def each() -> Iterator[tuple[object, ...]]:
-        for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
-            for view in link_views(pages.page(number).object_list):
-                yield _csv_row(view)
 
-    return csv_download(csv_table(COLUMNS, each()), "links.csv")
+def _in_pages(rows: QuerySet[Any]) -> Iterator[Any]:
+    """Yield pages of rows: each part of a download may run in another thread, and cursors cannot change threads."""
+    for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
+        yield pages.page(number).object_list
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT)
+@declare(Audience.OBJECT_VIEWERS)
 def link(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one link: the reasons for its state, its counters, its history; `range` and `page` are in the URL."""
     person = person_of(request)
-    port, view = link_get(person, pk)
+    port, view = selectors.link_get(person, pk)
     now = timezone.now()
     name = request.GET.get("range", "")
     name = name if name in RANGES else "day"
     since = now - RANGES[name][1]
-    held = visible_since(person, port)
-    spans = state_spans(person, pk)
-    shown = [_visible_span(span, held) for span in spans.exclude(until__lt=since)[:MAX_DRAWN]]
+    visible_from = selectors.visible_since(person, port)
+    spans = selectors.state_spans(person, pk)
+    shown = [_visible_span(span, visible_from) for span in spans.exclude(until__lt=since)[:MAX_DRAWN]]
     page = Paginator(spans, ROWS_PER_PAGE).get_page(request.GET.get("page"))
-    counters = port_counters(person, port, now=now)
+    counters = selectors.port_counters(person, port, now=now)
     names = [one.counter.name for one in counters.counters]
     # Counts by the minute are kept for a day; the store keeps them longer.
     long = name not in SHORT
-    kept = stored_errors(person, port, names, since=since, until=now) if long and names else {}
+    stored = selectors.stored_errors(person, port, names, since=since, until=now) if long and names else {}
     context = {
         "port": port,
         "view": view,
         "healthy": view.level == LinkLevel.HEALTHY,
         "device": Device.objects.visible_to(person).filter(slot__port=port, missing_since=None).first(),
         "host_port": HostPort.objects.visible_to(person).filter(port=port).select_related("host").first(),
-        "counters": [(one, bar_path(kept.get(one.counter.name, ()) if long else one.day)) for one in counters.counters],
+        "counters": [
+            (one, presentation.bar_path(stored.get(one.counter.name, ()) if long else one.day))
+            for one in counters.counters
+        ],
         "drawn": RANGES[name if long else "day"][0],
         "counted": counters,
-        "line": draw_timeline(shown, since=since, until=now),
+        "line": presentation.draw_timeline(shown, since=since, until=now),
         "range": name,
         "ranges": [(key, words) for key, (words, _) in RANGES.items()],
         "page": page,
-        "spans": [_visible_span(span, held) for span in page.object_list],
-        "resets": counter_resets(person, port, most=RESETS_SHOWN),
+        "spans": [_visible_span(span, visible_from) for span in page.object_list],
+        "resets": selectors.counter_resets(person, port, most=RESETS_SHOWN),
         "may_reset": bool(port.metrics_uri) and may_configure(person, port),
         "objects": f"port/{pk}",
     }
-    return render(request, "links/link.html", context)
+    return render(request, "telemetry/links/link.html", context)
 
 
 @require_GET
-@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_PAGE)
 def states_csv(request: HttpRequest, pk: int) -> Download:
     """Stream the states of a link as CSV, newest first."""
     person = person_of(request)
-    port, _ = link_get(person, pk)
-    held, rows = visible_since(person, port), state_spans(person, pk)
-
-    def each() -> Iterator[tuple[object, ...]]:
-        # In pages: each part of a download may run in another thread, and cursors cannot change threads.
-        for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
-            for span in pages.page(number).object_list:
-                until = span.until.isoformat() if span.until is not None else ""
-                yield (
-                    span_begin(span, held).isoformat(), until, span.status, span.width, span.speed_gbps,
-                    "yes" if span.asked else "no", span.drops,
-                )  # fmt: skip
-
-    return csv_download(csv_table(STATE_COLUMNS, each()), f"link-{pk}-states.csv")
+    port, _ = selectors.link_get(person, pk)
+    visible_from, rows = selectors.visible_since(person, port), selectors.state_spans(person, pk)
+    lines = (
+        (selectors.span_begin(span, visible_from).isoformat(), span.until.isoformat() if span.until is not None else "",
+         span.status, span.width, span.speed_gbps, "yes" if span.asked else "no", span.drops)
+        for page in _in_pages(rows) for span in page
+    )  # fmt: skip
+    return csv_download(csv_table(STATE_COLUMNS, lines), f"link-{pk}-states.csv")
 
 
 @require_POST
-@declare(Audience.WHO_SEES_IT, audited_as=Action.PORT_COUNTERS)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.PORT_COUNTERS)
 def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
-    """Reset the error counters of a port on the BMC."""
     person = person_of(request)
-    port: Port | None = Port.objects.visible_to(person).filter(pk=pk).first()
-    if port is None:
-        raise NotFound("There is no such link.")
+    port: Port = visible_or_404(Port.objects.all(), person, pk, "link")
     try:
         port_reset_counters(person=person, port=port)
     except (Conflict, Unavailable) as error:
@@ -206,20 +182,19 @@ def _column(name: str, sort: str) -> dict[str, str]:
     reverse = sort.startswith("-")
     ascending = (name in {"name", "chassis"}) != reverse
     return {
-        "name": name, "words": SORTS[name][0], "sort": f"-{name}" if at and not reverse else name,
+        "name": name, "words": selectors.SORTS[name][0], "sort": f"-{name}" if at and not reverse else name,
         "order": ("ascending" if ascending else "descending") if at else "",
     }  # fmt: skip
 
 
-def _visible_span(span: Any, held: Any) -> Any:
-    """Return a state limited to the time in which the person may see it."""
-    span.since = span_begin(span, held)
-    span.words = ", ".join(state_labels(span))
+def _visible_span(span: Any, visible_from: Any) -> Any:
+    span.since = selectors.span_begin(span, visible_from)
+    span.words = ", ".join(presentation.state_labels(span))
     span.seconds = ((span.until or timezone.now()) - span.since).total_seconds()
     return span
 
 
-def _csv_row(view: LinkView) -> tuple[object, ...]:
+def _csv_row(view: presentation.LinkView) -> tuple[object, ...]:
     return (
         view.name, view.port_name, view.chassis_name, view.drawer_name, view.kind_label, view.far_end, view.tenant_name,
         view.level, view.since.isoformat() if view.since else "", " ".join(one["sentence"] for one in view.reasons),

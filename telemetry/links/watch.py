@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from concurrent.futures import Future
 from typing import Any
@@ -16,7 +17,6 @@ from telemetry.links.counters import (
     KnownLinks,
     LinkState,
     PortChange,
-    RawCounts,
     counter_limit,
     counter_step,
     valid_counts,
@@ -45,7 +45,7 @@ class LinkWatch:
     def __init__(self, chassis_id: int) -> None:
         self._chassis = chassis_id
         self._recorder: LinkRecorder = process_recorder()
-        self._loading: Future[KnownLinks] = self._recorder.join(chassis_id)
+        self._loading: Future[KnownLinks] = self._recorder.start_watch(chassis_id)
         self._known: KnownLinks | None = None
         self._seen_at = 0.0  # of the newest reading
         self._lost_at = 0.0
@@ -69,23 +69,20 @@ class LinkWatch:
             name = series.detail if series.quantity is Quantity.ERRORS else VALUE_NAMES.get(series.quantity, "")
             if entry["object"] == "port" and name:
                 found.append((index, entry["id"], name))
-        places: dict[int, dict[str, int]] = defaultdict(dict)
+        self._places = defaultdict(dict)
         for place, (_, port, name) in enumerate(found):
-            places[port].setdefault(name, place)
-        self._places = dict(places)
+            self._places[port].setdefault(name, place)
+        names = [name for _, _, name in found]
+        self._names = [(port, name) for _, port, name in found]
         self._indexes = np.array([index for index, _, _ in found], dtype=np.intp)
         self._ports = np.array([port for _, port, _ in found], dtype=np.int64)
-        self._names = [(port, name) for _, port, name in found]
-        self._is_bytes = np.array([name in BYTE_COUNTERS for _, _, name in found], dtype=np.bool_)
-        self._is_state = np.array([name in STATE_VALUES for _, _, name in found], dtype=np.bool_)
-        self._most = np.array(
-            [MAX_STATE_VALUE if name in STATE_VALUES else counter_limit(name) for _, _, name in found]
-        )
+        self._is_bytes = np.array([name in BYTE_COUNTERS for name in names], dtype=np.bool_)
+        self._is_state = np.array([name in STATE_VALUES for name in names], dtype=np.bool_)
+        self._most = np.array([MAX_STATE_VALUE if name in STATE_VALUES else counter_limit(name) for name in names])
         self._last = np.array([self._values.get(name, np.nan) for name in self._names])
         self._doubts = {port: doubt for port, doubt in self._doubts.items() if port in self._places}
 
     def take(self, sample: Sample) -> None:
-        """Process one reading."""
         if not self._is_loaded():
             return
         values: Floats = sample.counted[self._indexes]
@@ -104,14 +101,12 @@ class LinkWatch:
         fresh = usable & ~(doubted & ~self._is_state)
         self._last[fresh] = values[fresh]
         self._seen_at = sample.at
-        self._recorder.seen(self._chassis, sample.at)
+        self._recorder.record_reading(self._chassis, sample.at)
 
     def lost(self, sentence: str) -> None:
-        """Record that the chassis does not answer."""
-        self._lost_at = self._recorder.now()
+        self._lost_at = time.time()
 
     async def close(self) -> None:
-        """Store the remaining changes."""
         if self._known is not None:
             self._save_values()
             for port, places in self._places.items():
@@ -120,10 +115,9 @@ class LinkWatch:
                 )
                 if raw and port not in self._doubts:
                     self._recorder.add_change(self._chassis, PortChange(port=port, at=self._seen_at, raw=raw))
-        await self._recorder.leave(self._chassis)
+        await self._recorder.stop_watch(self._chassis)
 
     def _compare(self, port: int, values: Floats, at: float, *, resumed: bool) -> None:
-        """Compare one port's values with the previous ones, and record changes."""
         places = self._places[port]
         last = {name: float(self._last[place]) for name, place in places.items()}
         now = {name: float(values[place]) for name, place in places.items()}
@@ -138,32 +132,28 @@ class LinkWatch:
             self._doubts.pop(port, None)
         if new_state is None and not step.gained and step.before is None and (before or not step.last):
             return
-        how = How.REBOOT if self._lost_at and self._recorder.now() - self._lost_at < REBOOT_SECONDS else How.BMC
+        how = How.REBOOT if self._lost_at and time.time() - self._lost_at < REBOOT_SECONDS else How.BMC
         self._recorder.add_change(
             self._chassis,
             PortChange(
                 port=port, at=at, seen_until=self._seen_at, state=new_state, gained=step.gained,
-                reset=None if step.before is None else step.before, how=how if step.before is not None else "",
+                reset=step.before, how=how if step.before is not None else "",
                 raw=None if step.doubt else step.last,
             ),
         )  # fmt: skip
 
     @staticmethod
-    def _state_of(last: RawCounts | dict[str, float], now: dict[str, float]) -> LinkState:
+    def _state_of(last: dict[str, float], now: dict[str, float]) -> LinkState:
         """Return the state of a link; values missing from a reading keep their previous ones."""
-
-        def value(name: str) -> float | None:
-            for given in (now.get(name), last.get(name)):
-                if given is not None and np.isfinite(given) and 0 <= given < MAX_STATE_VALUE:
-                    return float(given)
-            return None
-
-        status, width, speed = value("status"), value("width"), value("speed")
-        return LinkState(
-            status=STATUS_NAMES.get(status, "") if status is not None else "",
-            width=int(width) if width is not None else None,
-            speed_gbps=speed,
-        )
+        known = {
+            name: values[name]
+            for values in (last, now)
+            for name in STATE_VALUES
+            if 0 <= values.get(name, np.nan) < MAX_STATE_VALUE
+        }
+        width = known.get("width")
+        status = STATUS_NAMES.get(known.get("status", -1.0), "")
+        return LinkState(status, int(width) if width is not None else None, known.get("speed"))
 
     def _save_values(self) -> None:
         for name, value in zip(self._names, self._last, strict=True):

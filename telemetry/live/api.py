@@ -1,4 +1,4 @@
-"""Recent readings by the API: the faces of telemetry's selectors."""
+"""Recent readings by the API."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from core.errors import Invalid
 from telemetry.live.frames import RECENT_SECONDS
 from telemetry.live.selectors import recent_readings, visible_series
 
-READINGS_UNAVAILABLE = "The recent readings cannot be reached just now"
+READINGS_UNAVAILABLE = "The recent readings are not available now"
 
 
 class SeriesSerializer(serializers.Serializer[Any]):
-    """What is measured: `object` and `object_id` say of what, `key` names it in requests."""
+    """A series; `object` and `object_id` are what it is measured of, `key` is its name in requests."""
 
     key = serializers.CharField()
     object = serializers.ChoiceField(choices=["chassis", "drawer", "device", "port"])
@@ -40,17 +40,13 @@ class RecentSerializer(serializers.Serializer[Any]):
 
 
 class SeriesList(APIView):
-    """The series of a chassis."""
-
     @extend_schema(responses={200: SeriesSerializer(many=True), 503: problem(READINGS_UNAVAILABLE)})
     def get(self, request: Request, pk: int) -> Response:
-        """List what is measured of a chassis; what you may not see is left out."""
+        """List the series of a chassis that you may see."""
         return Response(SeriesSerializer(visible_series(person_of(request), pk), many=True).data)
 
 
 class RecentReadings(APIView):
-    """The last minutes of some series."""
-
     @extend_schema(
         responses={200: RecentSerializer, 503: problem(READINGS_UNAVAILABLE)},
         parameters=[
@@ -68,7 +64,7 @@ class RecentReadings(APIView):
         if not 0 < seconds <= RECENT_SECONDS:
             raise Invalid("'seconds' is not between 0 and 600.", errors={"seconds": "Give a number up to 600."})
         recent = recent_readings(person_of(request), pk, list(dict.fromkeys(keys)), seconds=seconds)
-        return Response(RecentSerializer({"at": recent.at, "series": recent.series, "values": recent.values}).data)
+        return Response(RecentSerializer(recent).data)
 
 
 urlpatterns = [

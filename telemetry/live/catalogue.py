@@ -30,7 +30,7 @@ LABELS = {
     Quantity.TX_BYTES: ("Transmit", "B/s"), Quantity.ERRORS: ("Errors", ""),
 }  # fmt: skip
 
-CLOCK_STEP_SECONDS = 5.0  # s; a BMC clock that differs more from ours over an interval was set meanwhile
+CLOCK_STEP_SECONDS = 5.0  # a BMC clock that differs more from ours over an interval was set meanwhile
 # Reports older than the newest are dropped for this time; a BMC that sends only these has restarted its clock.
 LATE_SECONDS = 30.0
 
@@ -80,12 +80,8 @@ class SeriesCatalogue:
         self.entries = [_entry(one, owners) for one in series]
         _make_keys_unique(series, self.entries)
         _make_labels_unique(series, self.entries)
-        self._counters = np.array(
-            [index for index, one in enumerate(series) if one.quantity in BYTE_RATES], dtype=np.intp
-        )
-        self._errors = np.array(
-            [index for index, one in enumerate(series) if one.quantity is Quantity.ERRORS], dtype=np.intp
-        )
+        self._counters = np.flatnonzero([one.quantity in BYTE_RATES for one in series])
+        self._errors = np.flatnonzero([one.quantity is Quantity.ERRORS for one in series])
         self._factors = np.array([one.factor for one in series])
         self._zeros = np.array([one.zero for one in series])
         self._converts = bool((self._factors != 1.0).any() or self._zeros.any())
@@ -105,7 +101,7 @@ class SeriesCatalogue:
         before = self._before
         if before is not None and self._is_late(now, before):
             return replace(before, at=reading.at, is_late=True)
-        self._drop_negative(values, counted, self._errors)
+        values[self._errors[counted[self._errors] < 0]] = math.nan
         if before is None:
             values[self._counters] = math.nan
         elif is_repeat(now, before):
@@ -137,12 +133,6 @@ class SeriesCatalogue:
         counters = np.concatenate((self._counters, self._errors))
         moved = now.counted[counters] - before.counted[counters]
         return bool((moved < 0).any() and not (moved > 0).any())
-
-    @staticmethod
-    def _drop_negative(values: Values, counted: Values, counters: NDArray[np.intp]) -> None:
-        below = counters[counted[counters] < 0]
-        if len(below):
-            values[below] = math.nan
 
 
 def elapsed_between(earlier: Sample, later: Sample) -> float:

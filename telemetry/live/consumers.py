@@ -59,8 +59,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.tasks: list[asyncio.Task[None]] = []
         # An extension of falconweb.sockets; other servers do not have it.
         extensions: Any = self.scope.get("extensions") or {}
-        write = extensions.get(WRITE_FRAME)
-        self.browser = SocketSubscriber(self.base_send, self._broken, write)
+        self.browser = SocketSubscriber(self.base_send, self._broken, extensions.get(WRITE_FRAME))
         await self.accept()
         person: object = self.scope.get("user")
         if not isinstance(person, User) or not person.is_active:
@@ -72,15 +71,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.person_id = person.pk
         _open_sockets[person.pk] += 1
         self.group = f"person-{person.pk}"
-        await self._join_sign_out_group()
-        self.tasks = [asyncio.create_task(self._recheck_access())]
-
-    async def _join_sign_out_group(self) -> None:
         try:
             await self.channel_layer.group_add(self.group, self.channel_name)
         except (RedisError, OSError) as error:
             # The connection to the broker broke. The next recheck detects a sign-out, too.
             logger.warning("a socket is not notified of sign-outs: %s", error)
+        self.tasks = [asyncio.create_task(self._recheck_access())]
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """Subscribe to exactly the chassis of {"subscribe": [ids]}."""
@@ -91,10 +87,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.responded_at = asyncio.get_running_loop().time()
         requested = _requested_chassis(text_data)
         if requested is None:
-            await self._send_text(json.dumps({"type": "error", "sentence": 'Send {"subscribe": [chassis ids]}.'}))
+            error = {"type": "error", "sentence": 'Send {"subscribe": [chassis ids]}.'}
+            await self.send(text_data=json.dumps(error))
             return
         for chassis in set(self.browser.groups) - requested:
-            hub().leave(self.browser, chassis)
+            hub().unsubscribe(self.browser, chassis)
         person, scopes = await self._reading_scopes(requested)
         if person is None:
             await self.close(CLOSE_SIGN_IN)
@@ -102,12 +99,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for chassis in sorted(requested):
             scope = scopes.get(chassis)
             if scope is None:
-                await self._send_text(_unknown_chassis(chassis))
+                await self.send(text_data=_unknown_chassis(chassis))
             else:
-                await hub().join(self.browser, chassis, scope)
+                await hub().subscribe(self.browser, chassis, scope)
 
     async def disconnect(self, code: int) -> None:
-        """Unsubscribe from everything."""
         for task in self.tasks:
             task.cancel()
         self.browser.end()
@@ -115,7 +111,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if _open_sockets[self.person_id] <= 0:
             del _open_sockets[self.person_id]
         for chassis in list(self.browser.groups):
-            hub().leave(self.browser, chassis)
+            hub().unsubscribe(self.browser, chassis)
         if self.group:
             with contextlib.suppress(RedisError, OSError):
                 await self.channel_layer.group_discard(self.group, self.channel_name)
@@ -127,13 +123,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(CLOSE_SIGN_IN)
 
     async def _recheck_access(self) -> None:
-        recheck = self.browser.look_again
+        recheck = self.browser.recheck
         while True:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RECHECK_SECONDS * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
                     await recheck.wait()
-            except TimeoutError:
-                pass
             await asyncio.sleep(random.uniform(0.0, SPREAD_SECONDS))  # noqa: S311 - no secret
             recheck.clear()
             person, scopes = await self._reading_scopes(set(self.browser.groups))
@@ -143,10 +137,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
             for chassis, (known, _) in list(self.browser.groups.items()):
                 scope = scopes.get(chassis)
                 if scope is None:
-                    hub().leave(self.browser, chassis)
-                    self.browser.tell(f"gone {chassis}", _unknown_chassis(chassis))
+                    hub().unsubscribe(self.browser, chassis)
+                    self.browser.send_text(f"gone {chassis}", _unknown_chassis(chassis))
                 elif scope != known:
-                    await hub().join(self.browser, chassis, scope)
+                    await hub().subscribe(self.browser, chassis, scope)
 
     @database_sync_to_async
     def _reading_scopes(self, chassis_ids: set[int]) -> tuple[User | None, dict[int, ReadingScope | None]]:
@@ -169,9 +163,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _close_broken(self) -> None:
         with contextlib.suppress(Exception):
             await self.close(CLOSE_BROKEN)
-
-    async def _send_text(self, text: str) -> None:
-        await self.send(text_data=text)
 
 
 def _unknown_chassis(chassis: int) -> str:

@@ -39,8 +39,18 @@ from telemetry.instrumentation import metrics
 if TYPE_CHECKING:  # models come with the catalogue, and who reads frames apart from the site has none
     from telemetry.live.catalogue import SeriesEntry, Values
 
+logger = logging.getLogger(__name__)
+
 HEADER = struct.Struct("<BBHIIdH")
 KEY, DELTA, VERSION = 1, 2, 1
+FRAME_SECONDS = 30  # maximum age of the frame for a new subscriber, at least three periods
+RECENT_FRAMES = 600
+RECENT_SECONDS = 600.0
+CATALOGUES_PER_BATCH = 20  # in memory at a time; each is up to 1 MB
+MAX_FRAMES_PER_WRITE = 64
+REFRESH_CHANNEL = "refresh"  # id of a chassis whose inventory may have changed
+ACCESS_CHANNEL = "access"  # the reading scopes of persons may have changed
+RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
 
 
 @dataclass(frozen=True)
@@ -93,14 +103,6 @@ def _header(kind: int, frame: Frame) -> bytes:
     )
 
 
-FRAME_SECONDS = 30  # maximum age of the frame for a new subscriber, at least three periods
-RECENT_FRAMES = 600
-RECENT_SECONDS = 600.0
-CATALOGUES_PER_BATCH = 20  # in memory at a time; each is up to 1 MB
-REFRESH_CHANNEL = "refresh"  # id of a chassis whose inventory may have changed
-RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
-
-
 async def set_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[SeriesEntry], *, lost: int = 1) -> int:
     """Set the current catalogue; returns its revision: the same for the same series, else the next (u16).
 
@@ -111,13 +113,13 @@ async def set_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[Ser
 
     async def replace(pipe: Any) -> int:
         raw = await pipe.get(key)
-        kept: dict[str, Any] = json.loads(raw) if raw else {"revision": (lost - 1) & 0xFFFF, "series": None}
+        known: dict[str, Any] = json.loads(raw) if raw else {"revision": (lost - 1) & 0xFFFF, "series": None}
         pipe.multi()
-        if kept["series"] == series:
-            return int(kept["revision"])
+        if known["series"] == series:
+            return int(known["revision"])
         if raw:
-            pipe.set(f"{key}:{kept['revision']}", raw, ex=int(RECENT_SECONDS))
-        revision = (int(kept["revision"]) + 1) & 0xFFFF
+            pipe.set(f"{key}:{known['revision']}", raw, ex=int(RECENT_SECONDS))
+        revision = (int(known["revision"]) + 1) & 0xFFFF
         pipe.set(key, f'{_catalogue_prefix(revision)}"series": {json.dumps(series)}}}')
         return revision
 
@@ -154,10 +156,7 @@ def unpack_recent(raw: bytes) -> tuple[int, float, NDArray[np.float32]]:
 
 @dataclass(frozen=True)
 class FrameUpdate:
-    """A frame to be published; `counters` are the raw byte counters of the BMC, where they are stored.
-
-    `period` is the time until the next one, s.
-    """
+    """A frame to be published, the raw byte counters of the BMC, and the time until the next frame, s."""
 
     frame: Frame
     counters: Values | None = None
@@ -169,21 +168,21 @@ class FrameUpdate:
         counted = b""
         if self.counters is not None:
             counted = RECENT_HEADER.pack(frame.revision, frame.at) + self.counters.astype("<f8").tobytes()
-        lasting = max(FRAME_SECONDS, round(3 * self.period))
-        return frame.chassis, encode_key(frame), pack_recent(frame), counted, lasting, _catalogue_prefix(frame.revision)
+        expiry = max(FRAME_SECONDS, round(3 * self.period))
+        return frame.chassis, encode_key(frame), pack_recent(frame), counted, expiry, _catalogue_prefix(frame.revision)
 
 
 PUBLISH_SCRIPT = f"""
 local published, unknown = 0, {{}}
 for place = 2, #ARGV, 6 do
-  local chassis, raw, recent, counted, lasting, head = unpack(ARGV, place, place + 5)
+  local chassis, raw, recent, counted, expiry, head = unpack(ARGV, place, place + 5)
   local newest = redis.call('GETRANGE', 'live:frame:' .. chassis, 8, 11)
   if redis.call('GET', 'polling:' .. chassis) == ARGV[1] and newest ~= string.sub(raw, 9, 12) then
-    redis.call('SET', 'live:frame:' .. chassis, raw, 'EX', lasting)
-    if counted ~= '' then redis.call('SET', 'live:counted:' .. chassis, counted, 'EX', lasting) end
+    redis.call('SET', 'live:frame:' .. chassis, raw, 'EX', expiry)
+    if counted ~= '' then redis.call('SET', 'live:counted:' .. chassis, counted, 'EX', expiry) end
     redis.call('RPUSH', 'live:recent:' .. chassis, recent)
     redis.call('LTRIM', 'live:recent:' .. chassis, -{RECENT_FRAMES}, -1)
-    redis.call('EXPIRE', 'live:recent:' .. chassis, math.max({int(RECENT_SECONDS)}, tonumber(lasting)))
+    redis.call('EXPIRE', 'live:recent:' .. chassis, math.max({int(RECENT_SECONDS)}, tonumber(expiry)))
     redis.call('PUBLISH', 'live:' .. chassis, raw)
     if redis.call('GETRANGE', 'live:catalogue:' .. chassis, 0, #head - 1) ~= head then
       unknown[#unknown + 1] = chassis
@@ -195,27 +194,6 @@ return {{published, unknown}}
 """
 
 
-class LiveFramePublisher:
-    """Publishes frames of chassis that `holder` has claimed (telemetry.polling.claims), as checked by Redis itself."""
-
-    def __init__(self, bus: redis.asyncio.Redis, holder: str) -> None:
-        self._script: Any = bus.register_script(PUBLISH_SCRIPT)
-        self._holder = holder
-
-    async def publish(self, updates: Sequence[FrameUpdate]) -> tuple[int, frozenset[int]]:
-        """Publish frames to all subscribers, and store them for later ones, in one round trip.
-
-        Returns the number of published frames, and the chassis whose current catalogue is another, or missing. Frames
-        are rejected where another worker has claimed the chassis, or where the newest frame has the same sequence
-        number (bytes 8 to 11): the previous worker has published that second.
-        """
-        arguments: list[Any] = [self._holder]
-        for one in updates:
-            arguments += one.packed()
-        published, unknown = await self._script(args=arguments)
-        return int(published), frozenset(map(int, unknown))
-
-
 def recent_values(
     chassis: int, keys: Sequence[str], *, since: float
 ) -> tuple[list[float], dict[str, list[float | None]]]:
@@ -223,13 +201,11 @@ def recent_values(
 
     Each frame is decoded with its own catalogue, so that a key refers to the same object throughout.
     """
-    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
-    try:
-        raws = cast("list[bytes]", client.lrange(f"live:recent:{chassis}", 0, -1))
-        indexes: dict[int, list[int | None]] = {}
-        times: list[float] = []
-        columns: dict[str, list[float | None]] = {key: [] for key in keys}
-        for raw in raws:
+    times: list[float] = []
+    columns: dict[str, list[float | None]] = {key: [] for key in keys}
+    indexes: dict[int, list[int | None]] = {}
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
+        for raw in cast("list[bytes]", client.lrange(f"live:recent:{chassis}", 0, -1)):
             if RECENT_HEADER.unpack_from(raw)[1] < since:
                 continue
             revision, at, values = unpack_recent(raw)
@@ -239,9 +215,7 @@ def recent_values(
             for key, index in zip(keys, indexes[revision], strict=True):
                 value = float(values[index]) if index is not None and index < len(values) else float("nan")
                 columns[key].append(None if np.isnan(value) else round(value, 4))
-        return times, columns
-    finally:
-        client.close()
+    return times, columns
 
 
 def current_catalogue(chassis: int) -> list[SeriesEntry]:
@@ -251,14 +225,11 @@ def current_catalogue(chassis: int) -> list[SeriesEntry]:
 
 def current_catalogues(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
     """Yield the series of the current catalogues of several chassis, loaded in batches."""
-    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
-    try:
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
         for place in range(0, len(chassis), CATALOGUES_PER_BATCH):
             keys = [f"live:catalogue:{pk}" for pk in chassis[place : place + CATALOGUES_PER_BATCH]]
             for raw in cast("list[bytes | None]", client.mget(keys)):
                 yield from json.loads(raw)["series"] if raw else ()
-    finally:
-        client.close()
 
 
 def _series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str]) -> list[int | None]:
@@ -270,19 +241,16 @@ def _series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str
     return [place.get(key) for key in keys]
 
 
-logger = logging.getLogger(__name__)
-
-MAX_FRAMES_PER_WRITE = 64
-
-
 class FrameOutbox:
-    """Publishes frames as they arrive; those that arrive during a write are batched into the next.
+    """Publishes frames of chassis that `worker` has claimed (telemetry.polling.claims) as they arrive.
 
-    Redis itself checks the claim: frames of a worker that lost its claim without noticing are not published.
+    Those that arrive during a write are batched into the next. Redis itself checks the claim: frames of a worker that
+    lost its claim without noticing are not published.
     """
 
-    def __init__(self, bus: redis.asyncio.Redis, holder: str) -> None:
-        self._frames = LiveFramePublisher(bus, holder)
+    def __init__(self, bus: redis.asyncio.Redis, worker: str) -> None:
+        self._script: Any = bus.register_script(PUBLISH_SCRIPT)
+        self._worker = worker
         self._waiting: list[tuple[FrameUpdate, asyncio.Future[bool]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._is_unreachable = False
@@ -298,6 +266,19 @@ class FrameOutbox:
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
         return await done
+
+    async def publish_batch(self, updates: Sequence[FrameUpdate]) -> tuple[int, frozenset[int]]:
+        """Publish frames to all subscribers, and store them for later ones, in one round trip; raises RedisError.
+
+        Returns the number of published frames, and the chassis whose current catalogue is another, or missing. Frames
+        are rejected where another worker has claimed the chassis, or where the newest frame has the same sequence
+        number (bytes 8 to 11): the previous worker has published that second.
+        """
+        arguments: list[Any] = [self._worker]
+        for one in updates:
+            arguments += one.packed()
+        published, unknown = await self._script(args=arguments)
+        return int(published), frozenset(map(int, unknown))
 
     async def close(self) -> None:
         """Stop; waiting frames are dropped."""
@@ -318,7 +299,7 @@ class FrameOutbox:
 
     async def _send(self, updates: list[FrameUpdate]) -> frozenset[int]:
         try:
-            published, unknown = await self._frames.publish(updates)
+            published, unknown = await self.publish_batch(updates)
         except (redis.RedisError, OSError) as error:
             for one in updates:
                 metrics.increment("publish_failures", chassis=one.frame.chassis)
@@ -338,6 +319,3 @@ def _complete(batch: list[tuple[FrameUpdate, asyncio.Future[bool]]], unknown: fr
     for update, done in batch:
         if not done.done():
             done.set_result(update.frame.chassis in unknown)
-
-
-ACCESS_CHANNEL = "access"  # the reading scopes of persons may have changed

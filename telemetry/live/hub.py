@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import redis.asyncio as redis
@@ -54,11 +54,6 @@ class SubscriberGroup:
             values = subtract_baselines(values, self.counted)
         self.frame = Frame(frame.revision, frame.chassis, frame.sequence, frame.at, np.ascontiguousarray(values))
         self._key = self._delta = None
-
-    def begin(self, frame: Frame) -> None:
-        """Set a stored frame, unless a newer one was received while it was fetched."""
-        if self.frame is None:
-            self.take(frame)
 
     def bytes_after(self, sequence: int | None) -> bytes:
         """Return the newest frame for a browser that has `sequence`: a delta if that is the previous, else a key."""
@@ -141,19 +136,17 @@ class SocketSubscriber:
         self._texts: dict[str, str] = {}  # the newest message of each kind
         self._sending: asyncio.Task[None] | None = None
         self._open = True
-        self.look_again = asyncio.Event()  # set when the person's reading scope may have changed
+        self.recheck = asyncio.Event()  # set when the person's reading scope may have changed
 
     def notify(self, chassis: int) -> None:
         """Announce a newer frame of a chassis."""
-        if self._write is not None and self._is_idle() and self._write_newest(chassis, self._write):
+        is_idle = self._sending is None and self._open and not self._texts and not self._pending
+        if self._write is not None and is_idle and self._write_newest(chassis, self._write):
             return
         if chassis in self._pending:
             fanout.skipped += 1
         self._pending.add(chassis)
         self._deliver()
-
-    def _is_idle(self) -> bool:
-        return self._sending is None and self._open and not self._texts and not self._pending
 
     def _write_newest(self, chassis: int, write: Callable[[bytes], bool]) -> bool:
         """Write the newest frame without an ASGI message, which is most of a frame's cost."""
@@ -171,12 +164,12 @@ class SocketSubscriber:
         fanout.frames += 1
         return True
 
-    def tell(self, kind: str, text: str) -> None:
+    def send_text(self, kind: str, text: str) -> None:
         """Queue a message; it replaces one of the same kind."""
         self._texts[kind] = text
         self._deliver()
 
-    def forget(self, chassis: int) -> None:
+    def request_key_frame(self, chassis: int) -> None:
         """Send a key frame of a chassis next."""
         self._sent.pop(chassis, None)
 
@@ -223,7 +216,6 @@ class SocketSubscriber:
             self._broken()
 
     async def _send_pending(self) -> None:
-        """Send until the queue is empty."""
         while self._texts or self._pending:
             texts, self._texts = self._texts, {}
             for text in texts.values():
@@ -252,33 +244,32 @@ class Hub:
         self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_keepalive=True, health_check_interval=15)
         self._task: asyncio.Task[None] | None = None
 
-    async def join(self, browser: SocketSubscriber, chassis: int, scope: ReadingScope) -> None:
+    async def subscribe(self, browser: SocketSubscriber, chassis: int, scope: ReadingScope) -> None:
         """Subscribe a browser to a chassis with a reading scope; sends catalogue and newest frame immediately."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._listen())
         if chassis not in self._catalogues:
             await self._load(chassis)
-        self.leave(browser, chassis)
+        self.unsubscribe(browser, chassis)
         group = self._groups[chassis].get(scope)
         if group is None:
             group = self._groups[chassis][scope] = self._create_group(chassis, scope)
         browser.groups[chassis] = (scope, group)
         self._browsers[chassis].add(browser)
         self._send_catalogue(browser, chassis, group)
-        if group.frame is None and (raw := await self._get(f"live:frame:{chassis}")):
-            kept = decode_key(raw)
-            # With another catalogue, its indices would refer to other series.
-            if kept.revision == self._revision(chassis):
-                group.begin(kept)
+        raw = await self._get(f"live:frame:{chassis}") if group.frame is None else None
+        stored = decode_key(raw) if raw else None
+        # A newer one may have been received meanwhile; with another catalogue, indices would refer to other series.
+        if stored is not None and group.frame is None and stored.revision == self._revision(chassis):
+            group.take(stored)
         browser.notify(chassis)
 
-    def leave(self, browser: SocketSubscriber, chassis: int) -> None:
-        """Unsubscribe a browser from a chassis."""
-        browser.forget(chassis)
-        left = browser.groups.pop(chassis, None)
+    def unsubscribe(self, browser: SocketSubscriber, chassis: int) -> None:
+        browser.request_key_frame(chassis)
+        scope, _ = browser.groups.pop(chassis, NO_GROUP)
         self._browsers[chassis].discard(browser)
-        if left is not None and not any(left[0] in (b.groups.get(chassis) or ()) for b in self._browsers[chassis]):
-            self._groups[chassis].pop(left[0], None)
+        if all(scope != other.groups.get(chassis, NO_GROUP)[0] for other in self._browsers[chassis]):
+            self._groups[chassis].pop(scope, None)
 
     def _create_group(self, chassis: int, scope: ReadingScope) -> SubscriberGroup:
         if scope.everything:
@@ -293,25 +284,23 @@ class Hub:
         series = entries if group.indexes is None else [entries[index] for index in group.indexes]
         # With `now`, a browser with a wrong clock can compute the age of a frame.
         message = {"type": "catalogue", "chassis": chassis, "revision": revision, "series": series, "now": time.time()}
-        browser.tell(f"catalogue {chassis}", json.dumps(message))
+        browser.send_text(f"catalogue {chassis}", json.dumps(message))
 
     def _revision(self, chassis: int) -> int | None:
-        kept = self._catalogues.get(chassis)
-        return None if kept is None else kept[0]
+        return self._catalogues[chassis][0] if chassis in self._catalogues else None
 
     async def _load(self, chassis: int) -> None:
         if raw := await self._get(f"live:catalogue:{chassis}"):
-            kept = json.loads(raw)
-            self._catalogues[chassis] = (kept["revision"], kept["series"])
+            catalogue = json.loads(raw)
+            self._catalogues[chassis] = (catalogue["revision"], catalogue["series"])
 
     async def _get(self, key: str) -> bytes | None:
         try:
             async with asyncio.timeout(GET_SECONDS):
-                found: bytes | None = await self._redis.get(key)
+                return cast("bytes | None", await self._redis.get(key))
         except (redis.RedisError, OSError) as error:
             logger.warning("%s cannot be read: %s", key, error)
             return None
-        return found
 
     async def _listen(self) -> None:
         while True:
@@ -332,7 +321,7 @@ class Hub:
         if channel == ACCESS_CHANNEL:
             for browsers in self._browsers.values():
                 for browser in browsers:
-                    browser.look_again.set()
+                    browser.recheck.set()
             return
         kind, _, number = channel.partition(":")
         if not number.isdecimal():
@@ -347,8 +336,8 @@ class Hub:
             within = min(MAX_SPREAD_SECONDS, len(browsers) * PAGE_SECONDS)
             text = json.dumps({"type": "changed", "chassis": chassis, "within": round(within, 2)})
             for browser in browsers:
-                browser.tell(f"changed {chassis}", text)
-                browser.look_again.set()
+                browser.send_text(f"changed {chassis}", text)
+                browser.recheck.set()
             return
         await self._take(chassis, data)
 
@@ -375,7 +364,7 @@ class Hub:
             fresh = self._create_group(chassis, scope)
             group.indexes, group.counted, group.frame, group.before = fresh.indexes, fresh.counted, None, None
         for browser in self._browsers[chassis]:
-            browser.forget(chassis)
+            browser.request_key_frame(chassis)
             self._send_catalogue(browser, chassis, browser.groups[chassis][1])
 
 
@@ -383,7 +372,6 @@ _hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 
 
 def hub() -> Hub:
-    """Return the hub of the running loop."""
     loop = asyncio.get_running_loop()
     for closed in [known for known in _hubs if known.is_closed()]:
         del _hubs[closed]

@@ -22,19 +22,18 @@ logger = logging.getLogger(__name__)
 _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
 
 
-def publish_chassis_changed(chassis_id: int) -> None:
-    """Notify browsers of a change of a chassis: their pages refresh themselves."""
-    try:
-        _client.publish(f"changed:{chassis_id}", b"")
-    except redis.RedisError as error:
-        # The change itself is in the database; browsers get it with their next poll.
-        logger.warning("browsers were not notified of a change: %s", error)
-
-
 @receiver(inventory_changed)
-def publish_inventory_changed(chassis_id: int, **kwargs: Any) -> None:
-    """Notify browsers that a chassis' hardware changed."""
-    publish_chassis_changed(chassis_id)
+def publish_chassis_changed(chassis_id: int, **kwargs: Any) -> None:
+    """Notify browsers of a change of a chassis: their pages refresh themselves."""
+    # Without Redis, browsers get the change with their next poll: it is in the database.
+    _publish(f"changed:{chassis_id}", "", "browsers were not notified of a change")
+
+
+def _publish(channel: str, text: str, failure: str) -> None:
+    try:
+        _client.publish(channel, text)
+    except redis.RedisError as error:
+        logger.warning("%s: %s", failure, error)
 
 
 @receiver(operation_changed)
@@ -42,10 +41,7 @@ def publish_operation_changed(operation: Any, **kwargs: Any) -> None:
     """Notify browsers of an operation's progress, and the poller of its end: the inventory may have changed."""
     publish_chassis_changed(operation.chassis_id)
     if not operation.is_open:
-        try:
-            _client.publish(REFRESH_CHANNEL, str(operation.chassis_id))
-        except redis.RedisError as error:
-            logger.warning("the poller was not notified of an operation: %s", error)
+        _publish(REFRESH_CHANNEL, str(operation.chassis_id), "the poller was not notified of an operation")
 
 
 @receiver(plan_changed)
@@ -60,10 +56,7 @@ def publish_plan_changed(plan: Any, **kwargs: Any) -> None:
 @receiver(post_delete, sender=Tenant)
 def publish_access_changed(sender: Any, **kwargs: Any) -> None:
     """Make open sockets recheck the access of their person."""
-    try:
-        _client.publish(ACCESS_CHANNEL, b"")
-    except redis.RedisError as error:
-        logger.warning("sockets were not notified of a change of access: %s", error)
+    _publish(ACCESS_CHANNEL, "", "sockets were not notified of a change of access")
 
 
 @receiver(post_save, sender=User)

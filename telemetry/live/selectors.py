@@ -31,7 +31,6 @@ class RecentSeries:
 
 
 def is_visible_series(scope: ReadingScope, entry: SeriesEntry) -> bool:
-    """Return whether a series is within a reading scope."""
     if scope.everything:
         return True
     return entry["id"] in {"device": scope.devices, "port": scope.ports}.get(entry["object"], frozenset())
@@ -58,15 +57,11 @@ def recent_readings(
     Raises NotFound for a chassis or series that does not exist or is not visible, Invalid for too many keys,
     Unavailable without Redis.
     """
-    scope = reading_scope(person, chassis_id)
-    if scope is None:
-        raise NotFound("There is no such chassis.")
+    scope = _scope_or_404(person, chassis_id)
     if len(keys) > MAX_KEYS:
         raise Invalid(f"Request at most {MAX_KEYS} series at a time.")
     with _redis_required():
-        entries = {
-            entry["key"]: entry for entry in frames.current_catalogue(chassis_id) if is_visible_series(scope, entry)
-        }
+        entries = {entry["key"]: entry for entry in _visible_entries(scope, chassis_id)}
         if unknown := [key for key in keys if key not in entries]:
             raise NotFound(f"There is no series '{unknown[0][:100]}' of this chassis.")
         at, values = frames.recent_values(chassis_id, keys, since=time.time() - seconds)
@@ -94,11 +89,20 @@ def recent_readings(
 
 def visible_series(person: User, chassis_id: int) -> list[SeriesEntry]:
     """Return the series of a chassis that the person may see; raises NotFound and Unavailable as `recent_readings`."""
+    scope = _scope_or_404(person, chassis_id)
+    with _redis_required():
+        return _visible_entries(scope, chassis_id)
+
+
+def _scope_or_404(person: User, chassis_id: int) -> ReadingScope:
     scope = reading_scope(person, chassis_id)
     if scope is None:
         raise NotFound("There is no such chassis.")
-    with _redis_required():
-        return [entry for entry in frames.current_catalogue(chassis_id) if is_visible_series(scope, entry)]
+    return scope
+
+
+def _visible_entries(scope: ReadingScope, chassis_id: int) -> list[SeriesEntry]:
+    return [entry for entry in frames.current_catalogue(chassis_id) if is_visible_series(scope, entry)]
 
 
 def _own_count(value: float, at: float, name: str, before: CounterBaseline) -> float:

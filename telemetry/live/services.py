@@ -25,27 +25,22 @@ BUSY_THRESHOLDS = {"utilisation_percent": 1.0, "rx_bytes_per_second": 1e6, "tx_b
 
 def record_device_activity() -> None:
     """Record the activity of the last minute of every chassis; chassis without recent readings are skipped."""
-    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
-    try:
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
         for pk in Chassis.objects.filter(enabled=True).order_by("pk").values_list("pk", flat=True):
             if devices := owned_devices(pk):
                 _record_chassis(client, pk, devices)
-    finally:
-        client.close()
 
 
 def _record_chassis(client: Any, chassis: int, devices: dict[int, int | None]) -> None:
     raw = cast("bytes | None", client.get(f"live:catalogue:{chassis}"))
     if raw is None:
         return
-    kept = json.loads(raw)
+    catalogue = json.loads(raw)
     frames = cast("list[bytes]", client.lrange(f"live:recent:{chassis}", -ACTIVITY_FRAMES, -1))
-    at, most = _peak_values(frames, kept["revision"], len(kept["series"]))
-    if most is None:
-        return
-    moment = datetime.fromtimestamp(at, UTC)
-    active = active_devices(kept["series"], most, devices)
-    activity_record(at=moment, active=active)
+    at, most = _peak_values(frames, catalogue["revision"], len(catalogue["series"]))
+    if most is not None:
+        active = active_devices(catalogue["series"], most, devices)
+        activity_record(at=datetime.fromtimestamp(at, UTC), active=active)
 
 
 def _peak_values(frames: Sequence[bytes], revision: int, count: int) -> tuple[float, Values | None]:

@@ -1,12 +1,11 @@
-"""The pipeline's own health by the API: for administrators, like its page."""
+"""The pipeline's own health by the API, for administrators."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from django.urls import path
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,45 +17,34 @@ from core.api.requests import problem
 from telemetry.pipeline.rules import HealthLevel
 from telemetry.pipeline.selectors import pipeline_status
 
-LEVELS = [level.name.lower() for level in HealthLevel]
-
-
-class LevelField(serializers.ChoiceField):
-    """How bad something is, by its name."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(choices=LEVELS, **options)
-
-    def to_representation(self, value: Any) -> str:
-        """Return its name."""
-        return HealthLevel(value).name.lower()
+LEVELS = [level.label for level in HealthLevel]
 
 
 class FindingSerializer(serializers.Serializer[Any]):
-    """Something that is wrong: what, what it means, what to do."""
+    """A problem: label, meaning and advice."""
 
-    level = LevelField()
+    level = serializers.ChoiceField(choices=LEVELS, source="level.label")
     words = serializers.CharField()
     means = serializers.CharField()
     do = serializers.CharField()
 
 
 class ProcessSerializer(serializers.Serializer[Any]):
-    """A process that was heard of late; what its gauges measure ends with its unit."""
+    """A process with a recent heartbeat; names of gauges end with their units."""
 
     name = serializers.CharField()
     kind = serializers.CharField()
-    begun_at = serializers.DateTimeField(source="begun")
-    heard_at = serializers.DateTimeField(source="heard")
+    begun_at = serializers.DateTimeField(source="started_at")
+    heard_at = serializers.DateTimeField(source="published_at")
     gauges = serializers.DictField(child=serializers.FloatField())
 
 
 class ChassisHealthSerializer(serializers.Serializer[Any]):
-    """How a chassis is read; counts are of the last minutes, `on_time` is a share of 0 to 1."""
+    """Health of a chassis' polling; counts are of the last minutes, `on_time` is a share of 0 to 1."""
 
     chassis_id = serializers.IntegerField(source="id")
     chassis_name = serializers.CharField(source="name")
-    level = LevelField()
+    level = serializers.ChoiceField(choices=LEVELS, source="level.label")
     worker = serializers.CharField()
     period = serializers.FloatField(allow_null=True)
     lag = serializers.FloatField(allow_null=True)
@@ -69,34 +57,29 @@ class ChassisHealthSerializer(serializers.Serializer[Any]):
 
 
 class CountSerializer(serializers.Serializer[Any]):
-    """Bad input, or what was lost; `chassis_id` is null for the site as a whole."""
+    """Bad input or a loss; `chassis_id` is null for the site as a whole."""
 
     name = serializers.CharField()
-    words = serializers.CharField()
+    words = serializers.CharField(source="meaning.words")
     chassis_id = serializers.IntegerField(allow_null=True)
     chassis_name = serializers.CharField()
     recent = serializers.IntegerField(source="counted.recent")
     total = serializers.IntegerField(source="counted.total")
-    seen_at = serializers.DateTimeField(source="counted.seen", allow_null=True)
+    seen_at = serializers.DateTimeField(source="counted.seen_at", allow_null=True)
     means = serializers.CharField(source="meaning.means")
     do = serializers.CharField(source="meaning.do")
 
 
 class WaitingSerializer(serializers.Serializer[Any]):
-    """What is not delivered yet."""
+    """Undelivered items; `oldest_at` is since when the oldest waits, null for none."""
 
     what = serializers.CharField()
     count = serializers.IntegerField()
-    oldest_at = serializers.SerializerMethodField()
-
-    @extend_schema_field(serializers.DateTimeField(allow_null=True))
-    def get_oldest_at(self, waiting: Any) -> datetime | None:
-        """Return since when the oldest waits, null where nothing does."""
-        return waiting.oldest if waiting.count else None
+    oldest_at = serializers.DateTimeField(read_only=True, allow_null=True)
 
 
 class TierSerializer(serializers.Serializer[Any]):
-    """How much is stored of a tier of readings."""
+    """Size of a tier of stored readings."""
 
     tier = serializers.CharField()
     rows = serializers.IntegerField()
@@ -105,7 +88,7 @@ class TierSerializer(serializers.Serializer[Any]):
 
 
 class SizesSerializer(serializers.Serializer[Any]):
-    """Bytes; null where they cannot be told just now."""
+    """Sizes in bytes; null where they are not available."""
 
     database = serializers.IntegerField(allow_null=True)
     readings = serializers.IntegerField(allow_null=True)
@@ -115,11 +98,11 @@ class SizesSerializer(serializers.Serializer[Any]):
 
 
 class PipelineSerializer(serializers.Serializer[Any]):
-    """The pipeline's health: what is wrong and each chassis worst first; `seconds` is how far `recent` goes back."""
+    """The pipeline's health: problems and chassis, worst first; `recent` counts cover the last `seconds`."""
 
-    level = LevelField()
+    level = serializers.ChoiceField(choices=LEVELS, source="level.label")
     findings = FindingSerializer(many=True)
-    since = serializers.DateTimeField(source="pipeline.begun")
+    since = serializers.DateTimeField(source="pipeline.since")
     seconds = serializers.FloatField(source="pipeline.seconds")
     tasks_waiting = serializers.IntegerField(source="pipeline.queue")
     redis_bytes = serializers.IntegerField(source="pipeline.redis_bytes")
@@ -131,13 +114,11 @@ class PipelineSerializer(serializers.Serializer[Any]):
 
 
 class PipelineHealth(APIView):
-    """The pipeline's own health."""
-
     permission_classes = ADMINISTRATORS
 
     @extend_schema(responses={200: PipelineSerializer, 503: problem("Redis does not answer")})
     def get(self, request: Request) -> Response:
-        """Show how readings come in: what is wrong, processes, chassis, what was lost. Administrators only."""
+        """Show how readings arrive: problems, processes, chassis, losses. Administrators only."""
         return Response(PipelineSerializer(pipeline_status(person_of(request))).data)
 
 

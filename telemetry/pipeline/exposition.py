@@ -10,7 +10,6 @@ import math
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,54 +20,37 @@ from django.conf import settings
 from accounts.models import User
 from core.errors import Invalid, NotFound, Unavailable
 from fabric.inventory.models import Chassis
+from telemetry.live.catalogue import SeriesEntry
 from telemetry.live.frames import RECENT_HEADER, Frame, decode_key
-from telemetry.pipeline.metric_families import (
-    FAMILIES,
-    LINK_UP_VALUE,
-    ChassisLabels,
-    DecodedSeries,
-    MeasuredQuantity,
-    MetricFamily,
-    chassis_labels,
-    distinguishing_label,
-    format_labels,
-    unique_labels,
-)
+from telemetry.pipeline import metric_families as families
 from telemetry.pipeline.site_metrics import site_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CHASSIS_PER_BATCH = 20
 STALE_SECONDS = 10.0  # readings older than this and than three periods are stale
 PIECE_BYTES = 2**16
-PARTS = ("site", "chassis")
-CHASSIS_UP = MetricFamily("falconweb_chassis_up", "1 where the chassis answers; its readings are exported only then.")
-CHASSIS_INFO = MetricFamily("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
-READ_AT = MetricFamily("falconweb_chassis_last_reading_timestamp_seconds", "Time of the newest readings.")
-DEVICE_INFO = MetricFamily("falconweb_device_info", "Tenant, attachment and maximum link of a device.")
-EXPECTED_LANES = MetricFamily("falconweb_port_link_expected_lanes", "Lanes that the link should use.")
+CHASSIS_UP = families.MetricFamily(
+    "falconweb_chassis_up", "1 where the chassis answers; its readings are exported only then."
+)
+CHASSIS_INFO = families.MetricFamily("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
+READ_AT = families.MetricFamily("falconweb_chassis_last_reading_timestamp_seconds", "Time of the newest readings.")
+DEVICE_INFO = families.MetricFamily("falconweb_device_info", "Tenant, attachment and maximum link of a device.")
+EXPECTED_LANES = families.MetricFamily("falconweb_port_link_expected_lanes", "Lanes that the link should use.")
 OWN_FAMILIES = (CHASSIS_UP, CHASSIS_INFO, READ_AT, DEVICE_INFO, EXPECTED_LANES)
-FAMILY_ORDER = [*OWN_FAMILIES, *sorted({family for family, _ in FAMILIES.values()}, key=lambda family: family.name)]
+FAMILY_ORDER = [
+    *OWN_FAMILIES,
+    *sorted({family for family, _ in families.FAMILIES.values()}, key=lambda family: family.name),
+]
 FAMILY_PLACES = {family: place for place, family in enumerate(FAMILY_ORDER)}
 
 
 class DecodedCatalogue(msgspec.Struct):
-    """The current live catalogue."""
-
     revision: int
-    series: list[DecodedSeries]
+    series: list[SeriesEntry]
 
 
-RawReading = tuple[bytes | None, bytes | None, bytes | None]
+RawReading = tuple[bytes | None, bytes | None, bytes | None]  # catalogue, frame and counters, undecoded
 CATALOGUE_DECODER = msgspec.json.Decoder(DecodedCatalogue)
-
-
-@dataclass(frozen=True)
-class NewestReading:
-    """The newest data of a chassis in Redis, as far as it is consistent."""
-
-    catalogue: DecodedCatalogue | None
-    frame: Frame | None
-    counters: list[float]  # in the order of the catalogue's byte counters
 
 
 def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only: str = "") -> Iterator[bytes]:
@@ -78,7 +60,7 @@ def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only:
     chassis) or those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before the first
     piece.
     """
-    if only and only not in PARTS:
+    if only not in {"", "site", "chassis"}:
         raise Invalid(f"'{only[:20]}' is no part of the metrics.", errors={"only": "site or chassis, or leave it out."})
     if only == "site" and chassis:
         sentence = "The site's own metrics are of no chassis: leave out 'chassis', or 'only'."
@@ -103,12 +85,12 @@ def gzip_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
     yield compressor.flush()
 
 
-def _selected_chassis(person: User, wanted: Sequence[str]) -> list[int]:
+def _selected_chassis(person: User, names: Sequence[str]) -> list[int]:
     rows = dict(Chassis.objects.visible_to(person).filter(enabled=True).values_list("name", "pk"))
-    if not wanted:
+    if not names:
         return list(rows.values())
     by_id = {str(pk): pk for pk in rows.values()}
-    found = {text: rows.get(text, by_id.get(text)) for text in wanted}
+    found = {text: rows.get(text, by_id.get(text)) for text in names}
     if missing := [text for text, pk in found.items() if pk is None]:
         raise NotFound(f"There is no chassis '{missing[0][:100]}' that is polled.")
     return list(dict.fromkeys(pk for pk in found.values() if pk is not None))
@@ -116,17 +98,16 @@ def _selected_chassis(person: User, wanted: Sequence[str]) -> list[int]:
 
 def _compressed_lines(person: User, ids: Sequence[int]) -> list[list[bytes]]:
     """Return the compressed text of each metric with samples, in FAMILY_ORDER."""
-    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=3.0, socket_connect_timeout=3.0)
     packs: list[tuple[Any, list[bytes]] | None] = [None] * len(FAMILY_ORDER)
-    try:
+    with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
         for begin in range(0, len(ids), CHASSIS_PER_BATCH):
             block = ids[begin : begin + CHASSIS_PER_BATCH]
-            labels, newest = chassis_labels(person, block), _newest(client, block)
+            labels, newest = families.chassis_labels(person, block), _newest(client, block)
             lines: list[list[str]] = [[] for _ in FAMILY_ORDER]
             now = time.time()
             for pk in block:
                 if pk in labels:
-                    _append_chassis(labels[pk], _consistent(*newest[pk]), now, lines)
+                    _append_chassis(labels[pk], newest[pk], now, lines)
             for place, some in enumerate(lines):
                 if some:
                     text = "".join(some)
@@ -134,8 +115,6 @@ def _compressed_lines(person: User, ids: Sequence[int]) -> list[list[bytes]]:
                         pack = packs[place] = zlib.compressobj(1), []
                         text = FAMILY_ORDER[place].header() + text
                     pack[1].append(pack[0].compress(text.encode()))
-    finally:
-        client.close()
     return [[*parts, pack.flush()] for pack, parts in filter(None, packs)]
 
 
@@ -159,28 +138,17 @@ def _newest(client: Any, ids: Sequence[int]) -> dict[int, RawReading]:
     return {pk: (results[3 * place], results[3 * place + 1], results[3 * place + 2]) for place, pk in enumerate(ids)}
 
 
-def _consistent(catalogue_raw: bytes | None, frame_raw: bytes | None, counted_raw: bytes | None) -> NewestReading:
-    """Return the decoded parts that belong to one catalogue, which may change between reading two keys."""
-    catalogue = CATALOGUE_DECODER.decode(catalogue_raw) if catalogue_raw else None
-    frame = decode_key(frame_raw) if frame_raw else None
-    if catalogue is None or frame is None:
-        return NewestReading(catalogue, None, [])
-    if frame.revision != catalogue.revision or len(frame.values) != len(catalogue.series):
-        return NewestReading(catalogue, None, [])
-    counters: list[float] = []
-    if counted_raw and RECENT_HEADER.unpack_from(counted_raw)[0] == catalogue.revision:
-        counters = np.frombuffer(counted_raw, "<f8", offset=RECENT_HEADER.size).tolist()
-    return NewestReading(catalogue, frame, counters)
-
-
-def _append_chassis(labels: ChassisLabels, newest: NewestReading, now: float, lines: list[list[str]]) -> None:
-    """Append the lines of one chassis to those of each metric."""
-    name = format_labels(chassis=labels.name)
-    frame = newest.frame
-    is_measured = newest.catalogue is not None and bool(newest.catalogue.series)
+def _append_chassis(labels: families.ChassisLabels, newest: RawReading, now: float, lines: list[list[str]]) -> None:
+    name = families.format_labels(chassis=labels.name)
+    catalogue = CATALOGUE_DECODER.decode(newest[0]) if newest[0] else None
+    frame = decode_key(newest[1]) if newest[1] else None
+    if catalogue is None or frame is None or frame.revision != catalogue.revision:
+        frame = None  # the catalogue may change between reading the two keys
+    elif len(frame.values) != len(catalogue.series):
+        frame = None
     fresh = frame is not None and now - frame.at <= max(STALE_SECONDS, 3 * settings.CONFIG.reading_period)
     # For a chassis without readings, its walks determine whether it answers.
-    up = fresh if is_measured else labels.is_answering
+    up = fresh if catalogue is not None and catalogue.series else labels.is_answering
     lines[FAMILY_PLACES[CHASSIS_UP]].append(f"{CHASSIS_UP.name}{{{name}}} {int(up)}\n")
     lines[FAMILY_PLACES[CHASSIS_INFO]].append(f"{CHASSIS_INFO.name}{{{labels.about}}} 1\n")
     if frame is not None:
@@ -189,32 +157,39 @@ def _append_chassis(labels: ChassisLabels, newest: NewestReading, now: float, li
         return
     lines[FAMILY_PLACES[DEVICE_INFO]].extend(f"{DEVICE_INFO.name}{{{text}}} 1\n" for text in labels.devices)
     lines[FAMILY_PLACES[EXPECTED_LANES]].extend(f"{EXPECTED_LANES.name}{{{text}}} {n}\n" for text, n in labels.lanes)
-    if frame is not None and newest.catalogue is not None:
-        _append_readings(labels, newest.catalogue, frame, newest.counters, lines)
+    if frame is not None and catalogue is not None:
+        counters: list[float] = []  # in the order of the catalogue's byte counters
+        if newest[2] and RECENT_HEADER.unpack_from(newest[2])[0] == catalogue.revision:
+            counters = np.frombuffer(newest[2], "<f8", offset=RECENT_HEADER.size).tolist()
+        _append_readings(labels, catalogue, frame, counters, lines)
 
 
 def _append_readings(
-    labels: ChassisLabels, catalogue: DecodedCatalogue, frame: Frame, counters: list[float], lines: list[list[str]]
+    labels: families.ChassisLabels,
+    catalogue: DecodedCatalogue,
+    frame: Frame,
+    counters: list[float],
+    lines: list[list[str]],
 ) -> None:
-    found: list[tuple[MetricFamily, float]] = []
+    found: list[tuple[families.MetricFamily, float]] = []
     texts: list[tuple[int, str, str]] = []
     counted = iter(counters)
     for series, live in zip(catalogue.series, frame.values.tolist(), strict=True):
-        known = FAMILIES.get((series.object, series.quantity))
+        known = families.FAMILIES.get((series["object"], series["quantity"]))
         # Consume each byte counter, also of series that are not visible: they are in order.
         value = next(counted, math.nan) if known is not None and known[1].is_counted else live
-        text = labels.objects.get((series.object, series.id))
+        text = labels.objects.get((series["object"], series["id"]))
         if known is None or text is None or not math.isfinite(value):
             continue
         family, measured = known
-        before = labels.counted.get(series.key, 0)
+        before = labels.counted.get(series["key"], 0)
         found.append((family, _scaled(value - before if value >= before else value, measured)))
-        texts.append((FAMILY_PLACES[family], text + distinguishing_label(series, measured), series.key))
-    for (family, value), (place, _, _), text in zip(found, texts, unique_labels(texts), strict=True):
+        texts.append((FAMILY_PLACES[family], text + families.distinguishing_label(series, measured), series["key"]))
+    for (family, value), (place, _, _), text in zip(found, texts, families.unique_labels(texts), strict=True):
         lines[place].append(f"{family.name}{{{text}}} {value!r}\n")
 
 
-def _scaled(value: float, measured: MeasuredQuantity) -> float:
+def _scaled(value: float, measured: families.MeasuredQuantity) -> float:
     if measured.is_link_status:
-        return 1.0 if value == LINK_UP_VALUE else 0.0
+        return 1.0 if value == families.LINK_UP_VALUE else 0.0
     return value if measured.factor == 1.0 else value * measured.factor

@@ -7,12 +7,11 @@ _total; Prometheus computes rates.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-import msgspec
 from django.conf import settings
 from django.utils import timezone
 
@@ -20,19 +19,9 @@ from accounts.models import User
 from fabric.bmc.series import LINK_STATUSES
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from fabric.inventory.selectors import counter_baselines
+from telemetry.live.catalogue import SeriesEntry
 
 LINK_UP_VALUE = LINK_STATUSES["LinkUp"]
-
-
-class DecodedSeries(msgspec.Struct, gc=False):
-    """An entry of a live catalogue, as `telemetry.live.catalogue.SeriesEntry`, for fast decoding."""
-
-    key: str
-    object: str
-    id: int
-    quantity: str
-    label: str
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -44,13 +33,12 @@ class MetricFamily:
     kind: str = "gauge"
 
     def header(self) -> str:
-        """Return its HELP and TYPE lines."""
         return f"# HELP {self.name} {self.words}\n# TYPE {self.name} {self.kind}\n"
 
 
 @dataclass(frozen=True)
 class MeasuredQuantity:
-    """Mapping of a quantity's readings to samples: `told` is the label that distinguishes them, '' for none.
+    """Mapping of a quantity's readings to samples: `label` is the label that distinguishes them, '' for none.
 
     `is_counted` is whether the value is the byte counter that the live frame has as a rate.
     """
@@ -59,7 +47,7 @@ class MeasuredQuantity:
     words: str
     kind: str = "gauge"
     factor: float = 1.0
-    told: str = "sensor"
+    label: str = "sensor"
     is_counted: bool = False
     is_link_status: bool = False
 
@@ -72,38 +60,35 @@ MEASURED: dict[str, MeasuredQuantity] = {
     "energy_kilowatt_hours": MeasuredQuantity("energy_joules_total", "energy consumption.", "counter", factor=3.6e6),
     "voltage_volts": MeasuredQuantity("voltage_volts", "voltage."),
     "current_amperes": MeasuredQuantity("current_amperes", "current."),
-    "link_status": MeasuredQuantity("link_up", "1 where the link is up.", told="", is_link_status=True),
-    "link_width_lanes": MeasuredQuantity("link_lanes", "lanes that the link uses.", told=""),
+    "link_status": MeasuredQuantity("link_up", "1 where the link is up.", label="", is_link_status=True),
+    "link_width_lanes": MeasuredQuantity("link_lanes", "lanes that the link uses.", label=""),
     "link_speed_gbps": MeasuredQuantity(
-        "link_speed_bytes_per_second", "speed of the link one way, all lanes.", factor=1e9 / 8, told=""
+        "link_speed_bytes_per_second", "speed of the link one way, all lanes.", factor=1e9 / 8, label=""
     ),
     "rx_bytes_per_second": MeasuredQuantity(
-        "receive_bytes_total", "bytes received.", "counter", told="", is_counted=True
+        "receive_bytes_total", "bytes received.", "counter", label="", is_counted=True
     ),
     "tx_bytes_per_second": MeasuredQuantity(
-        "transmit_bytes_total", "bytes transmitted.", "counter", told="", is_counted=True
+        "transmit_bytes_total", "bytes transmitted.", "counter", label="", is_counted=True
     ),
-    "errors": MeasuredQuantity("errors_total", "errors that the port counts, by kind.", "counter", told="error"),
-    "utilisation_percent": MeasuredQuantity("utilisation_ratio", "share of time in use.", factor=0.01, told=""),
-    "other": MeasuredQuantity("reading", "a reading whose unit the BMC does not report.", told="sensor"),
+    "errors": MeasuredQuantity("errors_total", "errors that the port counts, by kind.", "counter", label="error"),
+    "utilisation_percent": MeasuredQuantity("utilisation_ratio", "share of time in use.", factor=0.01, label=""),
+    "other": MeasuredQuantity("reading", "a reading whose unit the BMC does not report."),
 }
 OBJECT_WORDS = {"chassis": "Of the chassis", "drawer": "Of a drawer", "device": "Of a device", "port": "Of a port"}
 FAMILIES: dict[tuple[str, str], tuple[MetricFamily, MeasuredQuantity]] = {
-    (of, quantity): (
-        MetricFamily(f"falconweb_{of}_{one.name}", f"{words}: {one.words}", one.kind),
-        one,
-    )
+    (of, quantity): (MetricFamily(f"falconweb_{of}_{one.name}", f"{words}: {one.words}", one.kind), one)
     for of, words in OBJECT_WORDS.items()
     for quantity, one in MEASURED.items()
 }
 
 
-def distinguishing_label(series: DecodedSeries, measured: MeasuredQuantity) -> str:
+def distinguishing_label(series: SeriesEntry, measured: MeasuredQuantity) -> str:
     """Return the label that distinguishes a series from others of its object, formatted for appending; '' for none."""
-    if not measured.told:
+    if not measured.label:
         return ""
-    text = error_kind(series.key) if measured.told == "error" else series.label
-    return f',{measured.told}="{escape_label(text)}"' if text else ""
+    text = error_kind(series["key"]) if measured.label == "error" else series["label"]
+    return f',{measured.label}="{escape_label(text)}"' if text else ""
 
 
 def error_kind(key: str) -> str:
@@ -134,7 +119,6 @@ STALE_PERIODS = 10  # inventory periods after which an inventory is stale; refre
 class ChassisLabels:
     """Labels of one chassis: of its measured objects, and of the info metrics of devices and ports."""
 
-    id: int
     name: str
     is_answering: bool  # according to its inventory refreshes
     about: str = ""  # labels of the chassis' own info
@@ -151,7 +135,7 @@ def chassis_labels(person: User, ids: Sequence[int]) -> dict[int, ChassisLabels]
     now, inventory_period = timezone.now(), timedelta(seconds=settings.CONFIG.inventory_period)
     for row in rows.only("pk", "name", "model", "serial_number", "firmware_version", "last_error", "inventory_at"):
         is_fresh = row.inventory_at is not None and now - row.inventory_at < STALE_PERIODS * inventory_period
-        one = labels[row.pk] = ChassisLabels(row.pk, row.name, is_fresh and not row.last_error)
+        one = labels[row.pk] = ChassisLabels(row.name, is_fresh and not row.last_error)
         name = format_labels(chassis=row.name)
         one.about = format_labels(
             chassis=row.name, model=row.model, serial=row.serial_number, firmware=row.firmware_version
@@ -208,12 +192,7 @@ def _add_devices(person: User, labels: Mapping[int, ChassisLabels]) -> None:
 
 def unique_labels(texts: Sequence[tuple[int, str, str]]) -> list[str]:
     """Return label texts that are unique within their family: `texts` has family, labels and key of each."""
-    by_text: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for place, (family, text, _) in enumerate(texts):
-        by_text[family, text].append(place)
-    unique = [text for _, text, _ in texts]
-    for places in by_text.values():
-        if len(places) > 1:
-            for place in places:
-                unique[place] += "," + format_labels(series=texts[place][2])
-    return unique
+    numbers = Counter((family, text) for family, text, _ in texts)
+    return [
+        text if numbers[family, text] == 1 else f"{text},{format_labels(series=key)}" for family, text, key in texts
+    ]

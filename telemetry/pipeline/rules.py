@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import IntEnum
 
 from telemetry.instrumentation.metrics import BUSY_ADVICE, PROBLEMS, MetricKey
@@ -21,18 +22,18 @@ POLLS = ("done", "late", "skipped", "failed")
 
 
 class HealthLevel(IntEnum):
-    """Level of a finding."""
-
     GOOD = 0
     NOTE = 1
     WARNING = 2
     BAD = 3
 
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem: description, meaning and advice."""
-
     level: HealthLevel
     words: str
     means: str = ""
@@ -65,20 +66,29 @@ class ChassisHealth:
     failed: int
     sentence: str
 
+    @property
+    def on_time_label(self) -> str:
+        return percent_label(self.on_time, 1)
+
+
+def percent_label(share: float | None, places: int) -> str:
+    """Return a share (0 to 1) as a percentage, never rounded up to 100: '99.99 %'; '' for None."""
+    if share is None:
+        return ""
+    percent = f"{100 * share:.{places}f}"
+    if share < 1.0 and float(percent) >= 100.0:
+        percent = f"{100 - 10**-places:.{places}f}"
+    return f"{percent} %"
+
 
 @dataclass(frozen=True)
 class Undelivered:
-    """Undelivered items of another app: what, how many, since when (Unix s), and the address of their page."""
+    """Undelivered items of another app: what, how many, since when (None: none), and the address of their page."""
 
     what: str
     count: int
-    oldest_at: float
+    oldest_at: datetime | None
     link: str = ""
-
-    @property
-    def oldest(self) -> datetime:
-        """Since when the oldest item waits."""
-        return datetime.fromtimestamp(self.oldest_at, UTC)
 
 
 def chassis_health(pipeline: PipelineSnapshot, chassis: Sequence[PolledChassis]) -> list[ChassisHealth]:
@@ -90,28 +100,23 @@ def chassis_health(pipeline: PipelineSnapshot, chassis: Sequence[PolledChassis])
 
 def _chassis_health(pipeline: PipelineSnapshot, chassis: PolledChassis) -> ChassisHealth:
     done, late, skipped, failed = (pipeline.count(f"polls_{what}", chassis.id).recent for what in POLLS)
-    notes = pipeline.notes.get(chassis.id, {})
+    gauges = pipeline.gauges.get(chassis.id, {})
     beats = done + skipped + failed
     on_time = (done - late) / beats if beats else None
-    worker = pipeline.followed_by.get(chassis.id, "")
+    worker = pipeline.polled_by.get(chassis.id, "")
     level, sentence = HealthLevel.GOOD, ""
     if chassis.last_error:
         level, sentence = HealthLevel.BAD, chassis.last_error
     elif not worker:
         level, sentence = HealthLevel.BAD, "No worker polls it."
     elif on_time is not None and on_time < ON_TIME_SHARE:
-        level = HealthLevel.WARNING
-        sentence = _sentence(late, skipped, failed)
+        counts = [f"{n} {word}" for n, word in ((late, "late"), (skipped, "skipped"), (failed, "failed")) if n]
+        level, sentence = HealthLevel.WARNING, f"Of its polls, {', '.join(counts)}."
     return ChassisHealth(
-        id=chassis.id, name=chassis.name, level=level, worker=worker, period=notes.get("poll_period_seconds"),
-        lag=notes.get("poll_lag_seconds"), on_time=on_time, done=done, late=late, skipped=skipped, failed=failed,
+        id=chassis.id, name=chassis.name, level=level, worker=worker, period=gauges.get("poll_period_seconds"),
+        lag=gauges.get("poll_lag_seconds"), on_time=on_time, done=done, late=late, skipped=skipped, failed=failed,
         sentence=sentence,
     )  # fmt: skip
-
-
-def _sentence(late: int, skipped: int, failed: int) -> str:
-    counts = [f"{n} {word}" for n, word in ((late, "late"), (skipped, "skipped"), (failed, "failed")) if n]
-    return f"Of its polls, {', '.join(counts)}."
 
 
 def findings(
@@ -130,8 +135,7 @@ def findings(
 
 
 def _worker_findings(pipeline: PipelineSnapshot, chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
-    recently_seen = [one for one in pipeline.of("worker") if pipeline.at - one.heard_at <= SILENT_SECONDS]
-    if not recently_seen:
+    if not any((pipeline.at - one.published_at).total_seconds() <= SILENT_SECONDS for one in pipeline.of("worker")):
         yield Finding(
             HealthLevel.BAD, "No worker is running", "Chassis are not polled, and operations do not continue.",
             "Start a worker; its log, logs/worker.log, has the reason of its end.",
@@ -152,9 +156,9 @@ def _worker_findings(pipeline: PipelineSnapshot, chassis: Sequence[ChassisHealth
         )  # fmt: skip
 
 
-def _process_findings(process: PublishingProcess, now: float) -> Iterator[Finding]:
+def _process_findings(process: PublishingProcess, now: datetime) -> Iterator[Finding]:
     name = f"{process.kind.capitalize()} {process.host}:{process.pid}"
-    if (silent := now - process.heard_at) > SILENT_SECONDS:
+    if (silent := (now - process.published_at).total_seconds()) > SILENT_SECONDS:
         yield Finding(
             HealthLevel.WARNING,
             f"{name} has sent no heartbeat for {silent:.0f} s",
@@ -181,27 +185,27 @@ def _chassis_findings(chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
 
 
 def _storage_findings(pipeline: PipelineSnapshot, sizes: StorageSizes) -> Iterator[Finding]:
-    if pipeline.redis_most_bytes and pipeline.redis_bytes > FULL_SHARE * pipeline.redis_most_bytes:
+    if pipeline.redis_max_bytes and pipeline.redis_bytes > FULL_SHARE * pipeline.redis_max_bytes:
         yield Finding(
             HealthLevel.BAD, "Redis is nearly full", "When it is full, live frames stop and tasks cannot be queued.",
             "Raise its maxmemory.",
         )  # fmt: skip
-    if sizes.disk_free is not None and sizes.disk is not None:
-        small = sizes.disk_free < SMALL_BYTES or sizes.disk_free < SMALL_SHARE * sizes.disk
-        if small:
-            yield Finding(
-                HealthLevel.WARNING, f"The disk has {sizes.disk_free / 2**30:.1f} GB left",
-                "When it is full, readings are dropped and changes fail.",
-                "Free space, or shorten the retention of readings.",
-            )  # fmt: skip
+    free, whole = sizes.disk_free, sizes.disk
+    if free is not None and whole is not None and free < max(SMALL_BYTES, SMALL_SHARE * whole):
+        yield Finding(
+            HealthLevel.WARNING, f"The disk has {free / 2**30:.1f} GB left",
+            "When it is full, readings are dropped and changes fail.",
+            "Free space, or shorten the retention of readings.",
+        )  # fmt: skip
 
 
-def _undelivered_findings(waiting: Sequence[Undelivered], now: float) -> Iterator[Finding]:
+def _undelivered_findings(waiting: Sequence[Undelivered], now: datetime) -> Iterator[Finding]:
     for one in waiting:
-        if one.count and now - one.oldest_at > LONG_WAIT_SECONDS:
+        seconds = (now - one.oldest_at).total_seconds() if one.oldest_at is not None else 0.0
+        if seconds > LONG_WAIT_SECONDS:
             yield Finding(
                 HealthLevel.WARNING,
-                f"{one.count} {one.what} wait, the oldest for {(now - one.oldest_at) / 60:.0f} min",
+                f"{one.count} {one.what} wait, the oldest for {seconds / 60:.0f} min",
                 "They are not delivered: their receiver does not accept them. They are retried.",
                 "Check whether the receiver is up; the log of deliveries has its responses.",
             )
@@ -210,10 +214,10 @@ def _undelivered_findings(waiting: Sequence[Undelivered], now: float) -> Iterato
 def _counter_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
     """Yield the recent problems that are counted, except those that are reported for each chassis."""
     of_chassis = {"polls_late", "polls_skipped", "polls_failed"}
-    recent: dict[str, int] = {}
+    recent: Counter[str] = Counter()
     for (name, _), counted in pipeline.counts.items():
         if name in PROBLEMS and name not in of_chassis:
-            recent[name] = recent.get(name, 0) + counted.recent
+            recent[name] += counted.recent
     for name, n in recent.items():
         meaning = PROBLEMS[name]
         if n:
@@ -223,78 +227,55 @@ def _counter_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class PublishingProcess:
-    """A process with heartbeats: `kind` is worker or web, times are Unix s, names of `gauges` end with their units."""
+    """A process with heartbeats: `kind` is worker or web, names of `gauges` end with their units."""
 
     name: str
     kind: str
-    began: float
-    heard_at: float
+    started_at: datetime
+    published_at: datetime
     gauges: Mapping[str, float]
-
-    @property
-    def begun(self) -> datetime:
-        """When it started to publish."""
-        return datetime.fromtimestamp(self.began, UTC)
-
-    @property
-    def heard(self) -> datetime:
-        """When it published last."""
-        return datetime.fromtimestamp(self.heard_at, UTC)
+    chassis: int = 0  # number of polled ones
 
     @property
     def host(self) -> str:
-        """The host it runs on."""
         return self.name.partition("@")[2].rpartition(":")[0]
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return int(self.name.rpartition(":")[2] or 0)
 
 
 @dataclass(frozen=True)
 class CounterValue:
-    """A counter: since `PipelineSnapshot.since`, recently, and the time of its last increment (Unix s, 0 unknown)."""
+    """A counter: since `PipelineSnapshot.since`, recently, and the time of its last increment (None: unknown)."""
 
     total: int
     recent: int = 0
-    seen_at: float = 0.0
-
-    @property
-    def seen(self) -> datetime | None:
-        """When it was incremented last; None where unknown."""
-        return datetime.fromtimestamp(self.seen_at, UTC) if self.seen_at else None
+    seen_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class PipelineSnapshot:
-    """The published state of all processes at `at` (Unix s); `recent` counts cover the last `seconds`.
+    """The published state of all processes at `at`; `recent` counts cover the last `seconds`.
 
-    `notes` are the newest values of each chassis, `followed_by` the process that polls it.
+    `gauges` are the newest values of each chassis, `polled_by` the process that polls it.
     """
 
-    at: float
-    since: float
+    at: datetime
+    since: datetime
     seconds: float
     processes: tuple[PublishingProcess, ...]
     counts: Mapping[MetricKey, CounterValue]
-    notes: Mapping[int, Mapping[str, float]]
-    followed_by: Mapping[int, str]
+    gauges: Mapping[int, Mapping[str, float]]
+    polled_by: Mapping[int, str]
     queue: int
     redis_bytes: int
-    redis_most_bytes: int  # 0: without a limit
-
-    @property
-    def begun(self) -> datetime:
-        """When counting started."""
-        return datetime.fromtimestamp(self.since, UTC)
+    redis_max_bytes: int  # 0: without a limit
 
     def of(self, kind: str) -> tuple[PublishingProcess, ...]:
-        """Return the processes of a kind."""
         return tuple(one for one in self.processes if one.kind == kind)
 
     def count(self, name: str, chassis: int | None = None) -> CounterValue:
-        """Return a counter."""
         return self.counts.get((name, chassis), CounterValue(0))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 
 import redis
@@ -22,38 +22,24 @@ from core.errors import Unavailable
 from fabric.inventory.models import Chassis
 from telemetry.alerts.models import Delivery
 from telemetry.exports.models import ExportRun
-from telemetry.instrumentation.metrics import PROBLEMS, MetricKey, ProblemDescription, counter_label
+from telemetry.instrumentation.metrics import PROBLEMS, MetricKey, ProblemDescription
 from telemetry.instrumentation.publisher import COUNTS_KEY, EXPIRY_SECONDS, PROCESSES_KEY, SEEN_KEY, SINCE_KEY
-from telemetry.pipeline.rules import (
-    ChassisHealth,
-    CounterValue,
-    Finding,
-    HealthLevel,
-    PipelineSnapshot,
-    PolledChassis,
-    PublishingProcess,
-    StorageSizes,
-    Undelivered,
-    chassis_health,
-    findings,
-)
-from telemetry.store.services import store_size
+from telemetry.pipeline import rules
+from telemetry.store.services import sqlite_bytes, store_size
 
 RECENT_MINUTES = 10
 
 
-def pipeline_snapshot() -> PipelineSnapshot:
+def pipeline_snapshot() -> rules.PipelineSnapshot:
     """Return the published state of all processes; raises Unavailable without Redis."""
-    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=3.0, socket_connect_timeout=3.0)
     try:
-        return _read_snapshot(client, time.time())
+        with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
+            return _read_snapshot(client, time.time())
     except (redis.RedisError, OSError) as error:
         raise Unavailable("The pipeline's health is not available now: Redis does not answer.") from error
-    finally:
-        client.close()
 
 
-def _read_snapshot(client: Any, now: float) -> PipelineSnapshot:
+def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
     names = [name.decode() for name in client.zrangebyscore(PROCESSES_KEY, now - EXPIRY_SECONDS, "+inf")]
     minute = int(now // 60)
     pipe = client.pipeline(transaction=False)
@@ -64,33 +50,40 @@ def _read_snapshot(client: Any, now: float) -> PipelineSnapshot:
     pipe.hgetall(COUNTS_KEY).hgetall(SEEN_KEY).get(SINCE_KEY).llen(settings.CELERY_TASK_DEFAULT_QUEUE).info("memory")
     results = pipe.execute()
     states = [json.loads(raw) for raw in results[: len(names)] if raw]
-    recent: dict[bytes, int] = {}
+    recent: Counter[bytes] = Counter()
     # The oldest minute is only partly within the ten: its counts are assumed to be evenly distributed.
     for back, hash_ in enumerate(results[len(names) : -5]):
         share = 1.0 if back < RECENT_MINUTES else 1.0 - now % 60 / 60
         for key, n in hash_.items():
-            recent[key] = recent.get(key, 0) + round(int(n) * share)
+            recent[key] += round(int(n) * share)
     totals, seen, since, queue, memory = results[-5:]
-    counts = {
-        _parse_key(key): CounterValue(int(n), recent.get(key, 0), float(seen.get(key, 0.0)))
-        for key, n in totals.items()
-    }
     processes = [
-        PublishingProcess(one["process"], one["kind"], one["began"], one["at"], one["gauges"]) for one in states
-    ]
+        rules.PublishingProcess(
+            one["process"], one["kind"], _to_datetime(one["began"]), _to_datetime(one["at"]), one["gauges"],
+            len(one["chassis"]),
+        )
+        for one in states
+    ]  # fmt: skip
     began = float(since) if since else now
-    return PipelineSnapshot(
-        at=now,
-        since=began,
+    return rules.PipelineSnapshot(
+        at=_to_datetime(now),
+        since=_to_datetime(began),
         seconds=min(RECENT_MINUTES * 60.0, max(now - began, 1.0)),
         processes=tuple(sorted(processes, key=lambda one: (one.kind, one.name))),
-        counts=counts,
-        notes={int(pk): notes for one in states for pk, notes in one["chassis"].items()},
-        followed_by={int(pk): one["process"] for one in states for pk in one["chassis"]},
+        counts={
+            _parse_key(key): rules.CounterValue(int(n), recent[key], _to_datetime(seen[key]) if key in seen else None)
+            for key, n in totals.items()
+        },
+        gauges={int(pk): gauges for one in states for pk, gauges in one["chassis"].items()},
+        polled_by={int(pk): one["process"] for one in states for pk in one["chassis"]},
         queue=int(queue),
         redis_bytes=int(memory.get("used_memory", 0)),
-        redis_most_bytes=int(memory.get("maxmemory", 0)),
+        redis_max_bytes=int(memory.get("maxmemory", 0)),
     )
+
+
+def _to_datetime(at: float | bytes) -> datetime:
+    return datetime.fromtimestamp(float(at), UTC)
 
 
 def _parse_key(key: bytes) -> MetricKey:
@@ -98,48 +91,37 @@ def _parse_key(key: bytes) -> MetricKey:
     return name, int(chassis) if chassis else None
 
 
-def storage_sizes() -> StorageSizes:
-    """Return the sizes of databases and disk."""
-    free, whole = _disk_space(Path(settings.CONFIG.data))
+def storage_sizes() -> rules.StorageSizes:
+    try:
+        disk = shutil.disk_usage(settings.CONFIG.data)
+    except OSError:
+        disk = None
     try:
         store = store_size()
     except (DatabaseError, redis.RedisError, OSError):
         store = None
-    return StorageSizes(
+    return rules.StorageSizes(
         database=_database_bytes(),
         readings=store.on_disk if store else None,
-        disk_free=free,
-        disk=whole,
+        disk_free=disk.free if disk else None,
+        disk=disk.total if disk else None,
         tiers=store.tiers if store else (),
     )
 
 
-def _disk_space(folder: Path) -> tuple[int | None, int | None]:
-    try:
-        usage = shutil.disk_usage(folder)
-    except OSError:
-        return None, None
-    return usage.free, usage.total
-
-
 def _database_bytes() -> int | None:
     """Return the size of the site's own database in bytes, its journal included."""
-    if connection.vendor == "sqlite":
-        name = str(connection.settings_dict["NAME"])
-        try:
-            journal = Path(f"{name}-wal")
-            return Path(name).stat().st_size + (journal.stat().st_size if journal.exists() else 0)
-        except OSError:
-            return None
     try:
+        if connection.vendor == "sqlite":
+            return sqlite_bytes(connection)
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_database_size(current_database())")
             return int(cursor.fetchone()[0])
-    except DatabaseError:
+    except (OSError, DatabaseError):
         return None
 
 
-def undelivered_now() -> list[Undelivered]:
+def undelivered_now() -> list[rules.Undelivered]:
     """Return the undelivered items of alerts and exports; exports count while their receiver fails."""
     failing = ExportRun.objects.open().filter(failing_since__isnull=False)
     return [
@@ -148,10 +130,9 @@ def undelivered_now() -> list[Undelivered]:
     ]
 
 
-def _undelivered(what: str, rows: QuerySet[Any], since: str, link: str) -> Undelivered:
+def _undelivered(what: str, rows: QuerySet[Any], since: str, link: str) -> rules.Undelivered:
     found = rows.order_by().aggregate(count=Count("pk"), oldest=Min(since))
-    oldest: datetime | None = found["oldest"]
-    return Undelivered(what, found["count"], oldest.timestamp() if oldest else 0.0, link)
+    return rules.Undelivered(what, found["count"], found["oldest"], link)
 
 
 @dataclass(frozen=True)
@@ -159,24 +140,21 @@ class ProblemRow:
     """A counted problem of a chassis, or of the site as a whole (None, '')."""
 
     name: str
-    words: str
     chassis_id: int | None
     chassis_name: str
-    counted: CounterValue
-    meaning: ProblemDescription | None
+    counted: rules.CounterValue
+    meaning: ProblemDescription
 
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """The pipeline's own health."""
-
-    level: HealthLevel
-    findings: Sequence[Finding]
-    chassis: Sequence[ChassisHealth]
+    level: rules.HealthLevel
+    findings: Sequence[rules.Finding]
+    chassis: Sequence[rules.ChassisHealth]
     rows: Sequence[ProblemRow]
-    waiting: Sequence[Undelivered]
-    sizes: StorageSizes
-    pipeline: PipelineSnapshot
+    waiting: Sequence[rules.Undelivered]
+    sizes: rules.StorageSizes
+    pipeline: rules.PipelineSnapshot
 
 
 def pipeline_status(person: User) -> PipelineStatus:
@@ -185,11 +163,11 @@ def pipeline_status(person: User) -> PipelineStatus:
     pipeline, sizes, waiting = pipeline_snapshot(), storage_sizes(), undelivered_now()
     names = dict(Chassis.objects.values_list("pk", "name"))
     polled = Chassis.objects.filter(enabled=True).order_by("name")
-    followed = [PolledChassis(*row) for row in polled.values_list("pk", "name", "last_error")]
-    chassis = chassis_health(pipeline, followed)
-    found = findings(pipeline, sizes, chassis, waiting)
+    rows = polled.values_list("pk", "name", "last_error")
+    chassis = rules.chassis_health(pipeline, [rules.PolledChassis(*row) for row in rows])
+    found = rules.findings(pipeline, sizes, chassis, waiting)
     return PipelineStatus(
-        level=max((one.level for one in found), default=HealthLevel.GOOD),
+        level=max((one.level for one in found), default=rules.HealthLevel.GOOD),
         findings=found,
         chassis=chassis,
         rows=_problem_rows(pipeline, names),
@@ -199,16 +177,13 @@ def pipeline_status(person: User) -> PipelineStatus:
     )
 
 
-def _problem_rows(pipeline: PipelineSnapshot, names: dict[int, str]) -> list[ProblemRow]:
+def _problem_rows(pipeline: rules.PipelineSnapshot, names: dict[int, str]) -> list[ProblemRow]:
     """Return the counted problems, recent losses first, without removed chassis."""
     rows = [
-        ProblemRow(
-            name, counter_label(name), chassis, names.get(chassis, "") if chassis else "", counted, PROBLEMS.get(name)
-        )
+        ProblemRow(name, chassis, names[chassis] if chassis else "", counted, PROBLEMS[name])
         for (name, chassis), counted in pipeline.counts.items()
         if name in PROBLEMS and (chassis is None or chassis in names)
     ]
     return sorted(
-        rows,
-        key=lambda row: (-row.counted.recent, not (row.meaning and row.meaning.is_loss), -row.counted.total, row.words),
+        rows, key=lambda row: (-row.counted.recent, not row.meaning.is_loss, -row.counted.total, row.meaning.words)
     )

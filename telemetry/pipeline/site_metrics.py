@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import Count, QuerySet
 from prometheus_client.core import (
@@ -32,10 +32,7 @@ CHASSIS_COUNTERS = {
     "polls_done": ("falconweb_polls", "Polls whose readings were published."),
     "polls_late": ("falconweb_polls_late", "Polls whose readings came after half of the period."),
     "polls_skipped": ("falconweb_polls_skipped", "Beats that passed before they could be polled."),
-    "polls_failed": (
-        "falconweb_polls_failed",
-        "Beats at which the chassis did not answer correctly.",
-    ),
+    "polls_failed": ("falconweb_polls_failed", "Beats at which the chassis did not answer correctly."),
 }
 SITE_COUNTERS = {
     "readings_taken": ("falconweb_readings", "Readings taken, of all chassis."),
@@ -52,11 +49,11 @@ PROCESS_GAUGES = {
 }
 
 
-def site_metrics(person: User, version: str) -> bytes:
-    """Return the site's own metrics that the person may see, as text; `version` is the site's.
+Samples = Iterable[tuple[list[str], float]]
 
-    Raises Unavailable without Redis, for administrators.
-    """
+
+def site_metrics(person: User, version: str) -> bytes:
+    """Return the site's own metrics that the person may see; raises Unavailable without Redis, for administrators."""
     found: list[Metric] = [
         InfoMetricFamily("falconweb_build", "The version of the site.", {"version": version}),
         *_row_metrics(person),
@@ -78,35 +75,38 @@ class _StaticCollector(Collector):
         return self.metrics
 
 
+def _family(kind: Any, name: str, words: str, labels: Sequence[str], samples: Samples) -> Metric:
+    """Return a metric of a kind with the samples: values of the labels, and the sample's value."""
+    family: Any = kind(name, words, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return cast("Metric", family)
+
+
 def _row_metrics(person: User) -> Iterator[Metric]:
-    """Yield the numbers of open alerts, operations and leases."""
-    alerts = GaugeMetricFamily(
-        "falconweb_alerts", "Alerts that are open.", labels=["chassis", "severity", "state"]
-    )  # fmt: skip
-    for (chassis, severity, state), n in _grouped(
+    alerts = _grouped(
         Alert.objects.visible_to(person).filter(state__in=Alert.OPEN), "chassis__name", "severity", "state"
-    ):
-        alerts.add_metric([chassis, severity.lower(), state], n)
-    yield alerts
-    operations = GaugeMetricFamily("falconweb_operations", "Operations by state.", labels=["kind", "state"])
-    for of, n in _grouped(Operation.objects.visible_to(person), "kind", "state"):
-        operations.add_metric(of, n)
-    yield operations
-    leases = GaugeMetricFamily("falconweb_leases", "Leases that are not over.", labels=["state"])
-    ends = GaugeMetricFamily(
-        "falconweb_lease_end_timestamp_seconds", "When a lease ends.", labels=["lease", "tenant"]
+    )
+    yield _family(
+        GaugeMetricFamily, "falconweb_alerts", "Alerts that are open.", ["chassis", "severity", "state"],
+        (([chassis, severity.lower(), state], n) for (chassis, severity, state), n in alerts),
     )  # fmt: skip
-    states: Counter[str] = Counter()
-    for pk, tenant, state, end in (
-        Lease.objects.visible_to(person).open().values_list("pk", "tenant_name", "state", "ends_at").order_by("pk")
-    ):
-        states[state] += 1
-        if end is not None and state in Lease.HOLDING:
-            ends.add_metric([str(pk), tenant], end.timestamp())
-    for state, n in sorted(states.items()):
-        leases.add_metric([state], n)
-    yield leases
-    yield ends
+    operations = _grouped(Operation.objects.visible_to(person), "kind", "state")
+    yield _family(GaugeMetricFamily, "falconweb_operations", "Operations by state.", ["kind", "state"], operations)
+    open_leases = Lease.objects.visible_to(person).open().order_by("pk")
+    leases = list(open_leases.values_list("pk", "tenant_name", "state", "ends_at"))
+    states = sorted(Counter(state for _, _, state, _ in leases).items())
+    yield _family(
+        GaugeMetricFamily, "falconweb_leases", "Leases that are not over.", ["state"], (([of], n) for of, n in states)
+    )
+    yield _family(
+        GaugeMetricFamily, "falconweb_lease_end_timestamp_seconds", "When a lease ends.", ["lease", "tenant"],
+        (
+            ([str(pk), tenant], end.timestamp())
+            for pk, tenant, state, end in leases
+            if end is not None and state in Lease.IN_EFFECT
+        ),
+    )  # fmt: skip
 
 
 def _grouped(rows: QuerySet[Any], *names: str) -> list[tuple[list[str], int]]:
@@ -119,19 +119,20 @@ def _grouped(rows: QuerySet[Any], *names: str) -> list[tuple[list[str], int]]:
 
 def _pipeline_metrics(pipeline: PipelineSnapshot, names: dict[int, str]) -> Iterator[Metric]:
     for name, (metric, words) in CHASSIS_COUNTERS.items():
-        family = CounterMetricFamily(metric, words, labels=["chassis"])
-        for pk, chassis in names.items():
-            family.add_metric([chassis], pipeline.count(name, pk).total)
-        yield family
+        samples = (([chassis], pipeline.count(name, pk).total) for pk, chassis in names.items())
+        yield _family(CounterMetricFamily, metric, words, ["chassis"], samples)
     for name, (metric, words) in SITE_COUNTERS.items():
         yield CounterMetricFamily(metric, words, value=_total(pipeline, name))
     yield from _bad_input(pipeline, names)
     yield _lag_histogram(pipeline)
-    newest = GaugeMetricFamily("falconweb_poll_newest_lag_seconds", "How late the newest poll was.", labels=["chassis"])
-    for pk, notes in sorted(pipeline.notes.items()):
-        if pk in names and "poll_lag_seconds" in notes:
-            newest.add_metric([names[pk]], notes["poll_lag_seconds"])
-    yield newest
+    yield _family(
+        GaugeMetricFamily, "falconweb_poll_newest_lag_seconds", "How late the newest poll was.", ["chassis"],
+        (
+            ([names[pk]], gauges["poll_lag_seconds"])
+            for pk, gauges in sorted(pipeline.gauges.items())
+            if pk in names and "poll_lag_seconds" in gauges
+        ),
+    )  # fmt: skip
     yield from _process_metrics(pipeline)
     yield GaugeMetricFamily("falconweb_task_queue_length", "Tasks that wait for a worker.", value=pipeline.queue)
     yield GaugeMetricFamily("falconweb_redis_memory_bytes", "Memory that Redis uses.", value=pipeline.redis_bytes)
@@ -139,19 +140,18 @@ def _pipeline_metrics(pipeline: PipelineSnapshot, names: dict[int, str]) -> Iter
 
 def _bad_input(pipeline: PipelineSnapshot, names: dict[int, str]) -> Iterator[Metric]:
     words = "Input that was rejected, dropped or lost; the pipeline page explains each"
+    kinds = set(PROBLEMS) - set(CHASSIS_COUNTERS)
     # Zeros, too: to Prometheus, a counter that starts at one has not increased.
-    whole = CounterMetricFamily("falconweb_bad_input", f"{words}.", labels=["what"])
-    for what in sorted(set(PROBLEMS) - set(CHASSIS_COUNTERS)):
-        whole.add_metric([what], _total(pipeline, what))
-    yield whole
-    of_chassis = CounterMetricFamily(
-        "falconweb_chassis_bad_input", f"{words}. Only chassis with any.", labels=["what", "chassis"]
-    )
-    found = [one for one in pipeline.counts.items() if one[0][0] in PROBLEMS and one[0][0] not in CHASSIS_COUNTERS]
-    for (what, chassis), counted in sorted(found, key=lambda one: (one[0][0], one[0][1] or 0)):
-        if chassis in names:
-            of_chassis.add_metric([what, names[chassis]], counted.total)
-    yield of_chassis
+    whole = (([what], _total(pipeline, what)) for what in sorted(kinds))
+    yield _family(CounterMetricFamily, "falconweb_bad_input", f"{words}.", ["what"], whole)
+    found = sorted(
+        (what, chassis, counted.total) for (what, chassis), counted in pipeline.counts.items()
+        if what in kinds and chassis in names
+    )  # fmt: skip
+    yield _family(
+        CounterMetricFamily, "falconweb_chassis_bad_input", f"{words}. Only chassis with any.", ["what", "chassis"],
+        (([what, names[chassis]], total) for what, chassis, total in found),
+    )  # fmt: skip
 
 
 def _lag_histogram(pipeline: PipelineSnapshot) -> Metric:
@@ -165,47 +165,32 @@ def _lag_histogram(pipeline: PipelineSnapshot) -> Metric:
 
 
 def _process_metrics(pipeline: PipelineSnapshot) -> Iterator[Metric]:
-    up = GaugeMetricFamily("falconweb_process_up", "Processes with heartbeats.", labels=["process", "kind"])
-    cpu = CounterMetricFamily("falconweb_process_cpu_seconds", "CPU time used.", labels=["process", "kind"])
-    gauges = {
-        name: GaugeMetricFamily(metric, words, labels=["process", "kind"])
-        for name, (metric, words) in PROCESS_GAUGES.items()
-    }
-    for one in pipeline.processes:
-        of = [one.name, one.kind]
-        up.add_metric(of, 1)
-        cpu.add_metric(of, one.gauges.get("cpu_seconds", 0.0))
-        for name, family in gauges.items():
-            if name in one.gauges:
-                family.add_metric(of, one.gauges[name])
-    yield up
-    yield cpu
-    yield from gauges.values()
+    labels, processes = ["process", "kind"], [([one.name, one.kind], one.gauges) for one in pipeline.processes]
+    up = ((of, 1) for of, _ in processes)
+    yield _family(GaugeMetricFamily, "falconweb_process_up", "Processes with heartbeats.", labels, up)
+    cpu = ((of, gauges.get("cpu_seconds", 0.0)) for of, gauges in processes)
+    yield _family(CounterMetricFamily, "falconweb_process_cpu_seconds", "CPU time used.", labels, cpu)
+    for name, (metric, words) in PROCESS_GAUGES.items():
+        samples = ((of, gauges[name]) for of, gauges in processes if name in gauges)
+        yield _family(GaugeMetricFamily, metric, words, labels, samples)
 
 
 def _storage_metrics(sizes: StorageSizes, waiting: list[Undelivered]) -> Iterator[Metric]:
-    databases = GaugeMetricFamily("falconweb_database_bytes", "Size of a database.", labels=["database"])
-    for name, size in (("site", sizes.database), ("readings", sizes.readings)):
-        if size is not None:
-            databases.add_metric([name], size)
-    yield databases
+    databases = (("site", sizes.database), ("readings", sizes.readings))
+    known = (([name], size) for name, size in databases if size is not None)
+    yield _family(GaugeMetricFamily, "falconweb_database_bytes", "Size of a database.", ["database"], known)
     for name, words in (("rows", "Rows of readings and buckets"), ("chunks", "Chunks"), ("bytes", "Packed readings")):
-        tiers = GaugeMetricFamily(f"falconweb_store_{name}", f"{words} that are stored, by tier.", labels=["tier"])
-        for tier in sizes.tiers:
-            tiers.add_metric([tier.tier], getattr(tier, name))
-        yield tiers
+        tiers = (([tier.tier], getattr(tier, name)) for tier in sizes.tiers)
+        yield _family(
+            GaugeMetricFamily, f"falconweb_store_{name}", f"{words} that are stored, by tier.", ["tier"], tiers
+        )
     if sizes.disk_free is not None:
         yield GaugeMetricFamily("falconweb_disk_free_bytes", "Free space on the data disk.", value=sizes.disk_free)
-    undelivered = GaugeMetricFamily("falconweb_undelivered", "Undelivered items.", labels=["what"])
-    oldest = GaugeMetricFamily(
-        "falconweb_undelivered_oldest_timestamp_seconds", "Since when the oldest item waits.", labels=["what"]
-    )  # fmt: skip
-    for one in waiting:
-        undelivered.add_metric([one.what], one.count)
-        if one.count:
-            oldest.add_metric([one.what], one.oldest_at)
-    yield undelivered
-    yield oldest
+    counts = (([one.what], one.count) for one in waiting)
+    yield _family(GaugeMetricFamily, "falconweb_undelivered", "Undelivered items.", ["what"], counts)
+    oldest = (([one.what], one.oldest_at.timestamp()) for one in waiting if one.oldest_at is not None)
+    words = "Since when the oldest item waits."
+    yield _family(GaugeMetricFamily, "falconweb_undelivered_oldest_timestamp_seconds", words, ["what"], oldest)
 
 
 def _total(pipeline: PipelineSnapshot, name: str) -> int:

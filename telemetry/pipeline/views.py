@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 from accounts.access import person_of
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.downloads import Download, csv_download, csv_table
-from telemetry.pipeline.rules import ChassisHealth
+from telemetry.pipeline.rules import ChassisHealth, percent_label
 from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
 
 ROWS_PER_PAGE = 50
@@ -38,9 +38,12 @@ def pipeline(request: HttpRequest) -> HttpResponse:
     health = pipeline_status(person_of(request))
     order = request.GET.get("sort", "")
     rows = _chassis(request, health)
+    beats = sum(row.done + row.skipped + row.failed for row in health.chassis)
+    on_time = sum(row.done - row.late for row in health.chassis) / beats if beats else None
+    queues = [one.gauges["store_queue"] for one in health.pipeline.processes if "store_queue" in one.gauges]
     context: dict[str, Any] = {
         "health": health,
-        "state": health.level.name.lower(),
+        "state": health.level.label,
         "page": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
         "search": request.GET.get("q", ""),
         "order": order if order in ORDERS else "worst",
@@ -50,38 +53,35 @@ def pipeline(request: HttpRequest) -> HttpResponse:
         "webs": health.pipeline.of("web"),
         "sockets": int(sum(one.gauges.get("sockets_open", 0) for one in health.pipeline.of("web"))),
         "polled": sum(row.done for row in health.chassis),
-        "on_time": _share_on_time(health),
+        "on_time": percent_label(on_time, 2),
         "readings": health.pipeline.count("readings_taken").recent / health.pipeline.seconds,
-        "store_queue": _gauge(health, "store_queue"),
+        "store_queue": sum(queues) if queues else None,
     }
-    return render(request, "pipeline/pipeline.html", context)
+    return render(request, "telemetry/pipeline/pipeline.html", context)
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def chassis_csv(request: HttpRequest) -> Download:
-    """Stream the matching chassis as CSV."""
     health = pipeline_status(person_of(request))
     rows = (
-        (row.name, row.level.name.lower(), row.worker, row.period, row.lag, row.on_time, row.done, row.late,
+        (row.name, row.level.label, row.worker, row.period, row.lag, row.on_time, row.done, row.late,
          row.skipped, row.failed, row.sentence)
         for row in _chassis(request, health)
     )  # fmt: skip
-    return _csv("pipeline-chassis.csv", CHASSIS_COLUMNS, rows)
+    return csv_download(csv_table(CHASSIS_COLUMNS, rows), "pipeline-chassis.csv")
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def counts_csv(request: HttpRequest) -> Download:
-    """Stream the counted problems as CSV."""
     health = pipeline_status(person_of(request))
     rows = (
-        (row.words, row.chassis_name, row.counted.recent, row.counted.total,
-         f"{row.counted.seen:%Y-%m-%d %H:%M:%S}" if row.counted.seen else "", row.meaning.means if row.meaning else "",
-         row.meaning.do if row.meaning else "")
+        (row.meaning.words, row.chassis_name, row.counted.recent, row.counted.total,
+         f"{row.counted.seen_at:%Y-%m-%d %H:%M:%S}" if row.counted.seen_at else "", row.meaning.means, row.meaning.do)
         for row in health.rows
     )  # fmt: skip
-    return _csv("pipeline-counts.csv", COUNT_COLUMNS, rows)
+    return csv_download(csv_table(COUNT_COLUMNS, rows), "pipeline-counts.csv")
 
 
 def _chassis(request: HttpRequest, health: PipelineStatus) -> list[ChassisHealth]:
@@ -89,19 +89,3 @@ def _chassis(request: HttpRequest, health: PipelineStatus) -> list[ChassisHealth
     rows = [row for row in health.chassis if search in row.name.casefold()]
     _, by = ORDERS.get(request.GET.get("sort", ""), ("", None))
     return sorted(rows, key=by) if by is not None else rows
-
-
-def _share_on_time(health: PipelineStatus) -> float | None:
-    """Return the share of beats on time in the last minutes, None before there was any."""
-    beats = sum(row.done + row.skipped + row.failed for row in health.chassis)
-    return sum(row.done - row.late for row in health.chassis) / beats if beats else None
-
-
-def _gauge(health: PipelineStatus, name: str) -> float | None:
-    """Return the sum of a gauge over the processes that have it, None where none has."""
-    told = [one.gauges[name] for one in health.pipeline.processes if name in one.gauges]
-    return sum(told) if told else None
-
-
-def _csv(name: str, columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> Download:
-    return csv_download(csv_table(columns, rows), name)

@@ -33,7 +33,7 @@ from telemetry.instrumentation.metrics import LAG_BOUNDS
 from telemetry.links.watch import LinkWatch
 from telemetry.live.catalogue import ReadingContext, ReadingSubscriber, Sample, SeriesCatalogue
 from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate, set_catalogue
-from telemetry.polling.event_listener import listen_to_events
+from telemetry.polling.event_listener import EventListener
 from telemetry.polling.mirror import InventoryMirror, UnitTracker
 from telemetry.store.recorder import ReadingRecorder
 
@@ -49,15 +49,15 @@ BMC_REQUESTS = 3
 class PollerContext:
     """Context shared by the pollers of one worker.
 
-    `holds` returns whether the worker's claim on a chassis is valid now, `phase` the offset (s) of a chassis' beats
-    from the full second; `gate` limits concurrent walks.
+    `is_claimed` returns whether the worker's claim on a chassis is valid now, `phase` the offset (s) of a chassis'
+    beats from the full second; `walks` limits concurrent walks.
     """
 
     bus: redis.asyncio.Redis
     outbox: FrameOutbox
-    holds: Callable[[int], bool]
+    is_claimed: Callable[[int], bool]
     phase: Callable[[int], float]
-    gate: asyncio.Semaphore
+    walks: asyncio.Semaphore
 
 
 class ChassisPoller:
@@ -70,14 +70,13 @@ class ChassisPoller:
         self._second = 0  # of the newest frame
         self._beat = 0  # the number of the last polled beat
         self.is_reading = False
-        self._subscribers: (
-            ReadingSubscribers  # created by `run`: those of a task cancelled before its first step would not be closed
-        )
+        # Created by `run`: those of a task that is cancelled before its first step would not be closed.
+        self._subscribers: ReadingSubscribers
         self._units = UnitTracker(pk)
         self._catalogue: SeriesCatalogue | None = None  # of the newest reading over this connection
         self._beats = PollStatistics(pk)
         self._changed: dict[str, float] = {}  # sensors, see InventoryMirror
-        self.disturbed = asyncio.Event()  # set when the inventory may have changed
+        self.refresh_requested = asyncio.Event()  # set when the inventory may have changed
 
     async def run(self) -> None:
         """Poll until cancelled, or until the chassis is removed."""
@@ -121,15 +120,16 @@ class ChassisPoller:
 
     async def _follow(self, chassis: Chassis, bmc: BmcClient) -> None:
         """Read and mirror concurrently; readings are planned again whenever the inventory has changed."""
-        mirror = InventoryMirror(chassis, bmc, self._context.gate, self.disturbed, self._changed)
+        mirror = InventoryMirror(chassis, bmc, self._context.walks, self.refresh_requested, self._changed)
         self._catalogue = None
         # After the death of another worker, quick readings matter more than an inventory newer than a minute.
         inventory = await mirror.recent() or await mirror.walk()
-        listening = asyncio.create_task(listen_to_events(chassis.pk, bmc, inventory, self.disturbed, mirror.hear))
+        listener = EventListener(chassis.pk, bmc, inventory, self.refresh_requested, mirror.handle_event)
+        listening = asyncio.create_task(listener.run())
         try:
             while True:
                 plan = await plan_readings(bmc, inventory)
-                mirroring = asyncio.create_task(mirror.follow(inventory))
+                mirroring = asyncio.create_task(mirror.keep_current(inventory))
                 try:
                     await self._read(bmc, plan, inventory, mirror, mirroring)
                     inventory = mirroring.result()
@@ -166,13 +166,13 @@ class ChassisPoller:
             phase, begun = self._context.phase(self._pk), time.time()
             # A timer may end slightly before its beat, and a beat may repeat as the phase grows with more chassis.
             number = math.floor((begun - phase) / period + EARLY_SHARE)
-            if plan.series and number != self._beat and self._context.holds(self._pk):
+            if plan.series and number != self._beat and self._context.is_claimed(self._pk):
                 self._beat = number
                 self._beats.begin(begun, phase)
                 sample = catalogue.sample(self._units.mask_doubtful(await plan.read(bmc), mirror.doubted))
                 if plan.is_outdated and not mirroring.done():
                     mirror.request_walk()
-                if not self._context.holds(self._pk):
+                if not self._context.is_claimed(self._pk):
                     continue
                 self._second = max(self._second + 1, int(number * period))
                 frame = Frame(revision, self._pk, self._second, sample.at, sample.values)
@@ -278,33 +278,28 @@ class ReadingSubscribers:
         self._failing: set[str] = set()
 
     def begin(self, context: ReadingContext) -> None:
-        """See `ReadingSubscriber.begin`."""
-        for subscriber in self._members:
-            self._call(subscriber.begin, context)
+        self._call_each(lambda subscriber: subscriber.begin, context)
 
     def take(self, sample: Sample) -> None:
-        """See `ReadingSubscriber.take`."""
-        for subscriber in self._members:
-            self._call(subscriber.take, sample)
+        self._call_each(lambda subscriber: subscriber.take, sample)
 
     def lost(self, sentence: str) -> None:
-        """See `ReadingSubscriber.lost`."""
-        for subscriber in self._members:
-            self._call(subscriber.lost, sentence)
+        self._call_each(lambda subscriber: subscriber.lost, sentence)
 
     async def close(self) -> None:
-        """See `ReadingSubscriber.close`."""
         await asyncio.gather(*(subscriber.close() for subscriber in self._members), return_exceptions=True)
 
-    def _call(self, method: Callable[[Any], None], argument: Any) -> None:
-        name = getattr(method, "__qualname__", repr(method))
-        try:
-            method(argument)
-        except Exception:
-            metrics.increment("tap_failures", chassis=self._chassis)
-            # Log once: a subscriber that fails at each reading must not fill the log.
-            if name not in self._failing:
-                logger.exception("%s of chassis %s", name, self._chassis)
-            self._failing.add(name)
-        else:
-            self._failing.discard(name)
+    def _call_each(self, method_of: Callable[[ReadingSubscriber], Callable[[Any], None]], argument: Any) -> None:
+        for subscriber in self._members:
+            method = method_of(subscriber)
+            name = getattr(method, "__qualname__", repr(method))
+            try:
+                method(argument)
+            except Exception:
+                metrics.increment("tap_failures", chassis=self._chassis)
+                # Log once: a subscriber that fails at each reading must not fill the log.
+                if name not in self._failing:
+                    logger.exception("%s of chassis %s", name, self._chassis)
+                self._failing.add(name)
+            else:
+                self._failing.discard(name)

@@ -29,7 +29,7 @@ GATHERING_SECONDS = 4.0
 # Returns how many claims the worker may keep, and those that it has afterwards. A worker releases only claims above the
 # fair share: the integer part for each, and one more for as many workers as the remainder allows.
 CLAIM_SCRIPT = """
-local name, lease, settled, leaving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
+local name, duration, settled, releasing = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local known, first = {}, 8 + tonumber(ARGV[7])
 for place = 8, first - 1 do known[ARGV[place]] = true end
 local time = redis.call('TIME')
@@ -39,22 +39,22 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', 'polling:workers', '-inf', now
   redis.call('ZREM', 'polling:since', gone)
 end
 if first > 8 and redis.call('ZCARD', 'polling:workers') == 0 then
-  redis.call('SET', 'polling:forgotten', 1, 'NX', 'PX', lease)
+  redis.call('SET', 'polling:forgotten', 1, 'NX', 'PX', duration)
 end
 local forgotten = redis.call('EXISTS', 'polling:forgotten') == 1
-redis.call('ZADD', 'polling:workers', now + lease, name)
+redis.call('ZADD', 'polling:workers', now + duration, name)
 redis.call('ZADD', 'polling:since', 'NX', now, name)
 local joined = redis.call('ZRANGE', 'polling:since', 0, -1, 'WITHSCORES')
 local gathering = now - joined[#joined] < tonumber(ARGV[4]) and now - joined[2] < tonumber(ARGV[5])
 local count, total = {}, #ARGV - first + 1
 local mine, free = {}, {}
 for place = first, #ARGV do
-  local holder = redis.call('GET', 'polling:' .. ARGV[place])
-  if holder == name then
-    redis.call('PEXPIRE', 'polling:' .. ARGV[place], lease)
+  local owner = redis.call('GET', 'polling:' .. ARGV[place])
+  if owner == name then
+    redis.call('PEXPIRE', 'polling:' .. ARGV[place], duration)
     mine[#mine + 1] = ARGV[place]
-  elseif holder then
-    count[holder] = (count[holder] or 0) + 1
+  elseif owner then
+    count[owner] = (count[owner] or 0) + 1
   elseif known[ARGV[place]] or not (forgotten or gathering) then
     free[#free + 1] = ARGV[place]
   end
@@ -69,8 +69,8 @@ end
 local there = redis.call('ZCARD', 'polling:workers')
 local take = share(there)
 for _, chassis in ipairs(free) do
-  if #mine - leaving >= take then break end
-  redis.call('SET', 'polling:' .. chassis, name, 'PX', lease)
+  if #mine - releasing >= take then break end
+  redis.call('SET', 'polling:' .. chassis, name, 'PX', duration)
   mine[#mine + 1] = chassis
 end
 local old = redis.call('ZCOUNT', 'polling:since', '-inf', now - settled)
@@ -95,57 +95,57 @@ class ClaimShare:
     `is_gathering`: all workers have just joined, and wait for each other before they claim anything.
     """
 
-    held: frozenset[int]
+    claimed: frozenset[int]
     keep: int
     workers: int
     is_gathering: bool = False
 
 
 class ChassisClaims:
-    """The claims of one worker. `look`, `give_back` and `leave` block; `holds` is fast and thread-safe."""
+    """The claims of one worker. `renew`, `release` and `deregister` block; `is_claimed` is fast and thread-safe."""
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.name = name
         self._client = client
-        self._look: Any = client.register_script(CLAIM_SCRIPT)
+        self._renew: Any = client.register_script(CLAIM_SCRIPT)
         self._release: Any = client.register_script(RELEASE_SCRIPT)
-        self._held: frozenset[int] = frozenset()
+        self._claimed: frozenset[int] = frozenset()
         self._until = 0.0
 
-    def holds(self, chassis: int) -> bool:
+    def is_claimed(self, chassis: int) -> bool:
         """Return whether this worker's claim on a chassis is valid; False once it has expired."""
-        return chassis in self._held and time.monotonic() < self._until
+        return chassis in self._claimed and time.monotonic() < self._until
 
     @property
-    def are_in_force(self) -> bool:
+    def are_valid(self) -> bool:
         """Whether the claims of the last renewal have not expired."""
         return time.monotonic() < self._until
 
-    def look(self, chassis: Collection[int], *, leaving: Iterable[int] = ()) -> ClaimShare:
+    def renew(self, chassis: Collection[int], *, releasing: Iterable[int] = ()) -> ClaimShare:
         """Renew claims and claim free chassis, up to the fair share; raises RedisError.
 
-        `leaving` are the chassis whose claims are about to be released; those that have been are not counted.
+        `releasing` are the chassis whose claims are about to be released; those that have been are not counted.
         """
         began = time.monotonic()
         seconds = (CLAIM_SECONDS, SETTLED_SECONDS, LULL_SECONDS, GATHERING_SECONDS)
         milliseconds = (round(one * 1000) for one in seconds)
-        held = sorted(self._held)
-        still_held = sum(map(self.holds, leaving))
-        arguments = [self.name, *milliseconds, still_held, len(held), *held, *sorted(chassis)]
-        keep, workers, mine, gathering = self._look(args=arguments)
-        self._held = frozenset(map(int, mine))
+        known = sorted(self._claimed)
+        still_claimed = sum(map(self.is_claimed, releasing))
+        arguments = [self.name, *milliseconds, still_claimed, len(known), *known, *sorted(chassis)]
+        keep, workers, mine, gathering = self._renew(args=arguments)
+        self._claimed = frozenset(map(int, mine))
         self._until = began + CLAIM_SECONDS
-        return ClaimShare(held=self._held, keep=int(keep), workers=int(workers), is_gathering=bool(gathering))
+        return ClaimShare(self._claimed, int(keep), int(workers), is_gathering=bool(gathering))
 
-    def give_back(self, chassis: Iterable[int]) -> None:
+    def release(self, chassis: Iterable[int]) -> None:
         """Release chassis that this worker no longer polls; raises RedisError."""
-        left = set(chassis)
-        self._held -= left
-        if left:
-            self._release(args=[self.name, *left])
+        released = set(chassis)
+        self._claimed -= released
+        if released:
+            self._release(args=[self.name, *released])
 
-    def leave(self) -> None:
-        """Release all claims and deregister the worker; raises RedisError."""
-        self.give_back(self._held)
+    def deregister(self) -> None:
+        """Release all claims, and end the worker's presence; raises RedisError."""
+        self.release(self._claimed)
         self._client.zrem("polling:workers", self.name)
         self._client.zrem("polling:since", self.name)

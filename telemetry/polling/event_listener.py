@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from django.conf import settings
@@ -27,14 +28,6 @@ from fabric.bmc.events import LogServiceInfo, find_event_stream, read_log, read_
 from fabric.bmc.types import Inventory, RedfishEvent
 from fabric.inventory.selectors import ReadingOwner, reading_owners
 from telemetry.events import ingestion
-from telemetry.events.ingestion import (
-    IngestResult,
-    log_position,
-    log_position_move,
-    log_records_ingest,
-    stream_position,
-    stream_records_ingest,
-)
 from telemetry.instrumentation import metrics
 
 logger = logging.getLogger(__name__)
@@ -45,23 +38,9 @@ DATABASE_RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
 CHECK_SECONDS = 300.0  # interval of reading the log while the stream is open
 HURRY_SECONDS = 5.0  # the same where the stream may have missed events
 FRESH_SECONDS = 30.0  # for this time after it was opened, a stream may repeat older events
-EVENTS_PER_TRANSACTION = 500  # events of one transaction
+EVENTS_PER_TRANSACTION = 500
 BURST_EVENTS = 100  # events in the queue: BMCs may drop the end of a burst, which no gap of numbers reveals
 MAX_WAITING_EVENTS = 5000  # events in memory while the database is unreachable: the log has the others
-
-
-async def listen_to_events(
-    chassis_id: int,
-    bmc: BmcClient,
-    inventory: Inventory,
-    disturbed: asyncio.Event,
-    hear: Callable[[RedfishEvent], None] = lambda _event: None,
-) -> None:
-    """Store the events of a chassis until cancelled; each triggers a refresh of the inventory.
-
-    `hear` is called for each event on arrival, before the refresh: those of the stream, and new ones of a log.
-    """
-    await _EventListener(chassis_id, bmc, inventory, disturbed, hear).run()
 
 
 @dataclass
@@ -98,22 +77,22 @@ class _EventQueue:
         self.news.set()
 
 
-class _EventListener:
-    def __init__(
-        self,
-        chassis_id: int,
-        bmc: BmcClient,
-        inventory: Inventory,
-        disturbed: asyncio.Event,
-        hear: Callable[[RedfishEvent], None],
-    ) -> None:
-        self._chassis = chassis_id
-        self._on_event = hear
-        self._bmc = bmc
-        self._inventory = inventory
-        self._disturbed = disturbed
-        self._stream = inventory.service.event_stream_uri
-        self._logs = [one.uri for one in inventory.log_services if one.entries_uri]
+@dataclass
+class EventListener:
+    """Stores the events of a chassis; each triggers a refresh of the inventory.
+
+    `on_event` is called for each event on arrival, before the refresh: those of the stream, and new ones of a log.
+    """
+
+    chassis_id: int
+    bmc: BmcClient
+    inventory: Inventory
+    refresh_requested: asyncio.Event
+    on_event: Callable[[RedfishEvent], None] = lambda _event: None
+
+    def __post_init__(self) -> None:
+        self._stream = self.inventory.service.event_stream_uri
+        self._logs = [one.uri for one in self.inventory.log_services if one.entries_uri]
         self._owners: dict[str, ReadingOwner] | None = None
         self._ahead: timedelta | None = None
         self._uninterrupted = False  # the stream was open without interruption since the logs were read
@@ -121,22 +100,22 @@ class _EventListener:
     async def run(self) -> None:
         """Read the stream, or poll the logs, until cancelled."""
         tries = 0
-        asked_at = time.monotonic()
+        searched_at = time.monotonic()
         while True:
             begun = time.monotonic()
             try:
-                if not self._stream and begun - asked_at > CHECK_SECONDS:
+                if not self._stream and begun - searched_at > CHECK_SECONDS:
                     # A BMC that is starting, or was reconfigured, may provide a stream now.
-                    asked_at = begun
-                    self._stream = await find_event_stream(self._bmc)
+                    searched_at = begun
+                    self._stream = await find_event_stream(self.bmc)
                 if self._stream:
                     await self._follow_stream()
                 else:
                     await self._catch_up()
             except BmcError as error:
-                logger.debug("events of chassis %s: %s", self._chassis, error.sentence)
+                logger.debug("events of chassis %s: %s", self.chassis_id, error.sentence)
             except Exception:
-                logger.exception("events of chassis %s", self._chassis)
+                logger.exception("events of chassis %s", self.chassis_id)
             self._uninterrupted = False
             if not self._stream:
                 await asyncio.sleep(settings.CONFIG.inventory_period)
@@ -147,7 +126,7 @@ class _EventListener:
     async def _follow_stream(self) -> None:
         """Store the events of the stream until it is lost; raises BmcError then."""
         waiting, opened = _EventQueue(), asyncio.Event()
-        last_id = await self._write_with_retry(stream_position, self._chassis, self._stream)
+        last_id = await self._write_with_retry(ingestion.stream_position, self.chassis_id, self._stream)
         reading = asyncio.create_task(self._read_stream(waiting, opened, last_id))
         try:
             await _wait_first(opened, reading)
@@ -171,10 +150,10 @@ class _EventListener:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _read_stream(self, waiting: _EventQueue, opened: asyncio.Event, last_id: str) -> None:
-        stream = stream_events(self._bmc, self._stream, last_event_id=last_id, opened=opened.set)
+        stream = stream_events(self.bmc, self._stream, last_event_id=last_id, opened=opened.set)
         async for event in stream:
-            self._on_event(event)
-            self._disturbed.set()
+            self.on_event(event)
+            self.refresh_requested.set()
             await waiting.put(event, can_wait=not self._logs)
 
     async def _check_logs(self, waiting: _EventQueue) -> float:
@@ -188,10 +167,10 @@ class _EventListener:
     async def _store_events(self, waiting: _EventQueue, *, live: bool) -> None:
         """Store the queued events, which stay in memory until they are in the database."""
         while waiting.events:
-            batch = [waiting.events[index] for index in range(min(EVENTS_PER_TRANSACTION, len(waiting.events)))]
+            batch = list(islice(waiting.events, EVENTS_PER_TRANSACTION))
             await self._write_with_retry(
-                stream_records_ingest,
-                chassis_id=self._chassis,
+                ingestion.stream_records_ingest,
+                chassis_id=self.chassis_id,
                 stream_uri=self._stream,
                 records=batch,
                 owners=await self._reading_owners(),
@@ -207,7 +186,7 @@ class _EventListener:
         failure: BmcError | None = None
         for uri in self._logs:
             try:
-                facts = await read_log_service_info(self._bmc, uri)
+                facts = await read_log_service_info(self.bmc, uri)
                 if facts.ahead is not None:
                     self._ahead = facts.ahead
                 if facts.has_events and facts.entries_uri:
@@ -218,41 +197,49 @@ class _EventListener:
             raise failure
 
     async def _read_log_entries(self, facts: LogServiceInfo) -> None:
-        mark = await self._write_with_retry(log_position, self._chassis, facts.entries_uri)
-        reading = await read_log(self._bmc, facts.entries_uri, after=mark)
+        mark = await self._write_with_retry(ingestion.log_position, self.chassis_id, facts.entries_uri)
+        reading = await read_log(self.bmc, facts.entries_uri, after=mark)
         if mark is not None and not reading.events and reading.newest == mark:
             return
         new = known = 0
         for start in range(0, len(reading.events), EVENTS_PER_TRANSACTION):
-            kept: IngestResult = await self._write_with_retry(
-                log_records_ingest,
-                chassis_id=self._chassis,
-                records=reading.events[start : start + EVENTS_PER_TRANSACTION],
+            batch = reading.events[start : start + EVENTS_PER_TRANSACTION]
+            # A listener that ends right after its first reading leaves a position too: without it, what is overwritten
+            # before the next reading would be no gap.
+            is_first = mark is None and start + EVENTS_PER_TRANSACTION >= len(reading.events)
+            result: ingestion.IngestResult = await self._write_with_retry(
+                ingestion.log_records_ingest,
+                chassis_id=self.chassis_id,
+                records=batch,
                 owners=await self._reading_owners(),
                 ahead=self._ahead if facts.ahead is None else facts.ahead,
+                position=(facts.entries_uri, reading.newest) if is_first else None,
             )
-            new, known = new + kept.new, known + kept.known
-            if mark is not None and kept.new:
-                for event in reading.events[start : start + EVENTS_PER_TRANSACTION]:
-                    self._on_event(event)
+            new, known = new + result.new, known + result.known
+            if mark is not None and result.new:
+                for event in batch:
+                    self.on_event(event)
         gap = None
         if mark is not None:
-            metrics.increment("events_backfilled", new, chassis=self._chassis)
-            gap = ingestion.find_log_gap(mark, reading, known=known, heard=self._uninterrupted)
+            metrics.increment("events_backfilled", new, chassis=self.chassis_id)
+            gap = ingestion.find_log_gap(mark, reading, known=known, stream_was_open=self._uninterrupted)
         if gap is not None:
-            logger.warning("chassis %s: %s", self._chassis, gap.sentence)
-            metrics.increment("event_gaps", chassis=self._chassis)
+            logger.warning("chassis %s: %s", self.chassis_id, gap.sentence)
+            metrics.increment("event_gaps", chassis=self.chassis_id)
         if new:
-            self._disturbed.set()
+            self.refresh_requested.set()
         # Last: after a crash before it, the log is read again, and stored events are detected.
         await self._write_with_retry(
-            log_position_move, chassis_id=self._chassis, entries_uri=facts.entries_uri, newest=reading.newest, gap=gap
+            ingestion.log_position_move,
+            chassis_id=self.chassis_id,
+            entries_uri=facts.entries_uri,
+            newest=reading.newest,
+            gap=gap,
         )
 
     async def _reading_owners(self) -> dict[str, ReadingOwner]:
-        """Return the owner of each sensor."""
         if self._owners is None:
-            self._owners = await self._write_with_retry(reading_owners, self._chassis, self._inventory)
+            self._owners = await self._write_with_retry(reading_owners, self.chassis_id, self.inventory)
         return self._owners
 
     async def _write_with_retry(self, work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
@@ -263,7 +250,7 @@ class _EventListener:
                 return await run_in_thread(work, *arguments, **more)
             except DatabaseError as error:
                 if tries == 0:
-                    logger.warning("events of chassis %s wait for the database: %s", self._chassis, error)
+                    logger.warning("events of chassis %s wait for the database: %s", self.chassis_id, error)
                 await asyncio.sleep(DATABASE_RETRY_DELAYS[min(tries, len(DATABASE_RETRY_DELAYS) - 1)])
                 tries += 1
 

@@ -7,12 +7,14 @@ timestamp, and while the event stream of the BMC is open, refreshes are less fre
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
@@ -50,63 +52,60 @@ JITTER = (0.8, 1.2)
 # An inventory newer than this is used immediately by a worker that has claimed the chassis, before its first walk.
 RECENT = timedelta(minutes=2)
 
+SensorUnit = tuple[str, float, float]  # unit, factor, zero
 
+
+@dataclass
 class InventoryMirror:
-    """Walks and refreshes one chassis; `gate` limits the concurrent walks of a worker.
+    """Walks and refreshes one chassis; `walks` limits the concurrent walks of a worker.
 
     `changed` outlives a connection: URIs of sensors that the BMC reported as changed, and the time (monotonic s) to
     read them; `math.inf` marks a sensor with another unit, which a walk will apply.
     """
 
-    def __init__(
-        self,
-        chassis: Chassis,
-        bmc: BmcClient,
-        gate: asyncio.Semaphore,
-        disturbed: asyncio.Event,
-        changed: dict[str, float],
-    ) -> None:
-        self._chassis = chassis
-        self._bmc = bmc
-        self._gate = gate
-        self._disturbed = disturbed
-        self._discovery = Discovery(bmc, at_a_time=1)
+    chassis: Chassis
+    bmc: BmcClient
+    walks: asyncio.Semaphore
+    refresh_requested: asyncio.Event
+    changed: dict[str, float]
+
+    def __post_init__(self) -> None:
+        self._discovery = Discovery(self.bmc, at_a_time=1)
         self._applied: Inventory | None = None
         self._walked_at = 0.0
         self._ended_at = 0.0  # of the last walk
         self._periods = 1.0
         self._plan_at: float | None = None  # monotonic s: when to walk to plan readings again
-        self._changed = changed
-        for uri in [uri for uri, read_at in changed.items() if read_at == math.inf]:
-            changed[uri] = 0.0  # that walk did not complete
+        for uri in [uri for uri, read_at in self.changed.items() if read_at == math.inf]:
+            self.changed[uri] = 0.0  # that walk did not complete
         self._failed_reads: Counter[str] = Counter()  # consecutive failures of these sensors
         self._calm: dict[str, float] = {}  # sensors reported as changed with an unchanged unit, and when
         self._sensors: set[str] = set()  # URIs of all sensors
         self.owners: dict[str, ReadingOwner] = {}  # of the last inventory
-        self.doubted = set(changed)  # URIs of sensors whose unit may have changed
+        self.doubted = set(self.changed)  # URIs of sensors whose unit may have changed
 
     async def recent(self) -> Inventory | None:
         """Return the inventory of a recent walk by any worker, None without one."""
-        found: Inventory | None = await run_in_thread(_recent_inventory, self._chassis.pk)
+        found: Inventory | None = await run_in_thread(_recent_inventory, self.chassis.pk)
         if found is not None:
-            self.owners = await run_in_thread(reading_owners, self._chassis.pk, found)
+            self.owners = await run_in_thread(reading_owners, self.chassis.pk, found)
             self._sensors = {sensor.uri for sensor in found.sensors}
         return found
 
     async def walk(self) -> Inventory:
         """Read the whole service and store its inventory; raises BmcError, DatabaseError."""
-        async with self._gate:
+        async with self.walks:
             begun = timezone.now()
             inventory = await self._discovery.walk()
-            await run_in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
-            self.owners = await run_in_thread(reading_owners, self._chassis.pk, inventory)
+            await run_in_thread(inventory_apply, chassis=self.chassis, inventory=inventory, begun_at=begun)
+            self.owners = await run_in_thread(reading_owners, self.chassis.pk, inventory)
         # The first walks after a start are spread over the whole period, so that later ones are spread, too.
         early = random.random() if self._applied is None else 0.0  # noqa: S311 - no secret
         self._walked_at = time.monotonic() - early * settings.CONFIG.inventory_period * PERIODS_A_WALK
         self._applied, self._periods = inventory, 1.0
         self._plan_at, self._ended_at = None, time.monotonic()
-        for uri in [uri for uri, read_at in self._changed.items() if read_at == math.inf]:
-            del self._changed[uri]
+        for uri in [uri for uri, read_at in self.changed.items() if read_at == math.inf]:
+            del self.changed[uri]
         self._sensors = {sensor.uri for sensor in inventory.sensors}
         return inventory
 
@@ -114,21 +113,21 @@ class InventoryMirror:
         """Schedule a walk after WALK_PAUSE at the earliest; readings are planned again after it."""
         if self._plan_at is None:
             self._plan_at = max(time.monotonic(), self._ended_at + WALK_PAUSE)
-            self._disturbed.set()
+            self.refresh_requested.set()
 
-    def hear(self, event: RedfishEvent) -> None:
+    def handle_event(self, event: RedfishEvent) -> None:
         """Handle an event on arrival: schedule the check of a changed sensor's unit."""
         if event.message_id.endswith(".ResourceChanged") and "/Sensors/" in event.origin_uri:
             uri = normalize_uri(event.origin_uri)
             if uri not in self._sensors:
                 return  # a refresh or a walk finds new sensors
-            if self._changed.get(uri, math.inf) == math.inf:
-                self._changed[uri] = 0.0
+            if self.changed.get(uri, math.inf) == math.inf:
+                self.changed[uri] = 0.0
             # Some services send this event for each new reading.
             if time.monotonic() - self._calm.get(uri, -math.inf) > CALM_SECONDS:
                 self.doubted.add(uri)
 
-    async def follow(self, inventory: Inventory) -> Inventory:
+    async def keep_current(self, inventory: Inventory) -> Inventory:
         """Keep the inventory current; returns the inventory when readings have to be planned again.
 
         Raises BmcError. Without the database readings continue: changes that could not be stored are found again.
@@ -137,26 +136,26 @@ class InventoryMirror:
         units = {sensor.uri: _sensor_unit(sensor) for sensor in inventory.sensors}
         self._prune_sensors()
         walk_at = self._walked_at + settings.CONFIG.inventory_period * PERIODS_A_WALK * _jitter()
-        rested_at, backoff = 0.0, 1.0
+        settled_at, backoff = 0.0, 1.0
         while True:
             try:
                 if time.monotonic() > walk_at:
                     return await self.walk()
                 if self._plan_at is None:
-                    await wait_for_event(self._disturbed, self._quiet_seconds())
+                    await wait_for_event(self.refresh_requested, self._quiet_seconds())
                 if self._plan_at is not None:
                     await asyncio.sleep(max(0.0, self._plan_at - time.monotonic()))
                     return await self.walk()
-                is_disturbed = self._disturbed.is_set()
-                if is_disturbed:
-                    await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > rested_at else REFRESH_PAUSE_SECONDS)
-                    self._disturbed.clear()
+                is_requested = self.refresh_requested.is_set()
+                if is_requested:
+                    await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > settled_at else REFRESH_PAUSE_SECONDS)
+                    self.refresh_requested.clear()
                 if await self._has_other_unit(units):
                     return await self.walk()
-                fresh = await self._refresh(is_disturbed=is_disturbed)
+                fresh = await self._refresh(is_requested=is_requested)
                 backoff = 1.0
             except DatabaseError as error:
-                logger.warning("chassis %s is not mirrored: %s", self._chassis.pk, error)
+                logger.warning("chassis %s is not mirrored: %s", self.chassis.pk, error)
                 self._applied = None
                 # A walk is hundreds of requests: a database outage must not burden the BMC.
                 later = time.monotonic() + settings.CONFIG.inventory_period * backoff * _jitter()
@@ -167,7 +166,7 @@ class InventoryMirror:
                 await asyncio.sleep(REFRESH_PAUSE_SECONDS)
                 continue
             finally:
-                rested_at = time.monotonic() + REFRESH_PAUSE_SECONDS
+                settled_at = time.monotonic() + REFRESH_PAUSE_SECONDS
             if _healths(fresh) != healths:
                 walk_at = 0.0  # the walk finds the part whose health has changed
             elif self.owners != owners:
@@ -176,16 +175,16 @@ class InventoryMirror:
 
     async def _has_other_unit(self, units: Mapping[str, SensorUnit]) -> bool:
         """Read changed sensors; returns whether one has another unit than before."""
-        due = sorted(uri for uri, read_at in self._changed.items() if read_at <= time.monotonic())
+        due = sorted(uri for uri, read_at in self.changed.items() if read_at <= time.monotonic())
         for uri in due[:SENSORS_PER_CHECK]:
-            del self._changed[uri]
+            del self.changed[uri]
             try:
-                sensor = read_sensor(CrawledResource(uri, "Sensor", (await self._bmc.get(uri)).body, ""))
+                sensor = read_sensor(CrawledResource(uri, "Sensor", (await self.bmc.get(uri)).body, ""))
             except RequestRefused:
                 pass  # the next walk finds out whether it still exists
             except BmcError as error:
                 pause = SENSOR_RETRY_DELAYS[min(self._failed_reads[uri], len(SENSOR_RETRY_DELAYS) - 1)]
-                self._changed[uri] = time.monotonic() + pause
+                self.changed[uri] = time.monotonic() + pause
                 self._failed_reads[uri] += 1
                 if not isinstance(error, ServerFault | Malformed):
                     break  # the refresh detects an unreachable BMC
@@ -194,40 +193,40 @@ class InventoryMirror:
                 if _sensor_unit(sensor) != units.get(uri):
                     # Keeps the walk due in case it fails.
                     self._plan_at = time.monotonic()
-                    self._changed[uri] = math.inf
+                    self.changed[uri] = math.inf
                     return True
             self.doubted.discard(uri)
             self._calm[uri] = time.monotonic()
             del self._failed_reads[uri]
-        if any(read_at <= time.monotonic() for read_at in self._changed.values()):
-            self._disturbed.set()
+        if any(read_at <= time.monotonic() for read_at in self.changed.values()):
+            self.refresh_requested.set()
         return False
 
     def _prune_sensors(self) -> None:
         """Drop the state of removed sensors, and doubts that the last walk has resolved."""
-        for uri in self._changed.keys() - self._sensors:
-            del self._changed[uri]
-        self.doubted &= self._changed.keys()
+        for uri in self.changed.keys() - self._sensors:
+            del self.changed[uri]
+        self.doubted &= self.changed.keys()
         self._calm = {uri: at for uri, at in self._calm.items() if uri in self._sensors}
         self._failed_reads = Counter({uri: n for uri, n in self._failed_reads.items() if uri in self._sensors})
 
     def _quiet_seconds(self) -> float:
         """Return the time until the next refresh or sensor check, s."""
-        to_check = min(self._changed.values(), default=math.inf) - time.monotonic()
+        to_check = min(self.changed.values(), default=math.inf) - time.monotonic()
         return max(0.0, min(settings.CONFIG.inventory_period * self._periods * _jitter(), to_check))
 
-    async def _refresh(self, *, is_disturbed: bool) -> Inventory:
+    async def _refresh(self, *, is_requested: bool) -> Inventory:
         begun = timezone.now()
         inventory = await self._discovery.refresh()
-        if is_disturbed or inventory != self._applied:
+        if is_requested or inventory != self._applied:
             # The database may have changes of an operation meanwhile, so that an equal inventory is stored, too.
-            await run_in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
-            self.owners = await run_in_thread(reading_owners, self._chassis.pk, inventory)
+            await run_in_thread(inventory_apply, chassis=self.chassis, inventory=inventory, begun_at=begun)
+            self.owners = await run_in_thread(reading_owners, self.chassis.pk, inventory)
             self._applied, self._periods = inventory, 1.0
         else:
-            await run_in_thread(inventory_confirm, chassis_id=self._chassis.pk)
-            self._periods = min(self._periods * 2, MAX_QUIET_PERIODS) if self._bmc.streams else 1.0
-        await drifts_explain(chassis_id=self._chassis.pk, bmc=self._bmc)
+            await run_in_thread(inventory_confirm, chassis_id=self.chassis.pk)
+            self._periods = min(self._periods * 2, MAX_QUIET_PERIODS) if self.bmc.streams else 1.0
+        await drifts_explain(chassis_id=self.chassis.pk, bmc=self.bmc)
         return inventory
 
 
@@ -252,15 +251,9 @@ def _healths(inventory: Inventory) -> dict[str, str]:
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
-    """Wait at most `seconds` for an event."""
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        pass
-
-
-SensorUnit = tuple[str, float, float]
 
 
 class UnitTracker:

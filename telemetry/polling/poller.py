@@ -14,7 +14,7 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import redis
@@ -32,12 +32,12 @@ from telemetry.polling.mirror import wait_for_event
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.75  # interval of renewing claims and claiming free chassis
+RENEW_SECONDS = 0.75  # interval of renewing claims and claiming free chassis
 GATHER_SECONDS = 0.25  # the same while workers that start together wait for each other
 # Chassis are released to a new worker a few at a time: each first stores its last readings.
 MAX_HANDOVERS = 20
 STOP_SECONDS = 3.0
-LEAVE_SECONDS = 5.0  # interval of cancelling a poller that has not ended yet
+CANCEL_SECONDS = 5.0  # interval of cancelling a poller that has not ended yet
 MAX_CONCURRENT_WALKS = 4
 SWITCH_SECONDS = 0.0005
 # Chassis of one worker are polled one after the other rather than all at the full second: at this distance, s, and all
@@ -56,7 +56,7 @@ ChassisKey = tuple[int, str]
 
 
 def ensure_polling() -> None:
-    """Start this worker's loop, unless it runs."""
+    """Start this worker's loop, unless it runs already."""
     global _thread, _poller  # noqa: PLW0603 - one loop a process is the point
     with _lock:
         if not _ended.is_set() and (_thread is None or not _thread.is_alive()):
@@ -107,7 +107,7 @@ class Poller:
         self._ending: dict[int, asyncio.Task[None]] = {}  # no longer polled, but not yet released
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
-        self._pause = LOOK_SECONDS
+        self._pause = RENEW_SECONDS
 
     def stop(self) -> None:
         """Request the end of the loop."""
@@ -120,8 +120,8 @@ class Poller:
         measure_loop_lag(self._loop)
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
         outbox = FrameOutbox(bus, self.name)
-        gate = asyncio.Semaphore(MAX_CONCURRENT_WALKS)
-        context = PollerContext(bus=bus, outbox=outbox, holds=self._claims.holds, phase=self._phase, gate=gate)
+        walks = asyncio.Semaphore(MAX_CONCURRENT_WALKS)
+        context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, walks)
         refreshing = asyncio.create_task(self._listen_for_refreshes())
         try:
             while not self._stopped.is_set():
@@ -130,7 +130,8 @@ class Poller:
         finally:
             await asyncio.gather(*map(cancel_and_wait, (refreshing, *self._tasks.values())), *self._ending.values())
             await outbox.close()
-            await self._loop.run_in_executor(self._claim_thread, self._leave)
+            await self._end_claims(self._claims.deregister)
+            self._claim_thread.submit(close_old_connections)
             self._claim_thread.shutdown(wait=False)
             await bus.aclose()
 
@@ -148,33 +149,33 @@ class Poller:
                         number = message["data"]
                         poller = self._pollers.get(int(number) if message["type"] == "message" else 0)
                         if poller is not None:
-                            poller.disturbed.set()
+                            poller.refresh_requested.set()
             except (redis.RedisError, OSError, ValueError) as error:
                 logger.warning("ends of operations are not received: %s", error)
             await asyncio.sleep(STREAM_PAUSE)
 
     async def _renew(self, context: PollerContext) -> None:
         try:
-            leaving = tuple(self._ending)
-            share = await asyncio.get_running_loop().run_in_executor(self._claim_thread, self._claim, leaving)
+            releasing = tuple(self._ending)
+            share = await asyncio.get_running_loop().run_in_executor(self._claim_thread, self._claim, releasing)
         except Exception as error:
-            if self._claims.are_in_force:
+            if self._claims.are_valid:
                 logger.warning("claims were not renewed: %s", error)
                 return
             logger.exception("chassis could not be claimed")
-            share = ClaimShare(held=frozenset(), keep=0, workers=0)  # another worker may have claimed them
-        self._pause = GATHER_SECONDS if share.is_gathering else LOOK_SECONDS
+            share = ClaimShare(frozenset(), keep=0, workers=0)  # another worker may have claimed them
+        self._pause = GATHER_SECONDS if share.is_gathering else RENEW_SECONDS
         # A changed address or password ends the old client and starts a new one.
-        claimed = {self._rows[pk] for pk in share.held if pk in self._rows}
+        claimed = {self._rows[pk] for pk in share.claimed if pk in self._rows}
         self._end([key for key in self._tasks if key not in claimed or self._tasks[key].done()])
         # Chassis without readings yet are released first.
         own = sorted(self._tasks, key=lambda key: self._pollers[key[0]].is_reading)
-        excess = min(len(share.held - self._ending.keys()) - share.keep, MAX_HANDOVERS - len(self._ending))
+        excess = min(len(share.claimed - self._ending.keys()) - share.keep, MAX_HANDOVERS - len(self._ending))
         if excess > 0 and own:
             logger.info("releasing %s chassis: %s workers share them", excess, share.workers)
             self._end(own[:excess], release=True)
         for key in claimed - self._tasks.keys():
-            if key[0] not in self._ending and self._claims.holds(key[0]):
+            if key[0] not in self._ending and self._claims.is_claimed(key[0]):
                 poller = self._pollers[key[0]] = ChassisPoller(key[0], context)
                 self._tasks[key] = asyncio.create_task(poller.run())
 
@@ -187,12 +188,18 @@ class Poller:
 
     async def _finish(self, pk: int, task: asyncio.Task[None], *, release: bool) -> None:
         # Closing the session at the BMC may take some seconds.
-        await cancel_and_wait(task, again=LEAVE_SECONDS)
+        await cancel_and_wait(task, again=CANCEL_SECONDS)
         if release and not self._stopped.is_set():
-            await asyncio.get_running_loop().run_in_executor(self._claim_thread, self._release, pk)
+            await self._end_claims(self._claims.release, [pk])
         del self._ending[pk]
 
-    def _claim(self, leaving: tuple[int, ...]) -> ClaimShare:
+    async def _end_claims(self, end: Callable[..., None], *chassis: list[int]) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._claim_thread, end, *chassis)
+        except redis.RedisError as error:
+            logger.info("claims were not released: %s", error)
+
+    def _claim(self, releasing: tuple[int, ...]) -> ClaimShare:
         close_old_connections()
         fields = ("pk", "url", "username", "password_encrypted", "ca_pem", "fingerprint")
         try:
@@ -203,17 +210,4 @@ class Poller:
             logger.warning("the last known chassis are polled: %s", error)
         else:
             self._rows = {pk: (pk, "\0".join(address)) for pk, *address in rows}
-        return self._claims.look(self._rows, leaving=leaving)
-
-    def _release(self, pk: int) -> None:
-        try:
-            self._claims.give_back([pk])
-        except redis.RedisError as error:
-            logger.info("a claim was not released: %s", error)
-
-    def _leave(self) -> None:
-        try:
-            self._claims.leave()
-        except redis.RedisError as error:
-            logger.info("claims were not released: %s", error)
-        close_old_connections()
+        return self._claims.renew(self._rows, releasing=releasing)

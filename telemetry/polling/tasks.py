@@ -14,13 +14,11 @@ from telemetry.polling import poller
 
 @shared_task(name="telemetry.keep_polling")
 def ensure_polling() -> None:
-    """Start polling in this worker, unless it runs."""
     poller.ensure_polling()
 
 
 @shared_task(name="telemetry.note_activity")
 def note_activity() -> None:
-    """Record which leased devices were in use in the last minute."""
     services.record_device_activity()
 
 

@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class StoreConfig(AppConfig):
-    """Stored readings: chunks of a minute, their rollups, and gaps."""
-
     name = "telemetry.store"
     label = "store"

@@ -41,7 +41,7 @@ class ColumnLayout:
 
 
 @dataclass(frozen=True)
-class GapNote:
+class RecordedGap:
     """A span without readings, Unix s; `until` is None while it continues."""
 
     since: float
@@ -55,12 +55,12 @@ class ReadingBatch:
 
     chassis: int
     slack: float  # s; a longer pause is a gap
-    heading: ColumnLayout | None = None
+    layout: ColumnLayout | None = None
     rows: Sequence[ReadingRow] = ()
     run: int = 0  # unique number of a run of consecutive rows
     before: float | None = None  # time of the row before the first, where it belongs to the same run
     is_first: bool = False  # of its recorder: gaps that the previous recorder left are closed
-    notes: Sequence[GapNote] = ()
+    gaps: Sequence[RecordedGap] = ()
     written: Future[None] = field(default_factory=Future)  # done once it is written or dropped
 
     @property
@@ -69,7 +69,6 @@ class ReadingBatch:
         return BATCH_OVERHEAD_BYTES + sum(row.counted.nbytes for row in self.rows)
 
     def done(self) -> None:
-        """Complete the `written` future."""
         if not self.written.done():
             self.written.set_result(None)
 
@@ -93,27 +92,24 @@ class EncodedBatch:
 
     @property
     def readings(self) -> int:
-        """Number of readings."""
-        return self.rows * (len(self.batch.heading.entries) if self.batch.heading else 0)
+        return self.rows * (len(self.batch.layout.entries) if self.batch.layout else 0)
 
 
 def round_to_ms(at: float) -> float:
-    """Return a time rounded to whole ms, as stored."""
     return round(at * 1000) / 1000
 
 
 def encode_batch(batch: ReadingBatch) -> EncodedBatch:
-    """Return a batch in stored form."""
-    rows, heading = batch.rows, batch.heading
-    if heading is None or not rows:
-        since = min((note.since for note in batch.notes), default=0.0)
+    rows, layout = batch.rows, batch.layout
+    if layout is None or not rows:
+        since = min((gap.since for gap in batch.gaps), default=0.0)
         return EncodedBatch(batch, since, since, 0, b"")
-    readings = np.array([row.counted for row in rows])[:, heading.order].T
-    kept = clean_readings(readings, heading.counters)
+    readings = np.array([row.counted for row in rows])[:, layout.order].T
+    values, no_numbers, negative_counts = _clean_readings(readings, layout.counters)
     times = np.rint(np.array([[one.at for one in rows], [max(one.measured_at, 0.0) for one in rows]]) * 1000)
     return EncodedBatch(
         batch, round_to_ms(rows[0].at), round_to_ms(rows[-1].at), len(rows),
-        encode(times.astype(np.int64), [kept.values]), kept.no_numbers, kept.negative_counts,
+        encode(times.astype(np.int64), [values]), no_numbers, negative_counts,
     )  # fmt: skip
 
 
@@ -131,17 +127,8 @@ class SampleVerdict(Enum):
     REPEATED = "repeated"  # it is the same report again
 
 
-@dataclass(frozen=True)
-class CleanReadings:
-    """Readings in stored form, [series, rows], and the number of rejected ones."""
-
-    values: Values
-    no_numbers: int
-    negative_counts: int
-
-
-def clean_readings(readings: Values, counters: NDArray[np.bool_]) -> CleanReadings:
-    """Return readings, [series, rows], with non-finite values and negative counters replaced by NaN."""
+def _clean_readings(readings: Values, counters: NDArray[np.bool_]) -> tuple[Values, int, int]:
+    """Return readings, [series, rows], with NaN for non-finite values and negative counters, and how many of each."""
     good = np.isfinite(readings)
     no_numbers = readings.size - int(good.sum())
     below = readings[counters] < 0
@@ -152,7 +139,7 @@ def clean_readings(readings: Values, counters: NDArray[np.bool_]) -> CleanReadin
         values[~good] = math.nan
     if negative:
         values[counters] = np.where(below, math.nan, values[counters])
-    return CleanReadings(values, no_numbers, negative)
+    return values, no_numbers, negative
 
 
 class SampleSequence:
@@ -197,13 +184,12 @@ REASON_LENGTH = 300
 
 
 def gap_add(chassis: int, since: float, until: float | None, reason: str) -> None:
-    """Insert a gap."""
     Gap.objects.create(chassis=chassis, since=since, until=until, reason=reason[:REASON_LENGTH])
 
 
-def gap_notes_record(batch: ReadingBatch) -> None:
+def gaps_record(batch: ReadingBatch) -> None:
     """Store the gaps that a recorder reports; gaps that it reported as open are closed."""
-    for one in batch.notes:
+    for one in batch.gaps:
         still_open = Gap.objects.filter(chassis=batch.chassis, until=None)
         if one.until is None:
             if not still_open.exists():

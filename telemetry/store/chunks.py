@@ -5,7 +5,7 @@ A chart needs about seven rows: building them as ORM instances would take longer
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -16,9 +16,8 @@ from django.conf import settings
 from django.db import connections
 from numpy.typing import NDArray
 
-from telemetry.live.catalogue import SeriesEntry
-from telemetry.store.format import ChunkReader as Decoded
-from telemetry.store.format import DamagedError, Integers, Values, encode
+from telemetry.live.catalogue import CLOCK_STEP_SECONDS, SeriesEntry
+from telemetry.store.format import ChunkReader, DamagedError, Integers, Values, encode
 from telemetry.store.models import Catalogue
 from telemetry.store.rules import (
     RAW_SPAN,
@@ -26,6 +25,7 @@ from telemetry.store.rules import (
     DecimalPlaces,
     DerivedSeries,
     SeriesIdentity,
+    SpanMs,
     Tier,
     catalogue_digest,
     combine_places,
@@ -36,7 +36,10 @@ from telemetry.store.rules import (
 
 ROLLUP_BLOCK = 64  # columns, of four fields each
 CACHED_CATALOGUES = 64  # each takes up to 1 MB
-CLOCK_STEP_MS = 5_000  # ms; a BMC clock that differs more from ours over an interval was set meanwhile
+CLOCK_STEP_MS = round(CLOCK_STEP_SECONDS * 1000)
+CHUNK_SQL = (
+    "SELECT id, catalogue_id, since, until, before, version, data FROM store_chunk WHERE chassis = %s AND tier = %s"
+)
 
 
 @dataclass(frozen=True)
@@ -48,25 +51,23 @@ class ReadingTable:
     places: DecimalPlaces
 
 
-@dataclass(frozen=True)
-class DamagedSpan:
-    """A stored chunk that cannot be read."""
-
-    since: int
-    until: int
-
-
 def stored_chunks(chassis: int, tier: Tier, since: int, until: int) -> list[StoredChunk]:
     """Return the chunks that overlap a range (ms), in the order in which they were written."""
     begin = since - RAW_SPAN if tier is Tier.RAW else window_start(tier, since)
-    return chunks_between(chassis, tier, begin / 1000, since / 1000, until / 1000)
+    sql = f"{CHUNK_SQL} AND since >= %s AND since < %s AND until >= %s ORDER BY id"
+    return [StoredChunk(*row) for row in _fetch(sql, chassis, tier, begin / 1000, until / 1000, since / 1000)]
 
 
 def preceding_chunks(chassis: int, chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
     """Return the raw chunks directly before some chunks, so that rates start at the first row of these."""
     ends = {chunk.until for chunk in chunks}
     missing = {chunk.before for chunk in chunks if chunk.before is not None} - ends
-    return chunks_ending_at(chassis, Tier.RAW, min(missing) - RAW_SPAN / 1000, missing) if missing else []
+    if not missing:
+        return []
+    places = ", ".join(["%s"] * len(missing))
+    sql = f"{CHUNK_SQL} AND since >= %s AND since <= %s AND until IN ({places}) ORDER BY id"
+    begin = min(missing) - RAW_SPAN / 1000
+    return [StoredChunk(*row) for row in _fetch(sql, chassis, Tier.RAW, begin, max(missing), *missing)]
 
 
 @lru_cache(maxsize=CACHED_CATALOGUES)
@@ -88,27 +89,29 @@ def rollup_columns(catalogue: int) -> dict[SeriesIdentity, int]:
 
 
 def read_raw_chunks(
-    chunks: Sequence[StoredChunk], wanted: Sequence[SeriesIdentity], since: int, until: int
-) -> tuple[ReadingTable, list[DamagedSpan]]:
+    chunks: Sequence[StoredChunk], requested: Sequence[SeriesIdentity], since: int, until: int
+) -> tuple[ReadingTable, list[SpanMs]]:
     """Return the readings of series in raw chunks in [`since`, `until`) (ms), and the spans that cannot be read."""
-    plan = _ColumnPlan.of({chunk.catalogue for chunk in chunks}, wanted)
+    plan = _ColumnPlan.of({chunk.catalogue for chunk in chunks}, requested)
     parts: list[tuple[Integers, Values, DecimalPlaces]] = []
-    damaged: list[DamagedSpan] = []
+    damaged: list[SpanMs] = []
     runs, run, last = [], 0, None
     for chunk in _order_by_run(chunks):
         try:
             parts.append(plan.counted(chunk))
         except (DamagedError, IndexError):
-            damaged.append(DamagedSpan(round(chunk.since * 1000), round(chunk.until * 1000) + 1))
+            damaged.append((round(chunk.since * 1000), round(chunk.until * 1000) + 1))
             continue
         run += (chunk.version, chunk.before) != last
         last = chunk.version, chunk.until
         runs.append(np.full(len(parts[-1][0][0]), run))
     if not parts:
-        return ReadingTable(np.empty(0, np.int64), np.empty((len(wanted), 0)), np.zeros(len(wanted), np.int8)), damaged
+        return ReadingTable(
+            np.empty(0, np.int64), np.empty((len(requested), 0)), np.zeros(len(requested), np.int8)
+        ), damaged
     times, counted = (np.concatenate([part[number] for part in parts], axis=1) for number in (0, 1))
     places = np.where(plan.rates, -1, combine_places([part[2] for part in parts])[plan.source]).astype(np.int8)
-    values = np.empty((len(wanted), len(times[0])))
+    values = np.empty((len(requested), len(times[0])))
     values[~plan.rates] = counted[plan.source[~plan.rates]]
     if plan.rates.any():
         values[plan.rates] = _rates(counted[plan.source[plan.rates]], times, np.concatenate(runs))
@@ -154,35 +157,34 @@ class _ColumnPlan:
     read: int
 
     @classmethod
-    def of(cls, catalogues: Iterable[int], wanted: Sequence[SeriesIdentity]) -> _ColumnPlan:
-        """Return the plan for chunks of some catalogues."""
+    def of(cls, catalogues: Iterable[int], requested: Sequence[SeriesIdentity]) -> _ColumnPlan:
         made = {catalogue: raw_columns(catalogue) for catalogue in catalogues}
         known = {one: found for columns in made.values() for one, found in columns.items()}
-        sources = {series_identity(known[one].source): 0 for one in wanted if one in known}
+        sources = {series_identity(known[one].source): 0 for one in requested if one in known}
         read = {one: place for place, one in enumerate(sources)}
         columns = {}
         for catalogue in made:
             present = [(column, read[one]) for one, column in rollup_columns(catalogue).items() if one in read]
             columns[catalogue] = ([column for column, _ in present], [place for _, place in present])
         return cls(
-            np.array([read[series_identity(known[one].source)] for one in wanted], dtype=np.intp),
-            np.array([known[one].is_rate for one in wanted], dtype=bool),
+            np.array([read[series_identity(known[one].source)] for one in requested], dtype=np.intp),
+            np.array([known[one].is_rate for one in requested], dtype=bool),
             columns,
             len(read),
         )
 
     def counted(self, chunk: StoredChunk) -> tuple[Integers, Values, DecimalPlaces]:
         """Return times, values and decimal places of the columns that are read; raises DamagedError, IndexError."""
-        decoded = Decoded(chunk.data)
+        reader = ChunkReader(chunk.data)
         columns, places = self.columns[chunk.catalogue]
-        ((stored, decimal),) = decoded.scaled_fields(columns)
+        ((stored, decimal),) = reader.fields(columns)
         if places == list(range(self.read)):
-            return decoded.times, stored, decimal
-        values = np.full((self.read, decoded.rows), np.nan)
+            return reader.times, stored, decimal
+        values = np.full((self.read, reader.rows), np.nan)
         values[places] = stored
         wide = np.zeros(self.read, np.int8)
         wide[places] = decimal
-        return decoded.times, values, wide
+        return reader.times, values, wide
 
 
 def _rates(counted: Values, times: Integers, runs: NDArray[np.intp]) -> Values:
@@ -216,36 +218,31 @@ def _elapsed(times: Integers, runs: NDArray[np.intp], later: NDArray[np.intp], e
     return np.where((runs[later] == runs[earlier]) & (elapsed > 0), elapsed, np.nan)
 
 
-def rollup_buckets(chunk: StoredChunk, wanted: Sequence[SeriesIdentity]) -> tuple[Buckets, DecimalPlaces]:
+def rollup_buckets(chunk: StoredChunk, requested: Sequence[SeriesIdentity]) -> tuple[Buckets, DecimalPlaces]:
     """Return the buckets of series in a rollup's chunk, and their decimal places; raises DamagedError."""
     columns = rollup_columns(chunk.catalogue)
-    present = [place for place, one in enumerate(wanted) if one in columns]
-    decoded = Decoded(chunk.data)
+    present = [place for place, one in enumerate(requested) if one in columns]
+    reader = ChunkReader(chunk.data)
     try:
-        fields = decoded.scaled_fields([columns[wanted[place]] for place in present])
+        fields = reader.fields([columns[requested[place]] for place in present])
     except IndexError as error:
         raise DamagedError("A chunk has other columns than its catalogue.") from error
     if len(fields) != 4:
         raise DamagedError("A chunk of a rollup has other fields.")
     low, high, total, count = (values for values, _ in fields)
-    buckets = Buckets(decoded.times[0], low, high, total, count)
+    buckets = Buckets(reader.times[0], low, high, total, count)
     places = combine_places([decimal for _, decimal in fields[:3]])
-    if len(present) == len(wanted):
+    if len(present) == len(requested):
         return buckets, places
-    wide = np.zeros(len(wanted), np.int8)
+    wide = np.zeros(len(requested), np.int8)
     wide[present] = places
-    return buckets.spread(present, len(wanted)), wide
+    return buckets.spread(present, len(requested)), wide
 
 
 def encode_rollup(buckets: Buckets, places: DecimalPlaces) -> bytes:
     """Return buckets as a chunk."""
-    kept = buckets.rounded(places)
-    return encode(kept.at[None], [kept.low, kept.high, kept.total, kept.count], block=ROLLUP_BLOCK)
-
-
-CHUNK_SQL = (
-    "SELECT id, catalogue_id, since, until, before, version, data FROM store_chunk WHERE chassis = %s AND tier = %s"
-)
+    rounded = buckets.rounded(places)
+    return encode(rounded.at[None], [rounded.low, rounded.high, rounded.total, rounded.count], block=ROLLUP_BLOCK)
 
 
 class StoredChunk(NamedTuple):
@@ -258,19 +255,6 @@ class StoredChunk(NamedTuple):
     before: float | None
     version: int
     data: bytes | memoryview
-
-
-def chunks_between(chassis: int, tier: int, begin: float, since: float, until: float) -> list[StoredChunk]:
-    """Return the chunks that start at `begin` or later and overlap a range, in the order in which they were written."""
-    sql = f"{CHUNK_SQL} AND since >= %s AND since < %s AND until >= %s ORDER BY id"
-    return [StoredChunk(*row) for row in _fetch(sql, chassis, tier, begin, until, since)]
-
-
-def chunks_ending_at(chassis: int, tier: int, begin: float, ends: Collection[float]) -> list[StoredChunk]:
-    """Return the chunks that start at `begin` or later and end at one of `ends`, in the order they were written."""
-    places = ", ".join(["%s"] * len(ends))
-    sql = f"{CHUNK_SQL} AND since >= %s AND since <= %s AND until IN ({places}) ORDER BY id"
-    return [StoredChunk(*row) for row in _fetch(sql, chassis, tier, begin, max(ends), *ends)]
 
 
 def pending_rollups(chassis: int, tier: int, since: float, until: float) -> list[tuple[int, float, float]]:
@@ -302,10 +286,8 @@ def first_stored_at(chassis: int) -> float | None:
 
 def gaps_between(chassis: int, since: float, until: float) -> list[tuple[float, float | None, str]]:
     """Return begin, end and reason of the gaps in a range."""
-    sql = (
-        "SELECT since, until, reason FROM store_gap WHERE chassis = %s AND since < %s AND (until IS NULL OR until > %s)"
-    )
-    return _fetch(sql, chassis, until, since)
+    sql = "SELECT since, until, reason FROM store_gap WHERE chassis = %s AND since < %s"
+    return _fetch(f"{sql} AND (until IS NULL OR until > %s)", chassis, until, since)
 
 
 def _fetch(sql: str, *parameters: Any) -> list[Any]:
@@ -320,9 +302,9 @@ _lock = Lock()
 _catalogue_ids: dict[tuple[int, str], int] = {}
 
 
-def catalogue_get_or_create(chassis: int, entries: Sequence[SeriesEntry], known_as: str = "") -> int:
-    """Return the id of the catalogue with these entries, created where missing; `known_as` is their digest."""
-    name = (chassis, known_as or catalogue_digest(entries))
+def catalogue_get_or_create(chassis: int, entries: Sequence[SeriesEntry], digest: str = "") -> int:
+    """Return the id of the catalogue with these entries, created where missing; `digest` is theirs, where known."""
+    name = (chassis, digest or catalogue_digest(entries))
     with _lock:
         known = _catalogue_ids.get(name)
     if known is not None:

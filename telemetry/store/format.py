@@ -25,8 +25,8 @@ Sums and differences are modulo 2**64, so that nothing overflows. NaN loses its 
 bit by bit.
 
     data = encode(times, [readings])    # times: i8[kinds, rows] in ms, readings: f8[columns, rows]
-    chunk = Chunk(data)                 # raises DamagedError
-    (some,) = chunk.fields([3, 17])     # f8[2, rows]
+    chunk = ChunkReader(data)           # raises DamagedError
+    ((some, places),) = chunk.fields([3, 17])   # f8[2, rows], and the decimal places of each column
 """
 
 from __future__ import annotations
@@ -58,7 +58,16 @@ EXACT_LIMIT = 2.0**53  # not every larger integer is a float
 INT64_LIMIT = 2.0**63
 LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
 
-_thread = threading.local()  # a compressor serves one thread at a time
+
+class _Codec(threading.local):
+    """Compressor and decompressor, one a thread, since they are not thread-safe."""
+
+    def __init__(self) -> None:
+        self.compress = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
+
+
+_codec = _Codec()
 
 
 class DamagedError(ValueError):
@@ -79,10 +88,9 @@ def encode(times: Integers, fields: Sequence[Values], *, block: int = BLOCK) -> 
 
 
 class ChunkReader:
-    """Reader of an encoded chunk: `rows`, `columns`, `times` (i8[kinds, rows]); values are decoded on request."""
+    """Reader of an encoded chunk: `times` is i8[kinds, rows]; values are decoded on request. Raises DamagedError."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        """Raises DamagedError."""
         try:
             magic, version, self._fields, check = HEADER.unpack_from(data)
             body = memoryview(data)[HEADER.size :]
@@ -97,32 +105,28 @@ class ChunkReader:
         except (struct.error, ValueError, ZeroDivisionError) as error:
             raise DamagedError(f"A chunk cannot be read: {error}.") from error
 
-    def fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[Values]:
-        """Return each field of some columns, f8[len(columns), rows]; raises DamagedError."""
-        return [values for values, _ in self.scaled_fields(columns)]
-
-    def scaled_fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[tuple[Values, NDArray[np.int8]]]:
-        """Return each field of some columns, and each column's decimal places: -1 where it has none."""
-        wanted = np.asarray(columns, dtype=np.intp)
-        found = np.empty((len(wanted), self._fields, self.rows))
-        places = np.empty((len(wanted), self._fields), dtype=np.int8)
-        of_block = wanted // self._width
+    def fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[tuple[Values, NDArray[np.int8]]]:
+        """Return each field, f8[len(columns), rows], and the columns' decimals, -1 for none; raises DamagedError."""
+        selected = np.asarray(columns, dtype=np.intp)
+        found = np.empty((len(selected), self._fields, self.rows))
+        places = np.empty((len(selected), self._fields), dtype=np.int8)
+        of_block = selected // self._width
         for number in sorted(set(of_block.tolist())):
             first = number * self._width
             here = np.flatnonzero(of_block == number)
-            rows = ((wanted[here] - first)[:, None] * self._fields + np.arange(self._fields)).ravel()
+            rows = ((selected[here] - first)[:, None] * self._fields + np.arange(self._fields)).ravel()
             numbers = self._block(number + 1, min(self._width, self.columns - first) * self._fields, rows)
             found[here] = numbers.values().reshape(len(here), self._fields, self.rows)
             kinds = numbers.kinds.astype(np.int16).reshape(len(here), self._fields)
             places[here] = np.where(kinds < BITS, kinds, -1)
         return [(found[:, field], places[:, field]) for field in range(self._fields)]
 
-    def _block(self, number: int, columns: int, wanted: NDArray[np.intp]) -> _IntegerColumns:
+    def _block(self, number: int, columns: int, selected: NDArray[np.intp]) -> _IntegerColumns:
         if columns * self.rows > MAX_BLOCK_VALUES:
             raise DamagedError("A block claims to be larger than one may be.")
         try:
-            raw = np.frombuffer(_decompressor().decompress(self._blocks[number]), np.uint8)
-            return _IntegerColumns.of_block(raw, columns, self.rows, wanted)
+            raw = np.frombuffer(_codec.decompress(self._blocks[number]), np.uint8)
+            return _IntegerColumns.of_block(raw, columns, self.rows, selected)
         except (ValueError, IndexError, zstandard.ZstdError) as error:
             raise DamagedError(f"A block cannot be read: {error}.") from error
 
@@ -156,7 +160,6 @@ class _IntegerColumns:
 
     @classmethod
     def of_times(cls, times: Integers) -> _IntegerColumns:
-        """Return integer times as columns."""
         moves = _changing_columns(times)
         kinds = np.zeros(len(times), np.uint8)
         return cls(times.shape[1], kinds, np.where(moves, 0, times[:, 0]), np.flatnonzero(moves), times[moves], None)
@@ -191,30 +194,30 @@ class _IntegerColumns:
             for width in sorted(set(widths[moving].tolist()) - {0}):
                 of_width = taken[moving][widths[moving] == width][:, :, :width]
                 parts.append(np.ascontiguousarray(of_width.transpose(2, 0, 1)))
-            yield _compressor().compress(b"".join(part.tobytes() for part in parts))
+            yield _codec.compress(b"".join(part.tobytes() for part in parts))
 
     @classmethod
-    def of_block(cls, raw: SmallIntegers, columns: int, rows: int, wanted: NDArray[np.intp]) -> _IntegerColumns:
+    def of_block(cls, raw: SmallIntegers, columns: int, rows: int, selected: NDArray[np.intp]) -> _IntegerColumns:
         """Return some columns of an uncompressed block; raises ValueError and IndexError for invalid data."""
         kinds, packing = raw[:columns], raw[columns : 2 * columns]
         widths, holed = packing & WIDTH, packing & HOLES > 0
-        heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, wanted]
+        heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, selected]
         first, least = (_byte_unshuffle(head) for head in heads)
         holes = None
         at, size = 18 * columns, -(-rows // 8)
         if holed.any():
-            holes = np.zeros((len(wanted), rows), bool)
-            which, place = _positions_among(holed, wanted)
+            holes = np.zeros((len(selected), rows), bool)
+            which, place = _positions_among(holed, selected)
             bits = raw[at : at + size * int(holed.sum())].reshape(-1, size)[place]
             holes[which] = np.unpackbits(bits, axis=1, count=rows, bitorder="little")
             at += size * int(holed.sum())
-        differ = packing[wanted] & DIFFERENCES > 0
-        moving = np.flatnonzero((widths[wanted] > 0) | differ)
+        differ = packing[selected] & DIFFERENCES > 0
+        moving = np.flatnonzero((widths[selected] > 0) | differ)
         taken = np.zeros((len(moving), rows, 8), np.uint8)
         for width in sorted(set(widths.tolist()) - {0}):
             of_width = widths == width
             size = int(of_width.sum()) * rows * width
-            which, place = _positions_among(of_width, wanted[moving])
+            which, place = _positions_among(of_width, selected[moving])
             planes = raw[at : at + size].reshape(width, -1, rows)
             taken[which, :, :width] = planes[:, place].transpose(1, 2, 0)
             at += size
@@ -225,16 +228,14 @@ class _IntegerColumns:
         differ = differ[moving]
         whole[differ, 0] = first[moving][differ]
         whole[differ] = np.cumsum(whole[differ], axis=1)
-        return cls(rows, kinds[wanted], least, moving, whole, holes)
+        return cls(rows, kinds[selected], least, moving, whole, holes)
 
     def numbers(self) -> Integers:
-        """Return the columns as integers."""
         numbers = np.repeat(self.fixed[:, None], self.rows, axis=1)
         numbers[self.moving] = self.whole
         return numbers
 
     def values(self) -> Values:
-        """Return the columns as floats."""
         values = np.empty((len(self.kinds), self.rows))
         values[:] = _to_floats(self.kinds, self.fixed[:, None])
         values[self.moving] = _to_floats(self.kinds[self.moving], self.whole)
@@ -243,10 +244,10 @@ class _IntegerColumns:
         return values
 
 
-def _positions_among(these: NDArray[np.bool_], wanted: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices of the wanted columns that are in `these`, and their positions among `these`."""
-    which = np.flatnonzero(these[wanted])
-    return which, (np.cumsum(these) - 1)[wanted[which]]
+def _positions_among(these: NDArray[np.bool_], selected: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the indices of the selected columns that are in `these`, and their positions among `these`."""
+    which = np.flatnonzero(these[selected])
+    return which, (np.cumsum(these) - 1)[selected[which]]
 
 
 def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:
@@ -311,17 +312,3 @@ def _byte_shuffle(numbers: Integers) -> SmallIntegers:
 
 def _byte_unshuffle(raw: SmallIntegers) -> Integers:
     return np.ascontiguousarray(raw.T).view(np.int64)[:, 0]
-
-
-def _compressor() -> zstandard.ZstdCompressor:
-    if not hasattr(_thread, "compressor"):
-        _thread.compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False)
-    compressor: zstandard.ZstdCompressor = _thread.compressor
-    return compressor
-
-
-def _decompressor() -> zstandard.ZstdDecompressor:
-    if not hasattr(_thread, "decompressor"):
-        _thread.decompressor = zstandard.ZstdDecompressor()
-    decompressor: zstandard.ZstdDecompressor = _thread.decompressor
-    return decompressor

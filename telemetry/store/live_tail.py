@@ -22,7 +22,7 @@ from telemetry.store.chunks import ReadingTable
 from telemetry.store.format import Integers, Values
 from telemetry.store.rules import ERROR_RATE, derived_series
 
-REDIS_TIMEOUT_SECONDS = 1.0  # s; then stored readings are shown without the newest ones rather than late
+REDIS_TIMEOUT_SECONDS = 1.0  # then stored readings are shown without the newest ones rather than late
 F32_EXACT = 2.0**24  # larger totals are rounded in f32: their steps are no errors
 FRAME_MARGIN = 5  # frames read beyond those of the period
 
@@ -34,9 +34,9 @@ def _client(url: str) -> redis.Redis:
 
 
 def live_tail_rows(
-    chassis: int, wanted: Sequence[str], since: int, until: int, *, seconds: float
+    chassis: int, requested: Sequence[str], since: int, until: int, *, seconds: float
 ) -> tuple[list[SeriesEntry], ReadingTable] | None:
-    """Return entries and readings of the series with the keys `wanted` in [`since`, `until`) (ms).
+    """Return entries and readings of the series with the keys `requested` in [`since`, `until`) (ms).
 
     `seconds` is the age of `since`. Returns None where Redis has no catalogue of the chassis, or does not answer.
     """
@@ -50,23 +50,23 @@ def live_tail_rows(
         return None
     if raw is None:
         return None
-    kept = json.loads(raw)
-    entries: list[SeriesEntry] = kept["series"]
+    catalogue = json.loads(raw)
+    entries: list[SeriesEntry] = catalogue["series"]
     frames = []
     for one in recent:
         if since <= round(RECENT_HEADER.unpack_from(one)[1] * 1000) < until:
             revision, at, values = unpack_recent(one)
             # Frames of an earlier catalogue are stored already, or will be in a moment.
-            if revision == kept["revision"] and len(values) == len(entries):
+            if revision == catalogue["revision"] and len(values) == len(entries):
                 frames.append((round(at * 1000), values))
-    return _rows(entries, frames, wanted)
+    return _rows(entries, frames, requested)
 
 
 def _rows(
-    entries: list[SeriesEntry], frames: Sequence[tuple[int, NDArray[np.float32]]], wanted: Sequence[str]
+    entries: list[SeriesEntry], frames: Sequence[tuple[int, NDArray[np.float32]]], requested: Sequence[str]
 ) -> tuple[list[SeriesEntry], ReadingTable]:
     derived = {one.entry["key"]: one for one in derived_series(entries)}
-    series = [derived[key] for key in wanted if key in derived]
+    series = [derived[key] for key in requested if key in derived]
     at = np.array([moment for moment, _ in frames], dtype=np.int64)
     table = np.array([values for _, values in frames]).reshape(len(frames), len(entries))
     values = table[:, [one.column for one in series]].T.astype(np.float64)

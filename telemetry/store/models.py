@@ -28,7 +28,6 @@ class Catalogue(models.Model):
 
     @property
     def entries(self) -> list[SeriesEntry]:
-        """The series of the columns."""
         found: list[SeriesEntry] = json.loads(zstandard.decompress(self.data))
         return found
 

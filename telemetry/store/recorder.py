@@ -19,9 +19,9 @@ from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import ReadingContext, Sample
 from telemetry.store.batches import (
     ColumnLayout,
-    GapNote,
     ReadingBatch,
     ReadingRow,
+    RecordedGap,
     SampleSequence,
     SampleVerdict,
     round_to_ms,
@@ -36,12 +36,12 @@ NOT_READ = "The site did not read this chassis."
 
 
 class ReadingRecorder:
-    """A tap (telemetry.live.catalogue) of one chassis."""
+    """Records the readings of one chassis (see telemetry.live.catalogue.ReadingSubscriber)."""
 
     def __init__(self, chassis_id: int, writer: StoreWriter | None = None) -> None:
         self._chassis = chassis_id
         self._writer = writer
-        self._heading: ColumnLayout | None = None
+        self._layout: ColumnLayout | None = None
         self._sequence = SampleSequence(settings.CONFIG.reading_period)
         # Spreads the writes of all chassis over the minute.
         self._offset = chassis_id * 37 % 60
@@ -49,17 +49,15 @@ class ReadingRecorder:
         self._rows: list[ReadingRow] = []
         self._run = 0
         self._before: float | None = None
-        self._open_gap: GapNote | None = None
+        self._open_gap: RecordedGap | None = None
         self._gap_reported = False
-        self._gaps: list[GapNote] = []
+        self._gaps: list[RecordedGap] = []
 
     def begin(self, context: ReadingContext) -> None:
-        """Set the series of the following readings."""
         self._submit_rows()
-        self._heading = ColumnLayout(context.catalogue.entries)
+        self._layout = ColumnLayout(context.catalogue.entries)
 
     def take(self, sample: Sample) -> None:
-        """Record one reading."""
         last = self._sequence.last
         slack = self._sequence.slack
         verdict = self._sequence.judge(sample)
@@ -74,7 +72,7 @@ class ReadingRecorder:
         if self._open_gap is not None:
             self._end_gap(sample.at)
         elif last is not None and sample.at - last.at > slack:
-            self._gaps.append(GapNote(round_to_ms(last.at), round_to_ms(sample.at), "There were no readings."))
+            self._gaps.append(RecordedGap(round_to_ms(last.at), round_to_ms(sample.at), "There were no readings."))
         if verdict is SampleVerdict.SET_BACK:
             metrics.increment("clock_set_back", chassis=self._chassis)
         if verdict is not SampleVerdict.GOES_ON:
@@ -85,7 +83,6 @@ class ReadingRecorder:
         self._rows.append(ReadingRow(sample.at, sample.measured_at, sample.counted))
 
     def lost(self, sentence: str) -> None:
-        """Record that the chassis does not answer."""
         self._submit_rows()
         self._begin_gap(sentence, time.time())
 
@@ -95,7 +92,7 @@ class ReadingRecorder:
         if self._open_gap is not None:
             self._report_gap()
         elif last is not None:
-            self._gaps.append(GapNote(round_to_ms(last.at), None, NOT_READ))
+            self._gaps.append(RecordedGap(round_to_ms(last.at), None, NOT_READ))
         written = self._submit_rows(with_gaps=True)
         if written is not None:
             with contextlib.suppress(TimeoutError):
@@ -112,7 +109,9 @@ class ReadingRecorder:
     def _begin_gap(self, reason: str, now: float) -> None:
         if self._open_gap is None:
             last = self._sequence.last
-            self._open_gap = GapNote(round_to_ms(last.at if last is not None and last.at <= now else now), None, reason)
+            self._open_gap = RecordedGap(
+                round_to_ms(last.at if last is not None and last.at <= now else now), None, reason
+            )
         if not self._gap_reported and now - self._open_gap.since > GAP_REPORT_SECONDS:
             self._report_gap()
 
@@ -125,7 +124,7 @@ class ReadingRecorder:
     def _end_gap(self, at: float) -> None:
         self._submit_rows()
         if self._open_gap is not None:
-            self._gaps.append(GapNote(self._open_gap.since, round_to_ms(at), self._open_gap.reason))
+            self._gaps.append(RecordedGap(self._open_gap.since, round_to_ms(at), self._open_gap.reason))
             self._open_gap, self._gap_reported = None, False
             self._submit_rows(with_gaps=True)
 
@@ -134,8 +133,8 @@ class ReadingRecorder:
         if not self._rows and not with_gaps:
             return None
         batch = ReadingBatch(
-            self._chassis, self._sequence.slack, self._heading, tuple(self._rows), self._run, self._before,
-            is_first=self._is_first and bool(self._rows), notes=tuple(self._gaps),
+            self._chassis, self._sequence.slack, self._layout, tuple(self._rows), self._run, self._before,
+            is_first=self._is_first and bool(self._rows), gaps=tuple(self._gaps),
         )  # fmt: skip
         self._is_first = self._is_first and not self._rows
         if self._rows:

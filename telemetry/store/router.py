@@ -13,13 +13,10 @@ class ReadingsRouter:
     """Routes the tables of readings to `settings.READINGS_DATABASE`, all others to the site's own database."""
 
     def db_for_read(self, model: Any, **hints: Any) -> str:
-        """Return the database of a model."""
         return settings.READINGS_DATABASE if model._meta.app_label == APP_LABEL else "default"  # noqa: SLF001 - Django documents it
 
     def db_for_write(self, model: Any, **hints: Any) -> str:
-        """Return the database of a model."""
         return self.db_for_read(model)
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
-        """Return whether the tables of an app belong in a database."""
         return db == (settings.READINGS_DATABASE if app_label == APP_LABEL else "default")

@@ -26,8 +26,7 @@ from django.db import models
 from numpy.typing import NDArray
 
 from fabric.bmc.series import Quantity
-from telemetry.live.catalogue import BYTE_RATES as COUNTED
-from telemetry.live.catalogue import SeriesEntry
+from telemetry.live.catalogue import BYTE_RATES, SeriesEntry
 from telemetry.store.format import EXACT_LIMIT, Integers, Values
 
 
@@ -41,13 +40,12 @@ class BucketGrid:
 
     @property
     def span(self) -> SpanMs:
-        """Start and end, ms."""
         return self.begin, self.begin + self.rows * self.step
 
     @property
     def tier(self) -> Tier:
         """The widest tier that its buckets can be made of."""
-        return tier_for(self.step)
+        return next((tier for tier in reversed(ROLLUPS) if self.step % TIER_SHAPES[tier].step == 0), Tier.RAW)
 
 
 def bucket_grid(since: float, until: float, points: int, *, now: float, keep: Sequence[int]) -> BucketGrid:
@@ -135,11 +133,11 @@ class Buckets:
         # Series without holes, which most are, take half the time.
         present = ~np.isnan(self.total)
         full: NDArray[np.bool_] = np.logical_and.reduce(present, axis=1)
-        shape = (len(self.low), len(begins))
-        low, high, total = (np.empty(shape) for _ in range(3))
-        low[full] = np.minimum.reduceat(_select_rows(self.low, full), begins, axis=1)
-        high[full] = np.maximum.reduceat(_select_rows(self.high, full), begins, axis=1)
-        total[full] = np.add.reduceat(_select_rows(self.total, full), begins, axis=1)
+        low, high, total = (np.empty((len(full), len(begins))) for _ in range(3))
+        some: NDArray[np.bool_] | slice = slice(None) if full.all() else full  # a slice copies nothing
+        low[some] = np.minimum.reduceat(self.low[some], begins, axis=1)
+        high[some] = np.maximum.reduceat(self.high[some], begins, axis=1)
+        total[some] = np.add.reduceat(self.total[some], begins, axis=1)
         holed = ~full
         if holed.any():
             low[holed] = np.fmin.reduceat(self.low[holed], begins, axis=1)
@@ -159,12 +157,9 @@ class Buckets:
         return self.at_rows(np.r_[0:begin, end : len(self.at)])
 
     def picked(self, columns: Sequence[int]) -> Self:
-        """Return some columns."""
         if list(columns) == list(range(len(self.low))):
             return self
-        return type(self)(
-            self.at, self.low[columns], self.high[columns], self.total[columns], self.count[columns]
-        )  # fmt: skip
+        return type(self)(self.at, self.low[columns], self.high[columns], self.total[columns], self.count[columns])
 
     def spread(self, places: Sequence[int] | NDArray[np.intp], columns: int) -> Self:
         """Return them as `columns` columns, the i-th own column at `places[i]`."""
@@ -190,7 +185,6 @@ class Buckets:
         return type(self)(self.at, low, high, total, self.count)
 
     def at_rows(self, rows: slice | NDArray[np.intp]) -> Self:
-        """Return some rows."""
         return type(self)(
             self.at[rows], self.low[:, rows], self.high[:, rows], self.total[:, rows], self.count[:, rows]
         )
@@ -216,10 +210,6 @@ def combine_places(places: Sequence[DecimalPlaces]) -> DecimalPlaces:
     return np.where((stacked < 0).any(axis=0), -1, stacked.max(axis=0)).astype(np.int8)
 
 
-def _select_rows(values: Values, rows: NDArray[np.bool_]) -> Values:
-    return values if rows.all() else values[rows]
-
-
 def _round_to_float32(values: Values) -> Values:
     """Return values rounded to the 23 mantissa bits of an f32, with the range of an f64."""
     bits = np.ascontiguousarray(values).view(np.int64)
@@ -227,7 +217,7 @@ def _round_to_float32(values: Values) -> Values:
     return np.where(np.isfinite(values), rounded, values)
 
 
-BYTE_QUANTITIES = frozenset(COUNTED.values())
+BYTE_QUANTITIES = frozenset(BYTE_RATES.values())
 ERROR_QUANTITY = Quantity.ERRORS.value
 ERROR_RATE = "errors_per_second"
 RATE_SUFFIX = "/rate"
@@ -292,8 +282,6 @@ def catalogue_digest(entries: Sequence[SeriesEntry]) -> str:
 
 
 class Tier(models.IntegerChoices):
-    """Resolution of stored readings."""
-
     RAW = 0, "raw"
     TEN_SECONDS = 1, "10 s"
     MINUTE = 2, "1 min"
@@ -324,11 +312,6 @@ CHART_STEPS = (
     1, 2, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600,
     86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
 )  # fmt: skip
-
-
-def tier_for(step: int) -> Tier:
-    """Return the widest tier whose step divides `step` (ms)."""
-    return next((tier for tier in reversed(ROLLUPS) if step % TIER_SHAPES[tier].step == 0), Tier.RAW)
 
 
 def window_start(tier: Tier, at: int) -> int:

@@ -49,9 +49,9 @@ LATEST_CATALOGUES = 20  # catalogues searched for a key that no catalogue of the
 MAX_VALUES = 5_000_000
 MAX_HELD_VALUES = 1_000_000  # values of one extract kept at stored resolution; each takes 32 bytes, and copies
 WINDOWS_PER_READ = 64  # rollup chunks in memory at a time
-RAW_PORTION_MS = 600_000  # ms of raw readings read at a time
-UNSTORED_SECONDS = 120.0  # s; a newer series may not be stored yet
-MAX_FINER_WINDOW_SECONDS = max(RAW_SPAN, *(TIER_SHAPES[tier].window for tier in ROLLUPS[:-1])) / 1000  # s
+RAW_PORTION_MS = 600_000  # of raw readings read at a time
+UNSTORED_SECONDS = 120.0  # a newer series may not be stored yet
+MAX_FINER_WINDOW_SECONDS = max(RAW_SPAN, *(TIER_SHAPES[tier].window for tier in ROLLUPS[:-1])) / 1000
 DAMAGED = "Stored readings are damaged and left out."
 
 
@@ -166,8 +166,6 @@ def _live_catalogue(chassis: int) -> list[SeriesEntry]:
 
 @dataclass
 class _SeriesQuery:
-    """Collects the parts of one extract."""
-
     chassis: int
     keys: dict[str, None]
     grid: BucketGrid
@@ -177,7 +175,6 @@ class _SeriesQuery:
     kept_values: int = 0
 
     def extract(self) -> Extract:
-        """Read all tiers and return the extract."""
         due = self._due()
         left = [self.grid.span]
         for tier in reversed([tier for tier in ROLLUPS if tier <= self.grid.tier]):
@@ -255,17 +252,18 @@ class _SeriesQuery:
             self._read_rollups(below, (begin, end))
 
     def _read_raw(self, span: SpanMs) -> None:
-        """Read a span from raw chunks."""
         rows = chunks.stored_chunks(self.chassis, Tier.RAW, *span)
-        found_in = self._requested_by_catalogue(rows, _derived_entries).values()
-        requested = list(dict.fromkeys(one for some in found_in for one in some))
+        found_in = self._requested_by_catalogue(
+            rows, lambda catalogue: [one.entry for one in chunks.raw_columns(catalogue).values()]
+        )
+        requested = list(dict.fromkeys(one for some in found_in.values() for one in some))
         if not requested:
             return
         if any(self.entries[one][1]["quantity"] in RATE_QUANTITIES for one in requested):
             rows += chunks.preceding_chunks(self.chassis, rows)
         found, damaged = chunks.read_raw_chunks(rows, requested, *span)
         metrics.increment("chunks_damaged", len(damaged), chassis=self.chassis)
-        self.gaps += [ReadingGap(one.since / 1000, one.until / 1000, DAMAGED) for one in damaged]
+        self.gaps += [ReadingGap(begin / 1000, end / 1000, DAMAGED) for begin, end in damaged]
         self.parts.append((requested, Buckets.single(found.at, found.values)))
 
     def _read_live_tail(self) -> None:
@@ -361,7 +359,3 @@ class _SeriesQuery:
             for since, until, reason in gaps_between(self.chassis, begin, end)
             if until is not None or since < now
         ]
-
-
-def _derived_entries(catalogue: int) -> list[SeriesEntry]:
-    return [one.entry for one in chunks.raw_columns(catalogue).values()]

@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from django.conf import settings
 from django.core.cache import cache
 from django.db import IntegrityError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Count, Exists, Max, Min, OuterRef, ProtectedError, QuerySet, Sum
 
 from fabric.inventory.models import Chassis
@@ -53,8 +54,6 @@ class ChangedMeanwhile(Exception):
 
 @dataclass(frozen=True)
 class SeriesBuckets:
-    """Buckets of some series."""
-
     entries: dict[SeriesIdentity, SeriesEntry]
     buckets: Buckets
     places: DecimalPlaces
@@ -100,16 +99,17 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
     since = round(min(row[1] for row in due) * 1000) // step * step
     until = -(-round(max(row[2] for row in due) * 1000) // step) * step
     before = next(iter(chunks.stored_chunks(chassis, tier, window, window + 1)), None)
-    kept = None
+    existing = None
     if before is not None:
         try:
-            kept = _stored_buckets(before)
+            stored = {series_identity(entry): entry for entry in chunks.catalogue_entries(before.catalogue)}
+            existing = SeriesBuckets(stored, *chunks.rollup_buckets(before, list(stored)))
         except DamagedError:
             # Its source may still be stored: make the whole window again.
             metrics.increment("chunks_damaged", chassis=chassis)
             since, until = window, window + TIER_SHAPES[tier].window
     fresh = _from_raw(chassis, tier, since, until) if tier is ROLLUPS[0] else _from_rollup(chassis, tier, since, until)
-    made = _splice(kept, fresh, since, until) if kept is not None else _tidy(fresh)
+    made = _splice(existing, fresh, since, until) if existing is not None else _tidy(fresh)
     # Without a source (past its retention, or damaged) the existing window stays.
     has_source = len(fresh.buckets.at) > 0
     catalogue = _window_catalogue(chassis, tuple(made.entries.values()), before) if has_source else 0
@@ -120,11 +120,6 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
         if has_source and tier is not ROLLUPS[-1]:
             following = ROLLUPS[ROLLUPS.index(tier) + 1]
             Due.objects.create(chassis=chassis, tier=following, since=since / 1000, until=until / 1000)
-
-
-def _stored_buckets(row: StoredChunk) -> SeriesBuckets:
-    entries = {series_identity(entry): entry for entry in chunks.catalogue_entries(row.catalogue)}
-    return SeriesBuckets(entries, *chunks.rollup_buckets(row, list(entries)))
 
 
 def _from_raw(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuckets:
@@ -156,12 +151,12 @@ def _from_rollup(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuck
     return SeriesBuckets(entries, concatenate_buckets(parts).group_by_step(TIER_SHAPES[tier].step), places)
 
 
-def _splice(kept: SeriesBuckets, fresh: SeriesBuckets, since: int, until: int) -> SeriesBuckets:
+def _splice(existing: SeriesBuckets, fresh: SeriesBuckets, since: int, until: int) -> SeriesBuckets:
     """Return the existing buckets with those of a span replaced by fresh ones."""
-    entries = {**kept.entries, **fresh.entries}
+    entries = {**existing.entries, **fresh.entries}
     place = {one: number for number, one in enumerate(entries)}
     parts, places = [], []
-    for made, buckets in ((kept, kept.buckets.without(since, until)), (fresh, fresh.buckets)):
+    for made, buckets in ((existing, existing.buckets.without(since, until)), (fresh, fresh.buckets)):
         own = [place[one] for one in made.entries]
         parts.append(buckets.spread(own, len(entries)))
         wide = np.zeros(len(entries), np.int8)
@@ -175,12 +170,8 @@ def _tidy(made: SeriesBuckets) -> SeriesBuckets:
     entries = list(made.entries.values())
     has_readings = made.buckets.count.sum(axis=1) > 0
     order = [place for place in storage_order(entries) if has_readings[place]]
-    buckets = made.buckets
-    return SeriesBuckets(
-        {series_identity(entries[place]): entries[place] for place in order},
-        buckets.picked(order),
-        made.places[order],
-    )
+    ordered = {series_identity(entries[place]): entries[place] for place in order}
+    return SeriesBuckets(ordered, made.buckets.picked(order), made.places[order])
 
 
 def _window_catalogue(chassis: int, entries: tuple[SeriesEntry, ...], before: StoredChunk | None) -> int:
@@ -210,18 +201,15 @@ def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) ->
         raise ChangedMeanwhile
 
 
-def roll_up_all(*, seconds: float = 50.0, breath: Callable[[], None] = lambda: None) -> int:
-    """Make the due rollups of all chassis within `seconds`; returns the number of windows.
-
-    `breath` is called before each chassis.
-    """
+def roll_up_all(*, seconds: float = 50.0, before_each: Callable[[], object] = lambda: None) -> int:
+    """Make the due rollups of all chassis within `seconds`, each after `before_each`; returns the number of windows."""
     end = time.monotonic() + seconds
     made = 0
     for tier in ROLLUPS:
         for chassis in due_chassis(tier, now=time.time()):
             if time.monotonic() > end:
                 return made
-            breath()
+            before_each()
             made += chassis_roll_up(chassis, tier)
     return made
 
@@ -326,26 +314,14 @@ def _delete_unused_catalogues(pause: Callable[[], None], end: float) -> None:
 
 def store_size() -> StoreSize:
     """Return the size of the store; measured at most once a minute, and cached for all processes."""
-    known = cache.get(SIZE_KEY)
-    if known is None:
-        known = _measure_tiers()
-        cache.set(SIZE_KEY, known, SIZE_SECONDS)
-    size: StoreSize = known
-    return size
+    return cast("StoreSize", cache.get_or_set(SIZE_KEY, _measure_tiers, SIZE_SECONDS))
 
 
 def _measure_tiers() -> StoreSize:
-    tiers = []
     # Answered from an index alone, without reading chunks.
-    for tier in Tier:
-        found = Chunk.objects.filter(tier=tier).aggregate(
-            rows=Sum("rows"), chunks=Count("*"), bytes=Sum("size"), oldest=Min("until"), newest=Max("until")
-        )
-        tiers.append(
-            TierSize(
-                tier.label, found["rows"] or 0, found["chunks"], found["bytes"] or 0, found["oldest"], found["newest"]
-            )
-        )
+    sizes = {"rows": Sum("rows", default=0), "chunks": Count("*"), "bytes": Sum("size", default=0)}
+    times = {"oldest": Min("until"), "newest": Max("until")}
+    tiers = (TierSize(tier.label, **Chunk.objects.filter(tier=tier).aggregate(**sizes, **times)) for tier in Tier)
     return StoreSize(tuple(tiers), store_bytes())
 
 
@@ -353,9 +329,7 @@ def store_bytes() -> int:
     """Return the size of the tables of readings in bytes, indexes and the database's overhead included."""
     connection = connections[settings.READINGS_DATABASE]
     if connection.vendor == "sqlite":
-        file = Path(str(connection.settings_dict["NAME"]))
-        files = (file, file.with_name(file.name + "-wal"))
-        return sum(one.stat().st_size for one in files if one.exists())
+        return sqlite_bytes(connection)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(%s::text[]) AS name",
@@ -363,3 +337,9 @@ def store_bytes() -> int:
         )
         (size,) = cursor.fetchone()
     return int(size)
+
+
+def sqlite_bytes(connection: BaseDatabaseWrapper) -> int:
+    """Return the size of an SQLite database in bytes, its journal included."""
+    file = Path(str(connection.settings_dict["NAME"]))
+    return sum(one.stat().st_size for one in (file, file.with_name(f"{file.name}-wal")) if one.exists())

@@ -22,38 +22,30 @@ LOCK_SECONDS = 60.0  # a worker that does not extend its lock for so long has di
 
 @shared_task(name="telemetry.store.roll_up")
 def roll_up() -> None:
-    """Make the rollups that are due."""
     with _exclusive("rolling") as lock:
         if lock is not None:
-            services.roll_up_all(breath=lambda: _extend_lock(lock))
+            services.roll_up_all(before_each=lock.reacquire)
 
 
 @shared_task(name="telemetry.store.clean")
 def clean() -> None:
-    """Delete rows past their retention."""
     with _exclusive("cleaning") as lock:
         if lock is not None:
             services.delete_expired(seconds=LOCK_SECONDS)
 
 
-def _extend_lock(lock: Lock) -> None:
-    lock.reacquire()
-
-
 @contextmanager
 def _exclusive(what: str) -> Iterator[Lock | None]:
-    """Hold a lock during a task; yields None where another worker holds it. The next run makes up for a failure."""
-    client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS)
-    lock = client.lock(f"store:{what}", timeout=LOCK_SECONDS, blocking=False)
+    """Lock during a task; yields None where another worker has the lock. The next run makes up for a failure."""
     try:
-        is_mine = lock.acquire()
-        yield lock if is_mine else None
-        if is_mine:
-            lock.release()
+        with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
+            lock = client.lock(f"store:{what}", timeout=LOCK_SECONDS, blocking=False)
+            is_mine = lock.acquire()
+            yield lock if is_mine else None
+            if is_mine:
+                lock.release()
     except LockError:
         # It expired during a long transaction: two workers do no harm, they only do the work twice.
         logger.info("%s took longer than its lock", what)
     except DatabaseError as error:
         logger.warning("%s of stored readings was aborted: %s", what, error)
-    finally:
-        client.close()

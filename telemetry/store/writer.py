@@ -44,7 +44,6 @@ class DroppedSpans:
         self._spans: dict[int, list[tuple[float, float]]] = {}
 
     def add(self, batch: ReadingBatch) -> None:
-        """Add the rows of a batch."""
         since, until = round_to_ms(batch.rows[0].at), round_to_ms(batch.rows[-1].at)
         spans = self._spans.setdefault(batch.chassis, [])
         if spans and (spans[-1][1] == batch.before or len(spans) >= MAX_SPANS):
@@ -55,8 +54,7 @@ class DroppedSpans:
         """Yield chassis, since and until."""
         return iter([(chassis, *span) for chassis, spans in self._spans.items() for span in spans])
 
-    def give_back(self, earlier: DroppedSpans) -> None:
-        """Prepend the spans of an earlier instance."""
+    def prepend(self, earlier: DroppedSpans) -> None:
         for chassis, spans in earlier._spans.items():
             self._spans[chassis] = [*spans, *self._spans.get(chassis, [])]
 
@@ -102,11 +100,6 @@ class StoreWriter:
         """Number of chunks that wait to be stored."""
         return len(self._inbox) + len(self._backlog)
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether the last write to the database failed."""
-        return self._failures > 0
-
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Write the queued batches within `seconds`, and end the thread."""
         with self._changed:
@@ -131,9 +124,8 @@ class StoreWriter:
 
     def _is_over(self) -> bool:
         with self._changed:
-            if self._stop_by is None:
-                return False
-            return time.monotonic() >= self._stop_by or not (self._inbox or self._backlog)
+            is_empty = not (self._inbox or self._backlog)
+            return self._stop_by is not None and (is_empty or time.monotonic() >= self._stop_by)
 
     def _wait_for_batches(self) -> list[ReadingBatch]:
         """Return the queued batches, gathered for `gather` seconds; returns early when a retry is due."""
@@ -219,38 +211,37 @@ class StoreWriter:
             dropped, self._dropped = self._dropped, DroppedSpans()
         try:
             oldest = time.time() - settings.KEEP_SECONDS[Tier.RAW]
-            kept = [one for one in encoded if one.rows and one.since >= oldest]
-            rows = [_chunk_row(one, one.batch.heading) for one in kept if one.batch.heading is not None]
-            taken_over = {one.batch.chassis for one in kept} & self._takeovers
+            stored = [one for one in encoded if one.rows and one.since >= oldest]
+            rows = [_chunk_row(one, one.batch.layout) for one in stored if one.batch.layout is not None]
+            taken_over = {one.batch.chassis for one in stored} & self._takeovers
             with transaction.atomic(using=settings.READINGS_DATABASE):
                 for one in encoded:
                     if one.rows and one.batch.chassis in taken_over:
                         taken_over.discard(one.batch.chassis)
                         batches.gap_from_takeover(one)
-                    batches.gap_notes_record(one.batch)
+                    batches.gaps_record(one.batch)
+                reason = f"The store could not write: {self._last_error or 'it was too slow'}."
                 for chassis, since, until in dropped:
-                    batches.gap_add(
-                        chassis, since, until, f"The store could not write: {self._last_error or 'it was too slow'}."
-                    )
+                    batches.gap_add(chassis, since, until, reason)
                 Chunk.objects.bulk_create(rows)
-                Due.objects.bulk_create(due for one in kept for due in _rollups_due(one))
+                Due.objects.bulk_create(due for one in stored for due in _rollups_due(one))
         except BaseException:
             with self._changed:
-                self._dropped.give_back(dropped)
+                self._dropped.prepend(dropped)
             raise
-        for one in kept:
+        for one in stored:
             self._takeovers.discard(one.batch.chassis)
             _count_stored(one)
         for one in encoded:
-            if one not in kept:
+            if one not in stored:
                 metrics.increment("readings_too_late", one.readings, chassis=one.batch.chassis)
 
 
-def _chunk_row(one: EncodedBatch, heading: ColumnLayout) -> Chunk:
+def _chunk_row(one: EncodedBatch, layout: ColumnLayout) -> Chunk:
     chassis = one.batch.chassis
     return Chunk(
         chassis=chassis, tier=Tier.RAW, since=one.since, until=one.until, before=one.batch.before,
-        catalogue_id=catalogue_get_or_create(chassis, heading.entries, heading.digest),
+        catalogue_id=catalogue_get_or_create(chassis, layout.entries, layout.digest),
         version=one.batch.run, rows=one.rows, size=len(one.data), data=one.data,
     )  # fmt: skip
 
@@ -277,7 +268,6 @@ _writer: StoreWriter | None = None
 
 
 def process_writer() -> StoreWriter:
-    """Return the writer of this process."""
     global _writer  # noqa: PLW0603 - one a process is the point
     with _lock:
         if _writer is None:

@@ -193,7 +193,9 @@ def swept(host: Host, other: Host, *tenants: Tenant) -> dict[str, list[object]]:
 
 def planned(person: User, device: Device) -> Plan:
     """Make the draft of a plan that detaches a device."""
-    return plan_create(person=person, wanted=DesiredState(attachments={device.pk: None}), title="Free it", origin="api")
+    return plan_create(
+        person=person, desired=DesiredState(attachments={device.pk: None}), title="Free it", origin="api"
+    )
 
 
 def ended(drafted: Plan, device: Device, state: str) -> Plan:
@@ -211,7 +213,7 @@ def ended(drafted: Plan, device: Device, state: str) -> Plan:
 def exported(by: User) -> dict[str, list[object]]:
     """Make exports and runs of them in each state that an address is for: with a file, to cancel, to resume, none."""
     done, going, failed, idle = (
-        export_add(by=by, wanted=WantedExport(name, format="csv", target="download")) for name in ("a", "b", "c", "d")
+        export_add(by=by, spec=WantedExport(name, format="csv", target="download")) for name in ("a", "b", "c", "d")
     )
     runs = [run_request(by=by, definition=one) for one in (done, going, failed)]
     assert not run_continue(runs[0].pk, worker="lab")

@@ -320,10 +320,10 @@ def test_an_operation_names_nobody_and_nothing_of_anothers_host(  # noqa: PLR091
     monkeypatch.setattr(host_steps, "LEAVE_SECONDS", 0.2)
     secrets = ("node-a", "maria", "secret-train", "0000:")
     # Without an agent.
-    asked = operation_request(person=boss, device=between_two, target=None)[0]
+    asked = operation_request(person=boss, device=between_two, target=None)
     assert carry_out(asked).state == "done"
     port = host_port_of(falcon_chassis, "H1")
-    back = operation_request(person=boss, device=Device.objects.get(pk=between_two.pk), target=port)[0]
+    back = operation_request(person=boss, device=Device.objects.get(pk=between_two.pk), target=port)
     assert carry_out(back).state == "done"
     text = seen_by(user_client, asked, back)
     assert "Detach" in text
@@ -336,7 +336,7 @@ def test_an_operation_names_nobody_and_nothing_of_anothers_host(  # noqa: PLR091
     with agent.delivering():
         wait_for(lambda: HostAgent.objects.get(host=host).reported_at is not None)
         device = Device.objects.get(pk=between_two.pk)
-        asked = operation_request(person=boss, device=device, target=None)[0]
+        asked = operation_request(person=boss, device=device, target=None)
         simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="secret-train")
         ended = carry_out(asked)
     assert (ended.state, "in use" in ended.error) == ("failed", True)

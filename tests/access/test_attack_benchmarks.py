@@ -67,7 +67,7 @@ def queued(lab: Lab, **more: Any) -> Run:
         spec=spec_of("mnist_cnn", "tiny", {}), executor="simulated", title="secret-run",
         composition=Composition(host=lab.host_port.host_id, cpu=True), **more,
     )  # fmt: skip
-    run = run_create(person=person("owner"), wanted=wanted)
+    run = run_create(person=person("owner"), request=wanted)
     Run.objects.exclude(pk=run.pk).delete()
     return run
 
@@ -343,7 +343,7 @@ def test_of_many_who_do_the_same_at_once_one_does_it(lab: Lab) -> None:
 
     spec = spec_of("mnist_cnn", "tiny", {})
     wanted = RunRequest(spec=spec, composition=Composition.from_json(run.composition), executor="simulated")
-    assert at_once(lambda: run_create(person=person("owner"), wanted=wanted, idempotency_key="once")) == ["done"] * 6
+    assert at_once(lambda: run_create(person=person("owner"), request=wanted, idempotency_key="once")) == ["done"] * 6
     assert Run.objects.count() == 2
     at_once(runs_schedule)
     assert (Hold.objects.count(), Run.objects.filter(state="composing").count()) == (1, 1)

@@ -173,7 +173,7 @@ def test_a_draft_tells_nothing_of_who_works_on_a_host_that_was_granted_away(lab:
 
 def stopped(lab: Lab, who: str, wanted: DesiredState, **changes: Any) -> Plan:
     """Return a plan of a person that stopped at its first step."""
-    plan = plan_create(person=person(who), wanted=wanted, title="Halfway", origin="api")
+    plan = plan_create(person=person(who), desired=wanted, title="Halfway", origin="api")
     plan_apply(person=person(who), plan=plan)
     ended = {"state": "failed", "error": "It failed.", "finished_at": timezone.now(), "attempts": 1}
     Operation.objects.open().update(**ended, **changes)
@@ -260,7 +260,7 @@ def test_a_plan_of_an_administrator_is_named_to_no_tenant_whose_device_it_moves(
     quiet(lab)
     wanted = DesiredState(attachments={lab.device.pk: None, other().pk: None})
     boss = person("administrator")
-    plan = plan_create(person=boss, wanted=wanted, title="Take it all from One and Two", origin="api")
+    plan = plan_create(person=boss, desired=wanted, title="Take it all from One and Two", origin="api")
     plan_apply(person=boss, plan=plan)
     text = shown(lab.clients["owner"], lab)
     assert "Detach GPU owned" in text
@@ -390,7 +390,7 @@ def test_nobody_fills_the_site_with_drafts(lab: Lab) -> None:
     quiet(lab)
     wanted = {"attachments": [{"device_id": lab.device.pk, "host_port_id": None}]}
     base = plan_create(
-        person=person("owner"), wanted=DesiredState(attachments={lab.device.pk: None}), title="First", origin="api"
+        person=person("owner"), desired=DesiredState(attachments={lab.device.pk: None}), title="First", origin="api"
     )
     rows = []
     for number in range(MAX_DRAFTS):
@@ -425,7 +425,7 @@ def test_what_a_draft_wants_is_not_changed_under_the_lock_of_another_chassis(
     second = Chassis.objects.create(name="falcon-9", url="https://127.0.0.1:9", dialect="zone_patch")
     drawer = Drawer.objects.create(chassis=second, uri="/d", name="Drawer 1", number=1, mode="Advanced")
     boss = person("administrator")
-    draft = plan_create(person=boss, wanted=DesiredState(attachments={lab.device.pk: None}), title="x", origin="api")
+    draft = plan_create(person=boss, desired=DesiredState(attachments={lab.device.pk: None}), title="x", origin="api")
     locked: list[set[int]] = []
 
     def lock(chassis: Any) -> None:
@@ -481,7 +481,7 @@ def test_what_is_applied_granted_changed_and_thrown_away_at_once_is_one_of_them(
     quiet(lab)
     owner, boss = person("owner"), person("administrator")
     wanted = DesiredState(attachments={lab.device.pk: None})
-    two = [plan_create(person=by, wanted=wanted, title="x", origin="api") for by in (owner, owner)]
+    two = [plan_create(person=by, desired=wanted, title="x", origin="api") for by in (owner, owner)]
     pair = at_once(*(lambda one=one: plan_apply(person=owner, plan=one) for one in (two[0], two[0], two[1])))
     assert [one is None for one in pair].count(True) == 1
     in_order()
@@ -495,13 +495,13 @@ def test_what_is_applied_granted_changed_and_thrown_away_at_once_is_one_of_them(
     assert not Operation.objects.open().filter(round=0).exists()
     Plan.objects.exclude(state="draft").delete()
     Operation.objects.all().delete()
-    draft = plan_create(person=owner, wanted=wanted, title="x", origin="api")
+    draft = plan_create(person=owner, desired=wanted, title="x", origin="api")
     nothing = DesiredState(attachments={lab.device.pk: lab.host_port.pk})
     at_once(
         lambda: plan_apply(person=owner, plan=draft),
         lambda: hand_over(lab.device, "Three"),
         lambda: hand_over(lab.host_port, "Two"),
-        lambda: plan_change(person=owner, plan=draft, wanted=nothing),
+        lambda: plan_change(person=owner, plan=draft, desired=nothing),
     )
     in_order()
     at_once(

@@ -16,7 +16,7 @@ from accounts.models import Role, Tenant, User
 from fabric.signals import access_changed
 from falconweb.asgi import application
 from telemetry.live.consumers import CLOSE_TOO_MANY, MAX_SOCKETS_PER_PERSON
-from tests.telemetry.test_sockets import ALL, Socket, make_lab, put
+from tests.telemetry.live.test_sockets import ALL, Socket, make_lab, put
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

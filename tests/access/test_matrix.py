@@ -17,7 +17,7 @@ from accounts.permissions import IsAdministrator
 from core.downloads import Download
 from fabric.inventory.models import Device
 from fabric.leases.models import Lease, LeaseItem
-from falconweb.addresses import Address, addresses
+from falconweb.navigation import Address, addresses
 from telemetry.live.consumers import websocket_urlpatterns
 from tests.access.lab import PEOPLE, Lab, address, lab, made_lab
 from tests.pages import page_text
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 STATUSES: dict[Audience, tuple[int, ...]] = {
     Audience.PUBLIC: (200, 200, 200, 200),
     Audience.EVERYBODY: (200, 200, 200, 200),
-    Audience.WHO_SEES_IT: (200, 200, 200, 404),
+    Audience.OBJECT_VIEWERS: (200, 200, 200, 404),
     Audience.COMPOSERS: (200, 200, 403, 200),
     Audience.ADMINISTRATORS: (200, 403, 403, 403),
 }
@@ -110,7 +110,7 @@ def audience_of(where: Address) -> Audience | None:
     view = where.callback
     if IsAdministrator in view.initkwargs.get("permission_classes", view.cls.permission_classes):
         return Audience.ADMINISTRATORS
-    return Audience.WHO_SEES_IT if "<" in where.route else Audience.EVERYBODY
+    return Audience.OBJECT_VIEWERS if "<" in where.route else Audience.EVERYBODY
 
 
 def expected_statuses(where: Address, audience: Audience) -> tuple[int, ...]:
@@ -172,8 +172,8 @@ def test_each_person_gets_what_is_declared_and_nothing_that_is_not_granted_to_th
             assert "Nothing was changed." in texts["administrator"], name
             assert '<nav aria-label="Main"' in texts["administrator"], name
         elif GETS[name][0] == 200:
-            assert ("<html" in texts["administrator"]) == (where.declaration.not_judged != NO_PAGE), (
-                f"{name}: declare not_judged=NO_PAGE where, and only where, the answer is no whole page"
+            assert ("<html" in texts["administrator"]) == (where.declaration.no_page_test != NO_PAGE), (
+                f"{name}: declare no_page_test=NO_PAGE where, and only where, the answer is no whole page"
             )
 
 

@@ -32,8 +32,8 @@ from fabric.leases.selectors import ownership_revision
 from fabric.operations.models import Operation, Plan
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_change
-from falconweb.addresses import addresses
 from falconweb.audit_middleware import HEADER
+from falconweb.navigation import addresses
 from telemetry.events.models import SavedView
 from telemetry.history.models import Dashboard
 from tests.access.lab import Lab, lab, made_lab
@@ -351,7 +351,7 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     # The drafts were made on what was so before, and are nobody's as the things are.
     Plan.objects.update(tenant=None)
     for drafted in Plan.objects.filter(state="draft"):
-        plan_change(person=boss, plan=drafted, wanted=DesiredState.from_json(drafted.wanted))
+        plan_change(person=boss, plan=drafted, desired=DesiredState.from_json(drafted.wanted))
     mine: list[object] = [Token.objects.create(person=boss, name="job", digest="1" * 64, expires_at=timezone.now()).pk]
     empty: list[object] = [Tenant.objects.create(name="Four").pk]
     bodies["page"]["seen"] = ownership_revision()

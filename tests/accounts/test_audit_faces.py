@@ -24,7 +24,7 @@ from django.utils import timezone
 from accounts.audit import exports
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry, columns
-from accounts.audit.selectors import AuditFilter, entries_matching
+from accounts.audit.selectors import AuditFilter, filter_entries
 from accounts.audit.services import Target, audit_record
 from accounts.audit.verification import audit_verify
 from accounts.models import Role, Tenant, User
@@ -198,7 +198,7 @@ def test_an_export_is_streamed_in_blocks_over_asgi_too(ada: User, monkeypatch: p
     for number in range(7):
         audit_record(action=Action.REQUEST, actor=ada, target=Target("thing", str(number)))
     monkeypatch.setattr(exports, "EXPORT_BATCH_ROWS", 3)
-    assert [block.count("\n") for block in exports.audit_lines(entries_matching(AuditFilter()), "jsonl")] == [3, 3, 1]
+    assert [block.count("\n") for block in exports.audit_lines(filter_entries(AuditFilter()), "jsonl")] == [3, 3, 1]
 
     async def taken() -> list[bytes]:
         made: list[str] = []

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Role, Tenant, Token, User
 from accounts.services import (
-    TOKENS_MOST,
+    MAX_TOKENS,
     person_add,
     person_edit,
     person_password_reset,
@@ -355,7 +355,7 @@ def test_a_token_that_does_not_fit_is_refused(bob: User, changes: dict[str, obje
 
 
 def test_nobody_fills_the_site_with_tokens(bob: User) -> None:
-    for number in range(TOKENS_MOST):
+    for number in range(MAX_TOKENS):
         token_create(person=bob, name=str(number), scope="read", days=1)
     with pytest.raises(Conflict, match="Revoke one first"):
         token_create(person=bob, name="one more", scope="read", days=1)

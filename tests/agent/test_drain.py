@@ -145,7 +145,7 @@ def test_no_address_leads_out_of_the_bus(lab: Lab) -> None:
     assert len(lab.shown) == 9
 
 
-def test_a_removal_that_never_returns_is_said_and_the_agent_goes_on(lab: Lab) -> None:
+def test_a_removal_that_never_returns_is_reported_and_the_agent_goes_on(lab: Lab) -> None:
     fault = lab.falcon.fault("host_remove_hangs", "node-a")
     address = lab.shown["drawer1slot1"]
     answer = lab.agent.ask(DrainRequest(DeviceSelector(address)))
@@ -160,7 +160,7 @@ def test_a_removal_that_never_returns_is_said_and_the_agent_goes_on(lab: Lab) ->
     assert lab.agent.ask(DrainRequest(DeviceSelector(address))).outcome == "removed"
 
 
-def test_a_device_whose_reads_hang_holds_up_nobody(lab: Lab) -> None:
+def test_a_device_whose_reads_hang_delays_no_other(lab: Lab) -> None:
     address = lab.shown["drawer1slot4"]
     others = set(lab.shown.values()) - {address}
     lab.falcon.fault("host_read_hangs", "drawer1slot4")

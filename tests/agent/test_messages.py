@@ -23,8 +23,8 @@ from hostwire.signing import (
     MAX_LIFETIME,
     ExpiredError,
     WireError,
-    check_key,
     claimed_digest,
+    decode_key,
     digest,
     new_command,
     new_key,
@@ -66,7 +66,7 @@ def test_answers_and_reports_are_read_as_they_were_written(name: str, sentence: 
 
 
 @given(st.integers(min_value=0), st.integers(min_value=0, max_value=127))
-def test_a_message_with_one_letter_changed_is_not_believed(place: int, letter: int) -> None:
+def test_a_message_with_one_letter_changed_is_rejected(place: int, letter: int) -> None:
     text = seal_command(COMMAND, KEY)
     place %= len(text)
     changed = text[:place] + chr(letter) + text[place + 1 :]
@@ -104,7 +104,7 @@ def test_no_message_passes_as_another_kind_or_at_another_host_or_with_another_ke
         open_command(seal_command(COMMAND, KEY), new_key(), identity=HOST, now=1001.0)
 
 
-def test_a_message_out_of_its_time_is_told_from_a_false_one() -> None:
+def test_a_message_out_of_its_time_is_distinguished_from_a_false_one() -> None:
     text = seal_command(COMMAND, KEY)
     for now in (1061.0, 930.0):
         with pytest.raises(ExpiredError) as refused:
@@ -149,8 +149,8 @@ def test_a_message_is_never_longer_than_may_be() -> None:
 @pytest.mark.parametrize("key", ["", "x", "A" * 20, "ä" * 44, "=" * 44, "*" * 44])
 def test_a_key_is_thirty_two_bytes(key: str) -> None:
     with pytest.raises(WireError):
-        check_key(key)
-    check_key(new_key())
+        decode_key(key)
+    decode_key(new_key())
 
 
 def _signed(payload: dict[str, object]) -> str:

@@ -46,7 +46,7 @@ def test_a_device_that_does_not_appear_is_not_seen_when_the_time_is_over(lab: La
     assert wanted.serial in answer.sentence
 
 
-def test_a_scan_that_never_returns_is_said_and_the_agent_goes_on(lab: Lab) -> None:
+def test_a_scan_that_never_returns_is_reported_and_the_agent_goes_on(lab: Lab) -> None:
     fault = lab.falcon.fault("host_rescan_hangs", "node-a")
     answer = lab.agent.ask(RescanRequest((), wait=1))
     assert (answer.outcome, answer.steps[-1].name) == ("timed_out", "rescan")
@@ -75,7 +75,7 @@ def test_what_is_left_of_a_device_makes_room_for_the_next_one(lab: Lab) -> None:
     assert (answer.outcome, answer.devices[0].address) == ("seen", address)
 
 
-def test_gpus_tell_their_readings_by_nvml(lab: Lab) -> None:
+def test_gpus_report_their_readings_by_nvml(lab: Lab) -> None:
     report = lab.agent.report(lambda seen: len(seen.gpus) == 8 + 8)
     serials = lab.falcon.state()["devices"]
     gpu = next(one for one in report.gpus if one.address == lab.shown["drawer1slot1"])

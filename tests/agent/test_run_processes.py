@@ -23,8 +23,8 @@ from agent.settings import Settings, SettingsError
 from hostwire.protocol import DeviceSelector, TrainDeleteRequest, TrainPollRequest, TrainRequest, TrainStopRequest
 from hostwire.signing import new_key
 from hostwire.training import RunEvent, RunFailed, RunReading, RunResult, RunStarted, RunUpdate, Spec, StepsCompleted
-from tests.agent.test_keeper import Kept
 from tests.agent.test_runs import processes_of, trouble_of
+from tests.agent.test_supervisor import SupervisedRun
 from tests.waiting import wait_for
 from tests.without import NO_TORCH
 
@@ -55,7 +55,7 @@ class Here:
     def begin(self, spec: Spec, *, limit: float = 60.0, devices: tuple[DeviceSelector, ...] = ()) -> str:
         """Begin a run and return its name."""
         run = f"run-{secrets.token_hex(4)}"
-        answer = self.runs.train(TrainRequest(run=run, spec=spec, executor="torch", limit=limit, devices=devices))
+        answer = self.runs.start(TrainRequest(run=run, spec=spec, executor="torch", limit=limit, devices=devices))
         assert answer == ("started", answer[1]), answer
         return run
 
@@ -65,17 +65,17 @@ class Here:
 
     def ended(self, run: str, seconds: float = 60.0) -> tuple[RunUpdate, list[RunEvent], str]:
         """Wait until a run has ended, and return the last news, all events and the log."""
-        wait_for(lambda: self.runs.look(TrainPollRequest(run)).state == "ended", lambda: self.log(run), seconds)
+        wait_for(lambda: self.runs.poll(TrainPollRequest(run)).state == "ended", lambda: self.log(run), seconds)
         events: list[RunEvent] = []
         log, byte = "", 0
-        while (news := self.runs.look(TrainPollRequest(run, len(events), byte))).more or news.events or news.log:
+        while (news := self.runs.poll(TrainPollRequest(run, len(events), byte))).more or news.events or news.log:
             events.extend(news.events)
             log, byte = log + news.log, news.next_byte
         return news, events, log
 
     def log(self, run: str) -> str:
         """Return what a run has written so far."""
-        return self.runs.look(TrainPollRequest(run)).log
+        return self.runs.poll(TrainPollRequest(run)).log
 
 
 @pytest.fixture
@@ -123,12 +123,12 @@ def test_a_users_command_runs_as_the_unprivileged_account_and_learns_no_secret(h
     }  # fmt: skip
     # What it left in its home is gone, and with the rest the run.
     assert not (state / "runs" / run / "home").exists()
-    assert here.runs.forget(TrainDeleteRequest(run))[0] == "done"
+    assert here.runs.delete(TrainDeleteRequest(run))[0] == "done"
     assert not (state / "runs" / run).exists()
 
 
 @as_root
-def test_the_keeper_of_a_command_knows_no_secret_either(here: Here) -> None:
+def test_the_supervisor_of_a_command_knows_no_secret_either(here: Here) -> None:
     run = here.command("sleep 600")
     environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_of(run)]
     assert len(environments) >= 2
@@ -140,10 +140,10 @@ def test_the_keeper_of_a_command_knows_no_secret_either(here: Here) -> None:
 def test_no_two_commands_run_at_once_as_they_are_one_account(here: Here) -> None:
     run = here.command("sleep 600")
     other = TrainRequest(run="run-2", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
-    outcome, sentence = here.runs.train(other)
+    outcome, sentence = here.runs.start(other)
     assert (outcome, "one at a time" in sentence) == ("refused", True)
     assert here.runs.stop(TrainStopRequest(run), threading.Event().wait)[0] == "stopped"
-    assert here.runs.train(other)[0] == "started"
+    assert here.runs.start(other)[0] == "started"
     here.ended("run-2")
 
 
@@ -163,18 +163,18 @@ def test_a_command_that_hides_its_processes_leaves_none(here: Here) -> None:
 
 
 @as_root
-def test_hidden_processes_of_a_command_end_with_it_and_with_a_killed_keeper(here: Here) -> None:
+def test_hidden_processes_of_a_command_end_with_it_and_with_a_killed_supervisor(here: Here) -> None:
     name = f"orphan-{os.getpid()}"
     hide = f"(setsid env -i /bin/sh -c 'while true; do sleep 0.2; done' {name} &)"
     here.ended(here.command(hide))
     assert processes_of(name) == []
     run = here.command(f"{hide}; sleep 600")
     folder = RunFolder(here.settings.state / "runs" / run)
-    wait_for(lambda: set(processes_of(name)) & {one.pid for one in folder.family})
-    keeper = folder.keeper
-    assert keeper is not None
-    os.kill(keeper.pid, signal.SIGKILL)
-    wait_for(lambda: not folder.kept)
+    wait_for(lambda: set(processes_of(name)) & {one.pid for one in folder.known_processes})
+    supervisor = folder.supervisor
+    assert supervisor is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: not folder.is_supervised)
     # Nor does the next command, perhaps of another tenant, meet them.
     other = here.command("id")
     assert (processes_of(run), processes_of(name)) == ([], [])
@@ -221,7 +221,7 @@ def owner_of(place: Path) -> int:
 @as_root
 def test_a_command_with_a_character_that_none_may_have_is_refused(here: Here) -> None:
     spec = Spec(workload="command", command=("echo", "a\0b"))
-    outcome, sentence = here.runs.train(TrainRequest(run="run-1", spec=spec, executor="torch", limit=9.0))
+    outcome, sentence = here.runs.start(TrainRequest(run="run-1", spec=spec, executor="torch", limit=9.0))
     assert (outcome, "NUL" in sentence) == ("refused", True)
 
 
@@ -256,15 +256,15 @@ def test_a_program_that_is_not_there_is_refused(here: Here) -> None:
 def test_commands_run_as_nobody_but_an_unprivileged_account(state: Path, changes: dict[str, object], says: str) -> None:
     here = Here(state, **changes)
     request = TrainRequest(run="run-1", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
-    outcome, sentence = here.runs.train(request)
+    outcome, sentence = here.runs.start(request)
     assert (outcome, says in sentence) == ("refused", True), sentence
-    assert here.runs.look(TrainPollRequest("run-1")).state == "unknown"
-    assert not here.runs.trainer().account or says == "AGENT_MOST_RUNS"
+    assert here.runs.poll(TrainPollRequest("run-1")).state == "unknown"
+    assert not here.runs.capabilities().account or says == "AGENT_MOST_RUNS"
     here.machine.close()
 
 
 @as_root
-def test_an_account_that_cannot_reach_its_home_is_told_which_folder_is_closed(here: Here, state: Path) -> None:
+def test_the_closed_folder_of_an_account_that_cannot_reach_its_home_is_named(here: Here, state: Path) -> None:
     state.parent.chmod(0o700)
     _, events, _ = here.ended(here.command("id"))
     assert [(what, f"{state.parent} is closed to it" in sentence) for what, sentence in trouble_of(events)] == [
@@ -272,12 +272,12 @@ def test_an_account_that_cannot_reach_its_home_is_told_which_folder_is_closed(he
     ]
 
 
-def test_a_python_without_torch_is_told(state: Path) -> None:
+def test_a_python_without_torch_is_reported(state: Path) -> None:
     here = Here(state, python="/no/such/python")
-    told = here.runs.trainer()
+    told = here.runs.capabilities()
     assert (told.executors, "AGENT_PYTHON" in told.absent) == ((), True)
     request = TrainRequest(run="run-1", spec=Spec(workload="mnist_cnn"), executor="torch", limit=9.0)
-    assert here.runs.train(request) == ("refused", told.absent)
+    assert here.runs.start(request) == ("refused", told.absent)
     here.machine.close()
 
 
@@ -295,7 +295,7 @@ TINY = Spec(workload="mnist_cnn", devices=2, batch=8, steps=3, warmup=1, backend
 
 def test_pytorch_runs_with_two_ranks(here: Here) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
-    told = here.runs.trainer()
+    told = here.runs.capabilities()
     assert told.executors == ("torch",)
     assert told.framework.startswith("torch 2.")
     assert told.backends[0] == "cpu"
@@ -316,17 +316,17 @@ def test_ranks_of_pytorch_end_with_their_run(here: Here, how: str) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     run = here.begin(Spec(workload="mnist_cnn", devices=2, batch=8, steps=10**6, loader_workers=1, backend="cpu"))
     wait_for(
-        lambda: any(isinstance(event, StepsCompleted) for event in here.runs.look(TrainPollRequest(run)).events),
+        lambda: any(isinstance(event, StepsCompleted) for event in here.runs.poll(TrainPollRequest(run)).events),
         seconds=60,
     )
-    assert len(processes_of(run)) >= 6  # keeper, trainer, two ranks, their loaders
+    assert len(processes_of(run)) >= 6  # supervisor, trainer, two ranks, their loaders
     if how == "stop":
         assert here.runs.stop(TrainStopRequest(run, grace=3), threading.Event().wait)[0] == "stopped"
         assert here.ended(run)[0].cancelled
     else:
-        keeper = RunFolder(here.settings.state / "runs" / run).keeper
-        assert keeper is not None
-        os.kill(keeper.pid, signal.SIGKILL)
+        supervisor = RunFolder(here.settings.state / "runs" / run).supervisor
+        assert supervisor is not None
+        os.kill(supervisor.pid, signal.SIGKILL)
         _, events, _ = here.ended(run)
         assert [event.what for event in events if isinstance(event, RunFailed)] == ["lost"]
     assert processes_of(run) == []
@@ -350,14 +350,14 @@ def small_disk(state: Path) -> Iterator[Path]:
 def test_no_run_begins_where_the_disk_is_nearly_full(small_disk: Path) -> None:
     here = Here(small_disk)
     request = TrainRequest(run="run-1", spec=Spec(workload="command", command=("id",)), executor="torch", limit=9.0)
-    outcome, sentence = here.runs.train(request)
+    outcome, sentence = here.runs.start(request)
     assert (outcome, "100 MiB left; a run needs 256 MiB" in sentence) == ("refused", True), sentence
     assert list((small_disk / "runs").iterdir()) == []
     here.machine.close()
 
 
 def test_a_run_that_fills_the_disk_is_ended_and_its_end_is_kept(small_disk: Path) -> None:
-    kept = Kept(small_disk, "head -c 60000000 /dev/zero > file; sleep 600")
+    kept = SupervisedRun(small_disk, "head -c 60000000 /dev/zero > file; sleep 600")
     news, events, _ = kept.ended()
     assert trouble_of(events) == [("crash", "It was ended: the disk of the host is full.")]
     assert news.state == "ended"

@@ -151,7 +151,7 @@ def trouble_of(events: list[RunEvent]) -> list[tuple[str, str]]:
     return [(event.what, event.sentence) for event in events if isinstance(event, RunFailed)]
 
 
-def test_a_simulated_run_tells_its_steps_its_loss_its_readings_and_its_result(lab: Lab) -> None:
+def test_a_simulated_run_reports_its_steps_its_loss_its_readings_and_its_result(lab: Lab) -> None:
     spec = msgspec.structs.replace(SPEC, steps=160)  # some seconds, for meters that look once a second
     request = train(
         lab, "drawer1slot1", spec=spec, first_loss=7.0, last_loss=2.0, host_cpu_share=0.4,
@@ -312,7 +312,7 @@ def test_a_run_goes_on_while_its_agent_is_killed_and_is_found_again(lab: Lab) ->
 
 
 @pytest.mark.parametrize("agent_too", [True, *at_night(False)])
-def test_a_run_whose_keeper_is_killed_is_lost_and_its_processes_end(lab: Lab, *, agent_too: bool) -> None:
+def test_a_run_whose_supervisor_is_killed_is_lost_and_its_processes_end(lab: Lab, *, agent_too: bool) -> None:
     request = begun(lab, train(lab, "drawer1slot1", spec=Spec(workload="resnet50", steps=10**6)))
     if agent_too:
         lab.agent.kill()

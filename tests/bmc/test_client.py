@@ -164,7 +164,7 @@ async def test_at_most_four_requests_are_under_way_at_a_time() -> None:
     with NonsenseServer({ONE: slow}) as server:
         async with server.client() as bmc:
             await asyncio.gather(*(bmc.get(ONE) for _ in range(40)))
-            assert bmc.requests_in_flight == 0
+            assert under_way == 0
     assert most == 4
     assert server.connections <= 4, "connections are kept and used again"
 

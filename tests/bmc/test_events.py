@@ -194,7 +194,7 @@ async def read(
 
 
 def mark(number: int, count: int = 0) -> LogCursor:
-    return LogCursor(entry_uri=f"{ENTRIES}/{number}", told=entry(number)["Created"], count=count)
+    return LogCursor(entry_uri=f"{ENTRIES}/{number}", timestamp=entry(number)["Created"], count=count)
 
 
 async def test_a_log_is_read_over_all_its_pages_in_order() -> None:
@@ -216,7 +216,7 @@ async def test_a_log_is_read_from_its_mark_on_whichever_way_it_stands(newest_fir
     assert (await read(routes, mark(5)))[:2] == (["6", "7"], True)
     assert (await read(routes, mark(7)))[:2] == ([], True)
     # Entry 5 of another time: numbers began anew, so everything is news.
-    other = LogCursor(entry_uri=f"{ENTRIES}/5", told="2025-01-01T00:00:05Z")
+    other = LogCursor(entry_uri=f"{ENTRIES}/5", timestamp="2025-01-01T00:00:05Z")
     assert (await read(routes, other))[:2] == (["1", "2", "3", "4", "5", "6", "7"], False)
 
 
@@ -226,7 +226,7 @@ async def test_a_log_whose_clock_was_set_back_stays_in_the_order_of_its_numbers(
     assert await read(routes, mark(2)) == (
         ["3"],
         True,
-        LogCursor(entry_uri=f"{ENTRIES}/3", told=back["Created"], count=3),
+        LogCursor(entry_uri=f"{ENTRIES}/3", timestamp=back["Created"], count=3),
     )
 
 

@@ -41,7 +41,7 @@ async def test_who_changed_a_zone_and_a_port_is_told_newest_first(bmc: BmcClient
     changed = next(record for record in records if record.origin_uri == ZONE)
     assert changed.message_id == "Fabric.1.0.ZoneModified"
     assert changed.arguments == ("hostport1_H3", "PCIe")
-    assert changed.uri.startswith(f"{ENTRIES}/")
+    assert changed.entry_uri.startswith(f"{ENTRIES}/")
     assert len(await read_log_entries(bmc, datetime.now(UTC) - HOUR, most=2)) == 2
 
 
@@ -172,7 +172,7 @@ async def test_a_clock_that_is_wrong_is_put_right(skew: timedelta) -> None:
             records = await read_log_entries(bmc, NOW - timedelta(minutes=90))
     assert [record.message for record in records][:2] == ["m3", "m2"]
     assert abs(records[0].at - NOW) < timedelta(seconds=30)
-    assert records[0].created == members[2]["Created"]
+    assert records[0].timestamp == members[2]["Created"]
 
 
 async def test_one_log_that_cannot_be_read_leaves_the_others_and_none_at_all_is_told() -> None:

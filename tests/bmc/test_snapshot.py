@@ -11,11 +11,10 @@ import msgspec
 import pytest
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, read_zone
+from fabric.bmc.composition import CompositionSnapshot, attach, read_snapshot, read_zone
 from fabric.bmc.dialects import host_port_zones
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, ServerFault
-from fabric.bmc.snapshot import CompositionSnapshot, read_snapshot
 from fabric.bmc.types import Dialect
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned

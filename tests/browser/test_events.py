@@ -45,8 +45,8 @@ def test_new_events_announce_themselves_and_move_no_row(running_site: RunningSit
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("alert")).to_contain_text("The view ‘Visits’ was saved.")
     expect(page.get_by_role("link", name="Visits")).to_have_attribute("aria-current", "true")
-    page.get_by_role("button", name="Remove it").click()
-    expect(page.get_by_role("alert")).to_contain_text("The view was removed.")
+    page.get_by_role("button", name="Delete it").click()
+    expect(page.get_by_role("alert")).to_contain_text("The view was deleted.")
 
 
 def test_the_newest_events_of_a_device_stand_on_its_page(page: Page) -> None:

@@ -14,7 +14,7 @@ from tests.browser.judging import judge
 def define(page: Page, name: str) -> None:
     """Define an export of everything as JSON Lines, by the keyboard alone."""
     page.goto("/exports/")
-    page.get_by_role("link", name="Add an export").first.focus()
+    page.get_by_role("link", name="New export").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/exports/add/")
     page.get_by_label("Name").focus()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from falconweb.addresses import addresses
+from falconweb.navigation import addresses
 from tests.access.test_matrix import methods_of
 from tests.browser.conftest import hurried, opened, sign_in, watched
 from tests.browser.judging import axe, judge
@@ -20,9 +20,9 @@ from tests.site import RunningSite
 def judged_addresses() -> Iterator[str]:
     """Yield where each page is opened, as its view declares it."""
     for one in addresses().values():
-        if one.is_page and not one.declaration.not_judged and "GET" in methods_of(one.callback):
-            for query in one.declaration.judged_with:
-                where = re.sub("<[^>]+>", one.declaration.judged_of, one.route)
+        if one.is_page and not one.declaration.no_page_test and "GET" in methods_of(one.callback):
+            for query in one.declaration.tested_queries:
+                where = re.sub("<[^>]+>", one.declaration.tested_argument, one.route)
                 yield f"/{where}?{query}".removesuffix("?")
 
 
@@ -43,7 +43,7 @@ def test_a_page_is_accessible_and_fits(visited: tuple[Page, list[str]], address:
     page, wrong = visited
     answer = page.goto(address)
     assert answer is not None
-    assert answer.status == 200, "Declare judged_of, judged_with or not_judged where the view is"
+    assert answer.status == 200, "Declare tested_argument, tested_queries or no_page_test where the view is"
     judge(page)
     errors = wrong.copy()
     wrong.clear()

@@ -217,7 +217,7 @@ def test_a_view_is_pinned_renamed_moved_and_removed(page: Page) -> None:
     expect(page.locator(".pinned a").first).to_have_text("Nights")
     page.goto("/telemetry/dashboards/")
     for name in ("Nights", "Mornings"):
-        page.get_by_role("button", name=f"Remove {name}").click()
+        page.get_by_role("button", name=f"Delete {name}").click()
     expect(page.locator("section.empty")).to_be_visible()
 
 

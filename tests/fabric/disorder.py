@@ -72,7 +72,7 @@ def shorten_patience(scale: float, change: Callable[[Any, str, Any], None] = set
     change(client, "OUTAGE_SECONDS", 60.0 * scale)
     change(execution_steps, "LINK_SECONDS", 30.0 * scale)
     change(execution_steps, "RETRAIN_SECONDS", 5.0 * scale)
-    change(services, "TRUTH_SECONDS", 50.0 * scale)
+    change(services, "READ_BACK_SECONDS", 50.0 * scale)
     change(composition, "SETTLES_WITHIN", 5.0 * scale)
 
 
@@ -82,7 +82,7 @@ def short_outages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "OUTAGE_SECONDS", 1.0)
         patch.setattr(services, "REQUEST_SECONDS", 2.0)
-        patch.setattr(services, "TRUTH_SECONDS", 1.0)
+        patch.setattr(services, "READ_BACK_SECONDS", 1.0)
         patch.setattr(refresh, "REQUEST_SECONDS", 2.0)
         yield
 

@@ -6,8 +6,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import Role, User
-from falconweb.addresses import addresses
-from falconweb.navigation import NavigationGroup, navigation, navigation_entries, section_of
+from falconweb.navigation import NavigationGroup, addresses, navigation, navigation_entries, section_of
 
 
 def test_every_page_is_somewhere() -> None:

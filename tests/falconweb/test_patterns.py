@@ -40,7 +40,7 @@ def test_there_is_no_such_page_outside_of_debug(client: Client) -> None:
 
 
 def test_every_component_is_on_the_page() -> None:
-    source = (TEMPLATES / "patterns.html").read_text()
+    source = (TEMPLATES / "falconweb/patterns.html").read_text()
     shown = re.sub(r"\{% verbatim %\}.*?\{% endverbatim %\}", "", source)
     assert [tag for tag in register.tags if f"{{% {tag} " not in shown] == []
 

@@ -157,20 +157,20 @@ def test_a_turn_is_given_back_however_the_transaction_ends(end: str) -> None:
 
 def test_who_gives_up_waiting_is_passed_over() -> None:
     turns = FairLock()
-    assert turns.take(1)
-    given_up = threading.Thread(target=turns.take, args=(0.05,))
+    assert turns.acquire(1)
+    given_up = threading.Thread(target=turns.acquire, args=(0.05,))
     given_up.start()
     given_up.join()
     got: list[bool] = []
-    waiting = threading.Thread(target=lambda: got.append(turns.take(5)))
+    waiting = threading.Thread(target=lambda: got.append(turns.acquire(5)))
     waiting.start()
     time.sleep(0.05)
-    turns.give()
+    turns.release()
     waiting.join()
     assert got == [True]
-    assert not turns.take(0)
-    turns.give()
-    assert turns.take(0)
+    assert not turns.acquire(0)
+    turns.release()
+    assert turns.acquire(0)
 
 
 def raw() -> Any:

@@ -170,7 +170,7 @@ def test_an_agent_that_rested_until_what_it_says_is_too_old_is_ended_and_a_new_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = host_agent("node-a")
-    hosts._agent_pool.give_back({}, first)
+    hosts._agent_pool.release({}, first)
     monkeypatch.setattr("hostwire.signing.SKEW_SECONDS", -1.0)
     assert host_agent("node-a") is not first
     assert first.process.poll() is not None

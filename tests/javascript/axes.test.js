@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { axisEnds, axisOf, roundedUp, timeTicks, valueTicks } from "../../static/js/axes.js";
+import { axisEnds, axisOf, roundedUp, timeTicks, valueTicks } from "../../static/site/axes.js";
 
 const at = (text) => Date.parse(`${text}Z`) / 1000;
 const labels = (since, until, most) => timeTicks(at(since), at(until), most).map(({ text }) => text);

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { drawChart, lineStyles, MARGIN, segments, timeScale } from "../../static/js/chart-drawing.js";
-import { Columns } from "../../static/js/columns.js";
+import { drawChart, lineStyles, MARGIN, segments, timeScale } from "../../static/site/chart-drawing.js";
+import { Columns } from "../../static/site/columns.js";
 
 test("times map to pixels between the margins and back, at most as far as the ends", () => {
   const { x, timeAt, right } = timeScale([100, 200], 512);

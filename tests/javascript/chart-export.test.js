@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { columnNames, tableRows } from "../../static/js/chart-export.js";
-import { Columns } from "../../static/js/columns.js";
-import { csvCell, csvText } from "../../static/js/csv.js";
+import { columnNames, tableRows } from "../../static/site/chart-export.js";
+import { Columns } from "../../static/site/columns.js";
+import { csvCell, csvText } from "../../static/site/csv.js";
 
 const chart = (series, more = {}) => ({
   columns: Columns.from([0, 1], 0, series),

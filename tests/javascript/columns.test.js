@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Columns } from "../../static/js/columns.js";
+import { Columns } from "../../static/site/columns.js";
 
 const all = () => true;
 

@@ -8,7 +8,7 @@ import {
   isOutdated,
   reconnectDelay,
   worstState,
-} from "../../static/js/connection.js";
+} from "../../static/telemetry/live/connection.js";
 
 test("a chassis is live up to 3 s, late to 10 s, then stale", () => {
   const states = [0, 3000, 3001, 10_000, 10_001].map((age) => freshnessState("connected", age, 0));

@@ -10,7 +10,7 @@ import {
   tickLabels,
   wrapMarkup,
   wrapWords,
-} from "../../static/js/figure-layout.js";
+} from "../../static/benchmarks/figures/figure-layout.js";
 
 test("lines have letters, two after Z", () => {
   assert.deepEqual([0, 25, 26, 27, 52].map(letterOf), ["A", "Z", "AA", "AB", "BA"]);

@@ -9,7 +9,7 @@ import {
   formatTime,
   formatValue,
   isoTime,
-} from "../../static/js/format.js";
+} from "../../static/site/format.js";
 
 const table = (format, cases) => {
   for (const [given, expected] of cases) assert.equal(format(...[given].flat()), expected);

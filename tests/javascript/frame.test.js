@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { decode } from "../../static/js/frame.js";
+import { decode } from "../../static/telemetry/live/frame.js";
 
 const HEADER = 22;
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { boxByKey, isTyping, pointByKey, tabByKey } from "../../static/js/keyboard.js";
+import { boxByKey, isTyping, pointByKey, tabByKey } from "../../static/site/keyboard.js";
 
 const press = (more = {}, field = null) => ({ target: { closest: () => field }, ...more });
 

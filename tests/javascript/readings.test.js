@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { busierLoad, combine, LineValues, linkLoad, loadStep } from "../../static/js/readings.js";
+import { busierLoad, combine, LineValues, linkLoad, loadStep } from "../../static/telemetry/live/readings.js";
 
 const frame = (values, at = 0, chassis = 1) => ({ chassis, at, value: (key) => values[key] ?? NaN });
 const port = { "port/5/rx_bytes_per_second": 1e9, "port/5/tx_bytes_per_second": 4e9, "port/5/link_speed_gbps": 64 };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { describeGpus, executorBlocker, takingOrder } from "../../static/js/run-choice.js";
+import { describeGpus, executorBlocker, takingOrder } from "../../static/benchmarks/runs/run-choice.js";
 
 const GIB = 2 ** 30;
 const host = (more) => ({ name: "node-a", count: 0, memory: [], free: Infinity, ...more });

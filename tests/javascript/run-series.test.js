@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { chartKeys, displayUnit, seriesName } from "../../static/js/run-series.js";
+import { chartKeys, displayUnit, seriesName } from "../../static/benchmarks/runs/run-series.js";
 
 const gpus = { "0000:3b:00.0": "own GPU 1", "0000:5e:00.0": "falcon-1 drawer 1 slot 3 · V100" };
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { movedRange, queryText, rangeOf, zoomQuery } from "../../static/js/time-range.js";
+import { movedRange, queryText, rangeOf, zoomQuery } from "../../static/telemetry/history/time-range.js";
 
 const query = (text) => new URLSearchParams(text);
 

@@ -60,7 +60,7 @@ def test_a_pulled_cable_leaves_the_devices_attached_and_unreached(fresh: Simulat
     eventually(lambda: client.get(gpu.replace("slot1", "slot2").replace("gpu1", "gpu2"))["BandwidthPercent"], bool)
 
 
-def test_a_moved_cable_is_told_by_events_that_name_nobody(fresh: SimulatorProcess) -> None:
+def test_a_moved_cable_is_reported_by_events_that_name_nobody(fresh: SimulatorProcess) -> None:
     client = Client(fresh)
     with stream(client) as reply:
         cable(fresh, "H3", "node-b")

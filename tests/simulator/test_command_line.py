@@ -59,7 +59,7 @@ def test_a_taken_port_ends_with_one_sentence() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_lab_file_is_played(tmp_path: Path) -> None:
+def test_a_lab_file_is_simulated(tmp_path: Path) -> None:
     lab = {
         "hosts": {"tiny": {"cpus": 1, "gpus": 0}},
         "devices": {

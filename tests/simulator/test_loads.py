@@ -141,7 +141,7 @@ def test_the_hosts_own_gpus_and_meters_follow_too(
     falcon.set_speed(20)
 
 
-def asked(to_device: float, from_device: float = 0.0, **more: float) -> RequestedLoad:
+def load(to_device: float, from_device: float = 0.0, **more: float) -> RequestedLoad:
     return RequestedLoad(share=0.9, memory_share=0.5, to_device=to_device, from_device=from_device, **more)
 
 
@@ -151,7 +151,7 @@ def test_links_carry_no_more_than_they_can_and_share_the_host_port() -> None:
     slots = [one.state.drawers[1].slots[number] for number in port.slots]
     for slot in slots:
         assert slot.device is not None
-        slot.device.asked = asked(14 * GIGA, 1 * GIGA)
+        slot.device.requested = load(14 * GIGA, 1 * GIGA)
     one.physics.advance(20.0)
     # Four Gen3 x16 links of 15.75 GB/s each want 56 GB/s of one Gen4 x16 port: 31.5 GB/s, in equal parts.
     for slot in slots:
@@ -163,31 +163,31 @@ def test_links_carry_no_more_than_they_can_and_share_the_host_port() -> None:
     # What the devices of a drawer send each other does not pass the port.
     for slot in slots:
         assert slot.device is not None
-        slot.device.asked = asked(100 * GIGA, peer_share=1.0)
+        slot.device.requested = load(100 * GIGA, peer_share=1.0)
     received = port.link.received_bytes
     one.physics.advance(40.0)
     assert port.link.received_bytes == received
     assert slots[0].link.transmitted_bytes - before == pytest.approx(20 * 15.75 * GIGA, rel=0.02)
 
 
-def test_a_device_that_is_asked_for_more_takes_more_power_and_warms_up() -> None:
+def test_a_device_with_more_load_takes_more_power_and_warms_up() -> None:
     one = plain_falcon(2)
     slot = one.state.drawers[1].slots[1]
     assert slot.device is not None
-    slot.device.asked = RequestedLoad(0.1, 0.1, 0.0, 0.0)
+    slot.device.requested = RequestedLoad(0.1, 0.1, 0.0, 0.0)
     one.physics.advance(300.0)
     cool, little = slot.temperature, slot.watts
-    slot.device.asked = RequestedLoad(1.0, 0.1, 0.0, 0.0)
+    slot.device.requested = RequestedLoad(1.0, 0.1, 0.0, 0.0)
     one.physics.advance(600.0)
     assert slot.watts > 4 * little
     assert cool + 10 < slot.temperature < 83
 
 
-def test_a_device_that_no_host_reaches_carries_nothing_whatever_is_asked() -> None:
+def test_a_device_that_no_host_reaches_carries_nothing_whatever_is_requested() -> None:
     one = plain_falcon(3)
     slot = one.state.drawers[1].slots[1]
     assert slot.device is not None
-    slot.device.asked = asked(GIGA)
+    slot.device.requested = load(GIGA)
     one.physics.advance(10.0)
     assert slot.device.carried[0] > 0
     one.composer.apply(one.state.drawers[1].host_ports["H1"], [])

@@ -162,7 +162,7 @@ def test_select_top_skip_and_only_cut_down(client: Client) -> None:
         (f"{PORTS}/slot1/Actions/Port.Reset", 405),
     ],
 )
-def test_a_question_that_cannot_be_answered_is_refused_with_a_sentence(client: Client, path: str, status: int) -> None:
+def test_a_query_that_cannot_be_answered_is_refused_with_a_sentence(client: Client, path: str, status: int) -> None:
     reply = client.request("GET", path)
     assert reply.status_code == status
     assert rule_of(reply)

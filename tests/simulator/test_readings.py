@@ -130,7 +130,7 @@ def test_training_takes_one_to_three_simulated_seconds() -> None:
         one.composer.apply(port, [])
 
 
-def test_many_chassis_play_in_one_process() -> None:
+def test_many_chassis_run_in_one_process() -> None:
     with SimulatorProcess("--chassis-count", "5") as process:
         assert len(set(process.addresses)) == 5
         serials = set()

@@ -57,7 +57,7 @@ def test_a_reset_takes_options_of_the_command_line(process: SimulatorProcess, tm
 
 
 @pytest.mark.process
-def test_hosts_whose_folder_was_removed_stop_the_time_of_nothing_that_is_played_next(tmp_path: Path) -> None:
+def test_hosts_whose_folder_was_removed_stop_the_time_of_nothing_that_is_simulated_next(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     with SimulatorProcess("--hosts-root", str(first), own=True) as process:
         shutil.rmtree(first)
@@ -90,7 +90,7 @@ def test_a_reset_that_cannot_be_is_refused_and_all_goes_on(
     assert len(process.ask_control("GET", "/faults")) == 1
 
 
-def test_hosts_that_cannot_be_played_leave_nothing_until_the_next_reset(process: SimulatorProcess) -> None:
+def test_hosts_that_cannot_be_simulated_leave_nothing_until_the_next_reset(process: SimulatorProcess) -> None:
     with pytest.raises(urllib.error.HTTPError, match="400"):
         process.ask_control("POST", "/reset", {"arguments": ["--hosts-root", "/dev/null/hosts"]})
     with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -107,7 +107,7 @@ def test_who_was_connected_is_cut_off(process: SimulatorProcess) -> None:
         client.request("GET", ENDPOINTS)
 
 
-def test_a_process_that_was_given_back_is_used_again_and_answers_nobody_meanwhile() -> None:
+def test_a_process_that_was_released_is_used_again_and_answers_nobody_meanwhile() -> None:
     with SimulatorProcess() as first:
         pid, client = first.process.pid, Client(first)
         client.get(ENDPOINTS)

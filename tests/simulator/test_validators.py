@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from falconweb.testing.processes import SimulatorProcess
-from simulator.resources.schemas import SCHEMA_FOLDER
+from simulator.odata import SCHEMA_FOLDER
 from tests.processes import ROOT
 from tests.simulator.conftest import PORTS, Client
 

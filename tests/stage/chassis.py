@@ -21,7 +21,7 @@ CHUNK_SECONDS = 60  # of readings are given to the store at once
 Values = list[float | None]
 
 
-class PlayedChassis:
+class StageChassis:
     """One chassis; `ask` sends a request to its control address."""
 
     def __init__(self, operator: Operator, name: str, pk: int, ask: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""The stage, and what was played on it before anybody is killed."""
+"""The stage, and the results of the scenarios that ran on it before anything is killed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.stage.plays import PLAYS, Play, perform, webhook_down
+from tests.stage.scenarios import SCENARIOS, Scenario, run_scenario, webhook_down
 from tests.stage.soak import Soaked, soak
 from tests.stage.stage import Stage, set_up
 from tests.turns import NIGHTLY
 
 
 @dataclass
-class Played:
-    """What was played side by side while the site was at work; a play that failed raises where it is judged."""
+class StageResults:
+    """The results of scenarios beside the site's other work; one that failed raises where it is judged."""
 
     soaked: Soaked
     webhook: Future[list[str]]
-    plays: dict[str, Future[Play]]
+    scenarios: dict[str, Future[Scenario]]
 
-    def __getitem__(self, name: str) -> Play:
-        return self.plays[name].result()
+    def __getitem__(self, name: str) -> Scenario:
+        return self.scenarios[name].result()
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +34,17 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def played(stage: Stage) -> Played:
+def results(stage: Stage) -> StageResults:
     """All that goes wrong without anybody's death, at once."""
     stage.wait_until_shared()
-    with ThreadPoolExecutor(len(PLAYS) + 1) as pool:
+    with ThreadPoolExecutor(len(SCENARIOS) + 1) as pool:
         webhook = pool.submit(webhook_down, stage)
-        plays = {name: pool.submit(perform, stage, name, act) for name, act in PLAYS.items()}
-        soaked = soak(stage, lambda: webhook.done() and all(play.done() for play in plays.values()))
+        scenarios = {name: pool.submit(run_scenario, stage, name, act) for name, act in SCENARIOS.items()}
+        soaked = soak(stage, lambda: webhook.done() and all(scenario.done() for scenario in scenarios.values()))
     stage.heal()
     with ThreadPoolExecutor(1) as pool:  # one after the other: the page of all that was counted is long
-        for play in (one.result() for one in plays.values() if one.exception() is None):
-            play.counting = pool.submit(play.look)
+        for scenario in (one.result() for one in scenarios.values() if one.exception() is None):
+            scenario.counting = pool.submit(scenario.look)
     if not NIGHTLY:
         stage.keep_few()
-    return Played(soaked, webhook, plays)
+    return StageResults(soaked, webhook, scenarios)

@@ -28,7 +28,7 @@ from tests.turns import NIGHTLY
 from tests.waiting import wait_for
 
 SECONDS = 1800.0 if NIGHTLY else 0.0
-# Until then, and while something else plays, caches, pools and buffers fill; Redis keeps ten minutes of readings.
+# Until then, and while scenarios run, caches, pools and buffers fill; Redis keeps ten minutes of readings.
 WARM_SECONDS = 780.0 if NIGHTLY else 20.0
 LEAST_LOOKS = 4
 READERS = 10 if NIGHTLY else 3

@@ -1,4 +1,4 @@
-"""One site, and one simulator with many chassis, each with its own trouble: all that waits plays here at once."""
+"""One site, and one simulator with many chassis, each with its own fault: all that waits runs here at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from falconweb.testing.processes import SimulatorProcess
 from simulator.lab import DEFAULT_LAB
 from tests.site import RunningSite, processes_of
-from tests.stage.chassis import PlayedChassis
+from tests.stage.chassis import StageChassis
 from tests.stage.operator import Operator
 from tests.stage.processes import broker_of, poller_of
 from tests.stage.watcher import Frames
@@ -41,12 +41,12 @@ SETTINGS: dict[str, Any] = {
 class Stage:
     """The site, its administrator, and chassis by name."""
 
-    def __init__(self, operator: Operator, chassis: list[PlayedChassis]) -> None:
+    def __init__(self, operator: Operator, chassis: list[StageChassis]) -> None:
         self.site = operator.site
         self.operator = operator
         self.chassis = {one.name: one for one in chassis}
 
-    def __getitem__(self, name: str) -> PlayedChassis:
+    def __getitem__(self, name: str) -> StageChassis:
         return self.chassis[name]
 
     @property
@@ -94,10 +94,10 @@ class Stage:
                 one.heal()
 
 
-def own_chassis(operator: Operator) -> list[PlayedChassis]:
+def own_chassis(operator: Operator) -> list[StageChassis]:
     """Return the chassis that a site brings."""
     rows = {row["name"]: int(row["id"]) for row in operator.get("chassis/")}
-    return [PlayedChassis(operator, name, rows[name], partial(operator.site.control, name)) for name in OWN]
+    return [StageChassis(operator, name, rows[name], partial(operator.site.control, name)) for name in OWN]
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def set_up(data: Path) -> Iterator[Stage]:
     with RunningSite(data, **SETTINGS) as site, SimulatorProcess(*options) as simulated:
         operator = Operator(site)
 
-        def added(number: int) -> PlayedChassis:
+        def added(number: int) -> StageChassis:
             row = operator.post("chassis/", {
                 "name": MORE[number], "url": simulated.addresses[number], "username": "administrator",
                 "password": simulated.password, "fingerprint": simulated.fingerprint,
@@ -119,7 +119,7 @@ def set_up(data: Path) -> Iterator[Stage]:
             def ask(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
                 return simulated.ask_control(method, f"{path}?chassis=falcon-1-{number + 1}", body)
 
-            return PlayedChassis(operator, MORE[number], int(row["id"]), ask)
+            return StageChassis(operator, MORE[number], int(row["id"]), ask)
 
         chassis = own_chassis(operator)
         with ThreadPoolExecutor(4) as pool:

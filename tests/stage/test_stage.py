@@ -1,6 +1,6 @@
 """A whole site while everything goes wrong at once, on a chassis each; then its parts are killed, one after the other.
 
-What is waited for plays side by side (`played`); the tests judge what was seen of it. Those that kill play in order.
+What is waited for runs side by side (`results`); the tests judge what was seen of it. Those that kill run in order.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import pytest
 from tests.postgres import PROGRAMS, PostgresServer
 from tests.site import RunningSite, kill, pids_naming, processes_of
 from tests.stage.chassis import there
-from tests.stage.conftest import Played
+from tests.stage.conftest import StageResults
 from tests.stage.operator import Operator
 from tests.stage.plans import PLANNED, KilledParts, PlanRun, is_in_force, kill_parts
-from tests.stage.plays import ERRORS_TOTAL, RECEIVED_TOTAL, SERIES, TEMPERATURE, Play
 from tests.stage.processes import broker_of
+from tests.stage.scenarios import ERRORS_TOTAL, RECEIVED_TOTAL, SERIES, TEMPERATURE, Scenario
 from tests.stage.soak import MOST_DATABASE_FILES, MOST_GROWTH, MOST_HANDLES, MOST_OF_THREADS, MOST_THREADS, SECONDS
 from tests.stage.stage import Stage, own_chassis
 from tests.stage.watcher import Listener, Watcher
@@ -46,8 +46,8 @@ FASTEST = 32e9  # B/s, of a link of 16 lanes of the fourth generation
 # --- a site at work -------------------------------------------------------------------------------------------------
 
 
-def test_a_site_at_work_takes_no_more_as_time_goes_by(played: Played) -> None:
-    soaked = played.soaked
+def test_a_site_at_work_takes_no_more_as_time_goes_by(results: StageResults) -> None:
+    soaked = results.soaked
     assert soaked.processes[0] == soaked.processes[1], "a process died and was started again"
     for pid, one in soaked.taken.items():
         name = soaked.processes[0][pid]
@@ -58,8 +58,8 @@ def test_a_site_at_work_takes_no_more_as_time_goes_by(played: Played) -> None:
         assert threads <= MOST_THREADS, (name, one.threads)
 
 
-def test_no_reader_misses_a_frame_or_gets_one_twice(played: Played) -> None:
-    soaked = played.soaked
+def test_no_reader_misses_a_frame_or_gets_one_twice(results: StageResults) -> None:
+    soaked = results.soaked
     assert len(soaked.must_have_come) > 0.5 * len(soaked.pollers[0]) * (soaked.ended - soaked.began)
     assert soaked.given.twice() == []
     for reader in soaked.readers:
@@ -68,8 +68,8 @@ def test_no_reader_misses_a_frame_or_gets_one_twice(played: Played) -> None:
         assert soaked.must_have_come - reader.numbers == set()
 
 
-def test_chassis_that_are_added_are_shared_and_stay_where_they_are(played: Played) -> None:
-    before, *later = played.soaked.pollers
+def test_chassis_that_are_added_are_shared_and_stay_where_they_are(results: StageResults) -> None:
+    before, *later = results.soaked.pollers
     assert [list(before.values()).count(pid) for pid in set(before.values())] == [len(before) // 2] * 2
     assert all(pollers == before for pollers in later)
 
@@ -91,27 +91,27 @@ def test_each_simulated_host_has_an_agent_that_takes_commands(stage: Stage) -> N
 
 @pytest.mark.parametrize("name", ["silent", "failing", "nonsense", "broken", "rebooting"])
 def test_a_sick_bmc_is_said_and_comes_back_while_the_other_is_read_each_second(
-    stage: Stage, played: Played, name: str
+    stage: Stage, results: StageResults, name: str
 ) -> None:
-    play = played[name]
-    assert len(play.said) < 300
-    assert "Traceback" not in play.said
-    before, sick, well = play.known
+    scenario = results[name]
+    assert len(scenario.said) < 300
+    assert "Traceback" not in scenario.said
+    before, sick, well = scenario.known
     assert before == sick == well
-    healthy(stage, play)
+    healthy(stage, scenario)
 
 
-def test_a_slow_bmc_is_read_as_often_as_it_answers(stage: Stage, played: Played) -> None:
-    play = played["slow"]
-    assert play.said == ""
-    assert play.known[0] == play.known[1]
-    healthy(stage, play)
+def test_a_slow_bmc_is_read_as_often_as_it_answers(stage: Stage, results: StageResults) -> None:
+    scenario = results["slow"]
+    assert scenario.said == ""
+    assert scenario.known[0] == scenario.known[1]
+    healthy(stage, scenario)
 
 
-def healthy(stage: Stage, play: Play) -> None:
+def healthy(stage: Stage, scenario: Scenario) -> None:
     """Hold that the well chassis was read each second meanwhile."""
-    elapsed = play.ended - play.began
-    times = [at for at in play.beside if at >= play.began - 1]
+    elapsed = scenario.ended - scenario.began
+    times = [at for at in scenario.beside if at >= scenario.began - 1]
     assert len(times) >= 0.8 * elapsed - 1, (len(times), elapsed)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert max(gaps) < LONGEST_GAP, gaps
@@ -122,21 +122,22 @@ def healthy(stage: Stage, play: Play) -> None:
 
 
 @pytest.mark.parametrize("name", ["bad-values", "falcon-2", "repeated", "late", "other-unit", "many"])
-def test_live_goes_on_whatever_a_report_has(stage: Stage, played: Played, name: str) -> None:
+def test_live_goes_on_whatever_a_report_has(stage: Stage, results: StageResults, name: str) -> None:
     """Of each second of which two well chassis have frames, it has one, too."""
-    play, came = played[name], played.soaked.readers[0].numbers
-    span = set(range(int(play.began) + 1, int(play.ended)))
+    scenario, came = results[name], results.soaked.readers[0].numbers
+    span = set(range(int(scenario.began) + 1, int(scenario.ended)))
     sick, *well = (
-        span - {second for of, second in came if of == one.pk} for one in (play.chassis, stage["well"], stage["events"])
+        span - {second for of, second in came if of == one.pk}
+        for one in (scenario.chassis, stage["well"], stage["events"])
     )
     assert len(sick) <= max(map(len, well)) + max(UNEVEN, len(span) // 4), (sorted(sick), *map(sorted, well))
 
 
-def test_what_is_no_number_or_no_count_is_a_gap_and_never_anything_else(stage: Stage, played: Played) -> None:
-    play = played["bad-values"]
-    for *sick, neighbour, rates, errors in play.both:
+def test_what_is_no_number_or_no_count_is_a_gap_and_never_anything_else(stage: Stage, results: StageResults) -> None:
+    scenario = results["bad-values"]
+    for *sick, neighbour, rates, errors in scenario.both:
         for values in sick:
-            assert values.count(None) >= 3, play.both
+            assert values.count(None) >= 3, scenario.both
             assert len(there(values)) >= 3, values
             assert all(20 < value < 90 for value in there(values)), values
         assert None not in neighbour, "it is read on"
@@ -144,62 +145,62 @@ def test_what_is_no_number_or_no_count_is_a_gap_and_never_anything_else(stage: S
         assert all(0 <= rate < FASTEST for rate in there(rates)), rates
         assert min(there(errors)) >= 0
         assert None in errors
-    assert not any('drawer="1",slot="1"' in labels for labels in play.metrics[TEMPERATURE][0])
-    assert all(value >= 0 for name in (RECEIVED_TOTAL, ERRORS_TOTAL) for value in play.metrics[name][0].values())
-    assert play.counted
+    assert not any('drawer="1",slot="1"' in labels for labels in scenario.metrics[TEMPERATURE][0])
+    assert all(value >= 0 for name in (RECEIVED_TOTAL, ERRORS_TOTAL) for value in scenario.metrics[name][0].values())
+    assert scenario.counted
     assert not stage["well"].counts().keys() & {"readings_not_a_number", "readings_negative_counter"}
 
 
-def test_the_clock_of_a_bmc_that_jumps_moves_neither_times_nor_rates(played: Played) -> None:
-    play = played["falcon-2"]
-    for rates, temperatures in play.both:
+def test_the_clock_of_a_bmc_that_jumps_moves_neither_times_nor_rates(results: StageResults) -> None:
+    scenario = results["falcon-2"]
+    for rates, temperatures in scenario.both:
         assert len(rates) > 3
         assert None not in rates
         # A jump that was taken for time that passed would make next to nothing of a second's bytes.
         assert statistics.median(there(rates)) / 100 < min(there(rates)) <= max(there(rates)) < FASTEST
         assert all(20 < value < 90 for value in there(temperatures))
-    assert play.counted == {"bmc_clock_jumps": 3}
+    assert scenario.counted == {"bmc_clock_jumps": 3}
 
 
-def test_a_report_that_comes_again_is_kept_once_and_the_rate_after_it_is_right(played: Played) -> None:
-    play = played["repeated"]
-    (shown, _), (kept, temperatures) = play.both
+def test_a_report_that_comes_again_is_kept_once_and_the_rate_after_it_is_right(results: StageResults) -> None:
+    scenario = results["repeated"]
+    (shown, _), (kept, temperatures) = scenario.both
     assert len(kept) <= len(shown) - 3
     for rates in (shown, kept):
-        assert None not in rates, play.both
-        assert all(0 < rate < FASTEST for rate in there(rates)), play.both
+        assert None not in rates, scenario.both
+        assert all(0 < rate < FASTEST for rate in there(rates)), scenario.both
     assert None not in temperatures
-    assert play.counted
+    assert scenario.counted
 
 
-def test_a_report_older_than_the_one_before_is_kept_out_and_no_counter_goes_back(played: Played) -> None:
-    play = played["late"]
-    for rates, totals in play.both:
-        assert None not in rates, play.both
+def test_a_report_older_than_the_one_before_is_kept_out_and_no_counter_goes_back(results: StageResults) -> None:
+    scenario = results["late"]
+    for rates, totals in scenario.both:
+        assert None not in rates, scenario.both
         # A simulated BMC whose faults change writes a report anew between two steps of its counters: these stand still.
-        assert all(0 <= rate < FASTEST for rate in there(rates)), play.both
+        assert all(0 <= rate < FASTEST for rate in there(rates)), scenario.both
         assert totals == sorted(there(totals)), "errors were taken back"
         assert there(totals)[-1] > there(totals)[0]
-    for earlier, later in itertools.pairwise(play.metrics[RECEIVED_TOTAL]):
+    for earlier, later in itertools.pairwise(scenario.metrics[RECEIVED_TOTAL]):
         assert all(later[labels] >= value for labels, value in earlier.items())
-    assert play.counted
+    assert scenario.counted
 
 
-def test_a_sensor_that_changes_its_unit_is_read_on_in_the_usual_one(played: Played) -> None:
-    play = played["other-unit"]
-    for values, others in play.both:
+def test_a_sensor_that_changes_its_unit_is_read_on_in_the_usual_one(results: StageResults) -> None:
+    scenario = results["other-unit"]
+    for values, others in scenario.both:
         # 70 °C are 158 °F, and 70 °F are 21 °C.
         assert max(there(values)) - min(there(values)) < 15, values
         assert None not in others
-    assert play.counted["units_changed"] == 2
-    assert play.unit == "°C"
+    assert scenario.counted["units_changed"] == 2
+    assert scenario.unit == "°C"
 
 
-def test_five_thousand_readings_in_a_report_are_all_kept(played: Played) -> None:
-    play = played["many"]
-    assert None not in play.shown[0] + play.stored[0]
-    assert len(there(play.stored[1])) >= 2
-    assert all(5000 <= value < 5001 for value in there(play.stored[1]))
+def test_five_thousand_readings_in_a_report_are_all_kept(results: StageResults) -> None:
+    scenario = results["many"]
+    assert None not in scenario.shown[0] + scenario.stored[0]
+    assert len(there(scenario.stored[1])) >= 2
+    assert all(5000 <= value < 5001 for value in there(scenario.stored[1]))
 
 
 @pytest.mark.nightly
@@ -216,8 +217,8 @@ def test_readings_that_a_report_has_no_more_are_forgotten_after_half_a_minute(st
     assert watcher.opened == 1
 
 
-def test_what_a_webhook_missed_while_it_was_down_comes_after_in_order(played: Played) -> None:
-    assert played.webhook.result() == [f"Thing {number:03}." for number in range(1, 36)]
+def test_what_a_webhook_missed_while_it_was_down_comes_after_in_order(results: StageResults) -> None:
+    assert results.webhook.result() == [f"Thing {number:03}." for number in range(1, 36)]
 
 
 # --- parts of the site that hang, or are killed ---------------------------------------------------------------------
@@ -367,7 +368,7 @@ def test_a_plan_whose_chassis_dies_and_forgets_everything_ends_in_what_is_true(c
 
 # Of one worker by itself: tests/telemetry/store/test_faults.py.
 @pytest.mark.nightly
-def test_live_goes_on_while_the_disks_of_workers_are_full_and_what_was_dropped_is_told(calm: Stage) -> None:
+def test_live_goes_on_while_the_disks_of_workers_are_full_and_what_was_dropped_is_reported(calm: Stage) -> None:
     full, well = calm["many"], calm["well"]
     temperature = full.temperature("drawer1slot1")
     # Many, so that memory is full before long.

@@ -23,7 +23,7 @@ SIZE = 3 * 5 * 7
 def stocked(place: Path, monkeypatch: pytest.MonkeyPatch, *, length: int = 50, rank: int = 0) -> list[bytes]:
     monkeypatch.setenv(DRIVE_VARIABLE, str(place))
     stock = sample_source(SHAPE, length=length, rank=rank, generator=torch.Generator())
-    assert str(place) in stock.words
+    assert str(place) in stock.description
     return [bytes(stock.read(index).flatten().tolist()) for index in range(length)]
 
 
@@ -51,7 +51,7 @@ def test_samples_in_a_folder_leave_no_file_behind_and_differ(tmp_path: Path, mon
     monkeypatch.delenv(DRIVE_VARIABLE)
     stock = sample_source(SHAPE, length=50, rank=0, generator=torch.Generator())
     assert isinstance(stock, MemorySamples)
-    assert "no storage" in stock.words
+    assert "no storage" in stock.description
 
 
 @pytest.mark.process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -18,7 +17,6 @@ class LogitsModule(nn.Module):
         self.inner = inner
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return a logit for each image and class."""
         logits: Tensor = self.inner(pixel_values=images).logits
         return logits
 
@@ -31,7 +29,6 @@ class AnswerModule(nn.Module):
         self.inner = inner
 
     def forward(self, tokens: Tensor, mask: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each token's logits for being the first and the last of the answer."""
         output = self.inner(input_ids=tokens, attention_mask=mask, token_type_ids=kinds)
         return output.start_logits, output.end_logits
 
@@ -67,8 +64,7 @@ def resnet50(*, classes: int = 1000, width: float = 1.0) -> nn.Module:
     return LogitsModule(ResNetForImageClassification(settings))
 
 
-def bert(*, layers: int, hidden: int, heads: int, vocabulary: int, sequence: int, **_others: Any) -> nn.Module:
-    """Return a BERT that answers questions about a text."""
+def bert(*, layers: int, hidden: int, heads: int, vocabulary: int, sequence: int) -> nn.Module:
     from transformers.models.bert.configuration_bert import BertConfig
     from transformers.models.bert.modeling_bert import BertForQuestionAnswering
 
@@ -94,7 +90,6 @@ class Classifier(nn.Module):
         self.dense = nn.Sequential(nn.Flatten(), *dense)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return a logit for each image and class."""
         logits: Tensor = self.dense(self.pool(self.features(images)))
         return logits
 
@@ -144,7 +139,6 @@ def vgg16(*, classes: int = 1000, width: float = 1.0) -> nn.Module:
 
 
 def mnist_cnn(*, image: int = 28, classes: int = 10) -> nn.Module:
-    """Return two convolutions and two dense layers for grey images."""
     return Classifier(
         [
             nn.Conv2d(1, 32, 3, padding=1),

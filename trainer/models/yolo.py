@@ -64,19 +64,6 @@ class CrossStagePartial(nn.Module):
         return found
 
 
-class FocusLayer(nn.Module):
-    """Folds each two by two pixels into channels, then a convolution."""
-
-    def __init__(self, outputs: int) -> None:
-        super().__init__()
-        self.layer = ConvolutionBlock(12, outputs, 3)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return features of half the side."""
-        found: Tensor = self.layer(functional.pixel_unshuffle(images, 2))
-        return found
-
-
 class SpatialPyramidPooling(nn.Module):
     """Spatial pyramid pooling: maximum pooling with windows of 5, 9 and 13."""
 
@@ -108,7 +95,8 @@ class Yolo(nn.Module):
         c64, c128, c256, c512, c1024 = (wide(channels) for channels in (64, 128, 256, 512, 1024))
         self.classes = classes
         self.early = nn.Sequential(
-            FocusLayer(c64),
+            nn.PixelUnshuffle(2),  # folds each two by two pixels into channels
+            ConvolutionBlock(12, c64, 3),
             ConvolutionBlock(c64, c128, 3, 2),
             CrossStagePartial(c128, c128, deep(3)),
             ConvolutionBlock(c128, c256, 3, 2),
@@ -173,8 +161,8 @@ def _loss_at_scale(predicted: Tensor, boxes: Tensor, stride: float, anchors: Ten
     extent = (found[..., 2:4].sigmoid() * 2) ** 2 * (anchors / stride)
     overlap = generalised_iou(middle, extent, offset.expand_as(middle), sides[:, :, None].expand_as(extent))
     share = fits.sum().clamp(min=1)
-    wanted = functional.one_hot(boxes[..., 0].long(), width - 5).to(found.dtype)[:, :, None].expand_as(found[..., 5:])
-    class_loss = functional.binary_cross_entropy_with_logits(found[..., 5:], wanted, reduction="none").mean(-1)
+    targets = functional.one_hot(boxes[..., 0].long(), width - 5).to(found.dtype)[:, :, None].expand_as(found[..., 5:])
+    class_loss = functional.binary_cross_entropy_with_logits(found[..., 5:], targets, reduction="none").mean(-1)
     objects = torch.zeros_like(flat[..., 4])
     objects.scatter_reduce_(1, place, (overlap.detach().clamp(min=0) * fits).flatten(1), "amax")
     there = functional.binary_cross_entropy_with_logits(flat[..., 4], objects)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from benchmarks.model import (
     Belief,
@@ -28,10 +27,11 @@ from benchmarks.model.reports import held_out_text, paper_text
 from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import spec_of
 from benchmarks.workloads.definitions import SpecError
+from core.commands import ExitCodeCommand
 from hostwire.training import Spec
 
-OK, USAGE, PROBLEMS, CANNOT = 0, 2, 3, 4
-EXPLAINED = """\
+USAGE, PROBLEMS, CANNOT = 2, 3, 4
+EXIT_CODES = """\
 exit codes:
   0  predicted
   2  wrong usage: a file that cannot be read, an unknown person
@@ -43,20 +43,12 @@ only published rates and data sheets, and no database is read.
 """
 
 
-class Command(BaseCommand):
-    """Predicts a run, or the 25 cells of the published experiment."""
-
+class Command(ExitCodeCommand):
     help = "Predict the step time and PCIe traffic of a workload on a topology."
+    exit_codes = EXIT_CODES
     requires_system_checks = ()  # it answers without a database
 
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes told at the end of --help."""
-        return super().create_parser(
-            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
-        )
-
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the arguments."""
         parser.add_argument("workload", nargs="?", default="", help="name of the workload: resnet50, bert_large, ...")
         parser.add_argument("--topology", metavar="FILE", help="topology file, - for standard input")
         parser.add_argument("--preset", default="paper", help="tiny, paper or custom (default: paper)")
@@ -76,20 +68,19 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Run, and exit with the code."""
-        asked = [name for name in ("paper", "check", "schema") if options[name]]
-        if len(asked) + bool(options["workload"]) != 1:
-            self._stop(USAGE, "Name a workload, or give one of --paper, --check and --schema.")
+        modes = [name for name in ("paper", "check", "schema") if options[name]]
+        if len(modes) + bool(options["workload"]) != 1:
+            self.stop(USAGE, "Name a workload, or give one of --paper, --check and --schema.")
         try:
-            self._answer(asked[0] if asked else "", options)
+            self._run(modes[0] if modes else "", options)
         except SpecError as error:
-            self._stop(PROBLEMS, *(f"{field}: {sentence}" for field, sentence in error.errors.items()))
+            self.stop(PROBLEMS, *(f"{field}: {sentence}" for field, sentence in error.errors.items()))
         except TopologyError as error:
-            self._stop(PROBLEMS, f"{options['topology']}: {error.sentence}")
+            self.stop(PROBLEMS, f"{options['topology']}: {error.sentence}")
         except ModelError as error:
-            self._stop(CANNOT, error.sentence)
+            self.stop(CANNOT, error.sentence)
 
-    def _answer(self, what: str, options: dict[str, Any]) -> None:
+    def _run(self, what: str, options: dict[str, Any]) -> None:
         if what == "schema":
             self._print(topology_schema())
         elif what == "check":
@@ -103,19 +94,19 @@ class Command(BaseCommand):
 
     def _predict(self, options: dict[str, Any]) -> None:
         if not options["topology"]:
-            self._stop(USAGE, "Give the topology: --topology FILE.")
+            self.stop(USAGE, "Give the topology: --topology FILE.")
         topology = self._topology(options["topology"])
         spec = _spec(options, topology, self._settings(options["given"]))
         found = predict(spec, topology, self._belief(options["person"]))
         self._print(prediction_json(found) if options["json"] else prediction_text(found))
         if found.fits:
-            self._stop(CANNOT, *([found.fits] if options["json"] else []))
+            self.stop(CANNOT, *([found.fits] if options["json"] else []))
 
     def _topology(self, name: str) -> Topology:
         try:
             text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         except OSError as error:
-            self._stop(USAGE, f"{name} cannot be read: {error.strerror or error}.")
+            self.stop(USAGE, f"{name} cannot be read: {error.strerror or error}.")
         return read_topology(text)
 
     def _settings(self, given: list[str]) -> dict[str, str]:
@@ -123,7 +114,7 @@ class Command(BaseCommand):
         for pair in given:
             name, equals, value = pair.partition("=")
             if not equals or not name:
-                self._stop(USAGE, f"--set takes FIELD=VALUE, not '{pair}'.")
+                self.stop(USAGE, f"--set takes FIELD=VALUE, not '{pair}'.")
             settings[name.removeprefix("options.")] = value
         return settings
 
@@ -135,16 +126,11 @@ class Command(BaseCommand):
 
         person = User.objects.filter(is_active=True, username=username).first()
         if person is None:
-            self._stop(USAGE, f"There is no active person '{username}'.")
+            self.stop(USAGE, f"There is no active person '{username}'.")
         return refit(observations(person=person))
 
     def _print(self, what: Any) -> None:
         self.stdout.write(what if isinstance(what, str) else json.dumps(what, indent=1))
-
-    def _stop(self, code: int, *sentences: str) -> NoReturn:
-        for sentence in sentences:
-            self.stderr.write(sentence)
-        sys.exit(code)
 
 
 def _spec(options: dict[str, Any], topology: Topology, settings: dict[str, str]) -> Spec:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from accounts.models import User
 from benchmarks.model.calibration import Observation
@@ -16,12 +15,14 @@ from benchmarks.recommend.answer import Recommendation, amount_text, recommend, 
 from benchmarks.recommend.explanation import format_share
 from benchmarks.recommend.pool import PoolError, RecommendationPool, read_pool
 from benchmarks.recommend.request import OBJECTIVE_LABELS, parse_recommendation_request
-from benchmarks.recommend.selectors import known_observations, recommendation_pool
+from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.study import RUNS_A_TRIAL, Trial, run_study
+from benchmarks.runs.results import observations
+from core.commands import ExitCodeCommand
 from core.errors import Invalid
 
 OK, USAGE, PROBLEMS, IMPOSSIBLE = 0, 2, 3, 4
-EXPLAINED = """\
+EXIT_CODES = """\
 exit codes:
   0  answered, also where nothing is recommended yet
   2  wrong usage: a file that cannot be read, an unknown person
@@ -33,20 +34,14 @@ the format of a pool file.
 """
 
 
-class Command(BaseCommand):
+class Command(ExitCodeCommand):
     """Recommends a composition, or measures by a study how good recommendations are."""
 
     help = "Recommend a composition for a training job."
+    exit_codes = EXIT_CODES
     requires_system_checks = ()  # with a file it answers without a database
 
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes told at the end of --help."""
-        return super().create_parser(
-            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
-        )
-
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the arguments."""
         parser.add_argument("workload", nargs="?", default="", help="name of the workload: resnet50, bert_large, ...")
         parser.add_argument("--pool", metavar="FILE", help="pool file: hosts, drawers and devices to choose from")
         parser.add_argument("--as", dest="person", default="", help="choose from what this person may use now")
@@ -67,62 +62,57 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Run, and exit with the code."""
         if options["study"]:
             self._study(options)
         if not options["workload"]:
-            self._end(USAGE, "Name a workload, or request the study with --study.")
+            self.stop(USAGE, "Name a workload, or request the study with --study.")
         pool, known = self._pool(options)
         try:
             answer = recommend(pool, parse_recommendation_request(self._plain(options), pool), known)
         except Invalid as error:
             errors = error.details.get("errors") or {"request": error.sentence}
-            self._end(PROBLEMS, "\n".join(f"{name}: {words}" for name, words in errors.items()))
+            self.stop(PROBLEMS, *(f"{name}: {words}" for name, words in errors.items()))
         self.stdout.write(json.dumps(recommendation_json(pool, answer), indent=1) if options["json"] else _text(answer))
-        raise SystemExit(IMPOSSIBLE if answer.impossible is not None else OK)
+        self.stop(IMPOSSIBLE if answer.impossible is not None else OK)
 
     def _pool(self, options: dict[str, Any]) -> tuple[RecommendationPool, list[Observation]]:
         if bool(options["pool"]) == bool(options["person"]):
-            self._end(USAGE, "Give either --pool FILE, or --as PERSON.")
+            self.stop(USAGE, "Give either --pool FILE, or --as PERSON.")
         if options["pool"]:
             try:
                 return read_pool(Path(options["pool"]).read_bytes()), []
             except OSError as error:
-                self._end(USAGE, f"{options['pool']} cannot be read: {error.strerror}.")
+                self.stop(USAGE, f"{options['pool']} cannot be read: {error.strerror}.")
             except PoolError as error:
-                self._end(PROBLEMS, str(error))
+                self.stop(PROBLEMS, str(error))
         person = User.objects.filter(username=options["person"]).first()
         if person is None:
-            self._end(USAGE, f"There is no person '{options['person']}'.")
-        return recommendation_pool(person), known_observations(person)
+            self.stop(USAGE, f"There is no person '{options['person']}'.")
+        return recommendation_pool(person), observations(person)
 
     def _plain(self, options: dict[str, Any]) -> dict[str, Any]:
         limits: dict[str, Any] = {}
         for one in options["limit"]:
             name, is_given, value = one.partition("=")
             if not is_given:
-                self._end(USAGE, f"'{one}' is not a constraint: write NAME=VALUE.")
+                self.stop(USAGE, f"'{one}' is not a constraint: write NAME=VALUE.")
             limits[name] = value.split(",") if name in {"models", "host_ids"} else value
         plain: dict[str, Any] = {
-            "workload": options["workload"],
-            "preset": options["preset"],
-            "objective": options["objective"],
             "precisions": options["precision"],
             "strategies": options["strategy"],
             "batches": options["batch"],
             "limits": limits,
         }
-        for name in ("samples", "global_batch"):
-            if options[name]:
-                plain[name] = options[name]
-        return plain
+        names = ("workload", "preset", "objective", "samples", "global_batch")
+        return plain | {name: options[name] for name in names if options[name]}
 
     def _study(self, options: dict[str, Any]) -> NoReturn:
         if options["trials"] < 1:
-            self._end(USAGE, "A study has one trial at least.")
+            self.stop(USAGE, "A study has one trial at least.")
         summary = summary_of(run_study(options["trials"], seed=options["seed"]))
         if options["json"]:
-            self._end(OK, json.dumps(summary, indent=1), error=False)
+            self.stdout.write(json.dumps(summary, indent=1))
+            raise SystemExit(OK)
         lines = [
             f"{summary['trials']} trials, each a random pool, workload and truth; true regret of what is recommended:"
         ]
@@ -131,11 +121,8 @@ class Command(BaseCommand):
             f"95 % of them under {format_share(after['percentile_95'])}, worst {format_share(after['worst'])}"
             for after in summary["after"]
         ]
-        self._end(OK, "\n".join(lines), error=False)
-
-    def _end(self, code: int, words: str, *, error: bool = True) -> NoReturn:
-        (self.stderr if error else self.stdout).write(words)
-        raise SystemExit(code)
+        self.stdout.write("\n".join(lines))
+        raise SystemExit(OK)
 
 
 def summary_of(trials: list[Trial]) -> dict[str, Any]:

@@ -36,19 +36,16 @@ LOOKS: Final = {"completed": "done", "failed": "failed", "cancelled": "cancelled
 
 @register.filter
 def state_class(state: str) -> str:
-    """Return the CSS class of a run's state, from the classes shared by all states of the site."""
     return LOOKS.get(state, "running")
 
 
 @register.filter
 def seconds_words(seconds: float | None) -> str:
-    """Return a time in a scaled unit."""
     return "" if seconds is None else value_text(seconds, "s")
 
 
 @register.filter
 def figure_words(figure: Statistic | None) -> str:
-    """Return the value of a figure with its unit, '' without a value."""
     return "" if figure is None else value_text(figure.value, figure.unit)
 
 
@@ -62,13 +59,11 @@ def interval_words(figure: Statistic | None) -> str:
 
 @register.filter
 def reading_words(name: str) -> str:
-    """Return the name of a reading."""
     return READINGS.get(name, ("", name))[1]
 
 
 @register.filter
 def significant(value: float | None) -> str:
-    """Return a number with its significant digits."""
     return "" if value is None else format_number(value)
 
 

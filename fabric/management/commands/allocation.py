@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from pathlib import Path
 from typing import Any, Literal
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from accounts.models import Tenant, User
+from core.commands import ExitCodeCommand
 from core.errors import FalconWebError, NotFound
 from fabric.allocation.document import FORMATS
-from fabric.allocation.reader import MAX_FILE_BYTES
+from fabric.allocation.reader import MAX_FILE_BYTES, AllocationFile
 from fabric.allocation.rules import MAPPING_MODES, AllocationReport, ReportLine
-from fabric.allocation.services import CheckedFile, allocation_check, allocation_export, allocation_plan
+from fabric.allocation.services import allocation_check, allocation_export, allocation_plan
 from fabric.inventory.models import Chassis
 from fabric.operations.models import Plan
 from fabric.plans.services import plan_apply
 
 OK, USAGE, PROBLEMS, MISFITS, REFUSED, NOT_DONE = 0, 2, 3, 4, 5, 6
 EVERY = 0.5  # seconds between two reads of a running plan
-EXPLAINED = """\
+EXIT_CODES = """\
 exit codes:
   0  done: exported, checked with --dry-run and it fits, a plan created, or nothing to change
   2  wrong usage: a file that cannot be read, an unknown user, chassis or tenant
@@ -37,16 +37,11 @@ a plan and changes nothing, unless --wait applies it.
 """
 
 
-class Command(BaseCommand):
+class Command(ExitCodeCommand):
     """Exports and imports allocation files."""
 
     help = "Export or import an allocation file."
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes at the end of --help."""
-        return super().create_parser(
-            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
-        )
+    exit_codes = EXIT_CODES
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
@@ -125,17 +120,16 @@ class Command(BaseCommand):
             return MISFITS
         return NOT_DONE if plan is not None and plan.state not in {Plan.State.DRAFT, Plan.State.DONE} else OK
 
-    def _print_problems(self, checked: CheckedFile, *, as_json: bool) -> int:
-        read = checked.read
+    def _print_problems(self, file: AllocationFile, *, as_json: bool) -> int:
         if as_json:
-            told = {"problems": [one.as_json() for one in read.problems], "more_problems": read.more}
+            told = {"problems": [one.as_json() for one in file.problems], "more_problems": file.more}
             self.stdout.write(json.dumps(told, indent=2))
             return PROBLEMS
-        for one in read.problems:
+        for one in file.problems:
             place = f"line {one.place.line}, column {one.place.column}: " if one.place.line else ""
             where = f" ({one.place.path})" if one.place.path else ""
             self.stderr.write(f"{place}{one.sentence}{where}")
-        if read.more:
+        if file.more:
             self.stderr.write("There are more problems than these.")
         return PROBLEMS
 
@@ -144,7 +138,7 @@ class Command(BaseCommand):
             made = {"plan_id": plan and str(plan.pk), "plan_state": plan and plan.state}
             self.stdout.write(json.dumps({**report.as_json(), **made}, indent=2))
             return
-        counts = f"{report.exact} the same, {len(report.mapped)} mapped, {len(report.misfits)} not fitting"
+        counts = f"{len(report.exact)} the same, {len(report.mapped)} mapped, {len(report.misfits)} not fitting"
         self.stdout.write(f"{counts}, {len(report.changes)} with changes")
         for title, lines, words in (
             ("does not fit", report.misfits, "sentence"),

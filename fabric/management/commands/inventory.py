@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
+from core.commands import ExitCodeCommand
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import (
@@ -77,17 +78,12 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 
 
-class Command(BaseCommand):
+class Command(ExitCodeCommand):
     """Prints the inventory of a Redfish service as tables or JSON."""
 
     help = "Walk a Redfish service and print its chassis, slots, devices, ports, zones, sensors and problems."
+    exit_codes = EXPLAINED
     requires_system_checks: list[str] = []
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes at the end of --help."""
-        return super().create_parser(
-            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
-        )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""

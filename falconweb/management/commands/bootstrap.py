@@ -42,16 +42,13 @@ class Command(BaseCommand):
             person = User.objects.create_superuser("administrator", password=password)
             act.target, act.after = target_of(person), {"username": person.username, "role": person.role}
         if given:
-            self._warn(given)
+            try:
+                validate_password(given)
+            except ValidationError as error:
+                self.stdout.write(f"FALCONWEB_ADMIN_PASSWORD is weak: {' '.join(error.messages)}")
             self.stdout.write("Created the administrator with the password of FALCONWEB_ADMIN_PASSWORD.")
         else:
             self.stdout.write(f"Sign in as administrator with the password {password} (shown this once).")
-
-    def _warn(self, password: str) -> None:
-        try:
-            validate_password(password)
-        except ValidationError as error:
-            self.stdout.write(f"FALCONWEB_ADMIN_PASSWORD is weak: {' '.join(error.messages)}")
 
     def _simulated(self, simulated: dict[str, str]) -> None:
         chassis = Chassis.objects.filter(name=simulated["name"]).first()

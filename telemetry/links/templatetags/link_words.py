@@ -9,27 +9,23 @@ from django import template
 
 from accounts.models import User
 from telemetry.links.presentation import LinkView
-from telemetry.links.rules import duration_label, figure_label
-from telemetry.links.selectors import degraded_links, links_of_ports
+from telemetry.links.rules import RANKS, LinkLevel, duration_label, figure_label
+from telemetry.links.selectors import links_by_port
 
 register = template.Library()
 
 
 @register.filter
-def a_minute(value: float) -> str:
+def per_minute(value: float) -> str:
     """Return events a second as events a minute, '0' for none."""
     return figure_label(60 * value) if value > 0 else "0"
 
 
-@register.filter
-def lasting(seconds: float) -> str:
-    """Return a duration for display: '40 s', '12 min'."""
-    return duration_label(seconds)
+register.filter("duration", duration_label)
 
 
 @register.filter
 def of_port(views: dict[int, LinkView], pk: int) -> LinkView | None:
-    """Return the link of a port."""
     return views.get(pk)
 
 
@@ -38,18 +34,20 @@ def link_levels(context: dict[str, Any], ports: Iterable[Any]) -> dict[int, Link
     """Return the links of ports that the signed-in person may see, by the ports' ids."""
     person = context["request"].user
     ids = [getattr(port, "pk", port) for port in ports]
-    return links_of_ports(person, ids) if isinstance(person, User) else {}
+    return links_by_port(person, pk__in=ids) if isinstance(person, User) else {}
 
 
 @register.simple_tag(takes_context=True)
-def ill_links(context: dict[str, Any], chassis: Any) -> dict[int, LinkView]:
+def degraded_links(context: dict[str, Any], chassis: Any) -> dict[int, LinkView]:
     """Return those links of one or several chassis that are degraded or worse, by the ports' ids."""
     person = context["request"].user
-    views = chassis if isinstance(chassis, list | tuple) else [chassis]
-    return degraded_links(person, [one.id for one in views]) if isinstance(person, User) else {}
+    if not isinstance(person, User):
+        return {}
+    ids = [one.id for one in (chassis if isinstance(chassis, list | tuple) else [chassis])]
+    return links_by_port(person, chassis__in=ids, shown_rank__gte=RANKS[LinkLevel.DEGRADED])
 
 
-@register.inclusion_tag("links/badge.html", takes_context=True)
+@register.inclusion_tag("telemetry/links/badge.html", takes_context=True)
 def link_badge(context: dict[str, Any], port: Any) -> dict[str, Any]:
     """Show the verdict on the link of one port, with a link to its page; nothing where it is not visible."""
     found = link_levels(context, [port]) if port else {}

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.deploy.deployment import Deployment, DeploymentRequestError, TargetError, deploy
+from benchmarks.deploy.deployment import Deployment, DeploymentRequestError, deploy
 from benchmarks.deploy.request import DeploymentTarget
-from benchmarks.model.calibration import falcon_gpus
+from benchmarks.model.calibration import PAPER_TOPOLOGIES
 from benchmarks.model.topology import Topology
+from core.errors import NotFound
 
 SHORT: dict[str, Any] = {
     "name": "resnet50", "command": "python train.py --batch-size {batch} --amp {precision}", "workload": "resnet50",
@@ -46,8 +47,8 @@ MODAK: dict[str, Any] = {
 def known(place: DeploymentTarget) -> Topology:
     """Return the topology of the only host that there is."""
     if place.host not in {"node-1", ""}:
-        raise TargetError("There is no such host.")
-    return falcon_gpus()
+        raise NotFound("There is no such host.")
+    return PAPER_TOPOLOGIES["falconGPUs"]
 
 
 def made(request: dict[str, Any] | str) -> Deployment:

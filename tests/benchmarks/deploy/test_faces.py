@@ -10,9 +10,9 @@ from django.test import Client
 
 from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
-from benchmarks.deploy.deployment import TargetError
 from benchmarks.deploy.request import DeploymentTarget
 from benchmarks.deploy.services import target_topology
+from core.errors import NotFound
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed
 
@@ -97,7 +97,7 @@ def test_what_somebody_may_not_see_is_no_place_for_them(host: Host) -> None:
         DeploymentTarget(pointer="/c", composition={"host": host.pk}),
         DeploymentTarget(pointer="/c", composition={"host": host.pk, "devices": {str(device.pk): device.host_port_id}}),
     ):
-        with pytest.raises(TargetError):
+        with pytest.raises(NotFound):
             target_topology(stranger, place)
 
 

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from benchmarks.deploy.deployment import DeploymentRequestError
 from benchmarks.deploy.request import parse_duration, parse_mail_events, parse_memory
 from benchmarks.model import predict
-from benchmarks.model.calibration import falcon_gpus
+from benchmarks.model.calibration import PAPER_TOPOLOGIES
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, refused, text_of
 
 
 def test_a_request_of_modak_needs_no_section_of_tensorflow() -> None:
     found = made(MODAK)
     assert (found.form, found.scheduler, found.name) == ("modak", "torque", "squad")
-    told = {one.pointer: one.treatment for one in found.told}
+    told = {one.pointer: one.treatment for one in found.notes}
     assert told["/job/optimisation/autotuning"] == "ignored"
     assert told["/job/optimisation/app_type-ai_training/ai_framework-pytorch/glow"] == "ignored"
     assert told["/job/optimisation/app_type-ai_training/ai_framework-pytorch/version"] == "used"
-    assert all(one.why for one in found.told)
+    assert all(one.why for one in found.notes)
     bare = changed(MODAK, "/job/optimisation/app_type-ai_training", None)
     assert "torchrun" in text_of(made(bare), "torque")
     torque = text_of(found, "torque")
@@ -105,7 +105,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 def test_a_host_that_is_none_here_is_left_aside_in_a_request_of_modak() -> None:
     found = made(changed(MODAK, "/job/target/name", "egi"))
-    assert {one.pointer: one.treatment for one in found.told if one.pointer == "/job/target/name"}[
+    assert {one.pointer: one.treatment for one in found.notes if one.pointer == "/job/target/name"}[
         "/job/target/name"
     ] == "ignored"
     assert found.gains == ()
@@ -130,7 +130,8 @@ def test_gains_are_predictions_of_what_is_taken() -> None:
     assert found.prediction is not None
     spec = found.prediction.spec
     assert (spec.devices, spec.precision) == (4, "fp16")
-    assert found.prediction.step_seconds == pytest.approx(predict(spec, falcon_gpus()).step_seconds, rel=0.3)
+    expected = predict(spec, PAPER_TOPOLOGIES["falconGPUs"]).step_seconds
+    assert found.prediction.step_seconds == pytest.approx(expected, rel=0.3)
     assert "--batch-size 128 --amp fp16" in text_of(found, "slurm")
 
 

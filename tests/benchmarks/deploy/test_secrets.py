@@ -37,7 +37,7 @@ def test_no_answer_has_it(request_: dict[str, Any], pointer: str, value: Any) ->
     try:
         answer = repr(made(changed(request_, pointer, value)))
     except DeploymentRequestError as error:
-        answer = repr((error.errors, error.told, error.request))
+        answer = repr((error.errors, error.notes, error.request))
     assert SECRET not in answer
 
 

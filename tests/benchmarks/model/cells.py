@@ -9,10 +9,8 @@ import msgspec
 from benchmarks.model.belief import Cell
 from benchmarks.model.calibration import (
     PAPER_DRAWERS,
+    PAPER_TOPOLOGIES,
     PAPER_WORKLOADS,
-    falcon_gpus,
-    hybrid_gpus,
-    local_gpus,
     paper_spec,
 )
 from benchmarks.model.topology import PcieLink, Topology
@@ -20,7 +18,7 @@ from benchmarks.model.topology import PcieLink, Topology
 
 def one_drawer() -> Topology:
     """Return a host with the four GPUs of one drawer."""
-    eight = falcon_gpus()
+    eight = PAPER_TOPOLOGIES["falconGPUs"]
     return replace(eight, name="oneDrawer", accelerators=eight.accelerators[:4], uplinks={PAPER_DRAWERS[0]: PcieLink()})
 
 
@@ -38,7 +36,7 @@ def study_cells() -> list[Cell]:
             topology,
         )
         for workload in PAPER_WORKLOADS
-        for topology in (local_gpus(), hybrid_gpus(), falcon_gpus(), one_drawer())
+        for topology in (*(PAPER_TOPOLOGIES[name] for name in ("localGPUs", "hybridGPUs", "falconGPUs")), one_drawer())
         for devices in (1, 2, 4, 8)
         if devices <= len(topology.accelerators)
         for precision in ("fp16", "fp32")

@@ -95,7 +95,5 @@ def test_what_is_kept_for_the_backward_pass_is_what_autograd_keeps(name: str) ->
 
 
 def test_messages_grow_fourfold_up_to_the_largest() -> None:
-    from benchmarks.workloads.costs import message_sizes
-
-    assert message_sizes(spec_of("all_reduce", "custom", {"least_bytes": 4, "most_bytes": 100})) == [4, 16, 64, 100]
-    assert message_sizes(spec_of("all_reduce", "custom", {"least_bytes": 8, "most_bytes": 8})) == [8]
+    assert spec_of("all_reduce", "custom", {"least_bytes": 4, "most_bytes": 100}).message_sizes == [4, 16, 64, 100]
+    assert spec_of("all_reduce", "custom", {"least_bytes": 8, "most_bytes": 8}).message_sizes == [8]

@@ -19,12 +19,13 @@ from benchmarks.model import (
     refit,
     step_seconds,
 )
-from benchmarks.model.calibration import Observation, falcon_gpus, falcon_nvme, hybrid_gpus, local_gpus, paper_spec
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, Observation, paper_spec
 from benchmarks.model.topology import Accelerator, Topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import Spec
 
 BERT = paper_spec("bert_large")
+LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS = (PAPER_TOPOLOGIES[name] for name in ("localGPUs", "hybridGPUs", "falconGPUs"))
 
 
 def changed(spec: Spec, **fields: object) -> Spec:
@@ -32,7 +33,7 @@ def changed(spec: Spec, **fields: object) -> Spec:
 
 
 def single(model: str) -> Topology:
-    return replace(local_gpus(), accelerators=(Accelerator(name="GPU", model=model, memory_bytes=80e9),))
+    return replace(LOCAL_GPUS, accelerators=(Accelerator(name="GPU", model=model, memory_bytes=80e9),))
 
 
 @pytest.mark.parametrize(("workload", "configuration", "spec", "topology"), paper_cells())
@@ -51,17 +52,17 @@ def test_terms_add_up_to_the_step_inside_its_interval(
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    assert predict(BERT, falcon_gpus()) == predict(BERT, falcon_gpus())
+    assert predict(BERT, FALCON_GPUS) == predict(BERT, FALCON_GPUS)
 
 
 def test_chassis_count_no_traffic_of_local_gpus_nor_of_a_drive() -> None:
-    assert predict(BERT, local_gpus()).pcie_bytes_per_second == 0
-    assert predict(BERT, falcon_nvme()).pcie_bytes_per_second == 0
+    assert predict(BERT, LOCAL_GPUS).pcie_bytes_per_second == 0
+    assert predict(BERT, PAPER_TOPOLOGIES["falconNVMe"]).pcie_bytes_per_second == 0
 
 
 def test_traffic_of_devices_adds_up_to_the_chassis_traffic() -> None:
-    found = predict(BERT, hybrid_gpus())
-    chassis = {device.name for device in hybrid_gpus().accelerators if device.place != "local"}
+    found = predict(BERT, HYBRID_GPUS)
+    chassis = {device.name for device in HYBRID_GPUS.accelerators if device.place != "local"}
     total = sum(sum(both) for name, both in found.pcie_bytes.items() if name in chassis)
     assert total / found.step_seconds == pytest.approx(found.pcie_bytes_per_second, rel=1e-6)
     # Of four local GPUs on NVLink only the ends of their chain send and receive gradients over PCIe.
@@ -70,7 +71,7 @@ def test_traffic_of_devices_adds_up_to_the_chassis_traffic() -> None:
 
 
 def test_a_single_device_exchanges_nothing() -> None:
-    found = predict(changed(BERT, devices=1, strategy="single"), falcon_gpus())
+    found = predict(changed(BERT, devices=1, strategy="single"), FALCON_GPUS)
     assert found.terms[1].seconds == 0
     assert all(back == 0 for _to, back in found.pcie_bytes.values())
 
@@ -78,25 +79,25 @@ def test_a_single_device_exchanges_nothing() -> None:
 def test_links_across_the_host_cost_more_than_nvlink_and_large_models_more_than_small_ones() -> None:
     def overhead(workload: str) -> float:
         spec = paper_spec(workload)
-        return predict(spec, falcon_gpus()).step_seconds / predict(spec, local_gpus()).step_seconds
+        return predict(spec, FALCON_GPUS).step_seconds / predict(spec, LOCAL_GPUS).step_seconds
 
     assert overhead("bert_large") > overhead("bert_base") > overhead("mobilenet_v2") >= 0.999
 
 
 def test_overlap_hides_communication_that_dp_shows() -> None:
-    ddp, dp = (predict(changed(BERT, strategy=name), local_gpus()) for name in ("ddp", "dp"))
+    ddp, dp = (predict(changed(BERT, strategy=name), LOCAL_GPUS) for name in ("ddp", "dp"))
     assert dp.step_seconds > ddp.step_seconds
 
 
 def test_mixed_precision_is_faster_and_smaller() -> None:
-    full, mixed = (predict(changed(BERT, precision=name, batch=4), local_gpus()) for name in ("fp32", "fp16"))
+    full, mixed = (predict(changed(BERT, precision=name, batch=4), LOCAL_GPUS) for name in ("fp32", "fp16"))
     assert mixed.step_seconds < full.step_seconds
     assert mixed.memory_bytes < full.memory_bytes
 
 
 def test_half_width_gradients_halve_what_is_sent() -> None:
-    whole, half = (predict(changed(BERT, gradient=name), falcon_gpus()) for name in ("fp32", "fp16"))
-    name = falcon_gpus().accelerators[0].name
+    whole, half = (predict(changed(BERT, gradient=name), FALCON_GPUS) for name in ("fp32", "fp16"))
+    name = FALCON_GPUS.accelerators[0].name
     assert half.pcie_bytes[name][1] == pytest.approx(whole.pcie_bytes[name][1] / 2)
     assert half.step_seconds < whole.step_seconds
 
@@ -104,13 +105,13 @@ def test_half_width_gradients_halve_what_is_sent() -> None:
 def test_sharding_makes_room_for_a_larger_batch() -> None:
     whole, sharded = changed(BERT, batch=10), changed(BERT, batch=10, strategy="sharded")
     assert memory_bytes(sharded) < memory_bytes(whole) - 3e9
-    assert fits(changed(BERT, batch=20, precision="fp32"), local_gpus())
-    assert fits(sharded, local_gpus()) == ""
+    assert fits(changed(BERT, batch=20, precision="fp32"), LOCAL_GPUS)
+    assert fits(sharded, LOCAL_GPUS) == ""
 
 
 def test_too_little_memory_is_told_with_both_numbers() -> None:
     spec = changed(BERT, batch=40)
-    sentence = predict(spec, local_gpus()).fits
+    sentence = predict(spec, LOCAL_GPUS).fits
     assert f"{memory_bytes(spec) / 1e9:.1f} GB" in sentence
     assert "16.0 GB" in sentence
 
@@ -123,14 +124,14 @@ def test_a_cpus_memory_is_shared_by_its_processes() -> None:
 
 def test_too_few_devices_are_refused_with_both_numbers() -> None:
     with pytest.raises(ModelError, match="9 devices, but the topology has 8"):
-        predict(changed(BERT, devices=9), local_gpus())
+        predict(changed(BERT, devices=9), LOCAL_GPUS)
 
 
 def test_nothing_is_said_of_a_users_command() -> None:
     with pytest.raises(ModelError, match="command"):
-        predict(Spec(workload="command", command=("true",)), local_gpus())
+        predict(Spec(workload="command", command=("true",)), LOCAL_GPUS)
     with pytest.raises(ModelError, match="efficient"):
-        predict(Spec(workload="efficientnet"), local_gpus())
+        predict(Spec(workload="efficientnet"), LOCAL_GPUS)
 
 
 @pytest.mark.parametrize("slow", ["P100-PCIE-16GB", "Tesla K80"])
@@ -150,16 +151,16 @@ def test_an_unknown_device_is_named_and_much_doubted() -> None:
 
 def test_the_slowest_of_mixed_devices_sets_the_pace() -> None:
     mixed = replace(
-        local_gpus(),
-        accelerators=(*local_gpus().accelerators[:7], Accelerator(name="old", model="P100-PCIE-16GB")),
+        LOCAL_GPUS,
+        accelerators=(*LOCAL_GPUS.accelerators[:7], Accelerator(name="old", model="P100-PCIE-16GB")),
         local_fabric="pcie",
     )
-    assert predict(BERT, mixed).terms[0].seconds > 1.5 * predict(BERT, local_gpus()).terms[0].seconds
+    assert predict(BERT, mixed).terms[0].seconds > 1.5 * predict(BERT, LOCAL_GPUS).terms[0].seconds
 
 
 def test_a_measured_cell_shrinks_to_what_was_measured() -> None:
-    runs = [Observation(spec=BERT, topology=falcon_gpus(), step_seconds=0.6, spread=0.01)]
-    before, after = predict(BERT, falcon_gpus()), predict(BERT, falcon_gpus(), refit(runs))
+    runs = [Observation(spec=BERT, topology=FALCON_GPUS, step_seconds=0.6, spread=0.01)]
+    before, after = predict(BERT, FALCON_GPUS), predict(BERT, FALCON_GPUS, refit(runs))
     assert after.basis == "measured"
     assert "one run" in after.basis_sentence
     assert after.step_seconds == pytest.approx(0.6, rel=0.02)
@@ -169,7 +170,7 @@ def test_a_measured_cell_shrinks_to_what_was_measured() -> None:
 
 def test_equal_topologies_are_one_whatever_hosts_and_places_are_called() -> None:
     drawers = {"falcon-1/drawer 1/H1": "b/1/H3", "falcon-1/drawer 2/H2": "a/2/H4"}
-    there = falcon_gpus()
+    there = FALCON_GPUS
     other = replace(
         there,
         name="elsewhere",
@@ -182,22 +183,22 @@ def test_equal_topologies_are_one_whatever_hosts_and_places_are_called() -> None
     )
     belief = refit([Observation(spec=BERT, topology=other, step_seconds=0.5)])
     assert predict(BERT, there, belief).basis == "measured"
-    assert predict(BERT, hybrid_gpus(), belief).basis == "calibrated"
+    assert predict(BERT, HYBRID_GPUS, belief).basis == "calibrated"
 
 
 def test_runs_of_a_workload_calibrate_its_other_cells() -> None:
-    belief = refit([Observation(spec=BERT, topology=local_gpus(), step_seconds=0.25, spread=0.01)])
-    before, after = predict(BERT, hybrid_gpus()), predict(BERT, hybrid_gpus(), belief)
+    belief = refit([Observation(spec=BERT, topology=LOCAL_GPUS, step_seconds=0.25, spread=0.01)])
+    before, after = predict(BERT, HYBRID_GPUS), predict(BERT, HYBRID_GPUS, belief)
     assert after.basis == "calibrated"
     assert after.step_seconds > before.step_seconds  # slower here than published rates say, so slower there
     assert np.log(after.interval.high / after.interval.low) < np.log(before.interval.high / before.interval.low)
-    assert predict(paper_spec("resnet50"), hybrid_gpus(), belief).basis == "prior"
+    assert predict(paper_spec("resnet50"), HYBRID_GPUS, belief).basis == "prior"
 
 
 def test_repeated_runs_narrow_an_interval_and_contradicting_ones_leave_it_between() -> None:
     def told(*seconds: float) -> tuple[float, float]:
-        runs = [Observation(spec=BERT, topology=local_gpus(), step_seconds=one) for one in seconds]
-        interval = predict(BERT, local_gpus(), refit(runs)).interval
+        runs = [Observation(spec=BERT, topology=LOCAL_GPUS, step_seconds=one) for one in seconds]
+        interval = predict(BERT, LOCAL_GPUS, refit(runs)).interval
         return interval.low, interval.high
 
     one, nine = told(0.2), told(*[0.2] * 9)
@@ -206,36 +207,36 @@ def test_repeated_runs_narrow_an_interval_and_contradicting_ones_leave_it_betwee
 
 
 def test_measured_traffic_corrects_predicted_traffic() -> None:
-    before = predict(BERT, falcon_gpus())
+    before = predict(BERT, FALCON_GPUS)
     run = Observation(
         spec=BERT,
-        topology=falcon_gpus(),
+        topology=FALCON_GPUS,
         step_seconds=before.step_seconds,
         traffic=1.6 * before.pcie_bytes_per_second,
     )
-    after = predict(BERT, falcon_gpus(), refit([run]))
+    after = predict(BERT, FALCON_GPUS, refit([run]))
     assert after.pcie_bytes_per_second > 1.3 * before.pcie_bytes_per_second
 
 
 def test_runs_without_figures_teach_nothing() -> None:
     nothing = [
-        Observation(spec=BERT, topology=local_gpus(), step_seconds=0.0),
-        Observation(spec=BERT, topology=local_gpus(), step_seconds=float("nan")),
-        Observation(spec=BERT, topology=local_gpus(), step_seconds=0.2, spread=float("inf")),
-        Observation(spec=changed(BERT, devices=9), topology=local_gpus(), step_seconds=0.2),
-        Observation(spec=Spec(workload="command", command=("true",)), topology=local_gpus(), step_seconds=1.0),
+        Observation(spec=BERT, topology=LOCAL_GPUS, step_seconds=0.0),
+        Observation(spec=BERT, topology=LOCAL_GPUS, step_seconds=float("nan")),
+        Observation(spec=BERT, topology=LOCAL_GPUS, step_seconds=0.2, spread=float("inf")),
+        Observation(spec=changed(BERT, devices=9), topology=LOCAL_GPUS, step_seconds=0.2),
+        Observation(spec=Spec(workload="command", command=("true",)), topology=LOCAL_GPUS, step_seconds=1.0),
     ]
     belief = refit(nothing)
     assert belief.runs == {}
-    assert predict(BERT, local_gpus(), belief).step_seconds == pytest.approx(predict(BERT, local_gpus()).step_seconds)
+    assert predict(BERT, LOCAL_GPUS, belief).step_seconds == pytest.approx(predict(BERT, LOCAL_GPUS).step_seconds)
 
 
 def test_a_wild_outlier_widens_intervals_and_breaks_nothing() -> None:
-    good = [Observation(spec=BERT, topology=topology, step_seconds=0.2) for topology in (local_gpus(),)]
-    wild = Observation(spec=BERT, topology=falcon_gpus(), step_seconds=1e6)
-    found = predict(BERT, hybrid_gpus(), refit([*good, wild]))
+    good = [Observation(spec=BERT, topology=topology, step_seconds=0.2) for topology in (LOCAL_GPUS,)]
+    wild = Observation(spec=BERT, topology=FALCON_GPUS, step_seconds=1e6)
+    found = predict(BERT, HYBRID_GPUS, refit([*good, wild]))
     assert np.isfinite(found.step_seconds)
-    assert found.interval.high / found.interval.low > predict(BERT, hybrid_gpus()).interval.high / 0.65
+    assert found.interval.high / found.interval.low > predict(BERT, HYBRID_GPUS).interval.high / 0.65
 
 
 def test_many_cells_are_drawn_as_one_by_one() -> None:
@@ -252,14 +253,14 @@ def test_many_cells_are_drawn_as_one_by_one() -> None:
 @pytest.mark.parametrize("preset", ["tiny", "paper", "custom"])
 def test_each_preset_of_each_workload_has_a_prediction(name: str, preset: str) -> None:
     spec = spec_of(name, preset, {})
-    found = predict(spec, Topology(cores=4) if spec.backend == "cpu" else falcon_gpus())
+    found = predict(spec, Topology(cores=4) if spec.backend == "cpu" else FALCON_GPUS)
     assert 0 < found.interval.low < found.step_seconds < found.interval.high < 1000
     assert found.terms
     assert found.memory_bytes > 0
 
 
 def test_link_tests_find_the_published_table() -> None:
-    tables = link_tables(spec_of("gpu_bandwidth", "paper", {}), hybrid_gpus(), prior().mean)
+    tables = link_tables(spec_of("gpu_bandwidth", "paper", {}), HYBRID_GPUS, prior().mean)
     assert tables["bandwidth"][0][0] is None
     assert tables["bandwidth"][0][1] == pytest.approx(72.37)
     assert tables["bandwidth"][0][4] == pytest.approx(19.64)
@@ -271,4 +272,4 @@ def test_link_tests_find_the_published_table() -> None:
 
 def test_all_reduce_over_eight_v100_with_nvlink_reaches_about_its_published_bus_bandwidth() -> None:
     spec = spec_of("all_reduce", "paper", {"least_bytes": 2**26})
-    assert 100 < link_tables(spec, local_gpus(), prior().mean)["bus_bandwidth"] < 135
+    assert 100 < link_tables(spec, LOCAL_GPUS, prior().mean)["bus_bandwidth"] < 135

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.model import paper_cells, predict, prior
-from benchmarks.model.calibration import falcon_gpus, leave_one_out, median_error, paper_spec
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, leave_one_out, median_error, paper_spec
 from benchmarks.model.reference_data import (
     PARAMETER_NAMES,
     PRIOR_CENTRES,
@@ -61,7 +61,7 @@ def test_published_figures_narrow_what_is_believed_of_what_they_tell() -> None:
 
 
 def test_the_one_published_traffic_is_within_the_interval_of_its_own_prediction() -> None:
-    prediction = predict(paper_spec("resnet50"), falcon_gpus())
+    prediction = predict(paper_spec("resnet50"), PAPER_TOPOLOGIES["falconGPUs"])
     assert abs(math.log(prediction.pcie_bytes_per_second / 11.31e9)) < 0.3
 
 

@@ -116,7 +116,7 @@ def test_every_line_can_be_composed_and_says_what_it_rests_on(pool: Recommendati
     assert answer.lines
     assert "All" in answer.search_words
     for line in answer.lines:
-        assert not plan_steps(pool.drawers, line.candidate.layout.wanted(pool)).objections
+        assert not plan_steps(pool.drawers, line.candidate.layout.desired_state(pool)).objections
         assert line.basis == "prior"
         assert line.objective.low < line.objective.value < line.objective.high
         assert len(line.reasons) >= 3
@@ -219,7 +219,7 @@ def test_a_run_makes_the_answer_surer_and_is_called_measured(pool: Recommendatio
     one = before.best
     measured = one.step.value * 1.2
     run = Observation(
-        spec=one.candidate.spec, topology=one.candidate.layout.named(pool), step_seconds=measured, spread=0.01
+        spec=one.candidate.spec, topology=one.candidate.layout.named_topology(pool), step_seconds=measured, spread=0.01
     )
     after = recommend(pool, asked(), [run])
     line = next(

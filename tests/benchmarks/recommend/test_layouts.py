@@ -50,7 +50,7 @@ def test_every_layout_can_be_planned_and_takes_only_what_is_free(seed: int) -> N
     found = search_layouts(pool, Constraints())
     assert found.exact
     for layout in found.layouts:
-        wanted = layout.wanted(pool)
+        wanted = layout.desired_state(pool)
         planned = plan_steps(pool.drawers, wanted)
         assert not planned.objections
         assert set(wanted.attachments) <= set(pool.devices)
@@ -60,7 +60,7 @@ def test_every_layout_can_be_planned_and_takes_only_what_is_free(seed: int) -> N
         attachments = layout.attachments(pool)
         assert {ports[port] for port in attachments.values()} <= {layout.host.id}
         assert len(attachments) + layout.local == layout.count == len(layout.topology().accelerators)
-        assert [one.model for one in layout.named(pool).accelerators[layout.local :]] == [
+        assert [one.model for one in layout.named_topology(pool).accelerators[layout.local :]] == [
             pool.devices[device].kind.model for device in attachments
         ]
 
@@ -68,7 +68,7 @@ def test_every_layout_can_be_planned_and_takes_only_what_is_free(seed: int) -> N
 def test_devices_that_are_there_already_are_taken_first() -> None:
     pool = pool_of([{"name": "a"}], [drawer(1, ports=["a", "a"], devices="VV2VVVVVV")])
     best = next(one for one in search_layouts(pool, Constraints(most_devices=1)).layouts if one.changes == (0, 0))
-    assert best.wanted(pool).attachments == {}
+    assert best.desired_state(pool).attachments == {}
     assert best.attachments(pool) == {1002: 102}
 
 
@@ -98,7 +98,7 @@ def test_limits_are_kept_by_every_layout() -> None:
     assert all((one.local > 0) + len(one.places) == 1 for one in left(one_place=True))
     kept = frozenset({1005, 1006})
     for one in left(keep=kept):
-        assert not kept & set(one.wanted(pool).attachments)
+        assert not kept & set(one.desired_state(pool).attachments)
     assert V100 in {kind.model for one in every for kind in one.kinds}
 
 
@@ -113,7 +113,7 @@ def test_a_drive_is_taken_once_and_only_where_storage_is_asked_for() -> None:
     both = search_layouts(pool, Constraints(storage="any")).layouts
     assert len(both) == len(with_drive) + len(search_layouts(pool, Constraints()).layouts)
     for one in with_drive:
-        topology = one.named(pool)
+        topology = one.named_topology(pool)
         assert topology.storage.place in topology.uplinks
 
 
@@ -125,4 +125,4 @@ def test_a_large_pool_is_cut_down_and_says_so() -> None:
     found = search_layouts(pool, Constraints())
     assert not found.exact
     assert {one.count for one in found.layouts} >= {1, 8, 16, 72}
-    assert not any(plan_steps(pool.drawers, one.wanted(pool)).objections for one in found.layouts[::50])
+    assert not any(plan_steps(pool.drawers, one.desired_state(pool)).objections for one in found.layouts[::50])

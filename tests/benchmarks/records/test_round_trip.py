@@ -16,7 +16,7 @@ from accounts.models import Role, Tenant, User
 from benchmarks.records.schema import VALUES_A_LINE
 from benchmarks.records.services import records_check, records_import
 from benchmarks.runs.models import LogPart, Run
-from benchmarks.runs.recording import series_append, series_read
+from benchmarks.runs.recording import series_append, series_values
 from tests.benchmarks.records.making import content, ended_run, exported, lines_of, sampled_run, without_path
 
 NUMBERS = st.floats(allow_infinity=False, width=64)
@@ -121,7 +121,7 @@ def test_lines_are_the_same_wherever_the_database_breaks_a_series(member: User) 
     assert without_path(one) == without_path(other)
     assert [len(line["values"]) for line in one[1:-1]] == [VALUES_A_LINE] * 3 + [7]
     (made,) = records_import(person=member, content=content(exported(boss, pieces))).new
-    assert np.array_equal(series_read(made, "cpu")[1], values)
+    assert np.array_equal(series_values(made, ["cpu"])["cpu"][1], values)
 
 
 @pytest.mark.django_db
@@ -143,4 +143,4 @@ def test_a_cell_is_no_formula_and_comes_back(member: User) -> None:
     assert ",-3.5," in text
     (made,) = records_import(person=member, content=content(text, "a.csv")).new
     assert made.title == "=cmd()"
-    assert series_read(made, "=SUM(A1)")[1].tolist() == [-3.5]
+    assert series_values(made, ["=SUM(A1)"])["=SUM(A1)"][1].tolist() == [-3.5]

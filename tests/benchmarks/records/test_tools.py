@@ -18,7 +18,7 @@ from benchmarks.records.import_files import ImportProblems, ProblemLimitReached
 from benchmarks.records.schema import RunLine
 from benchmarks.records.services import records_import
 from benchmarks.runs.models import Run
-from benchmarks.runs.recording import series_read
+from benchmarks.runs.recording import series_values
 from hostwire.training import Spec
 from tests.benchmarks.records.making import content
 from tests.benchmarks.records.outputs import MLPERF, NCCL, NCCL_JSON, NVBANDWIDTH, P2P, event
@@ -164,7 +164,7 @@ def test_a_log_of_mlperf_becomes_a_run_with_its_batch_and_durations(member: User
     assert run.results["samples_per_second"]["value"] == pytest.approx(5100.0)
     assert run.results["step_seconds"]["value"] == pytest.approx(1024 / 5100.0)
     assert (run.results["first_loss"], run.results["last_loss"]) == (6.9, 5.1)
-    assert series_read(run, "epoch/seconds")[1].tolist() == [10.0]
+    assert series_values(run, ["epoch/seconds"])["epoch/seconds"][1].tolist() == [10.0]
     assert run.started_at is not None
     assert run.ended_at is not None
     assert (run.ended_at - run.started_at).total_seconds() == 12.0

@@ -76,6 +76,6 @@ def reported(hosts: Path, host: Host) -> HostReport:
             unused = {"AGENT_KEY": new_key(), "AGENT_BROKER": "unused", "AGENT_HOST": host.identity}
             settings = Settings.from_environment({**os.environ, **unused})
             machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-            _reports[host.name] = HostReporter(settings, machine, RunManager(settings, machine)).look()
+            _reports[host.name] = HostReporter(settings, machine, RunManager(settings, machine)).read()
             machine.close()
     return replace(_reports[host.name], started=time.time(), sent=time.time())

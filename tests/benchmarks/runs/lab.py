@@ -48,8 +48,8 @@ class Lab:
         given = {"devices": max(1, count), "backend": "cuda", "steps": 12, "batch": 16, **more.pop("given", {})}
         spec = spec_of(workload, "custom", given)
         person = more.pop("person", self.person)
-        wanted = RunRequest(spec=spec, composition=composition, **{"executor": "simulated", **more})
-        return run_create(person=person, wanted=wanted)
+        request = RunRequest(spec=spec, composition=composition, **{"executor": "simulated", **more})
+        return run_create(person=person, request=request)
 
 
 @dataclass

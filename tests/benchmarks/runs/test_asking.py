@@ -13,6 +13,7 @@ from benchmarks.runs.models import Run
 from benchmarks.runs.services import run_delete
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.errors import Conflict, Forbidden, NotFound
+from core.idempotency import request_digest
 from fabric.agents.models import HostAgent
 from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
@@ -119,6 +120,13 @@ def test_a_run_is_its_tenants_and_a_repeat_with_the_same_key_is_the_same_run(lab
         run_delete(person=people["eve"], run=run)
     assert bob.delete(address).status_code == 204
     assert not Run.objects.exists()
+
+
+def test_a_request_without_an_exercise_has_the_digest_that_earlier_versions_recorded(lab: Lab) -> None:
+    place = lab.place(1)
+    run = lab.ask(place)
+    asked = ("run", run.spec_hash, place.as_json(), "simulated", "", 3600.0, False, None)
+    assert run.request_digest == request_digest(*asked)
 
 
 def test_the_form_and_a_file_ask_for_the_same_run(lab: Lab) -> None:

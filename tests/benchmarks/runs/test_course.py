@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from accounts.audit.models import AuditEntry
 from benchmarks.runs import execution
+from benchmarks.runs.documents import run_file
 from benchmarks.runs.execution import orphaned_runs_end
 from benchmarks.runs.models import Hold, Run
-from benchmarks.runs.recording import log_tail, series_of, series_read
-from benchmarks.runs.requests import RunRequest, run_file
-from benchmarks.runs.results import observations, summary_of
+from benchmarks.runs.recording import log_tail, series_of, series_values
+from benchmarks.runs.requests import RunRequest
+from benchmarks.runs.results import observations, observations_of, summary_of
 from benchmarks.runs.rules import Composition, HoldOwner
 from benchmarks.runs.scheduler import run_advance
 from benchmarks.runs.services import run_cancel, run_create, run_retry, run_return
@@ -52,7 +53,7 @@ def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_un
     assert summary.step_seconds is not None
     assert summary.step_seconds.count == 12
     assert summary.step_seconds.low <= summary.step_seconds.value <= summary.step_seconds.high
-    at, seconds = series_read(run, "steps/timed/seconds")
+    at, seconds = series_values(run, ["steps/timed/seconds"])["steps/timed/seconds"]
     assert np.all(np.diff(at) > 0)
     assert summary.step_seconds.value == float(np.median(seconds))
     assert {one.key: one.unit for one in series_of(run)}["steps/timed/seconds"] == "s"
@@ -68,7 +69,7 @@ def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_un
     assert AuditEntry.objects.filter(action="run.end", outcome="done", target_id=str(run.pk)).count() == 1
     # What goes as the model says teaches the model nothing.
     assert observations(lab.person) == []
-    assert [one.run for one in observations(lab.person, provenances=["simulated"])] == [str(run.pk)]
+    assert [one.run for one in observations_of([run])] == [str(run.pk)]
     for provenance, source, learnt in (
         ("measured", {}, 1), ("imported", {"provenance": "measured"}, 1), ("imported", {"provenance": "simulated"}, 0),
     ):  # fmt: skip
@@ -139,7 +140,7 @@ def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: RunningLab
     with pytest.raises(InUse, match="a run of a benchmark has it"):
         operation_request(person=lab.person, device=lab.device(1), target=None)
     taking = plan_create(
-        person=lab.person, wanted=DesiredState(attachments={lab.device(1).pk: None}), title="", origin="api"
+        person=lab.person, desired=DesiredState(attachments={lab.device(1).pk: None}), title="", origin="api"
     )
     with pytest.raises(InUse, match="a run of a benchmark has it"):
         plan_apply(person=lab.person, plan=taking)
@@ -165,7 +166,7 @@ def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab
     Run.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
     run = ended(run)
     assert run.state == "completed"
-    assert len(series_read(run, "steps/timed/seconds")[1]) == 60
+    assert len(series_values(run, ["steps/timed/seconds"])["steps/timed/seconds"][1]) == 60
     assert log_tail(run).text.count("timed: 60 of 60") == 1
 
 
@@ -292,8 +293,8 @@ def test_pytorch_measures_on_the_cpu_and_is_not_said_to_have_read_a_drive(lab: R
     # The drives of a simulated host are none.
     for with_drive in (replace(place, own_drive=True), drive_of_chassis(lab)[1]):
         with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
-            run_create(person=lab.person, wanted=replace(wanted, composition=with_drive))
-    run = ended(run_create(person=lab.person, wanted=wanted), seconds=120.0)
+            run_create(person=lab.person, request=replace(wanted, composition=with_drive))
+    run = ended(run_create(person=lab.person, request=wanted), seconds=120.0)
     assert (run.state, run.error, run.exit_code) == ("completed", "", 0)
     assert (run.provenance, spec.devices) == ("measured", ranks)
     assert run.software["framework"].startswith("torch ")

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Role, User
-from benchmarks.runs.choices import run_choices
+from benchmarks.runs.choices import host_choices
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.rules import Composition
 from fabric.inventory.models import Chassis, Device, Host, HostPort
@@ -247,6 +247,7 @@ def test_what_is_offered_is_read_in_as_many_queries_however_much_there_is(
     lab: Lab, django_assert_max_num_queries: Any
 ) -> None:
     with django_assert_max_num_queries(17):
-        found = run_choices(lab.person)
-    assert found.standings[lab.device(1).pk].at == "node-a (H1)"
-    assert sum(next(one for one in found.hosts if one.id == lab.host.pk).own_memory) == 8 * 16 * 2**30
+        found = host_choices(lab.person)
+    host = next(one for one in found if one.id == lab.host.pk)
+    assert next(one for one in host.devices if one.id == lab.device(1).pk).at == "node-a (H1)"
+    assert sum(host.own_memory) == 8 * 16 * 2**30

@@ -18,7 +18,7 @@ from benchmarks.runs.recording import (
     log_tail,
     run_update_store,
     series_append,
-    series_read,
+    series_values,
 )
 from benchmarks.runs.results import summarise
 from benchmarks.runs.rules import Composition
@@ -43,13 +43,13 @@ def test_a_series_is_read_as_it_was_written_whatever_the_pieces(run: Run) -> Non
     for size in (1, VALUES_A_CHUNK - 1, 1, 2 * VALUES_A_CHUNK, 6):
         series_append(run, "gpu/0/power", at=np.arange(begin, begin + size), values=values[begin : begin + size])
         begin += size
-    at, found = series_read(run, "gpu/0/power")
+    at, found = series_values(run, ["gpu/0/power"])["gpu/0/power"]
     assert np.array_equal(found, values, equal_nan=True)
     assert np.array_equal(at, np.arange(len(values)))
     assert max(len(bytes(one.at)) for one in run.series.get().chunks.all()) <= 8 * VALUES_A_CHUNK
     few, _ = downsample(at, found, 10)
     assert (len(few), few[0], few[-1]) == (10, at[0], at[-1])
-    assert len(series_read(run, "none")[0]) == 0
+    assert series_values(run, ["none"]) == {}
 
 
 def test_what_a_host_tells_is_kept_in_as_many_queries_however_many_devices_it_has(
@@ -64,7 +64,7 @@ def test_what_a_host_tells_is_kept_in_as_many_queries_however_many_devices_it_ha
         with django_assert_max_num_queries(9):
             Run.objects.filter(pk=run.pk).update(**run_update_store(run, told(32, number)))
         run.refresh_from_db()
-    at, values = series_read(run, "gpu/31/power")
+    at, values = series_values(run, ["gpu/31/power"])["gpu/31/power"]
     assert (at.tolist(), values.tolist()) == ([100.0, 101.0, 102.0], [0.0, 1.0, 2.0])
     assert run.series.count() == 64
 
@@ -99,7 +99,7 @@ def test_events_that_are_told_twice_are_kept_once(run: Run) -> None:
         run.refresh_from_db()
     assert (run.steps_done, run.phase, run.next_event, run.next_byte) == (2, "timed", 5, 4)
     assert (run.trouble, run.error) == ("crash", "First.")
-    at, seconds = series_read(run, "steps/timed/seconds")
+    at, seconds = series_values(run, ["steps/timed/seconds"])["steps/timed/seconds"]
     assert (at.tolist(), seconds.tolist()) == ([101.0, 103.0], [1.0, 2.0])
     assert log_read(run).text == "one\n"
     summary = summarise(run)

@@ -29,7 +29,7 @@ def pool(*, gpus: int = 8, local_gpus: int = 4, **of_host: Any) -> SweepPool:
     ]
     drive = PoolDevice(id=90, name="Drive", model="P4500", drawer=1, slot=8, is_storage=True, ports={NODE_A: 101})
     hosts = tuple(
-        PoolHost(id=pk, name=name, local_gpus=local_gpus, local_model=GPU, **of_host)
+        PoolHost(id=pk, name=name, local_gpus=local_gpus, **of_host)
         for pk, name in ((NODE_A, "node-a"), (NODE_B, "node-b"))
     )
     return SweepPool(hosts=hosts, devices=(*devices, drive), drawers=DRAWERS)

@@ -12,8 +12,8 @@ BOTH = EarlyStopping(objectives=("time", "devices"))
 
 
 def standing(position: int = 0, **more: Any) -> PointEstimate:
-    """Return what is known of a point: measured, a device, 10 to 11 ms a sample."""
-    told = {"name": "batch 64", "family": "resnet50", "devices": 1, "low": 0.010, "high": 0.011, "known": "measured"}
+    """Return an estimate of a point: measured, a device, 10 to 11 ms a sample."""
+    told = {"name": "batch 64", "family": "resnet50", "devices": 1, "low": 0.010, "high": 0.011, "source": "measured"}
     return PointEstimate(position=position, **{**told, **more})
 
 
@@ -39,10 +39,10 @@ def test_device_seconds_weigh_time_by_devices() -> None:
 
 
 def test_what_is_only_predicted_beats_nobody_and_is_beaten_only_where_that_is_wanted() -> None:
-    guess = standing(1, low=0.020, high=0.030, known="predicted")
+    guess = standing(1, low=0.020, high=0.030, source="predicted")
     assert dominating_point(guess, [standing()], TIME) == standing()
     assert dominating_point(guess, [standing()], EarlyStopping(objectives=("time",), predicted=False)) is None
-    assert dominating_point(standing(1, low=0.020, high=0.030), [standing(known="predicted")], TIME) is None
+    assert dominating_point(standing(1, low=0.020, high=0.030), [standing(source="predicted")], TIME) is None
 
 
 def test_other_work_is_not_held_against_each_other() -> None:
@@ -50,7 +50,7 @@ def test_other_work_is_not_held_against_each_other() -> None:
 
 
 def test_the_sentence_has_both_intervals_and_where_they_come_from() -> None:
-    slow = standing(1, low=0.020, high=0.022, known="predicted", devices=2)
+    slow = standing(1, low=0.020, high=0.022, source="predicted", devices=2)
     assert skip_reason(slow, standing(), BOTH) == (
         "Skipped: worse than point 1 (batch 64) in time a sample and devices. Predicted: 20 to 22 ms a sample on "
         "2 devices; that one took 10 to 11 ms on 1 device, measured."

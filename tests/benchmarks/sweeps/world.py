@@ -74,7 +74,7 @@ def points(sweep: Sweep) -> list[Point]:
 def freed(lab: Lab, *slots: int) -> dict[int, str]:
     """Detach the devices in these slots of the first drawer; return what is attached then."""
     wanted = DesiredState(attachments={lab.device(slot).pk: None for slot in slots})
-    plan = plan_create(person=lab.person, wanted=wanted, title="Free them", origin="api")
+    plan = plan_create(person=lab.person, desired=wanted, title="Free them", origin="api")
     plan = plan_apply(person=lab.person, plan=plan)
     end = time.monotonic() + 30
     while not plan.is_final:

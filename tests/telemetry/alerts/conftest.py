@@ -97,7 +97,7 @@ def check_of(device: Device, *, cause: str = "sensor_critical:upper", severity: 
 def turn(check: Check, word: Transition, *, at: float | None = None, value: float = 92.5) -> CheckTransition:
     """Return that a check turned, now unless told."""
     moment = time.time() if at is None else at
-    return CheckTransition(check=check, turn=word, at=moment, since=moment - 3, value=value, worst=value)
+    return CheckTransition(check=check, kind=word, at=moment, since=moment - 3, value=value, worst=value)
 
 
 def record(changes: Iterable[CheckTransition], chassis: Chassis) -> None:

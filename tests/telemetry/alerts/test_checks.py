@@ -54,7 +54,7 @@ ENTRIES = [
 def planned(metric: str, scope: AlertScope | None = None, condition: Condition = Condition.ABOVE) -> PlannedChecks:
     rule = ActiveRule(pk=7, name="r", metric=metric, scope=scope or AlertScope(), terms=Terms(condition=condition),
                        severity="Warning")  # fmt: skip
-    return plan_checks(book=RuleSet(rules=(rule,)), facts=FACTS, entries=ENTRIES)
+    return plan_checks(rule_set=RuleSet(rules=(rule,)), facts=FACTS, entries=ENTRIES)
 
 
 def keys(plan: PlannedChecks) -> list[str]:
@@ -89,8 +89,8 @@ def test_a_metric_is_a_quantity_or_a_pattern_of_keys(metric: str, found: list[st
         (AlertScope(kind="chassis", id=2), 0),
         (AlertScope(kind="drawer", id=1), 1),
         (AlertScope(kind="drawer", id=2), 1),
-        (AlertScope(kind="device_kind", word="gpu"), 1),
-        (AlertScope(kind="device_kind", word="nic"), 0),
+        (AlertScope(kind="device_kind", device_kind="gpu"), 1),
+        (AlertScope(kind="device_kind", device_kind="nic"), 0),
         (AlertScope(kind="device", id=3), 1),
         (AlertScope(kind="port", id=8), 1),
         (AlertScope(kind="tenant", id=5), 1),
@@ -130,7 +130,9 @@ def sensor_plan(thresholds: Thresholds, names: frozenset[str] = frozenset(BUILT_
     uri = "/redfish/v1/Chassis/d/Sensors/t"
     series = [ReadingSeries(property=f"{uri}#/Reading", owner_uri="x", quantity=Quantity.TEMPERATURE)]
     sensor = RedfishSensor(uri=uri, name="t", thresholds=thresholds)
-    return plan_checks(book=RuleSet(built_ins=names), facts=FACTS, entries=ENTRIES[:1], series=series, sensors=[sensor])
+    return plan_checks(
+        rule_set=RuleSet(built_ins=names), facts=FACTS, entries=ENTRIES[:1], series=series, sensors=[sensor]
+    )
 
 
 def test_the_sensors_own_thresholds_ring_by_default() -> None:
@@ -154,7 +156,7 @@ def test_a_fatal_limit_alone_is_critical_and_limits_that_are_no_numbers_are_none
 def test_a_sensor_of_the_older_thermal_resource_is_found_by_its_fragment() -> None:
     uri = "/redfish/v1/Chassis/d/Thermal#/Temperatures/0"
     plan = plan_checks(
-        book=RuleSet(built_ins=frozenset({"sensor_critical"})), facts=FACTS, entries=ENTRIES[:1],
+        rule_set=RuleSet(built_ins=frozenset({"sensor_critical"})), facts=FACTS, entries=ENTRIES[:1],
         series=[ReadingSeries(property=f"{uri}/ReadingCelsius", owner_uri="x", quantity=Quantity.TEMPERATURE)],
         sensors=[RedfishSensor(uri=uri, name="t", thresholds=Thresholds(upper_critical=70))],
     )  # fmt: skip
@@ -164,7 +166,7 @@ def test_a_sensor_of_the_older_thermal_resource_is_found_by_its_fragment() -> No
 @pytest.mark.parametrize(("health", "value"), [("OK", 0.0), ("", 0.0), ("Warning", 1.0), ("Critical", 1.0)])
 def test_a_fan_is_judged_by_its_health(health: str, value: float) -> None:
     fan = RedfishFan(uri="/fans/1", name="Fan 1", health=health)
-    plan = plan_checks(book=RuleSet(built_ins=frozenset({"fan_failed"})), facts=FACTS, entries=ENTRIES, fans=[fan],
+    plan = plan_checks(rule_set=RuleSet(built_ins=frozenset({"fan_failed"})), facts=FACTS, entries=ENTRIES, fans=[fan],
                        owners={"/fans/1": ReadingOwner("chassis", 0)})  # fmt: skip
     (check,) = plan.checks
     assert plan.values(sample(1, 1), None)[plan.places[0]] == value
@@ -173,13 +175,13 @@ def test_a_fan_is_judged_by_its_health(health: str, value: float) -> None:
 
 def test_links_ring_where_something_is_attached() -> None:
     names = frozenset({"link_down", "link_degraded"})
-    plan = plan_checks(book=RuleSet(built_ins=names), facts=FACTS, entries=ENTRIES)
+    plan = plan_checks(rule_set=RuleSet(built_ins=names), facts=FACTS, entries=ENTRIES)
     assert {(check.cause, check.key) for check in plan.checks} == {
         ("link_down", "port/7/link_status"), ("link_down", "port/8/link_status"),
         ("link_degraded", "port/7/link_width_lanes"),
     }  # fmt: skip
     free = ChassisFacts(1, "falcon", FACTS.subjects)
-    assert plan_checks(book=RuleSet(built_ins=names), facts=free, entries=ENTRIES).checks == ()
+    assert plan_checks(rule_set=RuleSet(built_ins=names), facts=free, entries=ENTRIES).checks == ()
 
 
 @pytest.mark.parametrize(

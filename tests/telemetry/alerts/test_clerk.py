@@ -38,7 +38,7 @@ def watch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[AlertWatch]:
     made = AlertWatch(lab.chassis.pk)
     yield made
     thread = own._thread
-    own.leave(made)
+    own.remove(made)
     assert own.flush(10)
     if thread is not None:
         thread.join(60)  # it lets go of its connection after it has written: a test after this one may allow none
@@ -61,9 +61,9 @@ def test_what_turns_while_the_database_is_locked_is_kept_afterwards_in_order(
     own = watch._writer
     with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        own.keep(lab.chassis.pk, [turn(hot, "pending", at=1000.0), turn(warm, "pending", at=1000.0)])
-        own.keep(lab.chassis.pk, [turn(hot, "firing", at=1003.0), turn(warm, "gone", at=1003.0)])
-        own.keep(lab.chassis.pk, [turn(warm, "firing", at=1010.0), turn(hot, "resolved", at=1020.0)])
+        own.queue(lab.chassis.pk, [turn(hot, "pending", at=1000.0), turn(warm, "pending", at=1000.0)])
+        own.queue(lab.chassis.pk, [turn(hot, "firing", at=1003.0), turn(warm, "gone", at=1003.0)])
+        own.queue(lab.chassis.pk, [turn(warm, "firing", at=1010.0), turn(hot, "resolved", at=1020.0)])
         wait_for(lambda: len(tries) > 2)
         assert not own.flush(0)
     assert own.flush(10)
@@ -78,7 +78,7 @@ def test_what_turns_while_the_database_is_locked_is_kept_afterwards_in_order(
 def test_what_comes_without_end_is_bounded(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAITING", 10)
     idle = AlertWriter()  # without a watch it has no thread
-    idle.keep(lab.chassis.pk, [turn(check_of(lab.device, key=str(number)), "firing") for number in range(50)])
+    idle.queue(lab.chassis.pk, [turn(check_of(lab.device, key=str(number)), "firing") for number in range(50)])
     assert len(idle._transitions) == 10
     assert not idle.flush(0)
 
@@ -93,10 +93,10 @@ def test_a_watch_of_a_chassis_that_is_gone_harms_nobody(lab: Lab, watch: AlertWa
 
 def test_the_thread_ends_with_the_last_watch_and_comes_back_with_the_next(lab: Lab, watch: AlertWatch) -> None:
     own = watch._writer
-    own.leave(watch)
+    own.remove(watch)
     wait_for(lambda: own._thread is None)
-    own.follow(watch)
-    own.keep(lab.chassis.pk, [turn(check_of(lab.device), "firing")])
+    own.add(watch)
+    own.queue(lab.chassis.pk, [turn(check_of(lab.device), "firing")])
     assert own.flush(5)
     assert Alert.objects.count() == 1
 

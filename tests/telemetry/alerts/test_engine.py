@@ -120,7 +120,7 @@ def test_all_at_once_is_each_by_itself(rules: list[Terms], samples: list[tuple[f
         for place, one in enumerate(plain):
             turn = one.step(at, values[place])
             change = changes.pop(f"key-{place}", None)
-            assert (change.turn if change else "") == turn
+            assert (change.kind if change else "") == turn
             if change is not None:
                 assert (change.at, change.since) == (at, one.since)
                 assert change.since <= change.at
@@ -137,12 +137,12 @@ def test_an_engine_that_goes_on_from_states_turns_as_one_that_never_stopped(
     told: list[tuple[str, float]] = []
     kept: list[tuple[str, float]] = []
     for second, value in enumerate(values):
-        told += [(one.turn, one.since) for one in whole.step(float(second), np.array([value]))]
+        told += [(one.kind, one.since) for one in whole.step(float(second), np.array([value]))]
         if second == break_at:
             after = AlertEngine([check(rule)], [0])
             after.restore(before.states())
             before = after
-        kept += [(one.turn, one.since) for one in before.step(float(second), np.array([value]))]
+        kept += [(one.kind, one.since) for one in before.step(float(second), np.array([value]))]
     assert told == kept
 
 
@@ -157,26 +157,26 @@ HOT = Terms(condition=Condition.ABOVE, value=80.0, clear=75.0, hold=2.0)
 
 def test_a_value_that_trembles_at_its_limit_rings_once() -> None:
     changes = list(play(HOT, [81, 81, 81, 79, 81, 78, 82, 75, 70]))
-    assert [(one.turn, one.at) for one in changes] == [("pending", 0), ("firing", 2), ("resolved", 7)]
+    assert [(one.kind, one.at) for one in changes] == [("pending", 0), ("firing", 2), ("resolved", 7)]
     assert changes[-1].worst == 82
 
 
 def test_what_does_not_hold_is_gone_and_begins_anew() -> None:
-    turns = [(one.turn, one.at, one.since) for one in play(HOT, [81, 79, 81, 81, 81])]
+    turns = [(one.kind, one.at, one.since) for one in play(HOT, [81, 79, 81, 81, 81])]
     assert turns == [("pending", 0, 0), ("gone", 1, 0), ("pending", 2, 2), ("firing", 4, 2)]
 
 
 def test_no_value_leaves_everything_as_it_is() -> None:
     nan = math.nan
-    turns = [(one.turn, one.at) for one in play(HOT, [81, nan, nan, nan, 81, nan, 70, nan])]
+    turns = [(one.kind, one.at) for one in play(HOT, [81, nan, nan, nan, 81, nan, 70, nan])]
     assert turns == [("pending", 0), ("firing", 4), ("resolved", 6)]
     assert list(play(HOT, [nan] * 10)) == []
 
 
 def test_what_is_missing_rings_also_where_the_series_is_not_there_at_all() -> None:
     rule = Terms(condition=Condition.MISSING, hold=1.0)
-    assert [one.turn for one in play(rule, [1.0, math.nan, math.nan, 1.0])] == ["pending", "firing", "resolved"]
-    assert [one.turn for one in play(rule, [1.0, 1.0, 1.0], NO_COLUMN)] == ["pending", "firing"]
+    assert [one.kind for one in play(rule, [1.0, math.nan, math.nan, 1.0])] == ["pending", "firing", "resolved"]
+    assert [one.kind for one in play(rule, [1.0, 1.0, 1.0], NO_COLUMN)] == ["pending", "firing"]
 
 
 @pytest.mark.parametrize(
@@ -197,17 +197,17 @@ def test_the_value_furthest_off_is_kept(condition: Condition, values: list[float
 def test_a_hold_goes_on_from_when_it_began_elsewhere() -> None:
     engine = AlertEngine([check(HOT)], [0])
     engine.restore({check(HOT).identity: CheckState(PENDING, since=-100.0)})
-    assert [one.turn for one in engine.step(0.0, np.array([81.0]))] == ["firing"]
+    assert [one.kind for one in engine.step(0.0, np.array([81.0]))] == ["firing"]
     engine.restore({check(HOT).identity: CheckState(FIRING, since=-100.0)})
     assert engine.step(1.0, np.array([81.0])) == []
-    assert [one.turn for one in engine.step(2.0, np.array([70.0]))] == ["resolved"]
+    assert [one.kind for one in engine.step(2.0, np.array([70.0]))] == ["resolved"]
 
 
 def test_a_clock_that_is_set_back_does_not_keep_a_hold_from_ending() -> None:
     engine = AlertEngine([check(HOT)], [0])
-    assert [one.turn for one in engine.step(5000.0, np.array([81.0]))] == ["pending"]
+    assert [one.kind for one in engine.step(5000.0, np.array([81.0]))] == ["pending"]
     assert engine.step(100.0, np.array([81.0])) == []
-    assert [one.turn for one in engine.step(102.0, np.array([81.0]))] == ["firing"]
+    assert [one.kind for one in engine.step(102.0, np.array([81.0]))] == ["firing"]
 
 
 def test_an_engine_without_checks_takes_anything() -> None:

@@ -245,7 +245,7 @@ def test_an_empty_list_says_why_and_what_to_do(lab: Lab) -> None:
     assert "No active alerts" in boss.get("/alerts/").content.decode()
     assert "host ports of your tenant" in user.get("/alerts/").content.decode()
     assert "No matching alerts" in boss.get("/alerts/?q=nobody").content.decode()
-    assert "Add a route" in boss.get("/alerts/routes/").content.decode()
+    assert "New route" in boss.get("/alerts/routes/").content.decode()
     assert Silence.objects.count() == 0
     assert "None. A silence stops" in boss.get("/alerts/silences/").content.decode()
 

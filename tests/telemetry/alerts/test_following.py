@@ -28,7 +28,7 @@ from telemetry.events.models import Event
 from telemetry.polling import chassis_poller
 from tests.smtp_sink import SmtpSink
 from tests.telemetry.delivery.sinks import HttpSink, SyslogSink
-from tests.telemetry.worker import polling
+from tests.telemetry.polling.worker import polling
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,7 +67,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ringing() -> set[str]:
-    return set(Alert.objects.ringing().values_list("cause", flat=True))
+    return set(Alert.objects.active().values_list("cause", flat=True))
 
 
 def until_told(true: Callable[[], object]) -> None:
@@ -130,15 +130,15 @@ def test_rules_count_within_seconds_and_go_on_with_the_next_worker(
         values = RuleValues(name="Warm", metric="temperature_celsius", condition="above", value=-50.0, scope="all")
         rule = rule_add(person=ada, values=values)
         wait_for(lambda: f"rule-{rule.pk}" in ringing())
-        count = Alert.objects.ringing().count()
+        count = Alert.objects.active().count()
         assert count > 10
         # Narrowed to a port, it is about nothing that has a temperature.
         device = Device.objects.filter(chassis=chassis, slot__isnull=False).first()
         assert device is not None
         changed = RuleValues(**{**vars(values), "scope": "device", "scope_id": device.pk, "hold_seconds": 1.0})
         rule_edit(person=ada, rule=rule, values=changed)
-        wait_for(lambda: Alert.objects.ringing().count() == 1)
-        before = Alert.objects.ringing().get()
+        wait_for(lambda: Alert.objects.active().count() == 1)
+        before = Alert.objects.active().get()
         pending = RuleValues(name="Soon", metric=f"device/{device.pk}/temperature_celsius", condition="above",
                              value=-50.0, hold_seconds=4.0)  # fmt: skip
         soon = rule_add(person=ada, values=pending)
@@ -150,7 +150,7 @@ def test_rules_count_within_seconds_and_go_on_with_the_next_worker(
         assert row.fired_at is not None
         assert row.since == since
         assert (row.fired_at - since).total_seconds() >= 4
-        assert Alert.objects.ringing().get(rule=rule) == before
+        assert Alert.objects.active().get(rule=rule) == before
         off = RuleValues(**{**vars(rule_values(soon)), "value": 900.0})
         rule_edit(person=ada, rule=soon, values=off)
         wait_for(lambda: Alert.objects.get(pk=row.pk).state == "resolved")

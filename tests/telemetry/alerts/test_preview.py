@@ -57,7 +57,7 @@ def test_it_says_how_often_when_for_how_long_and_on_what(lab: Lab, began: float)
     late, early = preview.episodes
     assert (early.fired_at, early.until, early.worst) == (began + 100, began + 160, 90.0)
     assert (late.fired_at, late.until, late.worst) == (began + 400, began + 401, 95.0)
-    assert {one.series_key for one in preview.episodes} == {f"device/{lab.device.pk}/temperature_celsius"}
+    assert {one.check.key for one in preview.episodes} == {f"device/{lab.device.pk}/temperature_celsius"}
     assert preview.sentence == "It would have fired 2 times on 2 series, for 61 s altogether."
 
 
@@ -101,7 +101,9 @@ def test_a_value_is_not_missing_while_nothing_was_read_and_it_is_said_in_other_w
     assert preview.sentence == "It would have fired once, as there was no value, on one series, for 2 s altogether."
     (drawing,) = (draw_preview_line(line, preview) for line in preview.lines)
     assert (drawing.limit, len(drawing.bars)) == (None, 1)
-    text = render_to_string("alerts/preview.html", {"preview": preview, "drawings": [drawing], "span_words": "an hour"})
+    text = render_to_string(
+        "telemetry/alerts/preview.html", {"preview": preview, "drawings": [drawing], "span_words": "an hour"}
+    )
     assert "Worst" not in text
     said = [
         tried(lab, began, condition="missing", hold_seconds=60.0).sentence,

@@ -23,8 +23,8 @@ from fabric.inventory.models import Chassis
 from fabric.inventory.sync import inventory_apply
 from falconweb.testing.processes import SimulatorProcess
 from telemetry.events.models import Event
-from telemetry.polling import event_listener
 from telemetry.polling.chassis_poller import BMC_REQUESTS
+from telemetry.polling.event_listener import EventListener
 from tests.fabric.disorder import database_url
 from tests.waiting import Pauses, wait_for
 
@@ -78,7 +78,7 @@ def chassis(transactional_db: None, simulator: SimulatorProcess, inventory: Inve
 class Listener:
     """A worker's listener of one chassis, in a thread of its own."""
 
-    disturbed: asyncio.Event
+    refresh_requested: asyncio.Event
     loop: asyncio.AbstractEventLoop
     task: asyncio.Task[None]
 
@@ -92,9 +92,9 @@ def listening_to(chassis: Chassis, inventory: Inventory) -> Iterator[None]:
     async def main() -> None:
         async with BmcClient(chassis.address(), at_a_time=BMC_REQUESTS) as bmc:
             await bmc.service_root()
-            disturbed = asyncio.Event()
-            task = asyncio.create_task(event_listener.listen_to_events(chassis.pk, bmc, inventory, disturbed))
-            listeners.append(Listener(disturbed, asyncio.get_running_loop(), task))
+            refresh_requested = asyncio.Event()
+            task = asyncio.create_task(EventListener(chassis.pk, bmc, inventory, refresh_requested).run())
+            listeners.append(Listener(refresh_requested, asyncio.get_running_loop(), task))
             ready.set()
             await asyncio.gather(task, return_exceptions=True)
 

@@ -18,8 +18,8 @@ from telemetry.events.models import Event
 from telemetry.events.rules import message_name
 from telemetry.events.selectors import events_after, events_page, list_position
 from telemetry.exports.execution import run_events
+from telemetry.exports.formats import EventFormatter
 from telemetry.exports.models import ExportRun
-from telemetry.exports.options import ExportOptions, formatter_for
 
 pytestmark = pytest.mark.django_db
 
@@ -158,7 +158,7 @@ def test_one_that_was_kept_before_such_were_refused_finds_nothing() -> None:
     wanted = EventFilter.of(kept, is_kept=True)
     assert not wanted.apply(Event.objects.all()).exists()
     run = ExportRun(snapshot={"filter": kept}, created_at=START)
-    assert not run_events(run, formatter_for("csv", ["at"], ExportOptions())).exists()
+    assert not run_events(run, EventFormatter("csv", ("at",))).exists()
     with pytest.raises(Invalid):
         EventFilter.of({**kept, "source": ["nonsense"]}, is_kept=True)
 

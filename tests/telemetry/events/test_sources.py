@@ -80,7 +80,7 @@ def test_an_operation_is_told_from_its_begin_to_its_end_and_once(
     falcon_chassis: Chassis, falconweb_administrator: User
 ) -> None:
     device, target = device_in(falcon_chassis, drawer=1, slot=7), host_port_of(falcon_chassis, "H2")
-    operation, _ = operation_request(person=falconweb_administrator, device=device, target=target)
+    operation = operation_request(person=falconweb_administrator, device=device, target=target)
     ended = carry_out(operation)
     assert ended.state == "done"
     operation_changed.send(Operation, operation=ended)  # whoever tells it again

@@ -14,7 +14,7 @@ def main(pk: int) -> None:
     from fabric.bmc.client import BmcClient
     from fabric.bmc.discovery import discover
     from fabric.inventory.models import Chassis
-    from telemetry.polling.event_listener import listen_to_events
+    from telemetry.polling.event_listener import EventListener
 
     address = Chassis.objects.get(pk=pk).address()
 
@@ -23,7 +23,7 @@ def main(pk: int) -> None:
             inventory = await discover(bmc)
             sys.stdout.write("ready\n")
             sys.stdout.flush()
-            await listen_to_events(pk, bmc, inventory, asyncio.Event())
+            await EventListener(pk, bmc, inventory, asyncio.Event()).run()
 
     asyncio.run(run())
 

@@ -93,7 +93,7 @@ def define(falconweb_administrator: User) -> Callable[..., ExportDefinition]:
         wanted = {"format": "csv", "target": "download", "columns": ("id", "at", "severity", "text"), **more}
         from_now = wanted.pop("from_now", False)
         return export_add(
-            by=falconweb_administrator, wanted=ExportSpec(name, options=options, **wanted), from_now=from_now
+            by=falconweb_administrator, spec=ExportSpec(name, options=options, **wanted), from_now=from_now
         )
 
     return made

@@ -200,7 +200,7 @@ def test_a_run_is_cancelled_and_resumed_and_an_export_switched_and_removed_by_pa
     assert "Its 1 file is deleted" in page(administrator_client, "export_remove", definition.pk)
     post(administrator_client, "export_remove", definition.pk)
     assert not ExportDefinition.objects.exists()
-    assert "Everything, removed" in page(administrator_client, "export_run", run.pk)
+    assert "Everything, deleted" in page(administrator_client, "export_run", run.pk)
     entries = AuditEntry.objects.order_by("sequence").values_list("action", "target_kind", "target_id")
     assert ("export.cancel", "export run", str(run.pk)) in entries
 

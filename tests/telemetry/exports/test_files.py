@@ -185,11 +185,11 @@ def test_a_worker_whose_claim_ran_out_writes_nothing_more(define: Define, falcon
     run = run_request(by=falconweb_administrator, definition=define())
     first = ExportRunClaim.claim(run.pk, "first")
     assert first is not None
-    first.keep(counted=1)
+    first.write(counted=1)
     ExportRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
     assert turn(run, worker="second").state == "done"
     with pytest.raises(ClaimLost):
-        first.keep(counted=7)
+        first.write(counted=7)
     with pytest.raises(ClaimLost):
         first.end(ExportRun.State.FAILED, "too late")
     run.refresh_from_db()
@@ -400,11 +400,11 @@ def test_a_change_while_a_run_goes_on_is_for_the_next(define: Define, falconweb_
     definition = define()
     run = run_request(by=falconweb_administrator, definition=definition)
     changed = ExportSpec("Other", format="jsonl", target="download", columns=("id",))
-    export_edit(by=falconweb_administrator, definition=definition, wanted=changed)
+    export_edit(by=falconweb_administrator, definition=definition, spec=changed)
     assert text_of(turn(run)).startswith("id,at,severity,text")
 
 
 def test_the_target_is_tried_before_anything_is_kept(falconweb_administrator: User, folder: Path) -> None:
     wanted = ExportSpec("x", format="csv", target="directory", options=ExportOptions(folder="siem"))
-    assert str(folder / "siem") in target_check(by=falconweb_administrator, wanted=wanted)
+    assert str(folder / "siem") in target_check(by=falconweb_administrator, spec=wanted)
     assert list((folder / "siem").iterdir()) == []

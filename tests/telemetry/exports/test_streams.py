@@ -201,7 +201,7 @@ def test_a_stream_that_is_changed_goes_on_as_it_is_now(
         "Everything", format="jsonl", target="webhook", schedule="stream", columns=("id", "text"),
         options=ExportOptions(address=webhook.url),
     )  # fmt: skip
-    definition = export_edit(by=falconweb_administrator, definition=definition, wanted=wanted)
+    definition = export_edit(by=falconweb_administrator, definition=definition, spec=wanted)
     assert definition.secret == "", "the secret went along to another address"
     tend()
     tend()
@@ -382,13 +382,13 @@ def test_a_secret_is_kept_encrypted_and_told_to_nobody(define: Define, webhook: 
 
 def test_a_target_is_tried_with_an_event_that_is_in_no_log(webhook: HttpSink, falconweb_administrator: User) -> None:
     wanted = ExportSpec("x", format="jsonl", target="webhook", options=ExportOptions(address=webhook.url), secret="s")
-    assert target_check(by=falconweb_administrator, wanted=wanted) == "The webhook accepted a test event."
+    assert target_check(by=falconweb_administrator, spec=wanted) == "The webhook accepted a test event."
     (got,) = webhook.got
     assert json.loads(got.body)["message_id"] == "FalconWeb.1.0.ExportTest"
     assert not Event.objects.exists()
     webhook.answer = lambda _got: (500, {})
     with pytest.raises(DeliveryFailed, match="answered 500"):
-        target_check(by=falconweb_administrator, wanted=wanted)
+        target_check(by=falconweb_administrator, spec=wanted)
 
 
 def test_a_try_signs_with_the_kept_secret_for_the_same_address_alone(
@@ -397,7 +397,7 @@ def test_a_try_signs_with_the_kept_secret_for_the_same_address_alone(
     definition = define(target="webhook", format="jsonl", address=webhook.url, secret="kept")
     for address in (webhook.url, f"{webhook.url}/elsewhere"):
         wanted = ExportSpec("x", format="jsonl", target="webhook", options=ExportOptions(address=address))
-        target_check(by=falconweb_administrator, wanted=wanted, definition=definition)
+        target_check(by=falconweb_administrator, spec=wanted, definition=definition)
     assert ["webhook-signature" in one.headers for one in webhook.got] == [True, False]
 
 

@@ -132,8 +132,10 @@ def test_several_readings_become_one_line_by_the_rule_and_a_gap_stays_a_gap(rule
 
 def test_a_reset_that_left_a_counter_alone_changes_nothing_of_what_is_its_tenants() -> None:
     before = CounterBaseline({"Replay": 1000, "BadTLP": 50}, until=500.0, left={"Replay": 1000}, gained={"Replay": 3})
-    member = SubjectMember(1, "port", 5, before=before)
+    member = SubjectMember(1, "port", 5, baseline=before)
     at, values = np.array([400.0, 600.0]), np.array([1002.0, 1003.0])
-    assert SeriesPart.of(member, "port/5/errors/Replay").own(values, at).tolist() == [2.0, 3.0]
+    (visible,) = SeriesPart.of(member, "port/5/errors/Replay").visible([values], at)
+    assert visible.tolist() == [2.0, 3.0]
     # The other one was set back to nothing.
-    assert SeriesPart.of(member, "port/5/errors/BadTLP").own(np.array([51.0, 1.0]), at).tolist() == [1.0, 1.0]
+    (visible,) = SeriesPart.of(member, "port/5/errors/BadTLP").visible([np.array([51.0, 1.0])], at)
+    assert visible.tolist() == [1.0, 1.0]

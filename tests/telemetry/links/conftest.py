@@ -23,7 +23,7 @@ def running() -> Iterator[SimulatorProcess]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write counts and judge more often than a site does."""
-    for name in ("COUNT_SECONDS", "RESTLESS_SECONDS"):
+    for name in ("COUNT_SECONDS", "TIME_DEPENDENT_SECONDS"):
         monkeypatch.setattr(f"telemetry.links.recorder.{name}", 0.5)
     monkeypatch.setattr("telemetry.polling.claims.LULL_SECONDS", 0.0)
 

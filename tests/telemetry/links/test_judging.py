@@ -15,7 +15,7 @@ from accounts.models import Tenant
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
 from telemetry.links.counters import COUNTERS, LinkState, PortChange
 from telemetry.links.models import LinkVerdict
-from telemetry.links.services import PendingPortChanges, links_judge, links_record_changes, ports_judge
+from telemetry.links.services import PendingPortChanges, links_judge, links_record_changes
 from tests.turns import at_night
 
 pytestmark = pytest.mark.django_db
@@ -110,7 +110,7 @@ def test_what_is_new_and_what_time_may_change_is_all_that_has_to_be_judged(ports
     levels, calm = set(), set()
     for _ in range(25):
         wanted = restless | played.step()
-        restless = (restless - wanted) | ports_judge(wanted, now=played.now)
+        restless = (restless - wanted) | links_judge(pk__in=wanted, now=played.now)
         found = rows()
         everything = frozenset().union(*(links_judge(chassis_id=one, now=played.now) for one in chassis))
         assert found == rows()

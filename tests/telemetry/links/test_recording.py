@@ -22,7 +22,7 @@ from telemetry.links.services import (
     links_judge,
     links_load,
     links_record_changes,
-    links_record_seen,
+    links_record_read_times,
 )
 from tests.waiting import wait_for
 
@@ -117,7 +117,7 @@ def test_a_port_that_is_gone_takes_nothing_along(port: Port) -> None:
     for pk, waiting in pending.items():
         waiting.add(PortChange(port=pk, at=BEGIN, state=UP, raw={"ReplayCount": 1}))
     links_record_changes(chassis_id=port.chassis_id, pending=pending)
-    links_record_seen({port.chassis_id: BEGIN, port.chassis_id + 99: BEGIN})
+    links_record_read_times({port.chassis_id: BEGIN, port.chassis_id + 99: BEGIN})
     assert LinkCount.objects.count() == 1
     assert links_load(chassis_id=port.chassis_id).seen_at == BEGIN
 
@@ -164,7 +164,7 @@ def test_a_database_that_is_away_loses_nothing(
 ) -> None:
     monkeypatch.setattr("telemetry.links.recorder.RETRY_SECONDS", 0.2)
     monkeypatch.setattr("telemetry.links.recorder.COUNT_SECONDS", 0.2)
-    recording.join(port.chassis_id).result(timeout=60)
+    recording.start_watch(port.chassis_id).result(timeout=60)
     table = LinkCount._meta.db_table
     with connection.schema_editor() as editor:
         editor.alter_db_table(LinkCount, table, f"{table}_away")
@@ -182,7 +182,7 @@ def test_a_database_that_is_away_loses_nothing(
     wait_for(lambda: LinkCount.objects.filter(port=port, totals={"ReplayCount": 6}, status="LinkUp").exists())
     assert spans(port) == [("LinkUp 16", 3, None)]
 
-    asyncio.run(recording.leave(port.chassis_id))
+    asyncio.run(recording.stop_watch(port.chassis_id))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -193,13 +193,13 @@ def test_what_cannot_be_written_of_one_chassis_holds_up_no_other(
     other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
     good = Port.objects.create(chassis=other, uri="/p", name="Slot 1")
     for chassis in (port.chassis_id, other.pk):
-        recording.join(chassis).result(timeout=60)
+        recording.start_watch(chassis).result(timeout=60)
     no_number: Any = object()
     recording.add_change(port.chassis_id, PortChange(port=port.pk, at=BEGIN, state=UP, raw={"ReplayCount": no_number}))
     recording.add_change(other.pk, PortChange(port=good.pk, at=BEGIN, state=UP))
     wait_for(lambda: LinkSpan.objects.filter(port=good).exists())
     for chassis in (port.chassis_id, other.pk):
-        asyncio.run(recording.leave(chassis))
+        asyncio.run(recording.stop_watch(chassis))
     port.delete()  # there is nothing any more to write of it
     wait_for(lambda: recording._thread is None)
 
@@ -227,12 +227,12 @@ def test_a_chassis_that_cannot_be_judged_holds_up_no_other_and_its_verdicts_grow
         port=port, watched_since=timezone.now(), state_since=timezone.now(), totals={"ReplayCount": "no number"}
     )
     for chassis in ids:
-        recording.join(chassis).result(timeout=60)
-        recording.seen(chassis, BEGIN)
+        recording.start_watch(chassis).result(timeout=60)
+        recording.record_reading(chassis, BEGIN)
     recording.add_change(other.pk, PortChange(port=good.pk, at=BEGIN, state=UP))
     wait_for(lambda: LinkVerdict.objects.filter(port=good).exists())
     for chassis in ids:
-        recording.seen(chassis, BEGIN + 60)
+        recording.record_reading(chassis, BEGIN + 60)
     recording.add_change(other.pk, PortChange(port=good.pk, at=BEGIN + 1, gained={"ReplayCount": 3}))
     wait_for(lambda: LinkVerdict.objects.filter(port=good, errors=3).exists())
     wait_for(lambda: noted(other.pk))
@@ -243,7 +243,7 @@ def test_a_chassis_that_cannot_be_judged_holds_up_no_other_and_its_verdicts_grow
     wait_for(lambda: noted(port.chassis_id))
     assert LinkVerdict.objects.filter(port=port).exists()
     for chassis in ids:
-        asyncio.run(recording.leave(chassis))
+        asyncio.run(recording.stop_watch(chassis))
 
 
 def noted(chassis: int) -> bool:
@@ -261,4 +261,4 @@ def test_what_is_new_of_several_chassis_is_judged_though_one_cannot_be(recording
     LinkCount.objects.filter(port=port).update(totals={"ReplayCount": "no number"})
     recording._judge_batch({port.chassis_id: frozenset({port.pk}), other.pk: frozenset({good.pk})}, now=0.0)
     assert LinkVerdict.objects.filter(port=good).exists()
-    assert recording._put_off == {port.chassis_id}
+    assert recording._postponed == {port.chassis_id}

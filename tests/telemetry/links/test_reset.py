@@ -22,7 +22,7 @@ from falconweb.testing.processes import SimulatorProcess
 from telemetry.links.models import CounterReset, LinkCount
 from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, service_root
 from tests.telemetry.links.conftest import port_in
-from tests.telemetry.worker import polling
+from tests.telemetry.polling.worker import polling
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")

@@ -30,7 +30,7 @@ from telemetry.live.catalogue import SeriesEntry
 from telemetry.live.frames import ACCESS_CHANNEL, Frame, set_catalogue
 from telemetry.live.selectors import recent_readings
 from telemetry.pipeline.exposition import exposition
-from tests.telemetry.publishing import put_frame
+from tests.telemetry.live.publishing import put_frame
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NAMES = ("=GPU 1", "GPU 2", "NIC 3")
@@ -412,7 +412,7 @@ def test_until_it_is_noted_where_the_counters_stood_all_they_have_is_somebody_el
     assert told() == ({(port.pk, "BadTLPCount", 90)}, 0)
 
 
-def test_sockets_look_again_once_it_is_noted_where_the_counters_stood(
+def test_sockets_recheck_once_the_baselines_of_counters_are_recorded(
     lab: Chassis, boss: User, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first word of a change comes before that: who looks by it must be told once more."""

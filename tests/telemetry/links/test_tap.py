@@ -150,7 +150,9 @@ def test_who_is_told_to_end_before_his_first_step_leaves_nothing_watched(
     monkeypatch.setattr("telemetry.links.watch.process_recorder", lambda: own)
 
     async def told_to_end() -> None:
-        around = PollerContext(bus=AsyncMock(), outbox=AsyncMock(), holds=bool, phase=float, gate=asyncio.Semaphore())
+        around = PollerContext(
+            bus=AsyncMock(), outbox=AsyncMock(), is_claimed=bool, phase=float, walks=asyncio.Semaphore()
+        )
         task = asyncio.create_task(ChassisPoller(1, around).run())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -16,7 +16,7 @@ from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan
 from telemetry.links.selectors import stored_errors
 from telemetry.links.services import links_judge
 from tests.telemetry.links.conftest import codes_of, host_link, port_in, verdict_of
-from tests.telemetry.worker import polling
+from tests.telemetry.polling.worker import polling
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")

@@ -17,7 +17,7 @@ from fabric.inventory.models import Chassis
 from telemetry.instrumentation import publisher
 from telemetry.live.catalogue import SeriesEntry
 from telemetry.live.frames import Frame, set_catalogue
-from tests.telemetry.publishing import put_frame
+from tests.telemetry.live.publishing import put_frame
 
 Publish = Callable[..., None]
 

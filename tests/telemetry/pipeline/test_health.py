@@ -6,7 +6,7 @@ import csv
 import io
 import time
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ from telemetry.pipeline.rules import (
 from telemetry.pipeline.selectors import pipeline_status
 
 pytestmark = pytest.mark.django_db(databases="__all__")
-NOW = 1_800_000_000.0
+NOW = datetime.fromtimestamp(1_800_000_000, UTC)
 ROOMY = StorageSizes(database=1, readings=1, disk_free=500 * 2**30, disk=1000 * 2**30)
 
 
@@ -46,18 +46,22 @@ def client() -> Client:
     return client
 
 
+def _ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
 def process(name: str = "worker@node:1", *, silent: float = 1.0, **gauges: float) -> PublishingProcess:
-    return PublishingProcess(name, name.partition("@")[0], NOW - 60, NOW - silent, gauges)
+    return PublishingProcess(name, name.partition("@")[0], _ago(60), _ago(silent), gauges)
 
 
 def pipeline(
     *processes: PublishingProcess, counts: Mapping[MetricKey, int] | None = None, queue: int = 0, redis_most: int = 0
 ) -> PipelineSnapshot:
     return PipelineSnapshot(
-        at=NOW, since=NOW - 3600, seconds=600.0, processes=processes or (process(),),
+        at=NOW, since=_ago(3600), seconds=600.0, processes=processes or (process(),),
         counts={name: CounterValue(n, n, NOW) for name, n in (counts or {}).items()},
-        notes={1: {"poll_lag_seconds": 0.2, "poll_period_seconds": 1.0}}, followed_by={1: "worker@node:1"},
-        queue=queue, redis_bytes=95, redis_most_bytes=redis_most,
+        gauges={1: {"poll_lag_seconds": 0.2, "poll_period_seconds": 1.0}}, polled_by={1: "worker@node:1"},
+        queue=queue, redis_bytes=95, redis_max_bytes=redis_most,
     )  # fmt: skip
 
 
@@ -102,7 +106,7 @@ def test_a_chassis_is_judged_by_the_share_of_its_beats_that_were_kept(
 
 def test_chassis_stand_worst_first() -> None:
     of = pipeline(counts={("polls_done", 1): 90, ("polls_late", 1): 9, ("polls_done", 4): 90, ("polls_late", 4): 80})
-    of = PipelineSnapshot(**{**of.__dict__, "followed_by": {1: "w", 3: "w", 4: "w", 5: "w"}})
+    of = PipelineSnapshot(**{**of.__dict__, "polled_by": {1: "w", 3: "w", 4: "w", 5: "w"}})
     rows = [
         PolledChassis(1, "b"),
         PolledChassis(2, "a"),
@@ -126,7 +130,7 @@ def test_chassis_stand_worst_first() -> None:
             "WARNING Web node:2 has sent no heartbeat for 12 s",
         ),
         (
-            pipeline(), ROOMY, (Undelivered("notifications", 3, NOW - 3600),),
+            pipeline(), ROOMY, (Undelivered("notifications", 3, _ago(3600)),),
             "WARNING 3 notifications wait, the oldest for 60 min",
         ),
         (pipeline(counts={("readings_dropped_store_full", 1): 9}), ROOMY, (), "WARNING Readings dropped: 9"),
@@ -145,7 +149,7 @@ def test_a_chassis_that_does_not_answer_is_told_of_once() -> None:
 
 
 def test_what_waits_for_a_moment_is_no_trouble() -> None:
-    assert found(pipeline(), waiting=(Undelivered("exports", 2, NOW - 30), Undelivered("notifications", 0, 0.0))) == []
+    assert found(pipeline(), waiting=(Undelivered("exports", 2, _ago(30)), Undelivered("notifications", 0, None))) == []
 
 
 def test_everything_that_is_no_good_says_what_it_means_and_what_to_do() -> None:

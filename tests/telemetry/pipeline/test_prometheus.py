@@ -18,7 +18,7 @@ from falconweb.testing.processes import SimulatorProcess
 from telemetry.instrumentation.publisher import MetricsPublisher
 from telemetry.pipeline.exposition import FAMILY_ORDER, exposition
 from tests.processes import ROOT
-from tests.telemetry.worker import polling
+from tests.telemetry.polling.worker import polling
 from tests.waiting import wait_for
 
 FOLDER = ROOT / "docs" / "prometheus"

@@ -54,7 +54,7 @@ def test_a_postgresql_that_goes_away_and_comes_back_is_written_to_again(
     try:
         some.run(range(130, 400))
         some.recorder._submit_rows()
-        wait_for(lambda: some.writer.is_failing)
+        wait_for(lambda: some.writer._failures > 0)
     finally:
         postgres.start()
         connections["readings"].close()

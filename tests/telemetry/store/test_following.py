@@ -16,7 +16,7 @@ from telemetry.store import selectors
 from telemetry.store.models import Chunk, Gap
 from telemetry.store.recorder import NOT_READ
 from telemetry.store.writer import process_writer
-from tests.telemetry.worker import polling
+from tests.telemetry.polling.worker import polling
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")

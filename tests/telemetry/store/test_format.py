@@ -36,7 +36,7 @@ def times_of(rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 @given(some.arrays(np.float64, shapes, elements=floats))
 def test_any_floats_come_back_bit_by_bit(values: Values) -> None:
     chunk = ChunkReader(encode(times_of(values.shape[1]), [values]))
-    (found,) = chunk.fields(range(len(values)))
+    ((found, _),) = chunk.fields(range(len(values)))
     assert same_bits(found, values)
     assert (chunk.times == times_of(values.shape[1])).all()
 
@@ -53,7 +53,7 @@ def test_some_columns_of_several_fields_are_those_of_all(data: st.DataObject) ->
     fields = [data.draw(some.arrays(np.float64, (11, 5), elements=floats)) for _ in range(3)]
     wanted = data.draw(st.lists(st.integers(0, 10), max_size=12))
     chunk = ChunkReader(encode(times_of(5), fields, block=4))
-    for found, field in zip(chunk.fields(wanted), fields, strict=True):
+    for (found, _), field in zip(chunk.fields(wanted), fields, strict=True):
         assert same_bits(found, field[wanted])
 
 
@@ -61,13 +61,13 @@ def test_counters_beyond_what_a_float_counts_singly_come_back() -> None:
     counter = 2.0**53 + 2 * np.arange(60.0)
     huge = 2.0**60 + 4096 * np.arange(60.0)
     wrapping = np.where(np.arange(60) < 30, 2.0**63 - 1024, -(2.0**63))
-    (found,) = ChunkReader(encode(times_of(60), [np.stack([counter, huge, wrapping])])).fields([0, 1, 2])
+    ((found, _),) = ChunkReader(encode(times_of(60), [np.stack([counter, huge, wrapping])])).fields([0, 1, 2])
     assert same_bits(found, np.stack([counter, huge, wrapping]))
 
 
 def test_decimals_are_told_with_their_places() -> None:
     values = np.array([[19.5, 20.25, 20.0], [5500.0, 5501.0, 5400.0], [1 / 3, 2 / 3, 1.0], [math.nan, 0.125, 0.125]])
-    ((_, places),) = ChunkReader(encode(times_of(3), [values])).scaled_fields(range(4))
+    ((_, places),) = ChunkReader(encode(times_of(3), [values])).fields(range(4))
     assert places.tolist() == [2, 0, -1, 3]
 
 
@@ -81,7 +81,7 @@ def test_few_columns_are_read_without_the_blocks_of_others() -> None:
     raw = bytearray(encode(times_of(20), [values]))
     chunk = ChunkReader(memoryview(raw))
     raw[-10:] = bytes(10)  # of the last block, after the check of the whole
-    (found,) = chunk.fields([1, BLOCK + 1])
+    ((found, _),) = chunk.fields([1, BLOCK + 1])
     assert same_bits(found, values[[1, BLOCK + 1]])
     with pytest.raises(DamagedError):
         chunk.fields([3 * BLOCK - 1])

@@ -22,7 +22,7 @@ from telemetry.live.frames import Frame, set_catalogue
 from telemetry.store import live_tail, selectors
 from telemetry.store.models import Chunk, Due
 from telemetry.store.rules import ROLLUPS, TIER_SHAPES, Tier, bucket_grid, window_start
-from tests.telemetry.publishing import put_frame
+from tests.telemetry.live.publishing import put_frame
 from tests.telemetry.store.feeding import (
     ERROR_RATE,
     ERRORS,

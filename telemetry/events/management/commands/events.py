@@ -19,12 +19,9 @@ LOOK_SECONDS = 1.0
 
 
 class Command(BaseCommand):
-    """Prints events in the order in which they were received."""
-
     help = "Print matching events, oldest first; the number before each is the cursor for --after."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the arguments."""
         parser.add_argument("--json", action="store_true", help="print each as a line of JSON")
         parser.add_argument("--after", type=int, default=0, help="start after the event with this number")
         parser.add_argument("--follow", action="store_true", help="wait for new events")

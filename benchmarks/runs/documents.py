@@ -1,0 +1,127 @@
+"""Run requests as JSON: the body of the API, and files, which have the same members."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from drf_spectacular.utils import extend_schema_serializer
+from rest_framework import serializers
+
+from benchmarks.runs.models import Run
+from benchmarks.runs.requests import CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
+from benchmarks.runs.rules import Composition
+from benchmarks.runs.services import MAX_TITLE_LENGTH
+from core.api.fields import IdField
+from core.api.requests import StrictSerializer, sentence_by_field
+from core.errors import Invalid
+from core.strict_json import InvalidDocument, loads_strict
+
+MAX_FILE_LENGTH: Final = 256 * 1024  # characters
+
+
+class DevicePlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """A device, and the host port that it is attached to for the run."""
+
+    device_id = IdField()
+    host_port_id = IdField()
+
+
+class PlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """Where a run runs: a host, how many of its own GPUs, devices of chassis in the order of ranks, a drive to read."""
+
+    host_id = IdField()
+    local_gpus = serializers.IntegerField(min_value=0, max_value=64, default=0)
+    devices = DevicePlaceSerializer(many=True, required=False, default=list)
+    storage_device_id = IdField(allow_null=True, default=None)
+    own_drive = serializers.BooleanField(default=False, help_text="Data is read from the host's own NVMe drive")
+    cpu = serializers.BooleanField(default=False, help_text="Runs on the host's CPU; no devices then")
+
+
+class ExerciseSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """A deliberate failure of a simulated run after a number of steps, to exercise error handling."""
+
+    fails = serializers.ChoiceField(choices=["out_of_memory", "crash", "hang"])
+    after = serializers.IntegerField(min_value=0, max_value=10**6, default=0)
+
+
+@extend_schema_serializer(component_name="RunAsked")
+class RunRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """A request for a run. `spec` has what differs from the preset; `devices` and `backend` follow from the place."""
+
+    workload = serializers.CharField(max_length=40)
+    preset = serializers.ChoiceField(choices=["tiny", "paper", CUSTOM_PRESET], default=CUSTOM_PRESET)
+    spec = serializers.DictField(required=False, default=dict)
+    composition = PlaceSerializer()
+    executor = serializers.ChoiceField(choices=EXECUTORS)
+    title = serializers.CharField(max_length=MAX_TITLE_LENGTH, required=False, default="", allow_blank=True)
+    limit_seconds = serializers.FloatField(default=3600.0, help_text="It is ended after so long")
+    keep_composed = serializers.BooleanField(default=False, help_text="Its devices stay attached after it")
+    exercise = ExerciseSerializer(required=False, allow_null=True, default=None)
+
+
+def parse_run_file(text: str) -> RunRequest:
+    """Parse a file; raises Invalid, which names the field, or the line and character of a JSON error."""
+    if len(text) > MAX_FILE_LENGTH:
+        raise Invalid("The file is too long.", errors={"file": f"At most {MAX_FILE_LENGTH // 1024} KiB."})
+    try:
+        body = RunRequestSerializer(data=loads_strict(text))
+    except InvalidDocument as error:
+        raise Invalid(error.sentence, errors={error.where or "file": error.sentence}) from error
+    if not body.is_valid():
+        errors = {
+            "file" if field == "non_field_errors" else field: sentence
+            for field, sentence in sentence_by_field(body.errors).items()
+        }
+        raise Invalid(" ".join(f"{field}: {sentence}" for field, sentence in errors.items()), errors=errors)
+    return run_request(body.validated_data)
+
+
+def run_request(values: Mapping[str, Any]) -> RunRequest:
+    """Return the request that `RunRequestSerializer` has validated; raises Invalid for a contradiction in it."""
+    place, exercise = values["composition"], values["exercise"] or {}
+    devices = {one["device_id"]: one["host_port_id"] for one in place["devices"]}
+    if len(devices) < len(place["devices"]):
+        raise Invalid("A device is named twice.", errors={"composition.devices": "Name each device once."})
+    composition = Composition(
+        host=place["host_id"],
+        local_gpus=place["local_gpus"],
+        devices=devices,
+        storage=place["storage_device_id"],
+        own_drive=place["own_drive"],
+        cpu=place["cpu"],
+    )
+    spec = spec_for_composition(values["workload"], values["preset"], values["spec"], composition)
+    if exercise and values["executor"] != "simulated":
+        sentence = "Only a simulated run ends badly on demand."
+        raise Invalid(sentence, errors={"exercise": sentence})
+    return RunRequest(
+        spec=spec,
+        composition=composition,
+        executor=values["executor"],
+        preset=values["preset"],
+        title=values["title"],
+        limit_seconds=values["limit_seconds"],
+        keep_composed=values["keep_composed"],
+        exercise=dict(exercise),
+    )
+
+
+def run_file(run: Run) -> str:
+    """Return a run as a JSON file that requests it again."""
+    spec = {name: value for name, value in run.spec.items() if name not in {"workload", "framework"}}
+    if not spec.get("command"):
+        spec.pop("command", None)
+    plain = {
+        "workload": run.workload,
+        "preset": run.preset or CUSTOM_PRESET,
+        "spec": spec,
+        "composition": Composition.from_json(run.composition).as_document(),
+        "executor": run.executor,
+        "title": run.title,
+        "limit_seconds": run.limit_seconds,
+        "keep_composed": run.keeps_devices,
+        **({"exercise": run.exercise} if run.exercise else {}),
+    }
+    return json.dumps(plain, indent=2)

@@ -1,0 +1,110 @@
+"""Labels of hardware and leases, and the user's draft on every page with changes that can be added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django import template
+from django.utils import timezone
+
+from accounts.models import User
+from fabric.leases.models import Activity, Lease, LeaseItem
+from fabric.leases.quotas import count_label
+from fabric.leases.selectors import LeaseCandidate, items_label, requested_parts
+from fabric.operations.rules import port_type_label
+from fabric.plans.selectors import draft_view
+
+register = template.Library()
+register.filter("port_words", port_type_label)
+LINKS = {
+    "LinkUp": "up",
+    "LinkDown": "down",
+    "NoLink": "no link",
+    "Training": "training",
+    "Starting": "starting",
+}
+SLOTS = {
+    "FullLength": "full length",
+    "HalfLength": "half length",
+    "LowProfile": "low profile",
+    "Mini": "mini",
+    "M2": "M.2",
+    "U2": "U.2",
+    "OCP3Small": "OCP 3.0, small",
+    "OCP3Large": "OCP 3.0, large",
+    "OEM": "vendor-specific",
+}
+MAX_ACTIVITY_AGE = timedelta(minutes=10)
+
+
+@register.filter
+def link_words(status: str) -> str:
+    """Return a port's LinkStatus in words."""
+    return LINKS.get(status, status) or "not given"
+
+
+@register.filter
+def total(counts: dict[str, int]) -> int:
+    """Return the sum of counters."""
+    return sum(counts.values())
+
+
+@register.filter
+def generation(pcie_type: str) -> str:
+    """Return 'Gen3' as 'Gen 3'."""
+    return pcie_type.replace("Gen", "Gen ")
+
+
+@register.filter
+def slot_words(slot_type: str) -> str:
+    """Return a slot's SlotType in words."""
+    return SLOTS.get(slot_type, slot_type) or "not given"
+
+
+@register.filter
+def of(values: Mapping[Any, Any], key: Any) -> Any:
+    """Return a value by its key, None where there is none."""
+    return values.get(key)
+
+
+@register.filter
+def lease_items(lease: Lease) -> str:
+    """Return the label of a lease's items: present, requested or past ones."""
+    items = list(lease.items.all())
+    if not items:
+        return ", ".join(count_label(wish.kind, wish.count) for wish in requested_parts(lease))
+    if not lease.is_open:
+        items = [LeaseItem(kind=item.kind) for item in items]
+    return items_label(items)
+
+
+@register.filter
+def used_words(item: LeaseItem) -> str:
+    """Return the label of a leased device's use."""
+    activity = Activity.objects.filter(device=item.device_id).first()
+    if activity is None or timezone.now() - activity.measured_at > MAX_ACTIVITY_AGE:
+        return "not measured"
+    return "in use" if activity.quiet_since is None else f"quiet since {activity.quiet_since:%Y-%m-%d %H:%M}"
+
+
+@register.filter
+def is_chosen(chosen: set[str] | None, one: LeaseCandidate) -> bool:
+    """Return whether a checkbox is checked: as submitted, or as proposed."""
+    return one.proposed if chosen is None else f"{one.field}/{one.thing.pk}" in chosen
+
+
+@register.inclusion_tag("fabric/plans/plan_draft_bar.html", takes_context=True)
+def draft_bar(context: Mapping[str, Any], *, open: bool = False) -> dict[str, Any]:  # noqa: A002 - as in HTML
+    """Render the user's draft, its entries `open` or not, with a link to its review; nothing without the permission."""
+    request = context["request"]
+    person = request.user if isinstance(request.user, User) else None
+    may = person is not None and person.may_compose
+    return {
+        "may_compose": may,
+        "draft": draft_view(person) if person is not None and may else None,
+        "open": open,
+        "here": request.get_full_path(),
+        "csrf_token": context.get("csrf_token"),
+    }

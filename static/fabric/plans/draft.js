@@ -1,0 +1,59 @@
+// The draft of a person: steps are added to it and removed from it without leaving the page.
+import { isTyping } from "../../site/keyboard.js";
+import { refresh } from "../../site/refresh.js";
+
+/** Send a form; returns { done, sentence }. */
+async function send(form, submitter) {
+  const body = new FormData(form, submitter);
+  try {
+    const answer = await fetch(submitter?.getAttribute("formaction") ?? form.getAttribute("action"), {
+      method: "POST",
+      body,
+      headers: { "X-Requested-With": "draft", Accept: "application/json" },
+    });
+    if (!answer.headers.get("Content-Type")?.startsWith("application/json")) {
+      return { done: false, sentence: "That did not work. Load the page again, and sign in if it asks for it." };
+    }
+    return { done: answer.ok, sentence: (await answer.json()).sentence };
+  } catch {
+    return { done: false, sentence: "There is no connection to FalconWeb. Nothing was added. Try again." };
+  }
+}
+
+/** Announce the outcome, and show it where it is an error. */
+function announce(sentence, done) {
+  const place = document.getElementById("draft-status") ?? document.getElementById("plan-status");
+  if (!place) return;
+  place.className = done ? "hidden" : "hidden notice error";
+  place.textContent = done ? sentence : `▲ ${sentence}`;
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  const adds = event.submitter?.id === "attach-draft";
+  if (!adds && !form.matches?.("[data-draft-form]")) return;
+  event.preventDefault();
+  if (form.dataset.sending) return; // a double click adds it once
+  form.dataset.sending = "yes";
+  const { done, sentence } = await send(form, event.submitter);
+  delete form.dataset.sending;
+  if (!adds) {
+    announce(sentence, done);
+    refresh();
+    return;
+  }
+  if (!done) {
+    document.getElementById("attach-reason").textContent = sentence;
+    return;
+  }
+  announce(`${document.getElementById("attach-words").textContent} ${sentence}`, done);
+  // Closing returns the focus to the device; only then the page may be refreshed.
+  const dialog = form.closest("dialog");
+  dialog.addEventListener("close", () => refresh(), { once: true });
+  dialog.close();
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "r" || isTyping(event) || document.querySelector("dialog[open]")) return;
+  document.querySelector("[data-review]")?.click();
+});

@@ -1,0 +1,42 @@
+// Parts of a page that the server renders at an address of their own.
+import { element } from "./dom.js";
+
+const requests = new WeakMap(); // part -> number of its newest request
+
+/** Replace the content of a part by the server's response. A response older than a later request is dropped; without
+ * one, the part is unchanged, or shows the sentence `failure`. */
+export async function loadFragment(part, address, failure = "") {
+  const request = (requests.get(part) ?? 0) + 1;
+  requests.set(part, request);
+  part.setAttribute("aria-busy", "true");
+  let html = "";
+  try {
+    const answer = await fetch(address);
+    if (answer.ok && !answer.redirected) html = await answer.text();
+  } catch {
+    // No connection: as with an error.
+  }
+  if (request !== requests.get(part)) return;
+  part.removeAttribute("aria-busy");
+  if (html) part.innerHTML = html;
+  else if (failure) {
+    part.replaceChildren(element("p", { className: "notice" }, failure));
+  }
+}
+
+/** Send a form without leaving the page, and show the response's part with the id of `part`; false without one. */
+export async function submitFragment(form, submitter, part) {
+  submitter.disabled = true;
+  try {
+    const answer = await fetch(form.action, { method: "POST", body: new FormData(form, submitter) });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const replacement = page.getElementById(part.id);
+    if (!replacement) return false;
+    part.replaceChildren(...replacement.childNodes);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    submitter.disabled = false;
+  }
+}

@@ -1,0 +1,32 @@
+// Functions of every page of a signed-in person, and the global keyboard shortcuts.
+import "../telemetry/live/live.js";
+import "../telemetry/live/live-values.js";
+import "./refresh.js";
+import "../fabric/operations/compose.js";
+import "../fabric/plans/draft.js";
+import "../telemetry/alerts/alert-badge.js";
+import { isTyping } from "./keyboard.js";
+
+const keys = document.getElementById("keys");
+
+document.addEventListener("keydown", (event) => {
+  if (isTyping(event)) return;
+  const search = document.getElementById("search");
+  if (event.key === "/" && search) {
+    event.preventDefault();
+    search.focus();
+  } else if (event.key === "?" && keys && !keys.open) {
+    event.preventDefault();
+    keys.showModal();
+  }
+});
+// A secret is shown to be copied: focus selects it.
+document.addEventListener("focusin", ({ target }) => target.matches("input.secret") && target.select());
+document.getElementById("keys-open")?.addEventListener("click", ({ currentTarget }) => {
+  // The menu closes, and regains the focus after the dialog has closed.
+  const menu = currentTarget.closest("details");
+  menu.querySelector("summary").focus();
+  menu.open = false;
+  keys.showModal();
+});
+document.getElementById("keys-close")?.addEventListener("click", () => keys.close());

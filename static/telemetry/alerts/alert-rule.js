@@ -1,0 +1,48 @@
+// Forms about a part of the lab show the one field that applies; that of a rule previews the alerts it would have
+// raised.
+import { loadFragment } from "../../site/fragment.js";
+
+const scope = document.getElementById("id_scope");
+const condition = document.getElementById("id_condition");
+const form = document.getElementById("rule-form");
+const preview = document.getElementById("preview");
+const PAUSE = 600; // ms after the last key
+let timer = 0;
+
+function showFields() {
+  for (const part of document.querySelectorAll("[data-scope-of]")) part.hidden = part.dataset.scopeOf !== scope?.value;
+  for (const id of ["id_value", "id_clear_value"]) {
+    const field = document.getElementById(id)?.closest(".field");
+    if (!field) continue;
+    const isUnused =
+      condition.value === "missing" || (id === "id_clear_value" && !["above", "below"].includes(condition.value));
+    field.hidden = isUnused;
+  }
+}
+
+function loadPreview() {
+  const data = new FormData(form);
+  data.delete("csrfmiddlewaretoken");
+  const failure = "The site does not answer. Try it again in a moment.";
+  loadFragment(preview, `${form.dataset.preview}?${new URLSearchParams(data)}`, failure);
+}
+
+scope?.addEventListener("change", showFields);
+condition?.addEventListener("change", showFields);
+showFields();
+
+if (form && preview) {
+  const schedule = () => {
+    clearTimeout(timer);
+    timer = setTimeout(loadPreview, PAUSE);
+  };
+  form.addEventListener(
+    "input",
+    ({ target }) => !["id_name", "id_note", "id_severity"].includes(target.id) && schedule(),
+  );
+  form.querySelector("[data-try]").addEventListener("click", (event) => {
+    event.preventDefault();
+    loadPreview();
+  });
+  if (form.elements.metric.value) loadPreview();
+}

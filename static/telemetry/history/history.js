@@ -1,0 +1,209 @@
+// The telemetry page: charts of any range, live at their right end while it ends now. The address has the whole state,
+// so that back, forward and a shared link show the same.
+
+import { axisOf } from "../../site/axes.js";
+import { Chart, chartsOf } from "../../site/chart.js";
+import { lineStyles } from "../../site/chart-drawing.js";
+import { reload } from "../../site/chart-schedule.js";
+import { element } from "../../site/dom.js";
+import { formatDuration, isoTime } from "../../site/format.js";
+import { LineValues } from "../live/readings.js";
+import { movedRange, queryText, rangeOf, zoomQuery } from "./time-range.js";
+
+const POINTS = 600;
+const place = document.getElementById("history");
+const trouble = document.getElementById("trouble");
+const resolution = document.getElementById("resolution");
+const pauseAll = document.getElementById("pause-all");
+const panels = [...(place?.querySelectorAll("[data-panel]") ?? [])].map((section) => ({
+  section,
+  data: section.dataset,
+  chart: null,
+  series: null,
+  request: 0,
+}));
+const view = place && {
+  live: "live" in place.dataset,
+  seconds: Number(place.dataset.seconds),
+  since: Number(place.dataset.since),
+  until: Number(place.dataset.until),
+};
+const lineValues = new LineValues();
+let paused = false;
+
+function addressOf(panel, path, points) {
+  const { subjects, metrics } = panel.data;
+  // A live view ends now by the server's clock.
+  const { since, until } = view.live ? { since: `-${Math.round(view.seconds)}s`, until: "now" } : view;
+  const query = new URLSearchParams({ subjects, metrics, since, until, points, stats: "band" });
+  return `/api/v1/telemetry/${path}?${query}`;
+}
+
+/** Load the data of a panel; returns whether no retry is needed. */
+async function load(panel) {
+  panel.request += 1;
+  const { request } = panel;
+  const width = panel.section.clientWidth || POINTS;
+  let answer, found;
+  try {
+    answer = await fetch(addressOf(panel, "", Math.max(60, Math.min(POINTS, width - 64))));
+    found = await answer.json();
+  } catch {
+    return false; // no connection, or a proxy answers: the header shows it, and it is loaded again later
+  }
+  if (request !== panel.request) return true; // another range was chosen meanwhile
+  trouble.textContent = answer.ok ? "" : found.detail;
+  trouble.hidden = answer.ok;
+  if (answer.ok) show(panel, found);
+  return answer.status < 500;
+}
+
+function show(panel, found) {
+  const { series, step } = found;
+  const isSame = panel.chart && panel.series && series.map(keyOf).join() === panel.series.map(keyOf).join();
+  panel.series = series;
+  if (!isSame) buildChart(panel, series, found);
+  panel.section.removeAttribute("aria-busy");
+  const { chart } = panel;
+  chart.options.seconds = view.seconds;
+  chart.options.span = view.live
+    ? `of the last ${formatDuration(view.seconds)}`
+    : `from ${isoTime(found.since)} to ${isoTime(found.until)} UTC`;
+  chart.set(found, view.live ? null : [found.since, found.until]);
+  chart.button.hidden = !view.live;
+  const isEmpty = series.every(({ mean }) => mean.every((value) => value === null));
+  chart.explain(isEmpty ? whyEmpty(found) : "");
+  const band = step > 1 ? ": its mean, with its lowest and highest behind" : "";
+  resolution.textContent = `Each point is ${formatDuration(step)}${band}.`;
+}
+
+function whyEmpty({ gaps, left_out: left }) {
+  if (gaps.length > 0) return `Nothing was read: ${gaps[0].reason}`;
+  return left[0]?.why ?? "Nothing was measured in this range. Choose a later one.";
+}
+
+const keyOf = (one) => `${one.subject} ${one.metric}`;
+
+function buildChart(panel, series, found) {
+  const { data, section } = panel;
+  const names = JSON.parse(data.names);
+  const styles = lineStyles(series.map((one) => ({ thing: one.subject, quantity: one.metric })));
+  const several = new Set(series.map((one) => one.subject)).size > 1;
+  const labels = new Set(series.map((one) => one.label)).size > 1;
+  const lines = series.map((one, nth) => ({
+    name: [several ? names[one.subject] : "", labels || !several ? one.label : ""].filter(Boolean).join(" "),
+    unit: one.unit,
+    made: one.made_of,
+    ...styles[nth],
+  }));
+  const before = panel.chart;
+  before?.destroy();
+  panel.chart = new Chart(section, lines, {
+    title: data.title || (series[0] ? `${series[0].name}, ${series[0].place}` : (found.left_out[0]?.subject ?? "")),
+    ...axisOf(series[0]?.unit ?? data.unit),
+    group: data.group || null,
+    seconds: view.seconds,
+    span: "",
+    tableWords: "As a table",
+    rows: 120,
+    zoom,
+    load: () => load(panel),
+    csv: () => {
+      location.assign(addressOf(panel, "table/", POINTS));
+      return true;
+    },
+  });
+  // Not loaded once more.
+  Object.assign(panel.chart, { visible: before?.visible ?? false, loading: before?.loading ?? null, paused });
+  const origin = originOf(series, names);
+  if (origin) panel.chart.legend.after(element("p", { className: "faint made" }, origin));
+}
+
+/** The combination of the lines in words, '' for measured lines. */
+function originOf(series, names) {
+  const derived = series.filter((one) => one.made_of);
+  if (derived.length === 0) return "";
+  if (new Set(series.map((one) => one.made_of)).size === 1) {
+    return `${series.length > 1 ? "Each line is the" : "It is the"} ${derived[0].made_of}.`;
+  }
+  const parts = derived.map((one) => `${names[one.subject] ?? one.name}: ${one.made_of}`);
+  return parts.slice(0, 4).join("; ");
+}
+
+document.addEventListener("falconweb:frame", ({ detail: frame }) => {
+  if (!view?.live) return;
+  for (const { chart, series } of panels) {
+    if (!series?.some((one) => one.parts.some((part) => part.chassis_id === frame.chassis))) continue;
+    const values = series.map((one) => lineValues.of(one, frame));
+    if (values.some(Number.isFinite)) chart.explain("");
+    chart.append(frame.at, values);
+  }
+});
+
+/** Change the address, and show its range. */
+function go(query) {
+  history.pushState(null, "", `?${queryText(query)}`);
+  showRange();
+}
+
+const zoom = (since, until) => go(zoomQuery(location.search, since, until));
+
+/** Show the range of the address: after a click, a zoom, back or forward. */
+function showRange() {
+  const query = new URLSearchParams(location.search);
+  const range = rangeOf(query, Date.now() / 1000);
+  if (!range) return location.reload(); // only the server understands it
+  Object.assign(view, range);
+  for (const link of document.querySelectorAll("[data-range]")) {
+    if (link.dataset.range === range.name) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+  for (const one of ["since", "until"]) document.getElementById(one).value = isoTime(view[one]);
+  pauseAll.hidden = !view.live;
+  updateLinks(query);
+  reload(chartsOf(place));
+}
+
+/** Update the addresses of the page's links, and the view to be pinned. */
+function updateLinks(query) {
+  query.delete("q");
+  document.querySelector("#pin [name=query]").value = queryText(query);
+  for (const link of document.querySelectorAll("[data-layout]")) {
+    const target = new URLSearchParams(query);
+    target.delete("charts");
+    if (link.dataset.layout === "apart") target.set("charts", "apart");
+    link.href = `?${queryText(target)}`;
+  }
+}
+
+function onClick(event) {
+  const link = event.target.closest("[data-range], [data-move]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+  event.preventDefault();
+  if (link.dataset.move) {
+    const until = view.live ? Date.now() / 1000 : view.until;
+    zoom(...movedRange(link.dataset.move, until - view.seconds, until));
+    return;
+  }
+  const query = new URLSearchParams(location.search);
+  for (const one of ["since", "until", "q"]) query.delete(one);
+  query.set("range", link.dataset.range);
+  go(query);
+}
+
+if (place) {
+  for (const panel of panels) {
+    // Without lines at first: those on screen are loaded first.
+    buildChart(panel, [], { left_out: [] });
+    panel.chart.explain("Loading");
+    panel.section.setAttribute("aria-busy", "true");
+  }
+  document.addEventListener("click", onClick);
+  addEventListener("popstate", showRange);
+  pauseAll.addEventListener("click", () => {
+    paused = !paused;
+    pauseAll.setAttribute("aria-pressed", String(paused));
+    pauseAll.textContent = paused ? "Resume" : "Pause";
+    for (const chart of chartsOf(place)) if (chart.paused !== paused) chart.togglePause();
+  });
+}

@@ -1,0 +1,147 @@
+// Shows readings on a page, in the topology and in tables of live values, and how fresh they are.
+
+import { element } from "../../site/dom.js";
+import { formatPercent, formatValue } from "../../site/format.js";
+import { worstSeverity } from "../alerts/alert-badge.js";
+import { formatAge, headerSentence, isOutdated, worstState } from "./connection.js";
+import { connection, freshness, newestFrame, shownChassis, whyNotCompose } from "./live.js";
+import { busierLoad, linkLoad, loadStep } from "./readings.js";
+
+const METER_WIDTH = 116; // of the box less its margins, see picture.html
+const LABEL_EVERY = 5000; // ms between changes of an accessible name: more would flood a screen reader
+const title = document.title;
+const icon = document.querySelector("link[rel=icon]");
+const icons = icon ? { good: icon.href, bad: icon.dataset.bad } : null;
+
+document.addEventListener("falconweb:frame", ({ detail }) => show(detail));
+// Refreshed parts show their values immediately, not at the next frame.
+document.addEventListener("falconweb:refreshed", () => {
+  for (const frame of shownChassis().map(newestFrame)) if (frame) show(frame);
+  showFreshness();
+});
+
+function show(frame) {
+  for (const section of document.querySelectorAll(`[data-chassis="${frame.chassis}"]`)) {
+    showTopology(section, frame);
+    showLists(section, frame);
+  }
+}
+
+function showTopology(section, frame) {
+  for (const link of section.querySelectorAll("[data-load]")) {
+    const [port, direction] = link.dataset.load.split("/");
+    const step = loadStep(linkLoad(frame, port, direction));
+    if (link.dataset.step === String(step)) continue;
+    link.classList.remove(`load-${link.dataset.step}`);
+    link.classList.add(`load-${step}`);
+    link.dataset.step = step;
+  }
+  for (const node of section.querySelectorAll("[data-link]")) {
+    const load = busierLoad(frame, node.dataset.link);
+    const words = Number.isFinite(load) ? `link ${formatPercent(load)}` : "";
+    const text = node.querySelector("[data-load-words]");
+    if (text.textContent !== words) text.textContent = words;
+  }
+  if (!section.classList.contains("stale")) labelLoads(section, frame);
+  for (const text of section.querySelectorAll("[data-reading]")) {
+    const value = (quantity) => frame.value(`device/${text.dataset.reading}/${quantity}`);
+    const load = value("utilisation_percent");
+    const heat = value("temperature_celsius");
+    const words = [
+      Number.isFinite(load) ? `use ${load.toFixed(0)} %` : "",
+      Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : "",
+    ];
+    text.textContent = words.filter(Boolean).join(" · ");
+    const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
+    meter?.setAttribute("width", load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0);
+  }
+  for (const cell of section.querySelectorAll("[data-live]")) {
+    const series = frame.series.find((one) => one.key === cell.dataset.live);
+    if (series) cell.textContent = formatValue(frame.value(series.key), series.unit);
+  }
+}
+
+/** Put the load of each link into the accessible name of its device and host port; without a frame take it out. */
+function labelLoads(section, frame) {
+  const now = Date.now();
+  for (const node of section.querySelectorAll("[data-link]")) {
+    // A screen reader may read each change of the focused element's name.
+    const isRecent = now - Number(node.dataset.labelledAt ?? 0) < LABEL_EVERY;
+    if (frame && (isRecent || node === document.activeElement)) continue;
+    node.dataset.labelledAt = now;
+    node.dataset.label ??= node.getAttribute("aria-label");
+    const load = frame ? busierLoad(frame, node.dataset.link) : NaN;
+    const label = node.dataset.label + (Number.isFinite(load) ? `, ${formatPercent(load)} load` : "");
+    if (node.getAttribute("aria-label") === label) continue;
+    node.setAttribute("aria-label", label);
+    node.querySelector("title").textContent = label;
+  }
+}
+
+function showLists(section, frame) {
+  for (const list of section.querySelectorAll("[data-live-objects]")) {
+    const objects = new Set(list.dataset.liveObjects.split(" "));
+    // Readings first, then counters of errors.
+    const shown = frame.series
+      .filter((one) => objects.has(`${one.object}/${one.id}`))
+      .sort((one, other) => Number(one.unit === "") - Number(other.unit === ""));
+    const keys = shown.map((one) => one.key).join(" ");
+    if (list.dataset.keys !== keys) {
+      list.dataset.keys = keys;
+      list.replaceChildren(...shown.map(({ label }) => element("div", {}, element("dt", {}, label), element("dd"))));
+      const empty = section.querySelector("[data-live-empty]");
+      if (empty) {
+        empty.hidden = shown.length > 0;
+        empty.textContent = "Nothing is measured here.";
+      }
+    }
+    for (const [place, one] of shown.entries()) {
+      list.children[place].lastChild.textContent = formatValue(frame.value(one.key), one.unit);
+    }
+  }
+}
+
+// The loss of the site and that of a chassis have different sentences; the worst is in the title, where other tabs
+// show it.
+document.addEventListener("falconweb:freshness", showFreshness);
+document.addEventListener("falconweb:alarm", showFreshness);
+
+function showFreshness() {
+  const all = shownChassis().map((chassis) => ({ chassis, ...freshness(chassis) }));
+  const states = all.map(({ state }) => state);
+  const worst = worstState(states, connection());
+  const isBad = isOutdated(worst);
+  showHeader(worst, states);
+  const severity = isBad ? "Critical" : worstSeverity();
+  const marked = severity ? `${severity === "Critical" ? "▲" : "▼"} ${title}` : title;
+  if (document.title !== marked) document.title = marked; // setting the same value each second has a cost
+  const address = icons && (severity === "Critical" ? icons.bad : icons.good);
+  if (address && icon.href !== address) icon.href = address;
+  for (const { chassis, state, age } of all) {
+    for (const section of document.querySelectorAll(`[data-chassis="${chassis}"]`)) {
+      const isOld = isOutdated(state);
+      if (isOld && !section.classList.contains("stale")) labelLoads(section, null);
+      section.classList.toggle("stale", isOld);
+      const lastSeen = section.querySelector("[data-last-seen]");
+      if (lastSeen) lastSeen.textContent = isOld ? `▲ Last seen ${formatAge(age)}` : "";
+      for (const button of section.querySelectorAll("[data-needs-live]")) {
+        const reason = whyNotCompose(chassis);
+        button.disabled = reason !== "";
+        const place = button.form?.querySelector("[data-reason]");
+        if (place) place.textContent = reason;
+      }
+    }
+  }
+}
+
+function showHeader(worst, states) {
+  const header = document.getElementById("freshness");
+  const sentence = headerSentence(worst, states);
+  if (!header || header.dataset.words === sentence) return;
+  header.dataset.words = sentence;
+  header.classList.toggle("bad", isOutdated(worst));
+  if (worst === "signed-out") {
+    const href = `/sign-in/?next=${encodeURIComponent(location.pathname + location.search)}`;
+    header.replaceChildren(element("a", { href }, sentence));
+  } else header.textContent = sentence;
+}

@@ -1,0 +1,205 @@
+"""The mirror of a chassis composed by resource blocks, of ports that were set up, and of cables that were moved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import attach, configure_port, read_zone
+from fabric.bmc.discovery import Discovery
+from fabric.bmc.types import Dialect, Inventory
+from fabric.inventory.models import Chassis, Device, Host, HostPort, Port
+from fabric.inventory.sync import inventory_apply
+from falconweb.testing import SimulatorProcess, add_chassis, add_mirrored, device_in, host_port_of, mirror
+from tests.fabric.conftest import put_back
+from tests.fabric.inventory.test_sync import differences, rows
+from tests.fabric.walks import last_walk
+from tests.turns import at_night, in_turn
+
+SYSTEMS = "/redfish/v1/Systems"
+BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
+
+
+@pytest.fixture
+def pool() -> Iterator[SimulatorProcess]:
+    """falcon-1 as a pool of resource blocks, with fast links."""
+    with SimulatorProcess("--dialect", "blocks", "--speed", "20", chassis="falcon-1") as process:
+        yield process
+
+
+@pytest.fixture
+def by_blocks(db: None, pool: SimulatorProcess) -> Chassis:
+    """The pool, mirrored once."""
+    return put_back(pool)
+
+
+def cable(process: SimulatorProcess, port: str, host: str | None) -> None:
+    process.ask_control("POST", "/chassis/falcon-1/cabling", {"port": port, "host": host})
+
+
+def test_systems_are_host_ports_and_blocks_are_what_devices_are_named_by(by_blocks: Chassis) -> None:
+    assert by_blocks.dialect == Dialect.RESOURCE_BLOCKS
+    assert by_blocks.dialect_reason.startswith("System hostport1_H1 offers the action #ComputerSystem.AddResourceBlock")
+    ports = {port.label: port for port in HostPort.objects.select_related("host", "drawer", "port")}
+    assert {label: port.uri for label, port in ports.items()} == {
+        "H1": f"{SYSTEMS}/hostport1_H1", "H2": f"{SYSTEMS}/hostport1_H2",
+        "H3": f"{SYSTEMS}/hostport1_H3", "H4": f"{SYSTEMS}/hostport2_H4",
+    }  # fmt: skip
+    assert all(port.drawer and port.port and port.port.port_id == label for label, port in ports.items())
+    # Two connections of one host are one host.
+    assert [ports[label].host.name for label in ("H1", "H2", "H3", "H4")] == ["node-a", "node-b", "node-c", "node-a"]
+    assert Host.objects.count() == 3
+    gpu, nic = device_in(by_blocks, drawer=1, slot=1), device_in(by_blocks, drawer=1, slot=7)
+    assert (gpu.endpoint_uri, gpu.host_port) == (f"{BLOCKS}/drawer1slot1", ports["H1"])
+    assert (nic.endpoint_uri, nic.host_port) == (f"{BLOCKS}/drawer1slot7", None)
+    assert Device.objects.filter(host_port=ports["H4"]).count() == 5
+
+
+def test_what_is_added_to_a_system_is_mirrored(by_blocks: Chassis) -> None:
+    nic, port = device_in(by_blocks, drawer=1, slot=7), host_port_of(by_blocks, "H3")
+
+    async def add() -> None:
+        async with BmcClient(by_blocks.address()) as bmc:
+            zone = await read_zone(bmc, port.uri)
+            await attach(bmc, Dialect.RESOURCE_BLOCKS, zone=zone, endpoint_uri=nic.endpoint_uri)
+
+    asyncio.run(add())
+    mirror(by_blocks)
+    nic.refresh_from_db()
+    assert nic.host_port == port
+
+
+UNREAD = (
+    "/Systems", "/Systems/hostport1_H1", "/CompositionService", "/CompositionService/ResourceBlocks",
+    "/ResourceBlocks/drawer1slot1", "/Processors", "/Endpoints", "/Endpoints/hostport1_H1", "/Fabrics",
+    "/NetworkInterfaces", "/Drives",
+)  # fmt: skip
+
+
+def test_a_walk_that_could_not_read_everything_loses_nothing(by_blocks: Chassis, pool: SimulatorProcess) -> None:
+    before = rows(by_blocks)
+    for path in in_turn(UNREAD, 0, of=2):
+        fault = pool.fault("server_error", path=path)
+        broken = mirror(by_blocks)
+        assert broken.last_error == ""
+        assert differences(before, rows(by_blocks)) == {}, path
+        assert broken.dialect == Dialect.RESOURCE_BLOCKS
+        pool.end_fault(fault)
+
+
+def test_a_dialect_that_cannot_be_told_for_now_stays(chassis: Chassis, simulator: SimulatorProcess) -> None:
+    before = rows(chassis)
+    simulator.fault("server_error", path="/Zones")
+    broken = mirror(chassis)
+    assert (broken.dialect, broken.dialect_reason) == (Dialect.ZONE_PATCH, "Zone hostport1_H1 allows PATCH.")
+    assert differences(before, rows(chassis)) == {}
+
+
+def test_a_chassis_whose_dialect_was_never_told_says_so(db: None) -> None:
+    with SimulatorProcess() as process:
+        process.fault("server_error", path="/Zones")
+        row = add_mirrored(process)
+    assert row.dialect == Dialect.NONE
+    assert "unknown for now" in row.dialect_reason
+
+
+def test_a_chassis_without_a_way_to_attach_says_why(db: None) -> None:
+    with SimulatorProcess("--dialect", "none") as process:
+        row = add_mirrored(process)
+    assert (row.dialect, row.is_composable) == (Dialect.NONE, False)
+    assert row.dialect_reason.startswith("None of the known ways was found")
+    assert Device.objects.exclude(host_port=None).count() == 11  # what is attached is seen all the same
+
+
+@pytest.mark.parametrize("dialect", ["blocks", *at_night("both")])
+def test_a_moved_cable_is_mirrored_within_one_walk(db: None, dialect: str) -> None:
+    with SimulatorProcess("--dialect", dialect, "--speed", "20") as process:
+        chassis = add_mirrored(process)
+        node_b, node_c = Host.objects.get(name="node-b"), Host.objects.get(name="node-c")
+        cable(process, "H3", "node-b")
+        mirror(chassis)
+        assert host_port_of(chassis, "H3").host == node_b
+        assert set(node_b.host_ports.values_list("label", flat=True)) == {"H2", "H3"}
+        cable(process, "H3", None)
+        mirror(chassis)
+        assert host_port_of(chassis, "H3").host is None
+        assert HostPort.objects.get(label="H3").missing_since is None
+        cable(process, "H3", "node-c")
+        mirror(chassis)
+        assert host_port_of(chassis, "H3").host == node_c  # the same row as before
+
+
+@pytest.mark.parametrize("dialect", [*in_turn(["both", "blocks"], 1, of=2)])
+def test_a_pulled_cable_leaves_devices_attached_and_the_old_host_where_others_lead(db: None, dialect: str) -> None:
+    with SimulatorProcess("--dialect", dialect, "--speed", "20") as process:
+        chassis = add_mirrored(process)
+        node_a = Host.objects.get(name="node-a")
+        cable(process, "H1", None)
+        mirror(chassis)
+        port = host_port_of(chassis, "H1")
+        assert port.host is None
+        assert port.devices.count() == 4
+        assert [other.label for other in node_a.host_ports.all()] == ["H4"]
+        assert Host.objects.count() == 3
+
+
+@pytest.mark.parametrize("options", [(), *at_night(("--no-expand",))])
+def test_a_refresh_sees_cables_too(db: None, options: tuple[str, ...]) -> None:
+    with SimulatorProcess(*options, "--speed", "20") as process:
+        chassis = add_chassis(process)
+
+        async def follow() -> list[Inventory]:
+            async with BmcClient(chassis.address()) as bmc:
+                discovery = Discovery(bmc)
+                found = [await discovery.walk()]
+                for host in ("node-b", None, "node-c"):
+                    await asyncio.to_thread(cable, process, "H3", host)
+                    found.append(await discovery.refresh())
+                return found
+
+        seen = []
+        for inventory in asyncio.run(follow()):
+            inventory_apply(chassis=chassis, inventory=inventory)
+            host = host_port_of(chassis, "H3").host
+            seen.append((host.name if host else None, [system.name for system in inventory.systems]))
+    assert seen == [
+        ("node-c", ["node-a", "node-b", "node-c"]),
+        ("node-b", ["node-a", "node-b"]),
+        (None, ["node-a", "node-b"]),
+        ("node-c", ["node-a", "node-b", "node-c"]),
+    ]
+
+
+def test_a_service_that_names_no_root_complex_without_a_cable_keeps_its_host_port(chassis: Chassis) -> None:
+    inventory = last_walk(chassis)
+    port = host_port_of(chassis, "H3")
+    endpoints = tuple(
+        msgspec.structs.replace(each, role="", entity_type="", entity_uris=())
+        if each.uri == port.endpoint_uri
+        else each
+        for each in inventory.endpoints
+    )
+    inventory_apply(chassis=chassis, inventory=msgspec.structs.replace(inventory, endpoints=endpoints))
+    port.refresh_from_db()
+    assert (port.missing_since, port.host) == (None, None)
+
+
+@pytest.mark.usefixtures("simulator")
+def test_how_a_port_is_set_up_is_mirrored(chassis: Chassis) -> None:
+    port = Port.objects.get(chassis=chassis, port_id="slot1", switch__drawer__number=1)
+    assert (port.port_type, port.configured_width, port.active_width) == ("DownstreamPort", 16, 16)
+
+    async def narrow() -> None:
+        async with BmcClient(chassis.address()) as bmc:
+            await configure_port(bmc, port.uri, configured_width=4)
+            await configure_port(bmc, port.uri.replace("slot1", "slot8"), port_type="UnconfiguredPort")
+
+    asyncio.run(narrow())
+    mirror(chassis)
+    port.refresh_from_db()
+    assert port.configured_width == 4
+    assert Port.objects.get(uri=port.uri.replace("slot1", "slot8")).port_type == "UnconfiguredPort"

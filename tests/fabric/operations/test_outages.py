@@ -1,0 +1,121 @@
+"""The database cannot be written for a while: operations and plans wait, and none of them is lost or done twice."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import OperationalError, connection, connections
+
+from accounts.models import User
+from fabric.execution import claims, services
+from fabric.execution.services import execute, runnable_operations
+from fabric.inventory.models import Chassis, Device, HostPort
+from fabric.operations.models import Operation, Plan
+from fabric.plans.jobs import idle_plans, plan_advance, plan_cancel
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
+from falconweb.testing import SimulatorProcess, carry_out_plan
+from tests.fabric.disorder import at_step
+from tests.turns import at_night
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif("connection.vendor != 'sqlite'", reason="SQLite is locked by whoever writes; a server is ended"),
+]
+BUSY_SECONDS = 0.2  # instead of 20
+LEASE_SECONDS = 0.5
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give a locked database up soon, and the operations of a worker that is away."""
+    monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", BUSY_SECONDS)
+    monkeypatch.setattr(claims, "CLAIM_SECONDS", LEASE_SECONDS)
+    monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", LEASE_SECONDS / 3)
+    monkeypatch.setattr(services, "PICKUP_SECONDS", 0)
+    connection.close()
+    yield
+    connection.close()
+
+
+@contextmanager
+def locked() -> Iterator[Callable[[], None]]:
+    """Give a function that keeps everybody from writing to the database until the end."""
+    name = str(connection.settings_dict["NAME"])
+    other = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+
+    def lock() -> None:
+        other.execute("BEGIN EXCLUSIVE")
+
+    try:
+        yield lock
+    finally:
+        other.close()
+
+
+@pytest.fixture
+def plan(chassis: Chassis, administrator: User) -> Plan:
+    """A plan of two moves that has been applied."""
+    gpus = Device.objects.filter(slot__drawer__number=1, slot__number__in=(1, 2))
+    target = HostPort.objects.get(label="H3")
+    wanted = DesiredState(attachments=dict.fromkeys((gpu.pk for gpu in gpus), target.pk))
+    draft = plan_create(person=administrator, desired=wanted, title="", origin="api")
+    return plan_apply(person=administrator, plan=draft)
+
+
+@pytest.mark.parametrize("step", ["Attach", "Read back", *at_night("Check", "Detach", "Wait for the link")])
+def test_an_operation_waits_for_a_locked_database_and_goes_on(
+    chassis: Chassis, simulator: SimulatorProcess, plan: Plan, step: str
+) -> None:
+    first = plan.operations.in_turn().first()
+    assert first is not None
+    with locked() as lock, at_step(first.pk, step, lock):
+        execute(str(first.pk), worker="first")
+        first.refresh_from_db()
+        assert (first.state, first.error) in {("running", ""), ("verifying", "")}, "it waits, and has not failed"
+        execute_in_vain(first)
+    ended = wait_and_end(plan)
+    assert (ended.state, ended.sentence) == ("done", "")
+    assert {operation.state for operation in ended.operations.all()} == {"done"}
+    assert simulator.state()["zones"]["hostport1_H3"] == ["drawer1slot1", "drawer1slot2"]
+    # Two moves of two zones each, and nothing twice.
+    assert simulator.state()["requests"]["PATCH"] == 4
+
+
+def execute_in_vain(operation: Operation) -> None:
+    """Let another worker try while nobody can write."""
+    wait_for(lambda: runnable_operations() == [str(operation.pk)])
+    connection.close()
+    with pytest.raises(OperationalError):
+        execute(str(operation.pk), worker="second")
+
+
+def wait_and_end(plan: Plan) -> Plan:
+    wait_for(runnable_operations)
+    return carry_out_plan(plan)
+
+
+@pytest.mark.nightly
+def test_a_plan_on_its_way_back_waits_for_a_locked_database(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {zone: sorted(members) for zone, members in simulator.state()["zones"].items()}
+    first, second = plan.operations.in_turn()
+    execute(str(first.pk), worker="first")
+    simulator.fault("link_downgrade", "drawer1slot2", lanes=1)
+    execute(str(second.pk), worker="first")
+    plan_advance(plan.pk)
+    simulator.clear_faults()
+    plan = plan_cancel(person=administrator, plan=Plan.objects.get(pk=plan.pk), roll_back=True)
+    with locked() as lock:
+        lock()
+        with pytest.raises(OperationalError):
+            plan_advance(plan.pk)
+        assert idle_plans() == [str(plan.pk)]
+    assert carry_out_plan(plan).state == "rolled_back"
+    after = {zone: sorted(members) for zone, members in simulator.state()["zones"].items()}
+    assert after == before
