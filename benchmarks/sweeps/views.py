@@ -87,6 +87,7 @@ def sweeps(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": [(one, progress[one.pk]) for one in page.object_list],
         "filters": filters,
+        "given": filters,
         "filtered": bool(filters["q"] or filters["state"]),
         "error": error,
         "states": Sweep.State.choices,
@@ -138,6 +139,7 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
             for one in page.object_list
         ],
         "filters": filters,
+        "given": filters,
         "error": error,
         "states": POINT_STATES,
         "left": left,

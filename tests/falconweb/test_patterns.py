@@ -10,13 +10,16 @@ import pytest
 from django.conf import settings
 from django.template.loader import get_template
 from django.test import Client
-from django.urls import path
+from django.urls import path, reverse
 
 from accounts.models import Role, User
 from falconweb import urls
 from falconweb.patterns import patterns
 from falconweb.templatetags.components import register
+from tests.access.lab import Lab, lab, made_lab
 from tests.pages import page_text
+
+__all__ = ["lab", "made_lab"]
 
 # What a site has in DEBUG.
 urlpatterns = [*urls.urlpatterns, path("patterns/", patterns, name="patterns")]
@@ -55,6 +58,7 @@ def test_every_template_of_a_component_is_used_by_its_tag() -> None:
 def test_numbers_sorting_and_choices_are_said_to_readers_of_the_screen(page: str) -> None:
     assert '<th scope="col" class="number">Errors</th>' in page
     assert '<th scope="col" class="number" aria-sort="descending"> <a href="?sort=speed">Speed</a> </th>' in page
+    assert 'aria-sort="ascending"' in page
     assert '<option value="running" selected>Running</option>' in page
     assert 'aria-describedby="sample-errors"' in page
     assert 'aria-label="Sign out everywhere"' in page
@@ -63,3 +67,15 @@ def test_numbers_sorting_and_choices_are_said_to_readers_of_the_screen(page: str
 def test_what_is_given_to_a_component_is_text(page: str) -> None:
     assert "<h2>No exports yet</h2>" in page
     assert page.count('<p class="notice error" role="alert">The two do not match.</p>') == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("runs:runs", "title"), ("sweeps:sweeps", "title"), ("sweeps:sweep", "state"), ("exports:exports", "name")],
+)
+def test_a_second_choice_of_a_column_sorts_the_other_way(lab: Lab, name: str, column: str) -> None:
+    where = reverse(name, args=lab.arguments.get(name.rpartition(":")[2], []))
+    shown = page_text(lab.clients["administrator"].get(where, {"sort": column}))
+    assert 'aria-sort="ascending"' in shown
+    assert f'href="?sort=-{column}"' in shown
