@@ -18,7 +18,7 @@ from fabric.agents.selectors import (
 )
 from fabric.inventory.labels import host_port_name, monitored_only_reason
 from fabric.inventory.models import Chassis, Device, Host, HostPort
-from fabric.leases.selectors import returning_reason
+from fabric.leases.selectors import returning_reasons
 from fabric.operations.projected_state import projected_drawers
 from fabric.operations.rules import DrawerSnapshot, attach_violation
 from hostwire.protocol import HostReport, TrainerCapabilities
@@ -111,9 +111,7 @@ class _ChoiceReader:
         rows = Device.objects.visible_to(person).filter(missing_since=None).exclude(endpoint_uri="")
         self.devices = list(rows.select_related("chassis", "slot__drawer", "host_port__host"))
         self.agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=self.hosts)}
-        self.returning: dict[int, str] = {}
-        if returning_reason(person, [device.pk for device in self.devices]):
-            self.returning = {device.pk: returning_reason(person, [device.pk]) for device in self.devices}
+        self.returning = returning_reasons(person, [device.pk for device in self.devices])
         self.drawers = projected_drawers({device.chassis_id for device in self.devices})
         self.held = _visible_holds(person)
         # All devices attached to each host, and the serial numbers of all devices, visible or not.

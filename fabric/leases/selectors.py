@@ -164,7 +164,7 @@ def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
         return here not in near, one.chassis_id not in chassis, -room[here], *here, attached, one.pk
 
     free.sort(key=order)
-    chosen = _proposed_parts(wishes, free)
+    chosen = set(_proposed_parts(wishes, free))
     rows = [
         LeaseCandidate(
             thing=one,
@@ -323,11 +323,25 @@ def returning_reason(person: User, devices: Collection[int], host_ports: Collect
 
     Parts of an ended lease are being returned to the pool: reattached, they would never get there.
     """
+    item = _returning_items(person, devices, host_ports).first()
+    return _returning_label(item) if item else ""
+
+
+def returning_reasons(person: User, devices: Collection[int]) -> dict[int, str]:
+    """Return the same by device, in one query, for those that a member may no longer attach."""
+    items = _returning_items(person, devices)
+    return {item.device_id: _returning_label(item) for item in items if item.device_id is not None}
+
+
+def _returning_items(person: User, devices: Collection[int], host_ports: Collection[int] = ()) -> QuerySet[LeaseItem]:
     if person.is_administrator:
-        return ""
+        return LeaseItem.objects.none()
     leaving = LeaseItem.objects.filter(released_at=None, lease__state=Lease.State.ENDING)
-    item = leaving.filter(Q(device__in=devices) | Q(host_port__in=host_ports)).first()
-    return f"{item.name} is returning: lease {item.lease_id} is over. Ask for another one." if item else ""
+    return leaving.filter(Q(device__in=devices) | Q(host_port__in=host_ports))
+
+
+def _returning_label(item: LeaseItem) -> str:
+    return f"{item.name} is returning: lease {item.lease_id} is over. Ask for another one."
 
 
 ATTACHMENT_CHECKS.append(returning_reason)
