@@ -21,6 +21,11 @@ from core.strict_json import InvalidDocument, loads_strict
 MAX_FILE_LENGTH: Final = 256 * 1024  # characters
 
 
+def _choice(*choices: str, **options: Any) -> serializers.ChoiceField:
+    messages: Any = {"invalid_choice": f"One of {', '.join(choices)}."}
+    return serializers.ChoiceField(choices=list(choices), error_messages=messages, **options)
+
+
 class DevicePlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
     """A device, and the host port that it is attached to for the run."""
 
@@ -42,7 +47,7 @@ class PlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
 class ExerciseSerializer(StrictSerializer, serializers.Serializer[Any]):
     """A deliberate failure of a simulated run after a number of steps, to exercise error handling."""
 
-    fails = serializers.ChoiceField(choices=["out_of_memory", "crash", "hang"])
+    fails = _choice("out_of_memory", "crash", "hang")
     after = serializers.IntegerField(min_value=0, max_value=10**6, default=0)
 
 
@@ -51,10 +56,10 @@ class RunRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
     """A request for a run. `spec` has what differs from the preset; `devices` and `backend` follow from the place."""
 
     workload = serializers.CharField(max_length=40)
-    preset = serializers.ChoiceField(choices=["tiny", "paper", CUSTOM_PRESET], default=CUSTOM_PRESET)
+    preset = _choice("tiny", "paper", CUSTOM_PRESET, default=CUSTOM_PRESET)
     spec = serializers.DictField(required=False, default=dict)
     composition = PlaceSerializer()
-    executor = serializers.ChoiceField(choices=EXECUTORS)
+    executor = _choice(*EXECUTORS)
     title = serializers.CharField(max_length=MAX_TITLE_LENGTH, required=False, default="", allow_blank=True)
     limit_seconds = serializers.FloatField(default=3600.0, help_text="It is ended after so long")
     keep_composed = serializers.BooleanField(default=False, help_text="Its devices stay attached after it")
