@@ -338,5 +338,7 @@ def _end_orphan(host: Host, run: str) -> bool:
         return stopped is not None and await agent_request(host, TrainDeleteRequest(run)) is not None
 
     done = _run_if_available(stop(), run)
+    if done is None:
+        return False  # the host is away, which was logged
     logger.warning("%s still ran %s, which has ended here: %s", host.name, run, "ended" if done else "no answer")
-    return bool(done)
+    return done

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 from django.utils import timezone
-from django.utils.text import Truncator
 
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Device, HostPort
@@ -191,15 +190,20 @@ def uncertainty_label(side: DeviceOnHost, *, names: bool = True) -> str:
     return f"{side.unsure}; in use among them: {holders_label(side.holders)}"
 
 
+def _shortened(text: str) -> str:
+    # Not by Django's Truncator, which counts no combining characters: a host may send hundreds of them.
+    return text if len(text) <= MAX_HOLDER_LENGTH else f"{text[: MAX_HOLDER_LENGTH - 1]}…"
+
+
 def holders_label(holders: Iterable[DeviceHolder]) -> str:
     """Return the holders of a device: 'python (process 4711 of maria), mount /data'; of many, the first."""
     words = []
     for one in holders:
         if one.kind == "process":
-            command, owner = Truncator(one.command or one.what), Truncator(one.owner or "an unknown owner")
-            label = f"{command.chars(MAX_HOLDER_LENGTH)} (process {one.pid} of {owner.chars(MAX_HOLDER_LENGTH)})"
+            owner = _shortened(one.owner or "an unknown owner")
+            label = f"{_shortened(one.command or one.what)} (process {one.pid} of {owner})"
         else:
-            label = f"{one.kind} {Truncator(one.what).chars(MAX_HOLDER_LENGTH)}".strip()
+            label = f"{one.kind} {_shortened(one.what)}".strip()
         words.append(label)
     more = len(words) - MAX_HOLDERS_NAMED
     return ", ".join(words[:MAX_HOLDERS_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -203,7 +203,7 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
         row: Chassis = row_or_404(Chassis.objects.select_for_update(), chassis.pk, "chassis")
         if operation := row.operations.open().first():
             raise Conflict(
-                f"{row.name} cannot be removed yet: {operation.requested_by_name} asked to '{operation.summary}', "
+                f"{row.name} cannot be deleted yet: {operation.requested_by_name} asked to '{operation.summary}', "
                 "which has not ended.",
                 operation=str(operation.pk),
             )

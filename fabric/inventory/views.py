@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_http_methods
 
 from accounts.access import person_of
@@ -42,6 +42,7 @@ def chassis_edit(request: HttpRequest, pk: int) -> HttpResponse:
     return _chassis_form_page(request, row_or_404(Chassis.objects.all(), pk, "chassis"))
 
 
+@sensitive_variables("values")
 def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpResponse:
     """Show the form of a chassis, a new one where there is no row, or store it; a password has to be typed again."""
     form = ChassisForm.of(row, request.POST if request.method == "POST" else None)

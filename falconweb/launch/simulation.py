@@ -69,7 +69,10 @@ def _ready(name: str, child: ChildProcess, offset: int, password: str) -> Simula
             output = dict(line.partition(" ")[::2] for line in file.read().splitlines())
         return SimulatedChassis(name, output["address"], output["fingerprint"], password) if "ready" in output else None
 
-    return wait_until_ready(child, ready, START_SECONDS)
+    try:
+        return wait_until_ready(child, ready, START_SECONDS)
+    except TimeoutError as error:
+        raise TimeoutError(f"The simulated chassis {error}") from None
 
 
 def _ports(file: Path, names: tuple[str, ...]) -> dict[str, tuple[int, int]]:

@@ -26,9 +26,10 @@ export async function loadFragment(part, address, failure = "") {
 
 /** Send a form without leaving the page, and show the response's part with the id of `part`; false without one. */
 export async function submitFragment(form, submitter, part) {
+  const body = new FormData(form, submitter); // before its button is disabled, and thereby left out
   submitter.disabled = true;
   try {
-    const answer = await fetch(form.action, { method: "POST", body: new FormData(form, submitter) });
+    const answer = await fetch(form.action, { method: "POST", body });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const replacement = page.getElementById(part.id);
     if (!replacement) return false;

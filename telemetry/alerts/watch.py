@@ -276,7 +276,8 @@ class AlertWriter:
             gone = {identity for identity, since in missing.items() if now - since > GONE_SECONDS}
             if gone:
                 services.alerts_end(chassis_id=chassis, identities=gone, because=services.NOT_MEASURED)
-                self._missing_since[chassis] = {one: missing[one] for one in missing.keys() - gone}
+                for identity in gone:
+                    missing.pop(identity, None)
 
     def _plan_all(self) -> None:
         while True:

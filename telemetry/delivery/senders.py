@@ -183,13 +183,15 @@ def _connection(endpoint: DeliveryEndpoint, deadline: float, ca: str, *, tls: bo
 
 def _connect_first(peers: Sequence[Peer], deadline: float) -> socket.socket:
     for number, peer in enumerate(peers, 1):
-        connection = socket.socket(peer.family, socket.SOCK_STREAM)
+        connection: socket.socket | None = None
         try:
+            connection = socket.socket(peer.family, socket.SOCK_STREAM)  # of a family that this machine may not have
             # Each address has its share of the time, so that a silent one does not use all of it.
             connection.settimeout(_seconds_left(deadline) / (len(peers) + 1 - number))
             connection.connect(peer.address)
         except OSError:
-            connection.close()
+            if connection is not None:
+                connection.close()
             if number == len(peers):
                 raise
         else:
