@@ -121,6 +121,7 @@ def test_the_hosts_own_gpus_and_meters_follow_too(
     monkeypatch.setenv("AGENT_ROOT", str(root / "node-a"))
     nvml.nvmlInit()
     handle = root / "node-a/gpus/0000:10:00.0.json"
+    wait_for(handle.exists)  # where this is the first test, the simulator has just begun to write its meters
 
     def received() -> int:
         os.utime(file)
