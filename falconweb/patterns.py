@@ -39,7 +39,7 @@ def samples() -> dict[str, Any]:
         "earlier": timezone.now() - timedelta(minutes=12),
         "page": Paginator(range(100), 25).get_page(2),
         "states": STATES,
-        "given": {"sort": "name"},
+        "filters": {"sort": "name"},
         "sorts": {"speed": "sort=speed", "errors": "sort=errors"},
         "errors": {"until": "Give a time as 2026-01-31 12:00."},
         "form": SampleForm(auto_id="sample_%s"),

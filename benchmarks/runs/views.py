@@ -88,7 +88,6 @@ def runs(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": [(run, summary_of(run)) for run in page.object_list],
         "filters": filters,
-        "given": filters,
         "error": error,
         "going_on": seen.open().exists(),
         "workloads": [(name, one.title) for name, one in CATALOGUE.items()],

@@ -49,7 +49,7 @@ def exports(request: HttpRequest) -> HttpResponse:
         error, rows = refused.sentence, ExportDefinition.objects.none()
     context = {
         "page": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
-        "given": request.GET,
+        "filters": request.GET,
         "filtered": any(request.GET.get(name) for name in ("q", "format", "target")),
         "error": error,
         "sorts": selectors.EXPORT_SORTS,
@@ -246,7 +246,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         error, rows = refused.sentence, ExportRun.objects.none()
     context = {
         "page": Paginator(rows, RUN_ROWS_PER_PAGE).get_page(request.GET.get("page")),
-        "given": request.GET,
+        "filters": request.GET,
         "filtered": any(request.GET.get(name) for name in ("q", "state", "export")),
         "error": error,
         "states": ExportRun.State.choices,
