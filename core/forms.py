@@ -1,4 +1,4 @@
-"""Errors of services as errors of a form, and typed instants."""
+"""Errors of services as errors of a form or messages of a page, and typed instants."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from datetime import UTC, datetime, time
 from typing import Any
 
 from django import forms
+from django.contrib import messages
+from django.http import HttpRequest
 from django.utils.dateparse import parse_date, parse_datetime
 
 from core.errors import Conflict, FalconWebError, Invalid
@@ -29,6 +31,20 @@ def service_errors_in(form: forms.Form) -> Iterator[None]:
         yield
     except (Invalid, Conflict) as error:
         add_service_errors(form, error)
+
+
+@contextmanager
+def refusals_as_messages(request: HttpRequest) -> Iterator[None]:
+    """Show the refusals (400, 409) of the services called inside on the next page; what follows them is not done then.
+
+    Other errors, such as missing permissions, have a page of their own.
+    """
+    try:
+        yield
+    except FalconWebError as error:
+        if error.status not in {400, 409}:
+            raise
+        messages.error(request, error.sentence)
 
 
 def parse_instant(text: str) -> datetime | None:

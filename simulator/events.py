@@ -25,7 +25,7 @@ MAX_SUBSCRIPTIONS = 20
 DELIVERY_ATTEMPTS = 3
 
 
-class EventMessage(msgspec.Struct, frozen=True, rename="pascal"):
+class MessageTemplate(msgspec.Struct, frozen=True, rename="pascal"):
     """A message with `%1` and so on for its arguments, as in a message registry."""
 
     message: str
@@ -37,7 +37,7 @@ class EventMessage(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 # The events of the chassis, by message ID.
-MESSAGES = msgspec.json.decode((SCHEMA_FOLDER / "messages.json").read_bytes(), type=dict[str, EventMessage])
+MESSAGES = msgspec.json.decode((SCHEMA_FOLDER / "messages.json").read_bytes(), type=dict[str, MessageTemplate])
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ from benchmarks.sweeps.services import (
 )
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
+from core.forms import refusals_as_messages
 from fabric.operations.models import Plan
 
 ROWS_A_PAGE = 25
@@ -87,7 +88,6 @@ def sweeps(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": [(one, progress[one.pk]) for one in page.object_list],
         "filters": filters,
-        "given": filters,
         "filtered": bool(filters["q"] or filters["state"]),
         "error": error,
         "states": Sweep.State.choices,
@@ -139,7 +139,6 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
             for one in page.object_list
         ],
         "filters": filters,
-        "given": filters,
         "error": error,
         "states": POINT_STATES,
         "left": left,
@@ -173,11 +172,9 @@ def _action_view(
     def view(request: HttpRequest, pk: UUID) -> HttpResponse:
         person = person_of(request)
         row = sweep_get(person, pk)
-        try:
+        with refusals_as_messages(request):
             row = act(person=person, sweep=row)
-        except FalconWebError as error:
-            return _redirect_with_error(request, pk, error)
-        messages.success(request, sentence(row))
+            messages.success(request, sentence(row))
         return redirect("sweeps:sweep", pk=pk)
 
     return view
@@ -208,19 +205,12 @@ def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
     person = person_of(request)
     row = sweep_get(person, pk)
     with_runs = "runs" in request.POST
-    try:
+    shown: tuple[object, ...] = ("sweeps:sweep", pk)
+    with refusals_as_messages(request):
         sweep_delete(person=person, sweep=row, runs=with_runs)
-    except FalconWebError as error:
-        return _redirect_with_error(request, pk, error)
-    messages.success(request, f"‘{row.title}’ was deleted{' with its runs' if with_runs else ''}.")
-    return redirect("sweeps:sweeps")
-
-
-def _redirect_with_error(request: HttpRequest, pk: UUID, error: FalconWebError) -> HttpResponse:
-    if error.status not in {400, 409}:
-        raise error
-    messages.error(request, error.sentence)
-    return redirect("sweeps:sweep", pk=pk)
+        messages.success(request, f"‘{row.title}’ was deleted{' with its runs' if with_runs else ''}.")
+        shown = ("sweeps:sweeps",)
+    return redirect(*shown)
 
 
 def _permitted_actions(person: User, row: Sweep) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.visibility import visible_or_404
-from core.errors import Conflict, FalconWebError
+from core.errors import Conflict
+from core.forms import refusals_as_messages
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort
 from fabric.operations import services
@@ -38,7 +39,8 @@ def operations(request: HttpRequest) -> HttpResponse:
         return render(request, "fabric/operations/operations.html", {"page": pages.get_page(request.GET.get("page"))})
     row: Device = visible_or_404(Device.objects.all(), person, parse_id(request.POST.get("device", "")), "device")
     expected = _host_port(request, "expected") if "expected" in request.POST else services.UNKNOWN
-    try:
+    shown: tuple[str, object] = ("fabric:device", row.pk)
+    with refusals_as_messages(request):
         operation = services.operation_request(
             person=person,
             device=row,
@@ -47,12 +49,8 @@ def operations(request: HttpRequest) -> HttpResponse:
             force=request.POST.get("force") == "1",
             confirmation=request.POST.get("confirmation", ""),
         )
-    except FalconWebError as error:
-        if error.status not in {400, 409}:
-            raise
-        messages.error(request, error.sentence)
-        return redirect("fabric:device", pk=row.pk)
-    return redirect("fabric:operation", pk=operation.pk)
+        shown = ("fabric:operation", operation.pk)
+    return redirect(*shown)
 
 
 @require_GET

@@ -20,6 +20,7 @@ from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
+from core.forms import refusals_as_messages
 from core.text import parse_id
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Drawer, Host, HostPort, Port
@@ -92,13 +93,9 @@ def plan_action(action: Action) -> Callable[[PlanAction], Callable[..., HttpResp
         def view(request: HttpRequest, pk: UUID) -> HttpResponse:
             person = person_of(request)
             row = visible_or_404(Plan.objects.all(), person, pk, "plan")
-            try:
+            answer = None
+            with refusals_as_messages(request):
                 answer = act(request, person, row)
-            except FalconWebError as error:
-                if error.status not in {400, 409}:
-                    raise
-                messages.error(request, error.sentence)
-                answer = None
             return answer or redirect("fabric:plan", pk=pk)
 
         return view

@@ -21,7 +21,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, declare
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, FalconWebError, Invalid, Unavailable
-from core.forms import add_service_errors
+from core.forms import service_errors_in
 from core.text import parse_id
 from telemetry.alerts import route_services, rule_services
 from telemetry.alerts.forms import RouteForm, RuleForm, SilenceForm
@@ -148,10 +148,8 @@ def end_silence(request: HttpRequest, pk: int) -> HttpResponse:
 def _saved(form: RuleForm | SilenceForm | RouteForm, save: Callable[..., Any]) -> Any:
     """Return the row that a service saved from a form; None, with the errors in the form, where it is wrong."""
     if form.is_valid():
-        try:
+        with service_errors_in(form):
             return save(values=form.values())
-        except (Invalid, Conflict) as error:
-            add_service_errors(form, error)
     return None
 
 
