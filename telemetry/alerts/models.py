@@ -361,13 +361,15 @@ class Delivery(models.Model):
         return self.summary
 
 
-class Told(models.Model):
+class AlertNotification(models.Model):
     """A route's notifications of an alert: that it fired, and, later, that it was resolved."""
 
-    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="told")
-    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="told")
-    fired_in = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="told_fired")
-    resolved_in = models.ForeignKey(Delivery, null=True, on_delete=models.CASCADE, related_name="told_resolved")
+    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="notifications")
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="notifications")
+    fired_in = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="notifications_fired")
+    resolved_in = models.ForeignKey(
+        Delivery, null=True, on_delete=models.CASCADE, related_name="notifications_resolved"
+    )
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["route", "alert"], name="told_once_a_route_and_alert")]
+        constraints = [models.UniqueConstraint(fields=["route", "alert"], name="alert_notified_once_by_route")]

@@ -1,7 +1,8 @@
 """Groups alerts into one notification a route, and delivers notifications in order, with retries.
 
-The only state is which route was notified of which alert (`Told`): the notifications that are due follow from the
-current alerts. So a storm, a restart and a silence that ends need no special cases, and no notification is repeated.
+The only state is which route was notified of which alert (`AlertNotification`): the notifications that are due follow
+from the current alerts. So a storm, a restart and a silence that ends need no special cases, and no notification is
+repeated.
 
 Delivery is at least once: a sender that dies between the receiver's answer and its own commit leaves a claim that
 expires, and the same message is sent again with the same id.
@@ -27,7 +28,7 @@ from core.errors import FalconWebError
 from fabric.leases.models import Tenure
 from telemetry.alerts import messages
 from telemetry.alerts.messages import NotificationLine
-from telemetry.alerts.models import Alert, AlertSeverity, Delivery, Route, Told
+from telemetry.alerts.models import Alert, AlertNotification, AlertSeverity, Delivery, Route
 from telemetry.alerts.route_services import delivery_add, email_addresses
 from telemetry.alerts.selectors import suppressed_alerts
 from telemetry.delivery.endpoints import DeliveryFailed
@@ -44,7 +45,7 @@ MAX_ALERTS_PER_ROUND: Final = 2000
 
 
 class GatheringClaim(RowClaim[Route]):
-    """A worker's claim on gathering for a route; gathering twice is refused by the constraint of `Told`."""
+    """A worker's claim on gathering for a route; `AlertNotification` is unique, so none is twice."""
 
     duration = timedelta(seconds=30)
     until_column = "gathering_until"
@@ -98,13 +99,15 @@ def _gather(route: Route, now: datetime) -> int:
     ):
         return 0
     with transaction.atomic():
-        # The constraint of Told detects alerts that another worker notified meanwhile.
+        # The constraint of AlertNotification detects alerts that another worker notified meanwhile.
         lines = [notification_line(row, tenant=route.tenant_id) for row in (*firing, *resolved)]
         message = messages.build_notification(lines, site=settings.CONFIG.address, at=now)
         delivery = delivery_add(route, message["summary"], dict(message))
-        Told.objects.bulk_create(Told(route=route, alert=row, fired_in=delivery) for row in firing)
+        AlertNotification.objects.bulk_create(
+            AlertNotification(route=route, alert=row, fired_in=delivery) for row in firing
+        )
         over = [row for row in (*firing, *resolved) if row.state == Alert.State.RESOLVED]
-        Told.objects.filter(route=route, alert__in=over, resolved_in=None).update(resolved_in=delivery)
+        AlertNotification.objects.filter(route=route, alert__in=over, resolved_in=None).update(resolved_in=delivery)
         if route.kind == Route.Kind.PAGE:
             # The header reads the alerts itself.
             Delivery.objects.filter(pk=delivery.pk).update(state=Delivery.State.DELIVERED, delivered_at=now)
@@ -128,7 +131,7 @@ def _unreported_alerts(route: Route, now: datetime) -> tuple[list[Alert], list[A
     """Return the alerts that a route was not notified of: fired ones, and notified ones that were resolved since."""
     # The worst first, so that the limit of one message never excludes them.
     rows = Alert.objects.select_related("chassis", "device", "host_port").order_by("-rank", "pk")
-    notified = Told.objects.filter(route=route, alert=OuterRef("pk"))
+    notified = AlertNotification.objects.filter(route=route, alert=OuterRef("pk"))
     # Not those that were acknowledged already, or resolved long ago.
     missed = Q(state=Alert.State.RESOLVED, acknowledged_at=None, resolved_at__gt=now - MISSED)
     fired = rows.filter(route.alerts(), Q(state=Alert.State.FIRING) | missed, ~Exists(notified))

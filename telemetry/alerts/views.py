@@ -21,7 +21,7 @@ from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.text import parse_id
 from fabric.inventory.models import Chassis
-from telemetry.alerts.models import Alert, AlertSeverity, Silence, Told
+from telemetry.alerts.models import Alert, AlertSeverity, Silence
 from telemetry.alerts.selectors import (
     ALERT_COLUMNS,
     AlertFilter,
@@ -82,13 +82,13 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one alert: the value, the threshold, the start, and who was notified."""
     person = person_of(request)
     row = row_or_404(alert_rows(person), pk, "alert")
-    told = Told.objects.filter(alert=row).select_related("route", "fired_in", "resolved_in").order_by("route__name")
+    notifications = row.notifications.select_related("route", "fired_in", "resolved_in").order_by("route__name")
     silences = [
         one for one in Silence.objects.visible_to(person).in_force() if Alert.objects.filter(one.alerts(), pk=row.pk)
     ]
     context = {
         "one": alert_views(person, [row])[0],
-        "told": told if person.is_administrator else [],
+        "notifications": notifications if person.is_administrator else [],
         "silences": silences,
         "silence_query": urlencode({"scope": row.object, "of": row.pk}) if person.is_administrator else "",
     }

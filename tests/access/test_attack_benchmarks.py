@@ -129,13 +129,13 @@ def test_a_command_runs_only_where_the_tenant_has_a_host_with_an_account(lab: La
     body = {**COMMAND, "composition": {"host_id": host.pk, "cpu": True}}
     body["spec"] = {"command": ["id"], "backend": "cpu"}
 
-    def asked(name: str) -> Any:
+    def run_response(name: str) -> Any:
         return lab.clients[name].post("/api/v1/benchmarks/runs/", json.dumps(body), content_type=JSON)
 
     reporting(lab, executors=("torch", "simulated"), backends=("cpu",))
-    assert "no account" in asked("owner").json()["errors"]["host"]
+    assert "no account" in run_response("owner").json()["errors"]["host"]
     reporting(lab, executors=("torch", "simulated"), backends=("cpu",), account="falconweb-runs")
-    assert [asked(name).status_code for name in ("owner", "member", "stranger")] == [202, 403, 404]
+    assert [run_response(name).status_code for name in ("owner", "member", "stranger")] == [202, 403, 404]
     run = Run.objects.get(workload="command")
     Run.objects.filter(pk=run.pk).update(state="completed")
     run.refresh_from_db()

@@ -56,7 +56,7 @@ def client(ada: User) -> Client:
 
 
 @pytest.fixture
-def told(ada: User) -> Tenant:
+def group(ada: User) -> Tenant:
     """Some entries: two of a tenant, one refused, one with what a spreadsheet would run."""
     tenant = tenant_add(by=ada, name="Vision group")
     tenant_edit(by=ada, tenant=tenant, name="Imaging group")
@@ -79,7 +79,7 @@ def shown(client: Client, **given: str) -> list[str]:
     return found
 
 
-def test_entries_are_listed_newest_first(client: Client, told: Tenant) -> None:
+def test_entries_are_listed_newest_first(client: Client, group: Tenant) -> None:
     assert shown(client) == ["chassis.edit", "tenant.edit", "tenant.add"]
     text = page_text(client.get(reverse("accounts:audit")))
     assert "Rename a tenant" in text
@@ -87,7 +87,7 @@ def test_entries_are_listed_newest_first(client: Client, told: Tenant) -> None:
     assert "=HYPERLINK(&quot;" in text
 
 
-def test_filters_keep_what_fits(client: Client, told: Tenant) -> None:
+def test_filters_keep_what_fits(client: Client, group: Tenant) -> None:
     assert shown(client, person="bob") == ["chassis.edit"]
     assert shown(client, person="BOB", q="administrators") == ["chassis.edit"]
     assert shown(client, action="tenant") == ["tenant.edit", "tenant.add"]
@@ -95,7 +95,7 @@ def test_filters_keep_what_fits(client: Client, told: Tenant) -> None:
     assert shown(client, outcome="refused") == ["chassis.edit"]
     assert shown(client, q="rename") == ["tenant.edit"]
     assert shown(client, q="imaging VISION") == []
-    assert shown(client, target_kind="tenant", target_id=str(told.pk)) == ["tenant.edit", "tenant.add"]
+    assert shown(client, target_kind="tenant", target_id=str(group.pk)) == ["tenant.edit", "tenant.add"]
     assert shown(client, request_id="0123456789abcdef") == ["chassis.edit"]
     tomorrow = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%d")
     assert shown(client, since=tomorrow) == []
@@ -105,9 +105,11 @@ def test_filters_keep_what_fits(client: Client, told: Tenant) -> None:
     assert (answer.status_code, len(answer.context["page"])) == (200, 0)
 
 
-def test_who_was_renamed_is_found_by_both_names(client: Client, ada: User, told: Tenant) -> None:
+def test_who_was_renamed_is_found_by_both_names(client: Client, ada: User, group: Tenant) -> None:
     bob = User.objects.get(username="bob")
-    person_edit(by=ada, person=bob, username="robert", full_name="", email="", role=Role.USER, tenant=told, active=True)
+    person_edit(
+        by=ada, person=bob, username="robert", full_name="", email="", role=Role.USER, tenant=group, active=True
+    )
     assert shown(client, person="robert", action="chassis.edit") == ["chassis.edit"]
     assert shown(client, person="bob", action="chassis.edit") == ["chassis.edit"]
 
@@ -124,7 +126,7 @@ def test_who_was_renamed_is_found_by_both_names(client: Client, ada: User, told:
         ("until", "9999-12-31T23:59:59-14:00"),
     ],
 )
-def test_a_filter_that_cannot_be_used_says_why(client: Client, told: Tenant, name: str, value: str) -> None:
+def test_a_filter_that_cannot_be_used_says_why(client: Client, group: Tenant, name: str, value: str) -> None:
     page = client.get(reverse("accounts:audit"), {name: value})
     assert page.status_code == 400
     assert "errorlist" in page.content.decode()
@@ -146,10 +148,10 @@ def test_pages_are_cut_on_the_server(client: Client, ada: User) -> None:
     assert (answer["count"], len(answer["results"])) == (120, 10)
 
 
-def test_an_entry_shows_before_and_after_side_by_side(client: Client, told: Tenant) -> None:
+def test_an_entry_shows_before_and_after_side_by_side(client: Client, group: Tenant) -> None:
     entry = AuditEntry.objects.get(action=Action.TENANT_EDIT)
     text = client.get(reverse("accounts:audit_entry", args=[entry.pk])).content.decode()
-    for word in ("Vision group", "Imaging group", "changed", reverse("fabric:tenant", args=[told.pk]), entry.digest):
+    for word in ("Vision group", "Imaging group", "changed", reverse("fabric:tenant", args=[group.pk]), entry.digest):
         assert word in text
     answer = client.get(reverse("api:audit_entry", args=[entry.pk])).json()
     assert list(answer) == list(columns())
@@ -176,7 +178,7 @@ def read(answer: Any) -> str:
 
 
 @pytest.mark.parametrize("space", ["accounts", "api"])
-def test_the_export_has_what_the_filter_keeps_and_is_told_of(client: Client, told: Tenant, space: str) -> None:
+def test_the_export_has_what_the_filter_keeps_and_is_told_of(client: Client, group: Tenant, space: str) -> None:
     where = reverse(f"{space}:audit_export")
     answer = client.get(where, {"as": "csv", "outcome": "refused"})
     assert answer["Content-Disposition"] == 'attachment; filename="audit.csv"'
@@ -218,7 +220,7 @@ def test_an_export_is_streamed_in_blocks_over_asgi_too(ada: User, monkeypatch: p
     assert [(part[:1], len(part) - downloads.PART_BYTES) for part in asyncio.run(taken())[:2]] == [(b"a", 0), (b"b", 1)]
 
 
-def test_verifying_from_the_page_and_the_api_asks_a_worker(client: Client, told: Tenant) -> None:
+def test_verifying_from_the_page_and_the_api_asks_a_worker(client: Client, group: Tenant) -> None:
     assert "not verified yet" in client.get(reverse("accounts:audit")).content.decode()
     assert client.get(reverse("api:audit_verification")).json() == {"at": None, "whole": None, "sentence": ""}
     answer = client.post(reverse("accounts:audit_verification"), follow=True)
@@ -231,7 +233,7 @@ def test_verifying_from_the_page_and_the_api_asks_a_worker(client: Client, told:
     assert client.get(reverse("api:audit_verification")).json()["whole"] is True
 
 
-def test_a_broken_log_is_told_where_administrators_look(client: Client, told: Tenant) -> None:
+def test_a_broken_log_is_told_where_administrators_look(client: Client, group: Tenant) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE accounts_auditentry SET actor_name = 'eve' WHERE sequence = 2")
     verify_audit()
@@ -266,7 +268,7 @@ def run(*words: str) -> tuple[int, str, str]:
     return 0, out.getvalue(), err.getvalue()
 
 
-def test_the_command_verifies(told: Tenant) -> None:
+def test_the_command_verifies(group: Tenant) -> None:
     status, out, _ = run("verify")
     assert (status, out.splitlines()[0]) == (0, "The log is whole: 3 entries.")
     noted = out.rsplit(" ", 1)[1].strip()
@@ -282,12 +284,12 @@ def test_the_command_verifies(told: Tenant) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "1", "1:2", ":", f"-1:{'0' * 64}"])
-def test_what_is_expected_must_be_an_entry(told: Tenant, text: str) -> None:
+def test_what_is_expected_must_be_an_entry(group: Tenant, text: str) -> None:
     with pytest.raises((SystemExit, CommandError)):
         call_command("audit", "verify", "--expect", text)
 
 
-def test_the_command_exports_and_verifies_a_file_without_the_database(told: Tenant, tmp_path: Path) -> None:
+def test_the_command_exports_and_verifies_a_file_without_the_database(group: Tenant, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     assert run("export", "--output", str(path))[0] == 0
     whole = path.read_text()
@@ -306,7 +308,7 @@ def test_the_command_exports_and_verifies_a_file_without_the_database(told: Tena
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "{}", '{"sequence": true, "digest": "", "previous": ""}',
                                   "[" * 100_000, "\ufffe\n"])  # fmt: skip
-def test_a_file_that_is_no_export_is_refused_in_a_sentence(told: Tenant, tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_export_is_refused_in_a_sentence(group: Tenant, tmp_path: Path, text: str) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text(text)
     status, _, err = run("verify", "--file", str(path))
@@ -316,12 +318,12 @@ def test_a_file_that_is_no_export_is_refused_in_a_sentence(told: Tenant, tmp_pat
     assert run("verify", "--file", str(path))[0] == 2
 
 
-def test_a_wrong_filter_of_the_command_is_told(told: Tenant) -> None:
+def test_a_wrong_filter_of_the_command_is_told(group: Tenant) -> None:
     status, _, err = run("export", "--since", "yesterday")
     assert (status, "2026-03-02" in err) == (2, True)
 
 
-def test_a_broken_seal_is_accepted_with_its_reason_alone(told: Tenant) -> None:
+def test_a_broken_seal_is_accepted_with_its_reason_alone(group: Tenant) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE accounts_audithead SET seal = 'x'")
     assert run("verify")[0] == 1
@@ -348,7 +350,7 @@ def test_the_site_verifies_once_a_day(ada: User) -> None:
 
 
 @pytest.mark.process
-def test_the_recipe_of_the_documentation_verifies_an_export(told: Tenant, tmp_path: Path) -> None:
+def test_the_recipe_of_the_documentation_verifies_an_export(group: Tenant, tmp_path: Path) -> None:
     audit_record(action=Action.REQUEST, actor=None, before={"ö": "€ 😀 \n", "b": [1, None, {"a": True}]})
     path = tmp_path / "audit.jsonl"
     assert run("export", "--output", str(path))[0] == 0

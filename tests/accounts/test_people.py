@@ -287,7 +287,7 @@ def token_of(client: Client, **changes: object) -> str:
     return secret_in(answer.content.decode())
 
 
-def asked(secret: str) -> int:
+def status_with_token(secret: str) -> int:
     headers = {"Authorization": f"Bearer {secret}"}
     return Client().get(reverse("api:chassis_list"), headers=headers).status_code
 
@@ -298,33 +298,33 @@ def test_a_token_works_until_it_is_revoked(bob: User) -> None:
     token = Token.objects.get()
     assert token.digest != secret
     assert secret not in client.get(reverse("accounts:account")).content.decode()
-    assert asked(secret) == 200
+    assert status_with_token(secret) == 200
     assert client.post(reverse("accounts:token_revoke", args=[token.pk])).status_code == 302
-    assert asked(secret) == 401
+    assert status_with_token(secret) == 401
 
 
 def test_a_token_stops_when_it_expires(bob: User) -> None:
     secret = token_of(signed_in(bob), days=1)
     token = Token.objects.get()
     assert timedelta(hours=23) < token.expires_at - timezone.now() <= timedelta(days=1)
-    assert asked(secret) == 200
+    assert status_with_token(secret) == 200
     Token.objects.update(expires_at=timezone.now())
-    assert asked(secret) == 401
+    assert status_with_token(secret) == 401
 
 
 def test_a_token_ends_with_its_person_and_does_not_come_back_with_them(ada: User, bob: User) -> None:
     secret = token_of(signed_in(bob))
     edit(ada, bob, active=False)
-    assert asked(secret) == 401
+    assert status_with_token(secret) == 401
     bob.refresh_from_db()
     edit(ada, bob, active=True)
-    assert asked(secret) == 401
+    assert status_with_token(secret) == 401
 
 
 def test_a_reset_password_ends_the_tokens_made_with_the_old_one(ada: User, bob: User) -> None:
     secret = token_of(signed_in(bob))
     person_password_reset(by=ada, person=bob)
-    assert asked(secret) == 401
+    assert status_with_token(secret) == 401
 
 
 def test_a_token_that_reads_does_not_write(bob: User) -> None:

@@ -83,7 +83,9 @@ def service(entries: Any, **root: Any) -> dict[str, Any]:
     }
 
 
-async def told(routes: dict[str, Any], since: timedelta = HOUR, most: int = 200) -> tuple[list[str], NonsenseServer]:
+async def read_messages(
+    routes: dict[str, Any], since: timedelta = HOUR, most: int = 200
+) -> tuple[list[str], NonsenseServer]:
     with NonsenseServer(routes) as server:
         async with server.client() as bmc:
             return [record.message for record in await read_log_entries(bmc, NOW - since, most=most)], server
@@ -99,7 +101,7 @@ async def test_logs_of_systems_and_chassis_are_found_too() -> None:
         log: {"Id": "Log", "Name": "Log", "Entries": {"@odata.id": f"{log}/Entries"}},
         f"{log}/Entries": {"Members": [{**entry(2), "@odata.id": f"{log}/Entries/2"}]},
     }
-    assert (await told(routes))[0] == ["m2", "m1"]
+    assert (await read_messages(routes))[0] == ["m2", "m1"]
 
 
 async def test_of_a_long_log_only_the_newest_is_asked_for() -> None:
@@ -112,7 +114,7 @@ async def test_of_a_long_log_only_the_newest_is_asked_for() -> None:
     }  # fmt: skip
     routes = service(first, ProtocolFeaturesSupported={"TopSkipQuery": True})
     routes[f"{ENTRIES}?$skip=3&$top=2"] = page
-    messages, server = await told(routes, most=2)
+    messages, server = await read_messages(routes, most=2)
     assert messages == ["m5", "m4"]
     assert sum(path.startswith(ENTRIES) for path in server.paths()) == 2
 
@@ -121,7 +123,7 @@ async def test_pages_are_followed_where_nothing_else_is_offered_and_never_in_a_c
     first = {"Members": [entry(3), entry(2)], "Members@odata.nextLink": f"{ENTRIES}?page=2"}
     routes = service(first)
     routes[f"{ENTRIES}?page=2"] = {"Members": [entry(1)], "Members@odata.nextLink": f"{ENTRIES}?page=2"}
-    assert (await told(routes))[0] == ["m3", "m2", "m1"]
+    assert (await read_messages(routes))[0] == ["m3", "m2", "m1"]
 
 
 async def test_entries_that_are_only_linked_to_are_read_one_by_one_and_not_all() -> None:
@@ -129,7 +131,7 @@ async def test_entries_that_are_only_linked_to_are_read_one_by_one_and_not_all()
     routes = service({"Members": [{"@odata.id": f"{ENTRIES}/{number}"} for number in numbers]})
     routes |= {f"{ENTRIES}/{number}": entry(number, ago=timedelta(seconds=200 - number)) for number in numbers}
     routes[f"{ENTRIES}/118"] = Reply(404)
-    messages, server = await told(routes)
+    messages, server = await read_messages(routes)
     assert messages[:3] == ["m119", "m117", "m116"]
     assert len(messages) == MAX_SINGLE_READS - 1
     assert len(server.paths()) < MAX_SINGLE_READS + 8
@@ -143,7 +145,7 @@ async def test_entries_that_are_only_linked_to_are_read_one_by_one_and_not_all()
     ],
 )  # fmt: skip
 async def test_an_entry_without_a_time_is_left_out(odd: dict[str, Any]) -> None:
-    assert (await told(service({"Members": [entry(1, **odd), entry(2)]})))[0] == ["m2"]
+    assert (await read_messages(service({"Members": [entry(1, **odd), entry(2)]})))[0] == ["m2"]
 
 
 async def test_nonsense_in_an_entry_hides_no_other() -> None:
@@ -181,15 +183,15 @@ async def test_one_log_that_cannot_be_read_leaves_the_others_and_none_at_all_is_
     routes[f"{LOGS}/Broken"] = {"Id": "b", "Name": "b", "Entries": {"@odata.id": f"{LOGS}/Broken/Entries"}}
     routes[f"{LOGS}/Broken/Entries"] = Reply(500, {"error": {"message": "no"}})
     routes[f"{LOGS}/Odd"] = {"Id": "o", "Name": "o", "Entries": "nowhere"}
-    assert (await told(routes))[0] == ["m1"]
+    assert (await read_messages(routes))[0] == ["m1"]
     routes[ENTRIES] = Reply(503)
     with pytest.raises(BmcError):
-        await told(routes)
+        await read_messages(routes)
 
 
 async def test_a_service_without_logs_tells_nothing() -> None:
-    assert (await told({ROOT: service_root()}))[0] == []
-    assert (await told(service({"Members": []})))[0] == []
+    assert (await read_messages({ROOT: service_root()}))[0] == []
+    assert (await read_messages(service({"Members": []})))[0] == []
 
 
 @pytest.mark.process
@@ -206,6 +208,6 @@ async def test_every_published_service_can_be_asked(folder: str) -> None:
 async def test_logs_that_link_in_a_circle_end() -> None:
     routes = service({"Members": [entry(1)]})
     routes[f"{LOGS}/Events"]["LogServices"] = {"@odata.id": LOGS}
-    messages, server = await told(routes)
+    messages, server = await read_messages(routes)
     assert messages == ["m1"]
     assert len(server.paths()) < 60

@@ -15,20 +15,20 @@ from core.threads import run_in_thread, single_connection_thread
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def asked() -> tuple[int, Any, Any]:
+def query() -> tuple[int, Any, Any]:
     """Ask the database; return the thread that did, its connection, and what holds that for the thread."""
     Tenant.objects.exists()
     return threading.get_ident(), connection.connection, connections["default"]
 
 
-async def asked_often() -> list[tuple[int, Any, Any]]:
-    at_once = await asyncio.gather(*(run_in_thread(asked) for _ in range(5)))
-    return [*at_once, await run_in_thread(asked)]
+async def query_often() -> list[tuple[int, Any, Any]]:
+    at_once = await asyncio.gather(*(run_in_thread(query) for _ in range(5)))
+    return [*at_once, await run_in_thread(query)]
 
 
 def test_one_thread_keeps_its_connection_and_closes_it_in_the_end() -> None:
     with single_connection_thread():
-        found = asyncio.run(asked_often())
+        found = asyncio.run(query_often())
         assert len({thread for thread, _, _ in found}) == 1
         assert len({id(kept) for _, kept, _ in found}) == 1
         assert found[0][0] != threading.get_ident()
@@ -39,7 +39,7 @@ def test_one_thread_keeps_its_connection_and_closes_it_in_the_end() -> None:
 
 
 def test_without_one_each_work_closes_what_it_opened() -> None:
-    for _, used, held in asyncio.run(asked_often()):
+    for _, used, held in asyncio.run(query_often()):
         assert used is not None
         assert held.connection is None
 
@@ -52,7 +52,7 @@ def test_work_that_breaks_a_transaction_leaves_a_connection_that_can_be_asked() 
     async def both() -> tuple[int, Any, Any]:
         with pytest.raises(Exception, match="nowhere"):
             await run_in_thread(breaks)
-        found: tuple[int, Any, Any] = await run_in_thread(asked)
+        found: tuple[int, Any, Any] = await run_in_thread(query)
         return found
 
     with single_connection_thread():

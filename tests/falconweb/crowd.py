@@ -27,7 +27,7 @@ class Answer:
     seconds: float
 
     @property
-    def told(self) -> str:
+    def problem(self) -> str:
         """The sentence of a problem, '' where there is none."""
         return str(self.body.get("detail", "")) if isinstance(self.body, dict) else ""
 
@@ -108,9 +108,9 @@ class Person:
         begin = time.perf_counter()
         async with self._browser.request(method, f"/api/v1/{path}", json=body, headers=headers) as reply:
             text = await reply.read()
-            told = await reply.json(content_type=None) if text else None
+            decoded = await reply.json(content_type=None) if text else None
             answer = Answer(
-                who=self.name, what=what, status=reply.status, body=told, seconds=time.perf_counter() - begin
+                who=self.name, what=what, status=reply.status, body=decoded, seconds=time.perf_counter() - begin
             )
         self._answers.append(answer)
         return answer

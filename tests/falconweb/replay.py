@@ -65,7 +65,7 @@ class Paper:
             for drawer in truth["modes"]
         }
 
-    def told(self) -> dict[tuple[str, int], tuple[str, dict[int, str]]]:
+    def state(self) -> dict[tuple[str, int], tuple[str, dict[int, str]]]:
         """Return modes and attachments, to be compared."""
         return {place: (drawer.mode, drawer.attached) for place, drawer in self.drawers.items()}
 

@@ -53,8 +53,8 @@ def test_a_setting_out_of_its_range_is_named(name: str, text: str) -> None:
 
 def test_readings_are_kept_for_a_day_a_week_a_quarter_and_two_years_unless_told() -> None:
     assert Config().keep_seconds == (86400, 7 * 86400, 92 * 86400, 731 * 86400)
-    told = Config.from_environment({"FALCONWEB_KEEP_RAW": "36h", "FALCONWEB_KEEP_10S": "14d"})
-    assert told.keep_seconds[:2] == (36 * 3600, 14 * 86400)
+    config = Config.from_environment({"FALCONWEB_KEEP_RAW": "36h", "FALCONWEB_KEEP_10S": "14d"})
+    assert config.keep_seconds[:2] == (36 * 3600, 14 * 86400)
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ class Crowd:
         for answer in self.answers:
             assert answer.status in EXPECTED[answer.what], answer
             if answer.status >= 400:
-                assert answer.told.endswith((".", "?")), answer
+                assert answer.problem.endswith((".", "?")), answer
                 assert answer.body["code"] in {403: {"forbidden"}, 404: {"not_found"}}.get(
                     answer.status, {"conflict", "rule", "in_use"}
                 ), answer
@@ -333,7 +333,7 @@ class Crowd:
         truths = self._truths()
         places = places_of((await first.ask("look", "GET", "chassis/")).body)
         before.replay(sorted(operations, key=lambda row: row["finished_at"]), places)
-        assert before.told() == Paper(truths).told()
+        assert before.state() == Paper(truths).state()
         await self._site_shows(first, truths)
 
     def _ended_once(self, operations: list[dict[str, Any]]) -> None:
@@ -368,7 +368,7 @@ class Crowd:
                 }
                 attached = {number: label for number, label in devices.items() if label}
                 shown[one["name"], drawer["number"]] = (drawer["mode"], attached)
-        assert shown == Paper(truths).told()
+        assert shown == Paper(truths).state()
         # What an operation left that did not get to its end is one; nothing else is.
         unended = {row["id"] for row in await first.all_of("operations/") if row["state"] != "done"}
         for drift in await first.all_of("drift/?state=open"):
@@ -387,10 +387,12 @@ class Crowd:
         lines = []
         for what, times in sorted(took.items()):
             points = quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 100
-            told = ", ".join(f"{count} x {status}" for (one, status), count in sorted(statuses.items()) if one == what)
+            counts = ", ".join(
+                f"{count} x {status}" for (one, status), count in sorted(statuses.items()) if one == what
+            )
             lines.append(
                 f"{what:17} {len(times):5}  p50 {points[49]:6.0f}  p95 {points[94]:6.0f}  p99 {points[98]:6.0f}"
-                f"  most {max(times):6.0f} ms   {told}\n"
+                f"  most {max(times):6.0f} ms   {counts}\n"
             )
         (self.site.data / "answers.txt").write_text("".join(lines))
         sys.stdout.writelines(lines)

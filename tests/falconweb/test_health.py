@@ -87,12 +87,12 @@ def test_without_a_database_it_is_not_ready(
     elsewhere = {"NAME": str(tmp_path / "broken")} if connection.vendor == "sqlite" else {"PORT": str(free_port())}
     for name, value in elsewhere.items():
         monkeypatch.setitem(connection.settings_dict, name, value)
-    status, told = ready()
+    status, answer = ready()
     connection.close()
-    assert (status, told["status"]) == (503, "down")
-    assert told["database" if alias == "default" else "readings"] == "down"
-    assert told["redis"] == "ok"
-    assert not [hidden for hidden in elsewhere.values() if hidden in str(told)]
+    assert (status, answer["status"]) == (503, "down")
+    assert answer["database" if alias == "default" else "readings"] == "down"
+    assert answer["redis"] == "ok"
+    assert not [hidden for hidden in elsewhere.values() if hidden in str(answer)]
 
 
 def test_migrations_that_have_not_run_are_waited_for(worker: MetricsPublisher) -> None:

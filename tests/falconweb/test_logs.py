@@ -36,7 +36,7 @@ class Lines(logging.Handler):
         self.lines.append(self.format(record))
 
     @property
-    def told(self) -> list[dict[str, object]]:
+    def records(self) -> list[dict[str, object]]:
         """What the lines say."""
         return [json.loads(line) for line in self.lines]
 
@@ -54,11 +54,11 @@ def test_a_line_says_when_how_bad_and_what_in_one_line(log: Lines) -> None:
     logging.getLogger("falconweb.here").warning("line %s\nand 'another' ü", 1)
     (line,) = log.lines
     assert "\n" not in line
-    told = json.loads(line)
-    assert told["message"] == "line 1\nand 'another' ü"
-    assert (told["level"], told["logger"], told["process"]) == ("WARNING", "falconweb.here", os.getpid())
-    assert told["at"].endswith("Z")
-    assert not {"request_id", "person_id", "chassis_id", "operation_id", "error"} & set(told)
+    record = json.loads(line)
+    assert record["message"] == "line 1\nand 'another' ü"
+    assert (record["level"], record["logger"], record["process"]) == ("WARNING", "falconweb.here", os.getpid())
+    assert record["at"].endswith("Z")
+    assert not {"request_id", "person_id", "chassis_id", "operation_id", "error"} & set(record)
 
 
 def test_an_error_has_its_traceback_and_no_values_of_it(log: Lines) -> None:
@@ -69,8 +69,8 @@ def test_an_error_has_its_traceback_and_no_values_of_it(log: Lines) -> None:
         fail(PASSWORD)
     except ValueError:
         logging.getLogger("falconweb.here").exception("that was bad")
-    (told,) = log.told
-    assert "ValueError: it broke" in str(told["error"])
+    (record,) = log.records
+    assert "ValueError: it broke" in str(record["error"])
     assert PASSWORD not in log.lines[0]
 
 
@@ -79,7 +79,7 @@ def test_what_it_is_about_is_told_where_it_is_known_and_nowhere_else(log: Lines)
         logging.getLogger("a").warning("inside")
     logging.getLogger("a").warning("outside")
     logging.getLogger("a").warning("with more", extra={"chassis_id": 4, "request": object(), "password": PASSWORD})
-    inside, outside, more = log.told
+    inside, outside, more = log.records
     assert (inside["chassis_id"], inside["operation_id"]) == (3, "0f")
     assert "chassis_id" not in outside
     assert more["chassis_id"] == 4
@@ -95,7 +95,7 @@ async def test_each_task_of_a_loop_has_what_it_is_about(log: Lines) -> None:
         logging.getLogger("a").warning("%s", number)
 
     await asyncio.gather(*(asyncio.create_task(follow(number)) for number in range(3)))
-    assert [(one["message"], one["chassis_id"]) for one in log.told] == [("0", 0), ("1", 1), ("2", 2)]
+    assert [(one["message"], one["chassis_id"]) for one in log.records] == [("0", 0), ("1", 1), ("2", 2)]
 
 
 @pytest.mark.django_db
@@ -105,7 +105,7 @@ def test_a_request_is_told_of_by_its_id_and_its_person_and_no_secret_is(log: Lin
     client.force_login(person)
     answer = client.get("/chassis/99/?q=what-was-asked")
     assert answer.status_code == 404
-    line = [one for one in log.told if one["logger"] == "falconweb.middleware"][-1]
+    line = [one for one in log.records if one["logger"] == "falconweb.middleware"][-1]
     assert line["request_id"] == answer["X-Request-ID"]
     assert (line["person_id"], line["path"], line["via"]) == (person.pk, "/chassis/99/", "page")
     _, secret = token_create(person=person, name="job", scope=Token.Scope.READ, days=1)
@@ -123,7 +123,7 @@ def test_an_error_of_the_api_names_who_asked_by_token(log: Lines) -> None:
     _, secret = token_create(person=person, name="job", scope=Token.Scope.READ, days=1)
     answer = Client().get("/api/v1/chassis/99999/", headers={"Authorization": f"Bearer {secret}"})
     assert answer.status_code == 404
-    line = [one for one in log.told if one["logger"] == "django.request"][-1]
+    line = [one for one in log.records if one["logger"] == "django.request"][-1]
     assert (line["person_id"], line["via"], line["status_code"]) == (person.pk, "api", 404)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hostwire.training import Spec
-from tests.trainer.starting import Running, Told, start
+from tests.trainer.starting import Running, RunOutcome, start
 from tests.without import NO_TORCH
 
 LONGEST = 250  # s
@@ -39,12 +39,12 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 @pytest.fixture
-def ran(started: Callable[..., Running]) -> Callable[..., Told]:
+def ran(started: Callable[..., Running]) -> Callable[..., RunOutcome]:
     """Runs a spec to its end."""
 
-    def run(spec: Spec | bytes, **more: Any) -> Told:
+    def run(spec: Spec | bytes, **more: Any) -> RunOutcome:
         running = started(spec, **more)
         running.process.wait(LONGEST)
-        return running.told()
+        return running.outcome()
 
     return run

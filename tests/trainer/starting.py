@@ -17,8 +17,8 @@ HOME = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a run told: its exit code, its events in order, its log."""
+class RunOutcome:
+    """A run up to now: its exit code, its events in order, its log."""
 
     code: int
     events: list[RunEvent]
@@ -63,12 +63,12 @@ class Running:
     process: subprocess.Popen[bytes]
     folder: Path
 
-    def told(self) -> Told:
-        """Return what was told up to now."""
+    def outcome(self) -> RunOutcome:
+        """Return its state up to now."""
         file = self.folder / "events.jsonl"
         lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
         code = self.process.poll()
-        return Told(
+        return RunOutcome(
             -1000 if code is None else code,
             [event_decoder.decode(line) for line in lines],
             (self.folder / "log").read_text(errors="replace"),

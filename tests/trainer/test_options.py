@@ -10,21 +10,21 @@ import pytest
 
 from benchmarks.workloads.catalogue import spec_of
 from tests.trainer.conftest import LONGEST
-from tests.trainer.starting import Running, Told
+from tests.trainer.starting import Running, RunOutcome
 
 pytestmark = pytest.mark.process
 
-Ran = Callable[..., Told]
+Ran = Callable[..., RunOutcome]
 Started = Callable[..., Running]
 
 
-def tiny(ran: Ran, name: str = "mnist_cnn", **given: Any) -> Told:
-    told = ran(spec_of(name, "tiny", {"steps": 4} | given))
-    assert told.code == 0, told.log
-    assert len(told.seconds("timed")) == 4
-    losses = told.losses()
+def tiny(ran: Ran, name: str = "mnist_cnn", **given: Any) -> RunOutcome:
+    outcome = ran(spec_of(name, "tiny", {"steps": 4} | given))
+    assert outcome.code == 0, outcome.log
+    assert len(outcome.seconds("timed")) == 4
+    losses = outcome.losses()
     assert all(loss is not None and math.isfinite(loss) for loss in losses)
-    return told
+    return outcome
 
 
 def test_the_same_seed_gives_the_same_losses_and_another_seed_others(started: Started) -> None:
@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_others(started: St
         for seed, more in ((5, {}), (5, {}), (6, {"strategy": "single", "devices": 1}))
     ]
     assert [run.process.wait(LONGEST) for run in runs] == [0, 0, 0]
-    first, again, alone = (run.told() for run in runs)
+    first, again, alone = (run.outcome() for run in runs)
     assert first.losses("warmup") + first.losses() == again.losses("warmup") + again.losses()
     # Before the first exchange, a device by itself has the same weights and samples: only the seed differs.
     assert alone.losses("warmup")[0] != first.losses("warmup")[0]
@@ -42,16 +42,16 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_others(started: St
 
 
 def test_bf16_arithmetic_and_gradients_train_with_accumulation_and_loader_processes(ran: Ran) -> None:
-    told = tiny(ran, precision="bf16", gradient="bf16", loader_workers=1, accumulation=3, batch=4)
-    assert told.result.values["gradient_bytes"] == 2 * told.result.values["parameters"]
-    assert len(told.seconds("no_sync")) >= 5
-    assert "24 samples a step" in told.log
+    outcome = tiny(ran, precision="bf16", gradient="bf16", loader_workers=1, accumulation=3, batch=4)
+    assert outcome.result.values["gradient_bytes"] == 2 * outcome.result.values["parameters"]
+    assert len(outcome.seconds("no_sync")) >= 5
+    assert "24 samples a step" in outcome.log
 
 
 def test_a_sharded_model_trains_and_says_why_nothing_is_compared(ran: Ran) -> None:
-    told = tiny(ran, strategy="sharded", accumulation=2)
-    assert told.phases == ["build", "warmup", "timed", "finish"]
-    assert "no steps without exchange" in told.log
+    outcome = tiny(ran, strategy="sharded", accumulation=2)
+    assert outcome.phases == ["build", "warmup", "timed", "finish"]
+    assert "no steps without exchange" in outcome.log
 
 
 @pytest.mark.nightly

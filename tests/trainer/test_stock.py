@@ -11,11 +11,11 @@ import torch
 
 from benchmarks.workloads.catalogue import spec_of
 from hostwire.training import DRIVE_VARIABLE
-from tests.trainer.starting import Told
+from tests.trainer.starting import RunOutcome
 from trainer.reporting import RunRefused
 from trainer.storage import MemorySamples, sample_source
 
-Ran = Callable[..., Told]
+Ran = Callable[..., RunOutcome]
 SHAPE = (3, 5, 7)
 SIZE = 3 * 5 * 7
 
@@ -60,10 +60,10 @@ def test_training_and_reads_of_storage_take_what_was_chosen(ran: Ran, tmp_path: 
     drive.write_bytes(os.urandom(2**22))
     drive.chmod(0o400)
     given = {"file_bytes": 2**20, "block_bytes": 2**16, "steps": 3, "devices": 2}
-    told = ran(spec_of("storage_read", "tiny", given), **{DRIVE_VARIABLE: str(drive)})
-    assert told.code == 0, told.log
-    assert str(drive) in told.result.values["note"]
-    assert told.result.values["bandwidth"] > 0
-    told = ran(spec_of("resnet50", "tiny", {"steps": 2}), **{DRIVE_VARIABLE: str(drive)})
-    assert told.code == 0, told.log
-    assert f"Samples are read from {drive}" in told.log
+    outcome = ran(spec_of("storage_read", "tiny", given), **{DRIVE_VARIABLE: str(drive)})
+    assert outcome.code == 0, outcome.log
+    assert str(drive) in outcome.result.values["note"]
+    assert outcome.result.values["bandwidth"] > 0
+    outcome = ran(spec_of("resnet50", "tiny", {"steps": 2}), **{DRIVE_VARIABLE: str(drive)})
+    assert outcome.code == 0, outcome.log
+    assert f"Samples are read from {drive}" in outcome.log

@@ -11,56 +11,56 @@ import pytest
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import RunStarted
-from tests.trainer.starting import Told
+from tests.trainer.starting import RunOutcome
 
 pytestmark = pytest.mark.process
 
-Ran = Callable[..., Told]
+Ran = Callable[..., RunOutcome]
 TRAINED = [name for name, workload in CATALOGUE.items() if workload.is_training]
 WARMUP = 2
 # Images and boxes; test_models takes a step with the model of each.
 BY_DAY = {"mnist_cnn", "yolov5l"}
 
 
-def ended_well(ran: Ran, name: str) -> Told:
+def ended_well(ran: Ran, name: str) -> RunOutcome:
     spec = spec_of(name, "tiny", {})
     assert (spec.devices, spec.backend) == (2, "cpu")
-    told = ran(spec)
-    assert told.code == 0, told.log
-    assert told.trouble is None
-    began = told.events[0]
+    outcome = ran(spec)
+    assert outcome.code == 0, outcome.log
+    assert outcome.trouble is None
+    began = outcome.events[0]
     assert isinstance(began, RunStarted)
     assert began.software.framework.startswith("torch ")
     assert began.software.python
     assert began.software.processor
     assert began.software.cores >= 1
-    assert len(told.seconds("timed")) == spec.steps >= 10
-    assert len(told.seconds("warmup")) == spec.warmup == WARMUP
-    assert statistics.median(told.seconds("timed")) > 0
-    times = [event.at for event in told.events]
+    assert len(outcome.seconds("timed")) == spec.steps >= 10
+    assert len(outcome.seconds("warmup")) == spec.warmup == WARMUP
+    assert statistics.median(outcome.seconds("timed")) > 0
+    times = [event.at for event in outcome.events]
     assert times == sorted(times)
-    return told
+    return outcome
 
 
 @pytest.mark.parametrize(
     "name", [name if name in BY_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in TRAINED]
 )
 def test_a_tiny_preset_trains_and_tells_its_steps_losses_and_exposed_communication(ran: Ran, name: str) -> None:
-    told = ended_well(ran, name)
-    assert told.phases == ["build", "warmup", "timed", "no_sync", "finish"]
-    losses = told.losses("warmup") + told.losses()
+    outcome = ended_well(ran, name)
+    assert outcome.phases == ["build", "warmup", "timed", "no_sync", "finish"]
+    losses = outcome.losses("warmup") + outcome.losses()
     assert len(losses) == 12
     assert all(loss is not None and math.isfinite(loss) and loss > 0 for loss in losses)
     assert len(set(losses)) > 1
     # Exposed communication: it may be below the noise, but both sides of the difference are there.
-    alone = told.seconds("no_sync")
+    alone = outcome.seconds("no_sync")
     assert len(alone) >= 5
-    assert abs(statistics.median(told.seconds("timed")) - statistics.median(alone)) < max(told.seconds("timed"))
-    assert told.losses("no_sync") == []
-    assert told.result.values["parameters"] > 100_000
-    assert told.result.values["gradient_bytes"] == 4 * told.result.values["parameters"]
-    assert told.result.values["peak_memory"] > 2**20
-    assert told.result.units["peak_memory"] == "B"
+    assert abs(statistics.median(outcome.seconds("timed")) - statistics.median(alone)) < max(outcome.seconds("timed"))
+    assert outcome.losses("no_sync") == []
+    assert outcome.result.values["parameters"] > 100_000
+    assert outcome.result.values["gradient_bytes"] == 4 * outcome.result.values["parameters"]
+    assert outcome.result.values["peak_memory"] > 2**20
+    assert outcome.result.units["peak_memory"] == "B"
 
 
 def square(table: Any) -> list[float]:
@@ -70,22 +70,22 @@ def square(table: Any) -> list[float]:
 
 
 def test_bandwidth_and_latency_between_processes_are_a_table_with_units(ran: Ran) -> None:
-    told = ended_well(ran, "gpu_bandwidth")
-    values = told.result.values
+    outcome = ended_well(ran, "gpu_bandwidth")
+    values = outcome.result.values
     one, other = square(values["bandwidth"])
     assert one == other > 0
     assert all(microseconds > 0 for microseconds in square(values["latency"]))
-    assert (told.result.units["bandwidth"], told.result.units["latency"]) == ("GB/s", "us")
+    assert (outcome.result.units["bandwidth"], outcome.result.units["latency"]) == ("GB/s", "us")
     assert values["sizes"] == [4 * 4**step for step in range(9)]
     assert len(values["bandwidth_by_size"]) == 9
     assert values["bandwidth_by_size"][-1] == pytest.approx(one)
     assert "no GPU" in values["note"]
-    assert "no_sync" not in told.phases
+    assert "no_sync" not in outcome.phases
 
 
 def test_all_reduce_tells_algorithm_and_bus_bandwidth_of_each_size(ran: Ran) -> None:
-    told = ended_well(ran, "all_reduce")
-    values = told.result.values
+    outcome = ended_well(ran, "all_reduce")
+    values = outcome.result.values
     assert values["sizes"] == [1024, 4096, 16384, 65536, 262144]
     for number, seconds, algorithm, bus in zip(
         values["sizes"], values["seconds"], values["algorithm_bandwidth"], values["bus_bandwidth"], strict=True
@@ -96,8 +96,8 @@ def test_all_reduce_tells_algorithm_and_bus_bandwidth_of_each_size(ran: Ran) -> 
 
 
 def test_host_copy_tells_both_ways_of_each_device_and_that_there_was_no_gpu(ran: Ran) -> None:
-    told = ended_well(ran, "host_copy")
-    values = told.result.values
+    outcome = ended_well(ran, "host_copy")
+    values = outcome.result.values
     for way in ("to_device", "from_device"):
         assert [len(rates) for rates in values[way]] == [len(values["sizes"])] * 2
         assert all(rate > 0 for rates in values[way] for rate in rates)
@@ -105,8 +105,8 @@ def test_host_copy_tells_both_ways_of_each_device_and_that_there_was_no_gpu(ran:
 
 
 def test_storage_read_reads_its_file_and_leaves_nothing(ran: Ran, tmp_path: Any) -> None:
-    told = ended_well(ran, "storage_read")
-    values = told.result.values
+    outcome = ended_well(ran, "storage_read")
+    values = outcome.result.values
     assert values["bandwidth"] == pytest.approx(sum(values["bandwidth_by_process"]))
     assert len(values["bandwidth_by_process"]) == 2
     assert values["block_latency"] > 0

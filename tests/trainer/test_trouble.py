@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.workloads.catalogue import spec_of
 from hostwire.training import Spec
-from tests.trainer.starting import Running, Told
+from tests.trainer.starting import Running, RunOutcome
 from tests.waiting import wait_for
 from trainer.links import measure_link
 from trainer.parallelism import join_group
@@ -23,7 +23,7 @@ from trainer.workloads import training_task
 
 pytestmark = pytest.mark.process
 
-Ran = Callable[..., Told]
+Ran = Callable[..., RunOutcome]
 Started = Callable[..., Running]
 ENDLESS = {"steps": 1_000_000}
 
@@ -43,47 +43,47 @@ def listening(pid: int) -> list[str]:
 def with_steps(started: Started, **given: object) -> Running:
     """Start a run that would never end, and wait until it takes steps."""
     running = started(spec_of("mnist_cnn", "tiny", ENDLESS | given))
-    wait_for(lambda: running.told().seconds("timed") or running.process.poll() is not None, seconds=60)
-    assert running.process.poll() is None, running.told().log
+    wait_for(lambda: running.outcome().seconds("timed") or running.process.poll() is not None, seconds=60)
+    assert running.process.poll() is None, running.outcome().log
     return running
 
 
 def test_a_run_that_is_too_large_tells_of_memory_with_a_number(ran: Ran) -> None:
     spec = spec_of("vgg16", "tiny", {"classes": 100_000, "width": 4})
-    told = ran(spec, memory=5 * 10**9)
-    assert told.code != 0
-    assert told.trouble is not None
-    assert told.trouble.what == "out_of_memory", told.log
-    assert "6.1 GiB more did not fit" in told.trouble.sentence
-    assert "batch of 2" in told.trouble.sentence
+    outcome = ran(spec, memory=5 * 10**9)
+    assert outcome.code != 0
+    assert outcome.trouble is not None
+    assert outcome.trouble.what == "out_of_memory", outcome.log
+    assert "6.1 GiB more did not fit" in outcome.trouble.sentence
+    assert "batch of 2" in outcome.trouble.sentence
 
 
 def test_an_exception_ends_the_run_with_its_words(ran: Ran) -> None:
     # What the site refuses, a host may be sent all the same: a hidden size that the heads do not divide.
     fine = spec_of("bert_base", "tiny", {})
-    told = ran(msgspec.structs.replace(fine, options={**fine.options, "hidden": 63}))
-    assert told.code != 0
-    assert told.trouble is not None
-    assert told.trouble.what == "crash"
-    assert "ValueError" in told.trouble.sentence
-    assert "Traceback" in told.log
+    outcome = ran(msgspec.structs.replace(fine, options={**fine.options, "hidden": 63}))
+    assert outcome.code != 0
+    assert outcome.trouble is not None
+    assert outcome.trouble.what == "crash"
+    assert "ValueError" in outcome.trouble.sentence
+    assert "Traceback" in outcome.log
 
 
 def test_a_gpu_that_is_not_there_is_refused(ran: Ran) -> None:
-    told = ran(spec_of("mnist_cnn", "custom", {}), CUDA_VISIBLE_DEVICES="")
-    assert told.code != 0
-    assert told.trouble is not None
-    assert told.trouble.what == "refused"
-    assert "no GPU" in told.trouble.sentence
+    outcome = ran(spec_of("mnist_cnn", "custom", {}), CUDA_VISIBLE_DEVICES="")
+    assert outcome.code != 0
+    assert outcome.trouble is not None
+    assert outcome.trouble.what == "refused"
+    assert "no GPU" in outcome.trouble.sentence
 
 
 @pytest.mark.nightly
 def test_a_specification_with_unknown_fields_is_refused(ran: Ran) -> None:
-    told = ran(b'{"workload": "mnist_cnn", "speed": "fast"}')
-    assert told.code != 0
-    assert told.trouble is not None
-    assert told.trouble.what == "refused"
-    assert "speed" in told.trouble.sentence
+    outcome = ran(b'{"workload": "mnist_cnn", "speed": "fast"}')
+    assert outcome.code != 0
+    assert outcome.trouble is not None
+    assert outcome.trouble.what == "refused"
+    assert "speed" in outcome.trouble.sentence
 
 
 def test_what_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ def test_a_killed_process_ends_the_run_and_the_others(started: Started) -> None:
     running = with_steps(started)
     one, _ = set(running.members()) - {running.process.pid}
     os.kill(one, signal.SIGKILL)
-    assert running.process.wait(60) == -signal.SIGKILL  # as who reads it is told that memory may have been full
+    assert running.process.wait(60) == -signal.SIGKILL  # as who reads it is outcome that memory may have been full
     wait_for(lambda: not running.members(), seconds=60)
-    told = running.told()
-    assert told.trouble is None or told.trouble.what == "crash"
-    assert told.seconds("timed")
+    outcome = running.outcome()
+    assert outcome.trouble is None or outcome.trouble.what == "crash"
+    assert outcome.seconds("timed")
 
 
 def test_processes_listen_on_the_loopback_alone_and_none_outlives_the_first(started: Started) -> None:

@@ -57,20 +57,20 @@ def client(member: User) -> Client:
     return made
 
 
-def asked(client: Client, request: dict[str, Any]) -> Any:
+def deployment_response(client: Client, request: dict[str, Any]) -> Any:
     """Return the API's answer to a request."""
     return client.post(API, json.dumps(request), content_type="application/json")
 
 
 def test_the_api_answers_files_reasons_and_gains(client: Client, host: Host) -> None:
-    answer = asked(client, changed(SHORT, "/gpus", 3))
+    answer = deployment_response(client, changed(SHORT, "/gpus", 3))
     assert answer.status_code == 200
     body = answer.json()
     assert {one["kind"] for one in body["files"]} == {"slurm", "torque", "bash", "apptainer", "docker"}
     assert [one["kind"] for one in body["files"] if one["is_wanted"]] == ["slurm", "apptainer", "docker"]
     assert body["prediction"]["provenance"] == "predicted"
     assert body["gains"][0]["option"] == "data_parallelism"
-    assert asked(client, SHORT).json()["errors"] == {
+    assert deployment_response(client, SHORT).json()["errors"] == {
         "/gpus": "4 GPUs are requested, but node-1 has 3. Name a composition that has them."
     }
 
@@ -79,13 +79,13 @@ def test_a_composition_and_an_id_name_a_place_as_well(client: Client, host: Host
     device = Device.objects.get(name="GPU 1")
     composition = {"host": host.pk, "devices": {str(device.pk): device.host_port_id}}
     request = changed(changed(SHORT, "/host", None), "/gpus", None)
-    one = asked(client, request | {"composition": composition}).json()
+    one = deployment_response(client, request | {"composition": composition}).json()
     assert one["prediction"]["spec"]["devices"] == 1
-    three = asked(client, request | {"host": host.pk}).json()
+    three = deployment_response(client, request | {"host": host.pk}).json()
     assert three["prediction"]["spec"]["devices"] == 3
     modak = changed(MODAK, "/job/job_options/request_gpus", None)
-    assert asked(client, modak).json()["prediction"]["spec"]["devices"] == 3
-    assert "/composition" in asked(client, request | {"composition": {"host": "x"}}).json()["errors"]
+    assert deployment_response(client, modak).json()["prediction"]["spec"]["devices"] == 3
+    assert "/composition" in deployment_response(client, request | {"composition": {"host": "x"}}).json()["errors"]
 
 
 def test_what_somebody_may_not_see_is_no_place_for_them(host: Host) -> None:
@@ -115,7 +115,7 @@ def test_neither_page_nor_log_has_a_secret(client: Client, host: Host) -> None:
     secret = "correct-horse-battery"
     request = changed(changed(SHORT, "/gpus", 2), "/environment", {"HF_TOKEN": secret})
     assert secret not in client.post(PAGE, {"request": json.dumps(request)}).content.decode()
-    assert secret not in asked(client, request).content.decode()
+    assert secret not in deployment_response(client, request).content.decode()
     broken = json.dumps(request)[:-1]
     answer = client.post(PAGE, {"request": broken})
     assert answer.status_code == 400

@@ -196,14 +196,14 @@ def test_runs_of_a_workload_calibrate_its_other_cells() -> None:
 
 
 def test_repeated_runs_narrow_an_interval_and_contradicting_ones_leave_it_between() -> None:
-    def told(*seconds: float) -> tuple[float, float]:
+    def interval_of(*seconds: float) -> tuple[float, float]:
         runs = [Observation(spec=BERT, topology=LOCAL_GPUS, step_seconds=one) for one in seconds]
         interval = predict(BERT, LOCAL_GPUS, refit(runs)).interval
         return interval.low, interval.high
 
-    one, nine = told(0.2), told(*[0.2] * 9)
+    one, nine = interval_of(0.2), interval_of(*[0.2] * 9)
     assert nine[1] - nine[0] < one[1] - one[0]
-    assert 0.2 < told(0.2, 0.24)[0] < told(0.2, 0.24)[1] < 0.24
+    assert 0.2 < interval_of(0.2, 0.24)[0] < interval_of(0.2, 0.24)[1] < 0.24
 
 
 def test_measured_traffic_corrects_predicted_traffic() -> None:

@@ -26,7 +26,7 @@ RESNET = spec_of("resnet50", "paper", {})
 BERT = spec_of("bert_large", "paper", {})
 
 
-def asked(spec: Spec = BERT, **given: object) -> RecommendationRequest:
+def request_of(spec: Spec = BERT, **given: object) -> RecommendationRequest:
     return RecommendationRequest(spec=spec, samples=177_000, **given)  # type: ignore[arg-type]
 
 
@@ -41,7 +41,7 @@ def pool() -> RecommendationPool:
     )
 
 
-def told(answer: Recommendation) -> str:
+def reason_of(answer: Recommendation) -> str:
     assert answer.impossible is not None
     assert not answer.lines
     return answer.sentence
@@ -103,15 +103,17 @@ def topology_of(pool: RecommendationPool, host: int, local: int, attachments: di
 @pytest.mark.parametrize("seed", [3, 5, 8])
 def test_on_a_small_pool_the_best_is_that_of_all_subsets(seed: int) -> None:
     pool = any_pool(seed, devices=4)
-    found = enumerate_candidates(pool, asked(RESNET, limits=Constraints(same_mode=True)), prior().centre())
+    found = enumerate_candidates(pool, request_of(RESNET, limits=Constraints(same_mode=True)), prior().centre())
     assert found.exact
     seconds = StepSeconds.of(found.every, prior().centre())
-    ours = ranking_costs(found.every, asked(RESNET), seconds)[0].min() / 177_000
+    ours = ranking_costs(found.every, request_of(RESNET), seconds)[0].min() / 177_000
     assert ours == pytest.approx(of_all_subsets(pool, RESNET), rel=1e-9)
 
 
 def test_every_line_can_be_composed_and_says_what_it_rests_on(pool: RecommendationPool) -> None:
-    answer = recommend(pool, asked(freedom=SoftwareChoices(precisions=("fp32", "fp16"), strategies=("ddp", "sharded"))))
+    answer = recommend(
+        pool, request_of(freedom=SoftwareChoices(precisions=("fp32", "fp16"), strategies=("ddp", "sharded")))
+    )
     assert answer.exact
     assert answer.lines
     assert "All" in answer.search_words
@@ -128,12 +130,14 @@ def test_every_line_can_be_composed_and_says_what_it_rests_on(pool: Recommendati
 
 
 def test_the_same_question_has_the_same_answer(pool: RecommendationPool) -> None:
-    assert recommendation_json(pool, recommend(pool, asked())) == recommendation_json(pool, recommend(pool, asked()))
+    assert recommendation_json(pool, recommend(pool, request_of())) == recommendation_json(
+        pool, recommend(pool, request_of())
+    )
 
 
 def test_objectives_are_counted_as_they_say(pool: RecommendationPool) -> None:
     draws = prior().centre()
-    request = asked()
+    request = request_of()
     every = enumerate_candidates(pool, request, draws).every
     seconds = StepSeconds.of(every, draws)
     time, hours, joules = (objective_values(every, request, seconds, one)[0] for one in ("time", "gpu_hours", "energy"))
@@ -142,16 +146,16 @@ def test_objectives_are_counted_as_they_say(pool: RecommendationPool) -> None:
         assert time[place] == pytest.approx(steps * seconds.step[0, place])
         assert hours[place] == pytest.approx(time[place] * one.layout.count / 3600)
         assert 0.25 * one.watts * time[place] <= joules[place] <= one.watts * time[place] * (1 + 1e-9)
-    few = recommend(pool, asked(objective="devices"))
+    few = recommend(pool, request_of(objective="devices"))
     assert few.best is not None
     assert few.best.devices == 1
 
 
 def test_a_limit_on_time_asks_for_more_devices(pool: RecommendationPool) -> None:
-    alone = recommend(pool, asked(objective="devices", limits=Constraints(most_devices=1)))
+    alone = recommend(pool, request_of(objective="devices", limits=Constraints(most_devices=1)))
     assert alone.best is not None
     wanted = alone.best.seconds.value / 2.5
-    answer = recommend(pool, asked(objective="devices", limits=Constraints(most_seconds=wanted)))
+    answer = recommend(pool, request_of(objective="devices", limits=Constraints(most_seconds=wanted)))
     assert answer.best is not None
     assert answer.best.devices > 1
     assert all(line.seconds.high < wanted * 1.2 for line in answer.lines)
@@ -177,51 +181,55 @@ def test_a_limit_on_time_asks_for_more_devices(pool: RecommendationPool) -> None
 def test_the_constraint_that_cannot_hold_is_named(
     pool: RecommendationPool, limits: Constraints, names: set[str]
 ) -> None:
-    answer = recommend(pool, asked(limits=limits))
-    sentence = told(answer)
+    answer = recommend(pool, request_of(limits=limits))
+    sentence = reason_of(answer)
     assert answer.impossible is not None
     assert set(answer.impossible.constraints) == names
     assert ("constraints conflict" if len(names) > 1 else "not possible") in sentence
     assert {name for name, _ in answer.impossible.relaxed} == names
     for name in names:
-        assert recommend(pool, asked(limits=limits.without(name))).lines
+        assert recommend(pool, request_of(limits=limits.without(name))).lines
 
 
 def test_a_batch_that_fits_nowhere_is_refused_with_the_number(pool: RecommendationPool) -> None:
-    answer = recommend(pool, asked(freedom=SoftwareChoices(batches=(5000,))))
-    assert "memory" in told(answer)
+    answer = recommend(pool, request_of(freedom=SoftwareChoices(batches=(5000,))))
+    assert "memory" in reason_of(answer)
     assert any("16.0 GB" in one and "5000" in one for one in answer.unfit)
-    some = recommend(pool, asked(freedom=SoftwareChoices(batches=(6, 40))))
+    some = recommend(pool, request_of(freedom=SoftwareChoices(batches=(6, 40))))
     assert some.lines
     assert some.unfit
 
 
 def test_a_global_batch_is_divided_or_said_to_be_indivisible(pool: RecommendationPool) -> None:
-    answer = recommend(pool, asked(global_batch=12))
+    answer = recommend(pool, request_of(global_batch=12))
     assert {line.devices * line.candidate.spec.batch for line in answer.lines} == {12}
     assert 5 in answer.undivided
-    refused = recommend(pool, asked(global_batch=7, limits=Constraints(least_devices=2, most_devices=4)))
-    assert "constraints conflict" in told(refused)
+    refused = recommend(pool, request_of(global_batch=7, limits=Constraints(least_devices=2, most_devices=4)))
+    assert "constraints conflict" in reason_of(refused)
     assert refused.undivided == (2, 3, 4)
     alone = pool_of([{"name": "a", "local_gpus": 1}], [])
-    assert recommend(alone, asked(global_batch=7)).lines
+    assert recommend(alone, request_of(global_batch=7)).lines
 
 
 def test_without_hosts_or_devices_there_is_a_sentence() -> None:
-    assert "host" in told(recommend(RecommendationPool(), asked()))
-    assert "free" in told(recommend(pool_of([{"name": "a"}], [drawer(1, ports=["a"], devices="vv")]), asked()))
-    assert "attached" in told(recommend(pool_of([{"name": "a"}], [drawer(1, ports=[None], devices="VV")]), asked()))
+    assert "host" in reason_of(recommend(RecommendationPool(), request_of()))
+    assert "free" in reason_of(
+        recommend(pool_of([{"name": "a"}], [drawer(1, ports=["a"], devices="vv")]), request_of())
+    )
+    assert "attached" in reason_of(
+        recommend(pool_of([{"name": "a"}], [drawer(1, ports=[None], devices="VV")]), request_of())
+    )
 
 
 def test_a_run_makes_the_answer_surer_and_is_called_measured(pool: RecommendationPool) -> None:
-    before = recommend(pool, asked())
+    before = recommend(pool, request_of())
     assert before.best is not None
     one = before.best
     measured = one.step.value * 1.2
     run = Observation(
         spec=one.candidate.spec, topology=one.candidate.layout.named_topology(pool), step_seconds=measured, spread=0.01
     )
-    after = recommend(pool, asked(), [run])
+    after = recommend(pool, request_of(), [run])
     line = next(
         other for other in after.lines if other.words == one.words and other.candidate.spec == one.candidate.spec
     )

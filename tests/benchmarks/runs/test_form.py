@@ -49,7 +49,7 @@ def all_of(lab: Lab, slot: int, drawer: int) -> str:
     return f"all-{lab.host.pk}-{device.chassis_id}-{device.slot.drawer_id}"
 
 
-def asked(client: Client, given: dict[str, Any]) -> Composition:
+def composition_of_run(client: Client, given: dict[str, Any]) -> Composition:
     """Ask for a run, and return where it shall run."""
     answer = client.post(NEW, given)
     assert answer.status_code == 302, answer.context["form"].errors
@@ -77,18 +77,18 @@ def test_a_number_of_gpus_takes_those_at_the_host_first_and_then_free_ones(lab: 
     h1 = host_port_of(lab.chassis, "H1").pk
     Device.objects.filter(pk__in=[lab.device(1).pk, lab.device(6).pk]).update(host_port=None)
     at_host = {(1, slot) for slot in (2, 3, 4)}
-    three = asked(client, typed(lab, **{count_of(lab): "3"}))
+    three = composition_of_run(client, typed(lab, **{count_of(lab): "3"}))
     assert (slots_of(three), set(three.devices.values()), three.local_gpus) == (at_host, {h1}, 0)
     # Slot 5 is at another host: free ones come before it.
-    assert slots_of(asked(client, typed(lab, **{count_of(lab): "5"}))) == at_host | {(1, 1), (1, 6)}
+    assert slots_of(composition_of_run(client, typed(lab, **{count_of(lab): "5"}))) == at_host | {(1, 1), (1, 6)}
     # What is ticked counts, and is kept.
-    both = asked(client, typed(lab, **{count_of(lab): "2", box_of(lab, 5): h1}))
+    both = composition_of_run(client, typed(lab, **{count_of(lab): "2", box_of(lab, 5): h1}))
     assert slots_of(both) == {(1, 5), (1, 2)}
-    every = asked(client, typed(lab, **{all_of(lab, 1, 1): "on", count_of(lab, "H4"): "1"}))
+    every = composition_of_run(client, typed(lab, **{all_of(lab, 1, 1): "on", count_of(lab, "H4"): "1"}))
     assert slots_of(every) == {(1, slot) for slot in range(1, 7)} | {(2, 1)}
     # What a run has comes last.
     Hold.objects.create(key=f"device/{lab.device(2).pk}", run=Run.objects.filter(spec__steps=7).latest("queued_at"))
-    assert slots_of(asked(client, typed(lab, **{count_of(lab): "2"}))) == {(1, 3), (1, 4)}
+    assert slots_of(composition_of_run(client, typed(lab, **{count_of(lab): "2"}))) == {(1, 3), (1, 4)}
 
 
 def test_a_number_that_cannot_be_is_marked_and_what_was_typed_is_kept(lab: Lab) -> None:
@@ -117,11 +117,11 @@ def test_a_host_port_is_chosen_where_two_lead_to_the_host(lab: Lab) -> None:
     assert f'name="port-{lab.host.pk}-{lab.device(1).pk}"' in page
     assert f'name="port-{lab.host.pk}-{lab.device(1, 2).pk}"' not in page
     # Slots 5 and 6 are at H2 now, 1 to 4 at H1.
-    split = asked(client, typed(lab, **{count_of(lab, "H1"): "1", count_of(lab, "H2"): "3"}))
+    split = composition_of_run(client, typed(lab, **{count_of(lab, "H1"): "1", count_of(lab, "H2"): "3"}))
     assert list(split.devices.values()).count(h1.pk) == 1
     assert {(1, 5), (1, 6)} < slots_of(split)
     by_hand = {box_of(lab, 1): h1.pk, f"port-{lab.host.pk}-{lab.device(1).pk}": h2.pk}
-    assert asked(client, typed(lab, **by_hand)).devices == {lab.device(1).pk: h2.pk}
+    assert composition_of_run(client, typed(lab, **by_hand)).devices == {lab.device(1).pk: h2.pk}
     # A choice of port for what is not ticked takes nothing.
     assert "No GPU is chosen" in refused(client, typed(lab, **{f"port-{lab.host.pk}-{lab.device(1).pk}": h2.pk}))
 
@@ -131,7 +131,7 @@ def test_data_is_read_from_one_drive_also_by_the_cpu_and_again(lab: Lab) -> None
     drive, h4 = lab.device(5, 2), host_port_of(lab.chassis, "H4").pk
     page = page_text(client.get(NEW))
     assert "the host’s own NVMe drive" in page
-    own = asked(client, typed(lab, **{count_of(lab): "1", storage: "own"}))
+    own = composition_of_run(client, typed(lab, **{count_of(lab): "1", storage: "own"}))
     assert (own.own_drive, own.storage, len(own.devices)) == (True, None, 1)
     again = page_text(client.get(f"{NEW}?again={Run.objects.get().pk}"))
     assert f'name="{storage}" value="own" checked' in again
@@ -139,11 +139,11 @@ def test_data_is_read_from_one_drive_also_by_the_cpu_and_again(lab: Lab) -> None
     run.delete()
     cpu = {"workload": "mnist_cnn", "preset": "tiny", "where": "cpu", count_of(lab): "4", "batch": "2"}
     given = {**typed(lab), **cpu, storage: drive.pk}
-    chosen = asked(client, given)
+    chosen = composition_of_run(client, given)
     assert chosen == Composition(host=lab.host.pk, devices={drive.pk: h4}, storage=drive.pk, cpu=True)
     again = page_text(client.get(f"{NEW}?again={Run.objects.get().pk}"))
     assert f'name="{storage}" value="{drive.pk}" checked' in again
-    assert asked(client, {**given, storage: ""}) == Composition(host=lab.host.pk, cpu=True)
+    assert composition_of_run(client, {**given, storage: ""}) == Composition(host=lab.host.pk, cpu=True)
 
 
 @pytest.mark.parametrize(

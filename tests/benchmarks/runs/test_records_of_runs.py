@@ -55,14 +55,14 @@ def test_a_series_is_read_as_it_was_written_whatever_the_pieces(run: Run) -> Non
 def test_what_a_host_tells_is_kept_in_as_many_queries_however_many_devices_it_has(
     run: Run, django_assert_max_num_queries: Any
 ) -> None:
-    def told(devices: int, number: int) -> RunUpdate:
+    def update_of(devices: int, number: int) -> RunUpdate:
         values = {f"gpu/{device}/{name}": 1.0 * number for device in range(devices) for name in ("power", "cpu")}
         event = RunReading(at=100.0 + number, interval=1.0, source="nvml", values=values)
         return RunUpdate(run=str(run.pk), state="running", events=(event,), first_event=number)
 
     for number in range(3):
         with django_assert_max_num_queries(9):
-            Run.objects.filter(pk=run.pk).update(**run_update_store(run, told(32, number)))
+            Run.objects.filter(pk=run.pk).update(**run_update_store(run, update_of(32, number)))
         run.refresh_from_db()
     at, values = series_values(run, ["gpu/31/power"])["gpu/31/power"]
     assert (at.tolist(), values.tolist()) == ([100.0, 101.0, 102.0], [0.0, 1.0, 2.0])

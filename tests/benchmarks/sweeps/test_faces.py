@@ -37,7 +37,7 @@ def post(client: Client, name: str, body: Any, *args: object, **headers: str) ->
     return client.post(reverse(name, args=args), json.dumps(body), content_type="application/json", headers=headers)
 
 
-def told(answer: Any) -> str:
+def content_of(answer: Any) -> str:
     """Return all that an answer has."""
     body: bytes = answer.getvalue() if answer.streaming else answer.content
     return body.decode() + repr(answer.headers)
@@ -49,14 +49,14 @@ def test_a_manifest_is_explained_and_run_and_its_password_is_nowhere(
     caplog.set_level(logging.DEBUG)
     beside = {"host": lab.host.pk, "placement": "local", "executor": "simulated"}
     answers = [client.post(reverse("sweeps:manifest"), {"text": MANIFEST, "look": "yes", **beside})]
-    page = told(answers[0])
+    page = content_of(answers[0])
     assert answers[0].status_code == 200
     for words in ("data_stores", "neither names nor passwords are kept", "No core is reserved", "✓ used"):
         assert words in page
     wrong = MANIFEST.replace("memory: 1Gb", "memory: much")
     answers.append(client.post(reverse("sweeps:manifest"), {"text": wrong, "make": "yes", **beside}))
     assert answers[-1].status_code == 400
-    assert "&#x27;memory&#x27; is a size such as 8Gb or 512MiB." in told(answers[-1])
+    assert "&#x27;memory&#x27; is a size such as 8Gb or 512MiB." in content_of(answers[-1])
     file = io.BytesIO(MANIFEST.encode())
     file.name = "manifest.yml"
     answers.append(client.post(reverse("sweeps:manifest"), {"file": file, "make": "yes", **beside}))
@@ -73,8 +73,8 @@ def test_a_manifest_is_explained_and_run_and_its_password_is_nowhere(
     assert answers[-1].status_code == 400
     answers.append(client.get(reverse("sweeps:sweep", args=[sweep.pk])))
     answers.append(client.get(reverse("api:sweep", args=[sweep.pk])))
-    assert "Convolutional network model" in told(answers[-1])
-    assert not [one for one in answers if SECRET in told(one)]
+    assert "Convolutional network model" in content_of(answers[-1])
+    assert not [one for one in answers if SECRET in content_of(one)]
     assert SECRET not in caplog.text
     assert AuditEntry.objects.filter(action__startswith="sweep.").count() >= 4
     for model in (AuditEntry, Sweep, Point):
@@ -82,29 +82,29 @@ def test_a_manifest_is_explained_and_run_and_its_password_is_nowhere(
 
 
 def test_the_form_counts_tells_what_is_wrong_and_asks(lab: RunningLab, client: Client) -> None:
-    assert "No sweeps yet" in told(client.get(reverse("sweeps:sweeps")))
+    assert "No sweeps yet" in content_of(client.get(reverse("sweeps:sweeps")))
     form: dict[str, Any] = {
         "workload": "mnist_cnn", "host": lab.host.pk, "placement": "local", "count": ["1", "2", "32"],
         "batch_more": "24, 48", "executor": "simulated", "steps": "5",
     }  # fmt: skip
-    counted = told(client.get(reverse("sweeps:count"), form))
+    counted = content_of(client.get(reverse("sweeps:count"), form))
     assert "<dd><strong>4</strong></dd>" in counted
     assert "node-a has 8 GPUs of its own; 32 would be needed." in counted
-    assert "Batch: &#x27;few&#x27; is no whole number." in told(
+    assert "Batch: &#x27;few&#x27; is no whole number." in content_of(
         client.get(reverse("sweeps:count"), {**form, "batch_more": "few"})
     )
     refused = client.post(reverse("sweeps:sweep_add"), {**form, "repeats": "99"})
     assert refused.status_code == 400
-    assert "Each point is run 1 to 50 times." in told(refused)
-    assert 'value="24, 48"' in told(refused)
+    assert "Each point is run 1 to 50 times." in content_of(refused)
+    assert 'value="24, 48"' in content_of(refused)
     began = client.post(reverse("sweeps:sweep_add"), form)
     assert began.status_code == 302
-    page = told(client.get(began.headers["Location"]))
+    page = content_of(client.get(began.headers["Location"]))
     assert "MNIST CNN by devices and batch" in page
     assert page.count('class="cell waiting"') == 4
     assert "No run has completed yet." in page
     assert client.post(reverse("sweeps:resume", args=[Sweep.objects.get().pk])).status_code == 302
-    assert "Only a paused or halted sweep can be resumed" in told(client.get(began.headers["Location"]))
+    assert "Only a paused or halted sweep can be resumed" in content_of(client.get(began.headers["Location"]))
 
 
 def test_the_api_says_how_a_sweep_stands_and_what_it_has_shown(lab: RunningLab, client: Client) -> None:
@@ -133,13 +133,15 @@ def test_the_api_says_how_a_sweep_stands_and_what_it_has_shown(lab: RunningLab, 
         assert one["provenance"] == "simulated"
         assert one["predicted"]["low"] < one["step_seconds"]["value"] < one["predicted"]["high"]
     assert post(client, "api:sweep_halt", None, sweep.pk).status_code == 409
-    page = told(client.get(reverse("sweeps:sweep", args=[sweep.pk]), {"sort": "-samples_per_second"}))
+    page = content_of(client.get(reverse("sweeps:sweep", args=[sweep.pk]), {"sort": "-samples_per_second"}))
     assert page.count('data-provenance="simulated"') == 2
     assert page.count('class="cell completed"') == 2
     for state in ("attic", "completed"):
         found = client.get(reverse("sweeps:sweep", args=[sweep.pk]), {"state": state})
         assert found.status_code == (200 if state == "completed" else 400)
-    lines = list(csv.reader(io.StringIO(told(client.get(reverse("sweeps:sweeps_csv"))).split("{")[0])))
+    lines = list(csv.reader(io.StringIO(content_of(client.get(reverse("sweeps:sweeps_csv"))).split("{")[0])))
     assert lines[1][1] == "'=two batches"
-    rows = list(csv.reader(io.StringIO(told(client.get(reverse("sweeps:points_csv", args=[sweep.pk]))).split("{")[0])))
+    rows = list(
+        csv.reader(io.StringIO(content_of(client.get(reverse("sweeps:points_csv", args=[sweep.pk]))).split("{")[0]))
+    )
     assert [row[1] for row in rows[1:3]] == ["completed", "completed"]

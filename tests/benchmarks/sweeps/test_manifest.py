@@ -39,7 +39,7 @@ evaluation_metrics:
 """
 
 
-def told(manifest: Manifest) -> dict[str, str]:
+def fates_of(manifest: Manifest) -> dict[str, str]:
     """Return what became of each field."""
     return {one.field: one.fate for one in manifest.explained}
 
@@ -53,7 +53,7 @@ def with_line(old: str, new: str) -> Manifest:
 def test_a_manifest_of_ffdl_is_explained_field_by_field() -> None:
     manifest = read_manifest(FFDL)
     assert manifest.problems == ()
-    assert told(manifest) == {
+    assert fates_of(manifest) == {
         "name": "used", "description": "kept", "version": "kept", "gpus": "used", "cpus": "used", "memory": "ignored",
         "learners": "used", "data_stores": "ignored", "framework.name": "used", "framework.version": "ignored",
         "framework.command": "used", "evaluation_metrics": "ignored",
@@ -77,7 +77,7 @@ def test_lists_make_a_grid() -> None:
     assert (grid.count, grid.threads, grid.batch, grid.repeats) == ((1, 2, 4, 8), (2, 8, 64), (32, 64, 512), 3)
     assert (grid.workload, grid.framework) == (("resnet50", "bert_base"), ("pytorch", "tensorflow"))
     assert grid.accelerator == ("V100-SXM2-16GB",)
-    assert told(manifest)["framework.command"] == "ignored"
+    assert fates_of(manifest)["framework.command"] == "ignored"
 
 
 def test_no_gpus_are_runs_on_the_cpu() -> None:

@@ -64,11 +64,11 @@ def ladder(device: Device) -> dict[str, str]:
     return {stage.name: stage.state for stage in device_readiness(row).stages}
 
 
-def told(operation: Operation, name: str) -> tuple[str, str]:
+def step_result(operation: Operation, name: str) -> tuple[str, str]:
     return next((step["state"], step["sentence"]) for step in operation.steps if step["name"] == name)
 
 
-def asked(person: User, device: Device, target: HostPort | None, **more: object) -> Operation:
+def requested(person: User, device: Device, target: HostPort | None, **more: object) -> Operation:
     return operation_request(person=person, device=device, target=target, **more)  # type: ignore[arg-type]
 
 
@@ -80,9 +80,9 @@ def test_a_device_climbs_the_whole_ladder_and_leaves_by_it(
 ) -> None:
     enrolled("node-b")
     nic = device_in(falcon_chassis, drawer=1, slot=7)
-    ended = carry_out(asked(falconweb_administrator, nic, host_port_of(falcon_chassis, "H2")))
+    ended = carry_out(requested(falconweb_administrator, nic, host_port_of(falcon_chassis, "H2")))
     assert (ended.state, ended.error) == ("done", "")
-    state, sentence = told(ended, "Seen by the host")
+    state, sentence = step_result(ended, "Seen by the host")
     assert (state, sentence.startswith("node-b sees it at 0000:")) == ("done", True)
     wait_for(lambda: ladder(nic)["Seen by the host"] == "done")
     assert ladder(nic)["In use"] == "waiting"
@@ -98,7 +98,7 @@ def test_a_device_that_is_in_use_is_refused_with_who_uses_it(
     TellingHost("node-a").tell({gpu: MARIA})
     assert ladder(gpu)["In use"] == "done"
     with pytest.raises(InUse) as refused:
-        asked(falconweb_administrator, gpu, None)
+        requested(falconweb_administrator, gpu, None)
     assert refused.value.sentence.endswith(f"is in use: train (process {MARIA.pid} of maria).")
     assert not Operation.objects.exists()
     with pytest.raises(InUse):
@@ -120,7 +120,7 @@ def test_who_takes_the_device_in_the_last_moment_stops_the_detach(
     monkeypatch.setattr(host_steps, "LEAVE_SECONDS", 0.5)
     enrolled("node-a")
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
-    operation = asked(falconweb_administrator, gpu, None)
+    operation = requested(falconweb_administrator, gpu, None)
     simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
     ended = carry_out(operation)
     assert ended.state == "failed"
@@ -139,10 +139,10 @@ def test_force_wants_the_name_typed_and_is_on_record(
     simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
     wait_for(lambda: ladder(gpu)["In use"] == "done")
     with pytest.raises(Invalid):
-        asked(falconweb_administrator, gpu, None, force=True, confirmation="yes")
-    ended = carry_out(asked(falconweb_administrator, gpu, None, force=True, confirmation=gpu.name))
+        requested(falconweb_administrator, gpu, None, force=True, confirmation="yes")
+    ended = carry_out(requested(falconweb_administrator, gpu, None, force=True, confirmation=gpu.name))
     assert (ended.state, ended.error) == ("done", "")
-    assert "by force while in use: train" in told(ended, "Release on the host")[1]
+    assert "by force while in use: train" in step_result(ended, "Release on the host")[1]
     entry = AuditEntry.objects.get(action="operation.force")
     assert entry.actor_name == falconweb_administrator.username
     assert entry.before is not None
@@ -157,7 +157,7 @@ def test_a_mounted_drive_is_not_torn_off_even_by_force(
 ) -> None:
     enrolled("node-a")
     drive = device_in(falcon_chassis, drawer=2, slot=5)
-    operation = asked(falconweb_administrator, drive, None, force=True, confirmation=drive.name)
+    operation = requested(falconweb_administrator, drive, None, force=True, confirmation=drive.name)
     simulated_falcon.mount("node-a", "drawer2slot5", "/data")
     ended = carry_out(operation)
     assert ended.state == "failed"
@@ -191,7 +191,7 @@ def test_a_host_that_does_not_see_the_device_is_told_as_that(
     enrolled("node-b")
     simulated_falcon.fault("host_misses_device", "drawer1slot7")
     ended = carry_out(
-        asked(
+        requested(
             falconweb_administrator,
             device_in(falcon_chassis, drawer=1, slot=7),
             host_port_of(falcon_chassis, "H2"),
@@ -199,7 +199,7 @@ def test_a_host_that_does_not_see_the_device_is_told_as_that(
     )
     assert ended.state == "failed"
     assert ended.error.startswith("Attached, with its link up, but node-b does not see it:")
-    assert told(ended, "Read back") == ("done", "It is attached to H2.")
+    assert step_result(ended, "Read back") == ("done", "It is attached to H2.")
 
 
 def test_an_agent_that_died_is_left_out_once_it_counts_as_away(
@@ -212,12 +212,12 @@ def test_an_agent_that_died_is_left_out_once_it_counts_as_away(
     monkeypatch.setattr(host_steps, "RESTORE_SECONDS", 0.0)
     TellingHost("node-a").tell()
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
-    ended = carry_out(asked(falconweb_administrator, gpu, None))
+    ended = carry_out(requested(falconweb_administrator, gpu, None))
     assert (ended.state, ended.error) == ("failed", "The agent of node-a did not answer: nothing was detached.")
     monkeypatch.setattr(selectors, "AWAY_SECONDS", 0.0)
-    ended = carry_out(asked(falconweb_administrator, gpu, None))
+    ended = carry_out(requested(falconweb_administrator, gpu, None))
     assert ended.state == "done"
-    assert told(ended, "Release on the host")[0] == "skipped"
+    assert step_result(ended, "Release on the host")[0] == "skipped"
 
 
 def test_a_device_that_was_let_go_and_could_not_be_detached_is_given_back(
@@ -229,9 +229,9 @@ def test_a_device_that_was_let_go_and_could_not_be_detached_is_given_back(
     agent = enrolled("node-a")
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
     simulated_falcon.fault("server_error", path="/Zones/hostport1_H1", method="PATCH", status=400)
-    ended = carry_out(asked(falconweb_administrator, gpu, None))
+    ended = carry_out(requested(falconweb_administrator, gpu, None))
     assert ended.state == "failed"
-    assert told(ended, "Release on the host")[0] == "done"
+    assert step_result(ended, "Release on the host")[0] == "done"
     serials = {device.serial for device in agent.report().devices}
     assert gpu.serial_number in serials
 
@@ -341,8 +341,8 @@ def test_two_commands_at_once_have_answers_of_their_own(
     falcon_chassis: Chassis, falconweb_administrator: User, enrolled: Callable[[str], AgentProcess]
 ) -> None:
     enrolled("node-a")
-    first = asked(falconweb_administrator, device_in(falcon_chassis, drawer=1, slot=1), None)
-    second = asked(falconweb_administrator, device_in(falcon_chassis, drawer=2, slot=1), None)
+    first = requested(falconweb_administrator, device_in(falcon_chassis, drawer=1, slot=1), None)
+    second = requested(falconweb_administrator, device_in(falcon_chassis, drawer=2, slot=1), None)
     ended: dict[str, str] = {}
 
     def work(operation: Operation) -> None:
@@ -367,9 +367,9 @@ def test_a_host_looks_for_no_device_while_another_is_let_go_and_not_detached_yet
     """It would find the one that it has just let go, too, and begin to use it again."""
     enrolled("node-a")
     leaves, comes = (device_in(falcon_chassis, drawer=drawer, slot=1) for drawer in (1, 2))
-    assert carry_out(asked(falconweb_administrator, comes, None)).state == "done"
-    out = asked(falconweb_administrator, leaves, None)
-    back = asked(falconweb_administrator, comes, host_port_of(falcon_chassis, "H4"))
+    assert carry_out(requested(falconweb_administrator, comes, None)).state == "done"
+    out = requested(falconweb_administrator, leaves, None)
+    back = requested(falconweb_administrator, comes, host_port_of(falcon_chassis, "H4"))
     ended: list[Operation] = []
 
     def work() -> None:
@@ -379,7 +379,7 @@ def test_a_host_looks_for_no_device_while_another_is_let_go_and_not_detached_yet
     thread = threading.Thread(target=work)
 
     def waits() -> bool:
-        return "busy with another operation" in told(Operation.objects.get(pk=back.pk), "Seen by the host")[1]
+        return "busy with another operation" in step_result(Operation.objects.get(pk=back.pk), "Seen by the host")[1]
 
     def meanwhile() -> None:
         thread.start()
@@ -389,7 +389,7 @@ def test_a_host_looks_for_no_device_while_another_is_let_go_and_not_detached_yet
         assert carry_out(out).state == "done"
     thread.join(60)
     assert [one.state for one in ended] == ["done"]
-    assert told(ended[0], "Seen by the host")[1].startswith("node-a sees it at ")
+    assert step_result(ended[0], "Seen by the host")[1].startswith("node-a sees it at ")
     assert HostAgent.objects.get(host__name="node-a").turn_of is None
 
 
@@ -402,7 +402,7 @@ def test_the_turn_of_a_worker_that_died_is_given_up_by_whoever_takes_its_operati
 ) -> None:
     TellingHost("node-a").tell()
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
-    operation = asked(falconweb_administrator, gpu, None)
+    operation = requested(falconweb_administrator, gpu, None)
     # It had detached the device, and told nobody.
     outside.put(falcon_chassis, simulated_falcon, gpu, to=None)
     until = timezone.now() + timedelta(seconds=100)
@@ -425,9 +425,9 @@ def test_a_host_looks_for_a_device_whose_link_has_trained_badly_too(
     enrolled("node-b")
     simulated_falcon.fault("link_downgrade", "drawer1slot7", lanes=4)
     nic = device_in(falcon_chassis, drawer=1, slot=7)
-    ended = carry_out(asked(falconweb_administrator, nic, host_port_of(falcon_chassis, "H2")))
+    ended = carry_out(requested(falconweb_administrator, nic, host_port_of(falcon_chassis, "H2")))
     assert (ended.state, "below what device and slot can do" in ended.error) == ("failed", True)
-    assert told(ended, "Seen by the host")[0] == "done"
+    assert step_result(ended, "Seen by the host")[0] == "done"
     wait_for(lambda: ladder(nic)["Seen by the host"] == "done")
 
 

@@ -32,7 +32,7 @@ HEAD = '{"format": "falconweb-allocation", "version": 1, "chassis": '
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 
-def told(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:  # noqa: A002 - as parse_file
+def problems_of(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:  # noqa: A002 - as parse_file
     """Return line, column, path and sentence of every problem."""
     read = parse_file(raw.encode() if isinstance(raw, str) else raw, format)
     assert (read.document is None) == bool(read.problems)
@@ -83,21 +83,21 @@ def told(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:
     ],
 )
 def test_what_makes_no_sense_is_told_with_line_and_column(raw: str, line: int, column: int, words: str) -> None:
-    found = told(raw)
+    found = problems_of(raw)
     assert [(at[0], at[1]) for at in found if words in at[3]] == [(line, column)], found
 
 
 def test_bytes_that_are_no_utf8_are_told_with_their_place() -> None:
-    assert told(b'{"a":\n "\xff"}') == [(2, 3, "", "This is not UTF-8 text. Save the file as UTF-8.")]
-    assert "UTF-8" in told('{"format"'.encode("utf-16"))[0][3]
+    assert problems_of(b'{"a":\n "\xff"}') == [(2, 3, "", "This is not UTF-8 text. Save the file as UTF-8.")]
+    assert "UTF-8" in problems_of('{"format"'.encode("utf-16"))[0][3]
 
 
 def test_a_byte_order_mark_and_line_breaks_of_other_systems_are_taken() -> None:
     plain = HEAD + "[]\n}"
     for text in ("\ufeff" + plain, plain.replace("\n", "\r\n"), plain.replace("\n", "\r")):
-        assert told(text) == []
+        assert problems_of(text) == []
     for text in ("format: falconweb-allocation\r\nversion: 1\r\nchassis: []\r\n", "\ufeffformat: x\n"):
-        assert not [one for one in told(text) if "YAML" in one[3]]
+        assert not [one for one in problems_of(text) if "YAML" in one[3]]
 
 
 def test_all_problems_are_told_at_once_from_top_to_bottom() -> None:
@@ -116,7 +116,7 @@ def test_all_problems_are_told_at_once_from_top_to_bottom() -> None:
      ]}]},
  {"name": "x"}, {"name": "x"}]}"""
     )
-    assert [(line, path, sentence) for line, _, path, sentence in told(raw)] == [
+    assert [(line, path, sentence) for line, _, path, sentence in problems_of(raw)] == [
         (1, "chassis[0].name", "'name' must not be empty."),
         (2, "chassis[0].drawrs", "'drawrs' is not known here. Is 'drawers' meant?"),
         (3, "chassis[0].uuid", "'uuid' must be text, not 12. Put it in quotes."),
@@ -144,16 +144,16 @@ def test_no_more_than_a_hundred_problems_are_told() -> None:
     read = parse_file((HEAD + "[]," + ",".join(f'"key {at}": 0' for at in range(500)) + "}").encode())
     assert (len(read.problems), read.more) == (MAX_PROBLEMS, True)
     many_twice = "{" + ",".join('"a": 0' for _ in range(500)) + "}"
-    assert len(told(many_twice)) == MAX_PROBLEMS
+    assert len(problems_of(many_twice)) == MAX_PROBLEMS
     # What ends the search is told, however much is wrong before it.
-    assert "has no meaning" in told("{" + ",".join('"a": 0' for _ in range(101)) + " x")[-1][3]
+    assert "has no meaning" in problems_of("{" + ",".join('"a": 0' for _ in range(101)) + " x")[-1][3]
 
 
 def test_a_file_beyond_the_limit_is_refused_without_a_look() -> None:
-    (line, _, _, sentence), *others = told(b"\x00" * (MAX_FILE_BYTES + 1))
+    (line, _, _, sentence), *others = problems_of(b"\x00" * (MAX_FILE_BYTES + 1))
     assert (line, others) == (0, [])
     assert "larger than 5 MiB" in sentence
-    assert "NUL" in told(b'"\\u0000"' + b" " * (MAX_FILE_BYTES - 10))[0][3]
+    assert "NUL" in problems_of(b'"\\u0000"' + b" " * (MAX_FILE_BYTES - 10))[0][3]
 
 
 BOMBS = {
@@ -183,7 +183,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_bomb_is_taken_or_told_at_length(name: str) -> None:
-    found = told(BOMBS[name])
+    found = problems_of(BOMBS[name])
     assert found
     assert len(json.dumps(found)) < 100_000
 
@@ -191,7 +191,7 @@ def test_no_bomb_is_taken_or_told_at_length(name: str) -> None:
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_no_bytes_break_the_reader(raw: bytes) -> None:
     for format_ in ("", "json", "yaml"):
-        assert told(raw, format_)
+        assert problems_of(raw, format_)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30) | st.sampled_from(
@@ -309,6 +309,6 @@ def test_the_published_schema_is_a_schema() -> None:
 def test_a_serial_number_without_quotes_in_yaml_is_not_taken_for_another() -> None:
     head = "format: falconweb-allocation\nversion: 1\nchassis:\n- name: a\n"
     raw = head + "  serial_number: 1234\n  uuid: 0123\n  model: yes"
-    assert told(raw) == [
+    assert problems_of(raw) == [
         (5, 18, "chassis[0].serial_number", "'serial_number' must be text, not 1234. Put it in quotes.")
     ]

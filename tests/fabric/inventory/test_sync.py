@@ -168,7 +168,7 @@ def test_a_walk_asks_for_each_kind_of_part_and_for_no_part_alone(
 
 
 @pytest.fixture
-def told() -> Iterator[list[object]]:
+def access_changes() -> Iterator[list[object]]:
     """What was sent when somebody's sight changed."""
     heard: list[object] = []
 
@@ -183,7 +183,7 @@ def told() -> Iterator[list[object]]:
 @pytest.mark.usefixtures("transactional_db")  # what is sent is sent after a transaction
 @pytest.mark.parametrize("gone_between", [False, True])
 def test_a_swapped_device_is_nobodys(
-    chassis: Chassis, tenant: Tenant, told: list[object], *, gone_between: bool
+    chassis: Chassis, tenant: Tenant, access_changes: list[object], *, gone_between: bool
 ) -> None:
     gpu, other = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=2)
     Device.objects.filter(pk__in=[gpu.pk, other.pk]).update(tenant=tenant)
@@ -197,7 +197,7 @@ def test_a_swapped_device_is_nobodys(
     assert (gpu.serial_number, gpu.tenant, gpu.missing_since) == ("ANOTHER", None, None)
     assert gpu.tenant_since is not None  # what was measured before is not the next holder's
     assert other.tenant == tenant
-    assert told == [Device]
+    assert access_changes == [Device]
 
 
 @pytest.mark.parametrize("identity", [{"model": "Another"}, {"device_id": "0x9999"}, {"manufacturer": "Other"}])

@@ -87,7 +87,7 @@ def lab() -> Lab:
 
 
 @pytest.fixture
-def told() -> Iterator[list[object]]:
+def access_changes() -> Iterator[list[object]]:
     """Collect what was said of changed access."""
     heard: list[object] = []
 
@@ -179,15 +179,15 @@ def test_a_tenant_that_is_gone_gets_nothing(lab: Lab) -> None:
 
 
 def test_access_is_announced_after_the_commit_and_for_changes_alone(
-    lab: Lab, told: list[object], django_capture_on_commit_callbacks: Commit
+    lab: Lab, access_changes: list[object], django_capture_on_commit_callbacks: Commit
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         grants_set(person=lab.ada, tenant=lab.one, devices=lab.devices[:1], host_ports=lab.ports[:1])
-    assert told == []
+    assert access_changes == []
     with django_capture_on_commit_callbacks(execute=True):
         grants_set(person=lab.ada, tenant=lab.one, devices=lab.devices, host_ports=lab.ports)
-        assert told == []
-    assert told == [Device, HostPort]
+        assert access_changes == []
+    assert access_changes == [Device, HostPort]
 
 
 def test_the_page_shows_who_holds_each_thing_by_drawer(lab: Lab) -> None:

@@ -65,7 +65,7 @@ def gpu(chassis: Chassis) -> Device:
     return device_in(chassis, drawer=1, slot=1)
 
 
-def asked(member: User, **more: object) -> Lease:
+def requested(member: User, **more: object) -> Lease:
     values: dict[str, object] = {"wishes": GPU, "starts_at": None, "ends_at": timezone.now() + DAY, **more}
     return lease_request(person=member, **values)  # type: ignore[arg-type]
 
@@ -73,7 +73,7 @@ def asked(member: User, **more: object) -> Lease:
 def test_a_request_becomes_an_approved_lease_and_the_tenant_holds_it(
     free: Chassis, administrator: User, member: User
 ) -> None:
-    lease = asked(member, note="For the paper")
+    lease = requested(member, note="For the paper")
     assert (lease.state, gpu(free).tenant) == ("requested", None)
     done = lease_approve(
         person=administrator, lease=lease, things=[gpu(free)], starts_at=None, ends_at=timezone.now() + DAY
@@ -86,7 +86,7 @@ def test_a_request_becomes_an_approved_lease_and_the_tenant_holds_it(
 
 
 def test_a_lease_that_starts_later_starts_by_the_clock(free: Chassis, administrator: User, member: User) -> None:
-    lease = asked(member)
+    lease = requested(member)
     start = timezone.now() + timedelta(hours=2)
     lease = lease_approve(person=administrator, lease=lease, things=[gpu(free)], starts_at=start, ends_at=start + DAY)
     leases_process()
@@ -215,7 +215,7 @@ def test_a_quota_is_told_at_the_request_and_holds_at_the_approval(
     assert request_objections(member.tenant, GPU, None, None) == [
         "Vision group would hold 1 GPU at once; its quota is 0."
     ]
-    lease = asked(member)
+    lease = requested(member)
     end = timezone.now() + DAY
     with pytest.raises(Conflict, match="its quota is 0") as refused:
         lease_approve(person=administrator, lease=lease, things=[gpu(free)], starts_at=None, ends_at=end)
@@ -246,10 +246,10 @@ def test_hours_of_a_month_are_limited_by_what_was_held_and_is_promised(
 
 def test_who_may_do_what(free: Chassis, administrator: User, member: User, viewer: User, others: User) -> None:
     with pytest.raises(Forbidden):
-        asked(viewer)
+        requested(viewer)
     with pytest.raises(Forbidden):
-        asked(administrator)
-    lease = asked(member)
+        requested(administrator)
+    lease = requested(member)
     end = timezone.now() + DAY
     with pytest.raises(Forbidden):
         lease_approve(person=member, lease=lease, things=[gpu(free)], starts_at=None, ends_at=end)
@@ -280,20 +280,20 @@ def test_who_may_do_what(free: Chassis, administrator: User, member: User, viewe
 )
 def test_nonsense_is_refused_with_its_place(free: Chassis, member: User, wrong: dict[str, object]) -> None:
     with pytest.raises(Invalid):
-        asked(member, **wrong)
+        requested(member, **wrong)
     assert not Lease.objects.exists()
 
 
 def test_a_chassis_that_the_tenant_does_not_see_is_not_asked_for(free: Chassis, member: User) -> None:
     with pytest.raises(NotFound):
-        asked(member, wishes=[RequestedParts("gpu", 1, free.pk)])
+        requested(member, wishes=[RequestedParts("gpu", 1, free.pk)])
 
 
 def test_requests_that_wait_are_limited(free: Chassis, member: User) -> None:
     for _ in range(20):
-        asked(member)
+        requested(member)
     with pytest.raises(Conflict, match="Withdraw one first"):
-        asked(member)
+        requested(member)
 
 
 @pytest.mark.usefixtures("transactional_db")

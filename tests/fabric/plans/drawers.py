@@ -116,12 +116,12 @@ def _settings(widths: Mapping[str, int] | None, number: int) -> dict[int, PortSe
     return {port(place, number=number): PortSetting(configured_width=width) for place, width in (widths or {}).items()}
 
 
-def told(planned: PlannedSteps) -> list[str]:
+def step_texts(planned: PlannedSteps) -> list[str]:
     """The steps in few words."""
-    return [_told(step) for step in planned.steps]
+    return [_step_text(step) for step in planned.steps]
 
 
-def _told(step: PlanStep) -> str:
+def _step_text(step: PlanStep) -> str:
     match step.kind:
         case "mode":
             return f"mode {step.mode}"

@@ -25,7 +25,7 @@ from tests.fabric.plans.drawers import (
     drawer,
     host_port,
     port,
-    told,
+    step_texts,
     wish,
 )
 
@@ -37,7 +37,7 @@ def steps_of(seen: DrawerSnapshot, wanted: DesiredState) -> list[str]:
     planned = plan_steps([seen], wanted)
     assert planned.objections == ()
     assert carried_out(seen, planned.steps) == projected_after(seen, wanted)
-    return told(planned)
+    return step_texts(planned)
 
 
 def objections_of(seen: DrawerSnapshot, wanted: DesiredState) -> list[str]:
@@ -75,32 +75,32 @@ def test_a_device_is_moved_in_one_step_where_both_ends_may_be() -> None:
 
 def test_two_devices_that_change_places_wait_for_nobody() -> None:
     planned = plan_steps([drawer(ADVANCED, "AB", "12......")], wish("21......"))
-    assert told(planned) == ["move 1 to H2", "move 2 to H1"]
+    assert step_texts(planned) == ["move 1 to H2", "move 2 to H1"]
     assert waits(planned) == [(), ()]
 
 
 def test_a_fourth_host_waits_until_one_of_three_has_left() -> None:
     planned = plan_steps([drawer(ADVANCED, "ABCD", "123.....")], wish(".234...."))
-    assert told(planned) == ["detach 1", "attach 4 to H4"]
+    assert step_texts(planned) == ["detach 1", "attach 4 to H4"]
     assert waits(planned) == [(), (0,)]
 
 
 def test_a_device_joins_a_host_that_is_there_without_waiting_for_one_that_leaves() -> None:
     planned = plan_steps([drawer(ADVANCED, "ABCD", "123.....")], wish(".233...."))
-    assert told(planned) == ["detach 1", "attach 4 to H3"]
+    assert step_texts(planned) == ["detach 1", "attach 4 to H3"]
     assert waits(planned) == [(), ()]
 
 
 def test_two_hosts_that_would_both_fit_alone_do_not_both_come_before_one_has_left() -> None:
     planned = plan_steps([drawer(ADVANCED, "ABCD", "12......")], wish(".234...."))
-    assert told(planned) == ["detach 1", "attach 3 to H3", "attach 4 to H4"]
+    assert step_texts(planned) == ["detach 1", "attach 3 to H3", "attach 4 to H4"]
     assert waits(planned) == [(), (), (0, 1)]
 
 
 def test_whoever_leaves_a_host_goes_before_those_who_come_to_a_new_one() -> None:
     # Were slot 1 attached first, nobody could move to H4 in one step.
     planned = plan_steps([drawer(ADVANCED, "ABCD", ".211....")], wish("3244...."))
-    assert told(planned) == ["move 3 to H4", "move 4 to H4", "attach 1 to H3"]
+    assert step_texts(planned) == ["move 3 to H4", "move 4 to H4", "attach 1 to H3"]
     assert waits(planned) == [(), (), (0, 1)]
 
 
@@ -124,7 +124,7 @@ def test_only_one_host_makes_room_where_that_lets_others_move_in_one_step() -> N
 
 def test_a_whole_drawer_for_one_host_changes_hands_out_first_then_in() -> None:
     planned = plan_steps([drawer(ONE, "AB", "11111111")], wish("22222222"))
-    assert told(planned) == [f"detach {slot}" for slot in range(1, 9)] + [
+    assert step_texts(planned) == [f"detach {slot}" for slot in range(1, 9)] + [
         f"attach {slot} to H2" for slot in range(1, 9)
     ]
     assert waits(planned) == [()] * 8 + [tuple(range(8))] * 8
@@ -144,7 +144,7 @@ def test_a_mode_changes_around_what_it_allows_and_touches_nothing() -> None:
 
 def test_a_mode_changes_between_detaching_and_attaching() -> None:
     planned = plan_steps([drawer(ONE, "AB", "11111111")], wish("1111222.", mode=TWO))
-    assert told(planned) == [
+    assert step_texts(planned) == [
         "detach 8", "detach 5", "detach 6", "detach 7",
         "mode StandardTwoHosts",
         "attach 5 to H2", "attach 6 to H2", "attach 7 to H2",
@@ -215,7 +215,7 @@ def test_devices_whose_host_nobody_knows_do_not_stand_in_the_way_of_a_mode() -> 
 
 def test_a_cable_moves_while_its_devices_are_out_and_they_come_back() -> None:
     planned = plan_steps([drawer(ADVANCED, "AB", "112.....")], wish(cables={"H1": "C"}))
-    assert told(planned) == ["detach 1", "detach 2", "cable H1 to C", "attach 1 to H1", "attach 2 to H1"]
+    assert step_texts(planned) == ["detach 1", "detach 2", "cable H1 to C", "attach 1 to H1", "attach 2 to H1"]
     assert [step.interrupts for step in planned.steps] == [True, True, False, True, True]
     assert waits(planned) == [(), (), (0, 1), (2,), (2,)]
 
@@ -269,7 +269,7 @@ def test_devices_come_to_a_host_port_in_one_step_after_its_cable_was_moved() -> 
 
 def test_a_device_that_goes_from_one_moved_cable_to_another_is_out_meanwhile() -> None:
     planned = plan_steps([drawer(ADVANCED, "AB", "1.......")], wish("2.......", cables={"H1": "B", "H2": "A"}))
-    assert told(planned) == ["detach 1", "cable H1 to B", "cable H2 to A", "attach 1 to H2"]
+    assert step_texts(planned) == ["detach 1", "cable H1 to B", "cable H2 to A", "attach 1 to H2"]
     assert [step.interrupts for step in planned.steps] == [False] * 4
 
 
@@ -280,7 +280,7 @@ def test_a_cable_to_a_fourth_host_is_objected_to() -> None:
 
 def test_the_port_of_a_slot_is_set_while_its_device_is_out() -> None:
     planned = plan_steps([drawer(ADVANCED, "AB", "12......", widths={"slot 1": 16})], wish(widths={"slot 1": 8}))
-    assert told(planned) == ["detach 1", "port slot 1 x8", "attach 1 to H1"]
+    assert step_texts(planned) == ["detach 1", "port slot 1 x8", "attach 1 to H1"]
     assert [step.interrupts for step in planned.steps] == [True, False, True]
 
 
@@ -300,7 +300,7 @@ def test_a_device_that_moves_while_its_own_port_is_set_is_out_meanwhile() -> Non
     planned = plan_steps(
         [drawer(ADVANCED, "AB", "1.......", widths={"slot 1": 16})], wish("2.......", widths={"slot 1": 8})
     )
-    assert told(planned) == ["detach 1", "port slot 1 x8", "attach 1 to H2"]
+    assert step_texts(planned) == ["detach 1", "port slot 1 x8", "attach 1 to H2"]
     assert [step.interrupts for step in planned.steps] == [False] * 3
 
 
@@ -365,7 +365,7 @@ def test_a_device_is_not_attached_to_a_host_port_of_another_drawer() -> None:
 
 def test_what_is_in_no_drawer_has_no_mode_to_break() -> None:
     loose = replace(drawer(UNKNOWN, "AB-", "11......"), id=None)
-    assert told(plan_steps([loose], wish("23......"))) == ["move 1 to H2", "move 2 to H3"]
+    assert step_texts(plan_steps([loose], wish("23......"))) == ["move 1 to H2", "move 2 to H3"]
     with pytest.raises(KeyError):
         plan_steps([loose], DesiredState(modes={1: ADVANCED}))
 
@@ -402,7 +402,7 @@ def test_a_device_whose_host_port_has_vanished_is_left_alone_and_may_go() -> Non
 def test_devices_in_slots_without_a_number_count_like_all_others() -> None:
     seen = drawer(ONE, "AB", "11......")
     unnumbered = replace(seen, devices=tuple(replace(one, slot=0) for one in seen.devices))
-    assert told(plan_steps([unnumbered], wish("22......"))) == [
+    assert step_texts(plan_steps([unnumbered], wish("22......"))) == [
         "detach 1",
         "detach 2",
         "attach 1 to H2",
@@ -419,8 +419,8 @@ def test_a_rule_that_all_devices_of_a_drawer_break_is_told_once_and_others_each(
 
 def test_a_state_that_breaks_the_rules_already_can_be_mended_and_not_be_made_worse() -> None:
     broken = drawer(ADVANCED, "ABCD", "1234....")
-    assert told(plan_steps([broken], wish(".234...."))) == ["detach 1"]
-    assert told(plan_steps([broken], wish("2234...."))) == ["move 1 to H2"]
+    assert step_texts(plan_steps([broken], wish(".234...."))) == ["detach 1"]
+    assert step_texts(plan_steps([broken], wish("2234...."))) == ["move 1 to H2"]
     assert "it would be 4" in objections_of(broken, wish("12341..."))[0]
 
 
@@ -432,8 +432,11 @@ def test_what_a_plan_interrupts_is_put_back_also_when_it_is_planned_anew_halfway
     wanted = wish(widths={"H1": 8})
     planned = plan_steps([seen], wanted)
     halfway = carried_out(seen, planned.steps[:3])
-    assert told(plan_steps([halfway], wanted)) == []
-    assert told(plan_steps([halfway], wanted.with_interrupted(planned.steps))) == ["attach 1 to H1", "attach 2 to H1"]
+    assert step_texts(plan_steps([halfway], wanted)) == []
+    assert step_texts(plan_steps([halfway], wanted.with_interrupted(planned.steps))) == [
+        "attach 1 to H1",
+        "attach 2 to H1",
+    ]
 
 
 def test_what_is_wanted_survives_as_json() -> None:

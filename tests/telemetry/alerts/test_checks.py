@@ -137,13 +137,13 @@ def sensor_plan(thresholds: Thresholds, names: frozenset[str] = frozenset(BUILT_
 
 def test_the_sensors_own_thresholds_ring_by_default() -> None:
     plan = sensor_plan(Thresholds(upper_caution=80, upper_critical=90, upper_fatal=100, lower_caution=5))
-    told = {check.cause: (check.severity, check.terms) for check in plan.checks}
-    assert {cause: severity for cause, (severity, _) in told.items()} == {
+    checks = {check.cause: (check.severity, check.terms) for check in plan.checks}
+    assert {cause: severity for cause, (severity, _) in checks.items()} == {
         "sensor_critical:upper": "Critical", "sensor_caution:upper": "Warning", "sensor_caution:lower": "Warning",
     }  # fmt: skip
-    assert (told["sensor_critical:upper"][1].value, told["sensor_critical:upper"][1].ends_at) == (90, 88.2)
-    assert told["sensor_caution:lower"][1].condition is Condition.BELOW
-    assert told["sensor_caution:lower"][1].ends_at == pytest.approx(5.1)
+    assert (checks["sensor_critical:upper"][1].value, checks["sensor_critical:upper"][1].ends_at) == (90, 88.2)
+    assert checks["sensor_caution:lower"][1].condition is Condition.BELOW
+    assert checks["sensor_caution:lower"][1].ends_at == pytest.approx(5.1)
 
 
 def test_a_fatal_limit_alone_is_critical_and_limits_that_are_no_numbers_are_none() -> None:

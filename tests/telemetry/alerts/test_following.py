@@ -70,14 +70,14 @@ def ringing() -> set[str]:
     return set(Alert.objects.active().values_list("cause", flat=True))
 
 
-def until_told(true: Callable[[], object]) -> None:
+def notify_until(true: Callable[[], object]) -> None:
     """Let notifications go out until something is true."""
 
-    def told() -> object:
+    def notified() -> object:
         notify()
         return true()
 
-    wait_for(told)
+    wait_for(notified)
 
 
 def route(ada: User, kind: str, address: str) -> Route:
@@ -105,10 +105,10 @@ def test_an_overheated_device_is_told_to_everybody_and_so_is_its_end(
         assert alert.value > 85
         assert alert.fired_at is not None
         assert alert.fired_at - alert.since >= timedelta(seconds=1)
-        until_told(lambda: hook.got and mail.got and syslog.got)
+        notify_until(lambda: hook.got and mail.got and syslog.got)
         simulator.end_fault(fault)
         wait_for(lambda: not ringing())
-        until_told(
+        notify_until(
             lambda: not Delivery.objects.exclude(state="delivered").exists() and b"Resolved" in b"".join(syslog.got)
         )
         states = [line["state"] for body in hook.bodies for line in json.loads(body)["alerts"]]
@@ -170,7 +170,7 @@ def test_a_dead_bmc_is_one_alert_and_one_notification_whatever_else_rings(
         route(ada, "webhook", hook.url)
         wait_for(lambda: ringing() == {NOT_ANSWERING})
         assert Alert.objects.get().note
-        until_told(lambda: hook.got)
+        notify_until(lambda: hook.got)
         # The newest frame stays in Redis for a while, and says nothing of now.
         redis.Redis.from_url(site.REDIS_URL).set(f"live:frame:{chassis.pk}", newest, ex=60)
         for _ in range(10):
@@ -179,7 +179,7 @@ def test_a_dead_bmc_is_one_alert_and_one_notification_whatever_else_rings(
         assert ringing() == {NOT_ANSWERING}
         simulator.end_fault(fault)
         wait_for(lambda: not ringing())
-        until_told(lambda: len(hook.got) == 2)
+        notify_until(lambda: len(hook.got) == 2)
     assert Alert.objects.count() == 1
     assert [json.loads(body)["summary"] for body in hook.bodies] == [
         "Critical: Chassis does not answer, falcon-1",

@@ -21,7 +21,7 @@ from core.errors import Conflict, Invalid
 from fabric.inventory.models import Device
 from fabric.leases.models import Tenure
 from telemetry.alerts.messages import MAX_LISTED, iso_utc
-from telemetry.alerts.models import Alert, Delivery, Route, Silence, Told
+from telemetry.alerts.models import Alert, AlertNotification, Delivery, Route, Silence
 from telemetry.alerts.notifications import (
     GIVE_UP,
     GIVE_UP_REFUSED,
@@ -89,7 +89,7 @@ def pass_time(seconds: float) -> None:
     Delivery.objects.filter(claimed_until__isnull=False).update(claimed_until=F("claimed_until") - back)
 
 
-def told(sink: HttpSink) -> list[tuple[str, int, int]]:
+def summaries(sink: HttpSink) -> list[tuple[str, int, int]]:
     """Return summary, firing and resolved of each webhook that came."""
     bodies = [json.loads(one) for one in sink.bodies]
     return [(one["summary"], one["firing"], one["resolved"]) for one in bodies]
@@ -145,7 +145,7 @@ def test_an_alert_is_told_once_by_every_kind_of_route_and_that_it_is_over(
         assert over.startswith(b"<134>1 ")
         assert b"Resolved: Too hot, GPU 1 of falcon." in over
     assert not Delivery.objects.exclude(state="delivered").exists()
-    assert Told.objects.filter(resolved_in=None).count() == 0
+    assert AlertNotification.objects.filter(resolved_in=None).count() == 0
 
 
 @pytest.mark.nightly
@@ -165,8 +165,8 @@ def test_a_storm_is_few_notifications(lab: Lab, hook: HttpSink) -> None:
         notify()
         pass_time(20)
     assert len(hook.got) <= 4
-    assert sum(one[1] for one in told(hook)) == many
-    assert sum(one[2] for one in told(hook)) == many
+    assert sum(one[1] for one in summaries(hook)) == many
+    assert sum(one[2] for one in summaries(hook)) == many
     first = json.loads(hook.bodies[0])
     assert first["firing"] == len(first["alerts"]) + first["more"]
     assert len(first["alerts"]) <= MAX_LISTED
@@ -272,15 +272,15 @@ def test_a_dead_chassis_is_one_notification_and_the_rest_is_told_if_it_lasts_aft
     for _ in range(10):
         notify()
         pass_time(20)
-    assert [(one[1], one[2]) for one in told(hook)] == [(1, 0)]
+    assert [(one[1], one[2]) for one in summaries(hook)] == [(1, 0)]
     # One resolves while nobody listens; the other still fires once the chassis is back.
     record([turn(gone, "resolved"), turn(silent, "resolved")], lab.chassis)
     for _ in range(20):
         notify()
         pass_time(20)
-    assert sum(one[1] for one in told(hook)) == 2
-    assert sum(one[2] for one in told(hook)) == 1
-    assert not Told.objects.filter(alert__series_key=gone.key).exists()
+    assert sum(one[1] for one in summaries(hook)) == 2
+    assert sum(one[2] for one in summaries(hook)) == 1
+    assert not AlertNotification.objects.filter(alert__series_key=gone.key).exists()
 
 
 def test_a_caution_says_nothing_while_the_same_sensor_is_critical(lab: Lab, hook: HttpSink) -> None:
@@ -292,7 +292,7 @@ def test_a_caution_says_nothing_while_the_same_sensor_is_critical(lab: Lab, hook
     )  # fmt: skip
     pass_time(11)
     notify()
-    assert [(one[0], one[1]) for one in told(hook)] == [("Critical: Too hot, GPU 1 of falcon", 1)]
+    assert [(one[0], one[1]) for one in summaries(hook)] == [("Critical: Too hot, GPU 1 of falcon", 1)]
 
 
 @pytest.mark.nightly
@@ -511,7 +511,7 @@ def test_what_fires_and_ends_while_one_waits_for_others_is_told_in_one_message(l
     for _ in range(3):
         notify()
         pass_time(60)
-    assert [(one[1], one[2]) for one in told(hook)] == [(0, 1)]
+    assert [(one[1], one[2]) for one in summaries(hook)] == [(0, 1)]
 
 
 def test_a_test_arrives_past_what_waits_and_by_a_route_that_is_off(lab: Lab, hook: HttpSink) -> None:

@@ -33,7 +33,7 @@ from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve
 pytestmark = pytest.mark.django_db
 
 
-def told(lab: Lab) -> list[tuple[str, str]]:
+def alert_events(lab: Lab) -> list[tuple[str, str]]:
     return list(Event.objects.filter(source="alert").order_by("pk").values_list("message", "severity"))
 
 
@@ -44,7 +44,7 @@ def test_an_alert_goes_from_pending_to_resolved_with_its_values_and_events(lab: 
     record([turn(check, "pending", at=at, value=86.0)], lab.chassis)
     row = Alert.objects.get()
     assert (row.state, row.since.timestamp()) == ("pending", at - 3)
-    assert told(lab) == []
+    assert alert_events(lab) == []
     record([turn(check, "firing", at=at + 3, value=90.0)], lab.chassis)
     row.refresh_from_db()
     assert (row.state, row.value, row.threshold) == ("firing", 90.0, "above 85 °C for 3 s")
@@ -52,7 +52,7 @@ def test_an_alert_goes_from_pending_to_resolved_with_its_values_and_events(lab: 
     record([turn(check, "resolved", at=at + 60, value=97.0)], lab.chassis)
     row.refresh_from_db()
     assert (row.state, row.worst_value, row.resolved_because) == ("resolved", 97.0, "")
-    assert told(lab) == [("FalconWeb.AlertFiring", "Critical"), ("FalconWeb.AlertResolved", "OK")]
+    assert alert_events(lab) == [("FalconWeb.AlertFiring", "Critical"), ("FalconWeb.AlertResolved", "OK")]
     event = Event.objects.filter(source="alert").order_by("pk")[0]
     assert (event.device_id, event.tenant_id, event.link) == (lab.device.pk, lab.tenant.pk, f"/alerts/{row.pk}/")
 
@@ -77,7 +77,7 @@ def test_what_is_pending_and_goes_leaves_nothing(lab: Lab) -> None:
     check = check_of(lab.device)
     record([turn(check, "pending"), turn(check, "gone")], lab.chassis)
     assert not Alert.objects.exists()
-    assert told(lab) == []
+    assert alert_events(lab) == []
 
 
 def test_what_two_workers_tell_rings_once(lab: Lab) -> None:
@@ -87,7 +87,7 @@ def test_what_two_workers_tell_rings_once(lab: Lab) -> None:
     assert Alert.objects.count() == 1
     for _ in range(2):
         record([turn(check, "resolved")], lab.chassis)
-    assert [one[0] for one in told(lab)] == ["FalconWeb.AlertFiring", "FalconWeb.AlertResolved"]
+    assert [one[0] for one in alert_events(lab)] == ["FalconWeb.AlertFiring", "FalconWeb.AlertResolved"]
     record([turn(check, "firing")], lab.chassis)
     assert Alert.objects.filter(state="firing").count() == 1
     assert Alert.objects.count() == 2
@@ -132,7 +132,7 @@ def test_who_acknowledges_is_kept_with_the_note_and_only_the_first_counts(lab: L
         "bob",
         "I look at the fans.",
     )
-    assert told(lab)[-1] == ("FalconWeb.AlertAcknowledged", "OK")
+    assert alert_events(lab)[-1] == ("FalconWeb.AlertAcknowledged", "OK")
     assert [one.outcome for one in AuditEntry.objects.filter(action="alert.acknowledge").order_by("sequence")] == [
         "done",
         "refused",

@@ -28,7 +28,7 @@ from telemetry.polling.event_listener import EventListener
 from tests.fabric.disorder import database_url
 from tests.waiting import Pauses, wait_for
 
-Told = tuple[str, str, str]
+EventKey = tuple[str, str, str]
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def listening_process(chassis: Chassis) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def truth(simulator: SimulatorProcess, since: int = 0) -> Counter[Told]:
+def truth(simulator: SimulatorProcess, since: int = 0) -> Counter[EventKey]:
     """Return what a chassis told since so many events, and how often."""
     return Counter(
         (record["MessageId"], record["Message"], moment(record["EventTimestamp"]))
@@ -132,7 +132,7 @@ def truth(simulator: SimulatorProcess, since: int = 0) -> Counter[Told]:
     )
 
 
-def kept(chassis: Chassis) -> Counter[Told]:
+def kept(chassis: Chassis) -> Counter[EventKey]:
     """Return what is kept of what a chassis told, and how often."""
     rows = Event.objects.filter(chassis_id=chassis.pk, source="bmc").exclude(message__startswith="FalconWeb.")
     return Counter(

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORD = "a-long-password-1"
 
 
-def told(*messages: str) -> list[str]:
+def recorded(*messages: str) -> list[str]:
     """Return which of these messages there are, in their order."""
     names = [f"FalconWeb.{one}" for one in messages]
     return [row.message.partition(".")[2] for row in Event.objects.filter(message__in=names).order_by("pk")]
@@ -71,7 +71,7 @@ def test_a_chassis_that_comes_and_goes_leaves_its_events_with_its_name() -> None
     chassis = Chassis.objects.create(name="falcon-9", url="https://127.0.0.1:9")
     Position.objects.create(chassis_id=chassis.pk, uri="/log")
     chassis.delete()
-    assert told("ChassisAdded", "ChassisRemoved") == ["ChassisAdded", "ChassisRemoved"]
+    assert recorded("ChassisAdded", "ChassisRemoved") == ["ChassisAdded", "ChassisRemoved"]
     assert set(Event.objects.values_list("chassis_name", flat=True)) == {"falcon-9"}
     assert not Position.objects.exists()
 
@@ -85,7 +85,7 @@ def test_an_operation_is_told_from_its_begin_to_its_end_and_once(
     assert ended.state == "done"
     operation_changed.send(Operation, operation=ended)  # whoever tells it again
     assert events_catch_up() == 0
-    assert told("OperationBegun", "OperationDone") == ["OperationBegun", "OperationDone"]
+    assert recorded("OperationBegun", "OperationDone") == ["OperationBegun", "OperationDone"]
     done = Event.objects.get(message="FalconWeb.OperationDone")
     assert (done.device_id, done.person_name) == (device.pk, falconweb_administrator.username)
     assert done.link == f"/operations/{operation.pk}/"
@@ -109,10 +109,10 @@ def test_what_no_signal_told_of_is_found_by_looking(db: None) -> None:
     LeaseEvent.objects.bulk_create([LeaseEvent(lease=lease, by_name="ada", sentence="Ended.")])
     assert events_catch_up() == 9
     assert events_catch_up() == 0
-    assert sorted(told("OperationFailed", "OperationRolledBack", "PlanBegun", "PlanStopped", "DriftNoticed")) == [
+    assert sorted(recorded("OperationFailed", "OperationRolledBack", "PlanBegun", "PlanStopped", "DriftNoticed")) == [
         "DriftNoticed", "OperationFailed", "OperationRolledBack", "PlanBegun", "PlanStopped",
     ]  # fmt: skip
-    assert told("LeaseGiven", "LeaseEnded") == ["LeaseGiven", "LeaseEnded"]
+    assert recorded("LeaseGiven", "LeaseEnded") == ["LeaseGiven", "LeaseEnded"]
     assert set(Event.objects.filter(device_id=device.pk).values_list("tenant_name", flat=True)) == {"One"}
 
 
@@ -130,7 +130,7 @@ def test_signals_tell_of_plans_drift_and_leases_at_once() -> None:
     LeaseItem.objects.create(lease=lease, kind="gpu", name="GPU 1", taken_at=now)
     LeaseEvent.objects.create(lease=lease, by_name="ada", sentence="Given.")
     wanted = ("PlanBegun", "PlanDone", "DriftNoticed", "LeaseGiven")
-    assert told(*wanted) == list(wanted)
+    assert recorded(*wanted) == list(wanted)
 
 
 def test_what_is_undone_is_no_event_and_two_at_once_are_one() -> None:

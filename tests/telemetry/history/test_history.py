@@ -223,15 +223,15 @@ def test_a_counter_begins_with_its_tenant_at_what_it_had_then(lab: Lab) -> None:
     )  # fmt: skip
     key = f"series/{lab.chassis.pk}/port/{port.pk}/errors/ReplayCount"
 
-    def told(person: str) -> list[float | None]:
+    def values_of(person: str) -> list[float | None]:
         return cast("list[float | None]", ask(lab, person, subjects=key, metrics="").json()["series"][0]["mean"])
 
-    everything = cast("list[float]", told("administrator"))
-    assert told("owner") == [None, None, *(pytest.approx(value - 12) for value in everything[2:])]
+    everything = cast("list[float]", values_of("administrator"))
+    assert values_of("owner") == [None, None, *(pytest.approx(value - 12) for value in everything[2:])]
     # Since it began anew, all of it is the tenant's.
     CounterReset.objects.create(port=port, at=lab.at(480), how="bmc")
     own = [*(pytest.approx(value - 12) for value in everything[2:8]), *everything[8:]]
-    assert told("owner") == [None, None, *own]
+    assert values_of("owner") == [None, None, *own]
 
 
 def test_a_gap_of_before_its_time_is_no_tenant_s(lab: Lab) -> None:

@@ -67,13 +67,13 @@ def test_an_administrator_resets_and_the_totals_go_on(port: Port, boss: User) ->
         assert answer.status_code == 200, answer.content
         assert counted(port) < FEW
         wait_for(lambda: LinkCount.objects.get(port=port).raw["BadTLPCount"] < FEW)
-        told = client_of(boss).get(f"/api/v1/links/{port.pk}/").json()
+        link = client_of(boss).get(f"/api/v1/links/{port.pk}/").json()
     resets = CounterReset.objects.filter(port=port)
     assert [(one.how, one.person_name, one.seen) for one in resets] == [("asked", "ada", True)]
     assert resets[0].counted["BadTLPCount"] >= before.raw["BadTLPCount"]
-    assert [one["how"] for one in told["resets"]] == ["asked"]
-    assert told["reset_at"] is not None
-    assert {one["name"]: one["now"] for one in told["counters"]}["BadTLPCount"] < FEW
+    assert [one["how"] for one in link["resets"]] == ["asked"]
+    assert link["reset_at"] is not None
+    assert {one["name"]: one["now"] for one in link["counters"]}["BadTLPCount"] < FEW
     port.refresh_from_db()
     assert port.errors["BadTLPCount"] < FEW
     entry = AuditEntry.objects.get(action="port.counters")

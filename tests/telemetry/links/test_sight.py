@@ -204,19 +204,19 @@ def test_a_verdict_that_no_reading_confirms_any_more_is_told_as_one_of_then(lab:
     port = Port.objects.get(name="slot1")
     client = client_of(boss)
 
-    def told() -> tuple[Any, ...]:
+    def shown_to() -> tuple[Any, ...]:
         one = client.get(f"/api/v1/links/{port.pk}/").json()
         return one["verdict"], one["stale"], (one["judged_at"] or "")[:19]
 
     then = timezone.now() - timedelta(seconds=30)
     Watched.objects.create(chassis=lab, seen_at=then, judged_at=then)
-    assert told() == ("degraded", False, then.isoformat()[:19])
+    assert shown_to() == ("degraded", False, then.isoformat()[:19])
     pages = ("/links/", f"/links/{port.pk}/", f"/ports/{port.pk}/", f"/chassis/{lab.pk}/", "/fabric/?view=list", "/")
     assert not any("stale" in client.get(page).content.decode() for page in pages)
     # The worker ended: nobody writes that the chassis does not answer.
     then = timezone.now() - timedelta(minutes=10)
     Watched.objects.update(seen_at=then, judged_at=then)
-    assert told() == ("degraded", True, then.isoformat()[:19])
+    assert shown_to() == ("degraded", True, then.isoformat()[:19])
     for page in pages:
         assert "stale" in client.get(page).content.decode(), page
     assert f"Last judged at {then:%Y-%m-%d %H:%M:%S} UTC, stale" in client.get(f"/links/{port.pk}/").content.decode()
@@ -227,7 +227,7 @@ def test_a_verdict_that_no_reading_confirms_any_more_is_told_as_one_of_then(lab:
     }
     # The BMC is silent: what is now is unknown, and what was is told.
     Chassis.objects.update(last_error="10.0.0.1 did not answer.")
-    assert told() == ("unknown", True, then.isoformat()[:19])
+    assert shown_to() == ("unknown", True, then.isoformat()[:19])
     assert f"at {then:%Y-%m-%d %H:%M:%S} UTC, it was degraded." in client.get(f"/links/{port.pk}/").content.decode()
 
 
@@ -313,7 +313,7 @@ def test_nothing_that_was_counted_before_is_told_of_a_port_that_is_a_tenant_s_no
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         client.delete(f"live:recent:{lab.pk}")
 
-    def told(person: User) -> tuple[Any, ...]:
+    def shown_to(person: User) -> tuple[Any, ...]:
         client = client_of(person)
         recent = client.get(f"/api/v1/chassis/{lab.pk}/readings/?keys={key}").json()
         slots = [slot for one in fabric_view(person) for drawer in one.drawers for slot in drawer.slots]
@@ -325,8 +325,8 @@ def test_nothing_that_was_counted_before_is_told_of_a_port_that_is_a_tenant_s_no
 
     asyncio.run(publish(1, 70.0))
     asyncio.run(publish(2, 73.0))
-    assert told(boss) == ([70.0, 73.0], 73, 73, 73.0)
-    assert told(member) == ([0.0, 3.0], 3, 3, 3.0)
+    assert shown_to(boss) == ([70.0, 73.0], 73, 73, 73.0)
+    assert shown_to(member) == ([0.0, 3.0], 3, 3, 3.0)
     for address in (f"/ports/{port.pk}/", f"/chassis/{lab.pk}/", "/fabric/?view=list"):
         assert ">73<" in client_of(boss).get(address).content.decode(), address
         assert ">73<" not in client_of(member).get(address).content.decode(), address
@@ -339,16 +339,16 @@ def test_nothing_that_was_counted_before_is_told_of_a_port_that_is_a_tenant_s_no
     LinkCount.objects.filter(port=port).update(raw={"BadTLPCount": 2}, totals={"BadTLPCount": 75})
     assert reading_scope(member, lab.pk) == replace(sight, counted=frozenset())
     # What was read before it did is subtracted nonetheless: the last minutes, and what the last walk saw.
-    recent, slot, walked, _ = told(member)
+    recent, slot, walked, _ = shown_to(member)
     assert recent == [0.0, 3.0]
     assert (slot, walked) == (5, 5)
     Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 2})
-    assert told(member)[1:3] == (2, 2)
+    assert shown_to(member)[1:3] == (2, 2)
     # A walk of before the tenant's time tells nothing of it, and past where the counter stood nothing is lost.
     for walked, total, own in ((68, 71, 1), (90, 163, 90)):
         LinkCount.objects.filter(port=port).update(totals={"BadTLPCount": total})
         Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": walked})
-        assert told(member)[1:3] == (own, own)
+        assert shown_to(member)[1:3] == (own, own)
 
 
 def test_a_reset_of_one_counter_leaves_the_others_of_the_port_what_they_had(
@@ -397,19 +397,19 @@ def test_until_it_is_noted_where_the_counters_stood_all_they_have_is_somebody_el
     Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 70})
     Device.objects.filter(pk=device.pk).update(tenant=tenant, tenant_since=timezone.now())  # and nobody is told
 
-    def told() -> tuple[Any, ...]:
+    def shown_to() -> tuple[Any, ...]:
         sight = reading_scope(member, lab.pk)
         errors = client_of(member).get(f"/api/v1/ports/{port.pk}/").json()["errors"]
         return sight and sight.counted, errors["BadTLPCount"]
 
-    assert told() == ({(port.pk, "BadTLPCount", 70)}, 0)
+    assert shown_to() == ({(port.pk, "BadTLPCount", 70)}, 0)
     links_judge(chassis_id=lab.pk)
     LinkCount.objects.filter(port=port).update(raw={"BadTLPCount": 90}, totals={"BadTLPCount": 90})
     Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 90})
-    assert told() == ({(port.pk, "BadTLPCount", 70)}, 20)
+    assert shown_to() == ({(port.pk, "BadTLPCount", 70)}, 20)
     # It was taken back and given anew: what was noted then is of another time.
     Device.objects.filter(pk=device.pk).update(tenant_since=timezone.now() + timedelta(seconds=1))
-    assert told() == ({(port.pk, "BadTLPCount", 90)}, 0)
+    assert shown_to() == ({(port.pk, "BadTLPCount", 90)}, 0)
 
 
 def test_sockets_recheck_once_the_baselines_of_counters_are_recorded(

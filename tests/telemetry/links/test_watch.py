@@ -39,9 +39,9 @@ def test_faults_are_told_each_by_its_reason_and_go_again(chassis: Chassis, simul
         wait_for(lambda: codes_of(upstream) >= {"fatal_now"})
         assert "width" not in codes_of(slow)
         assert [verdict_of(one).level for one in (free, calm)] == ["healthy", "healthy"]  # type: ignore[union-attr]
-        told = verdict_of(free)
-        assert told is not None
-        assert told.reasons[0]["sentence"] == "Its device is attached to no host."
+        verdict = verdict_of(free)
+        assert verdict is not None
+        assert verdict.reasons[0]["sentence"] == "Its device is attached to no host."
         simulator.clear_faults()
         wait_for(lambda: not codes_of(narrow) & {"width"})
     spans = list(LinkSpan.objects.filter(port=narrow).order_by("since", "pk"))

@@ -52,7 +52,7 @@ def chassis() -> Chassis:
     return chassis
 
 
-def told(person: User, **asked: object) -> Samples:
+def samples_of(person: User, **asked: object) -> Samples:
     """Return what /metrics says, by the reader that Prometheus' own library has."""
     text = b"".join(exposition(person, version="1", **asked)).decode()  # type: ignore[arg-type]
     found: Samples = defaultdict(list)
@@ -90,7 +90,7 @@ def test_byte_counters_are_totals_and_everything_is_in_base_units(administrator:
         ],
         counters=[123456789012345.0, 5.0],
     )
-    found = told(administrator)
+    found = samples_of(administrator)
     where = {"chassis": "falcon-1", "drawer": "1", "slot": "1", "port": "Slot port 1"}
     assert one(found, "falconweb_port_receive_bytes_total", **where) == 123456789012345
     assert one(found, "falconweb_port_transmit_bytes_total", **where) == 5
@@ -109,7 +109,7 @@ def test_a_link_should_be_as_wide_as_its_device_and_its_port_can_be(administrato
     Device.objects.filter(slot__number=2).update(max_lanes=4)
     Device.objects.filter(slot__number=1).delete()
     read(chassis, [(entry("port", slot_port(chassis, 1).pk, "link_status"), 4.0)])
-    found = told(administrator)
+    found = samples_of(administrator)
     # Where no device is, nobody can say.
     assert sorted(value for _, value in found["falconweb_port_link_expected_lanes"]) == [4, 8]
 
@@ -117,13 +117,13 @@ def test_a_link_should_be_as_wide_as_its_device_and_its_port_can_be(administrato
 def test_a_chassis_that_was_read_too_long_ago_has_no_samples_and_is_down(administrator: User, chassis: Chassis) -> None:
     port = slot_port(chassis, 1).pk
     read(chassis, [(entry("port", port, "link_status"), 4.0)], age=11.0)
-    found = told(administrator)
+    found = samples_of(administrator)
     assert one(found, "falconweb_chassis_up", chassis="falcon-1") == 0
     assert not found["falconweb_port_link_up"]
     assert not found["falconweb_device_info"]
     assert time.time() - one(found, "falconweb_chassis_last_reading_timestamp_seconds") > 10
     read(chassis, [(entry("port", port, "link_status"), 4.0)])
-    assert one(told(administrator), "falconweb_chassis_up", chassis="falcon-1") == 1
+    assert one(samples_of(administrator), "falconweb_chassis_up", chassis="falcon-1") == 1
 
 
 def test_a_chassis_that_was_never_read_is_down_and_one_that_is_not_polled_is_not_told_of(
@@ -131,7 +131,7 @@ def test_a_chassis_that_was_never_read_is_down_and_one_that_is_not_polled_is_not
 ) -> None:
     read(chassis, [(entry("chassis", 0, "temperature_celsius", "Inlet"), 20.0)], age=100.0)
     Chassis.objects.create(name="off", url="https://127.0.0.1:2", enabled=False)
-    found = told(administrator)["falconweb_chassis_up"]
+    found = samples_of(administrator)["falconweb_chassis_up"]
     assert found == [({"chassis": "falcon-1"}, 0)]
 
 
@@ -139,7 +139,7 @@ def test_of_a_chassis_of_which_nothing_is_measured_the_looks_at_it_tell(administ
     for since, error, up in ((None, "", 0), (10, "", 1), (10, "It is away.", 0), (3600, "", 0)):
         at = None if since is None else timezone.now() - timedelta(seconds=since)
         Chassis.objects.filter(pk=chassis.pk).update(inventory_at=at, last_error=error)
-        assert one(told(administrator), "falconweb_chassis_up", chassis="falcon-1") == up, (since, error)
+        assert one(samples_of(administrator), "falconweb_chassis_up", chassis="falcon-1") == up, (since, error)
 
 
 def test_what_has_no_value_has_no_sample(administrator: User, chassis: Chassis) -> None:
@@ -154,7 +154,7 @@ def test_what_has_no_value_has_no_sample(administrator: User, chassis: Chassis) 
         ],
         counters=[math.nan, 77.0],
     )
-    found = told(administrator)
+    found = samples_of(administrator)
     assert [value for _, value in found["falconweb_port_link_lanes"]] == [16]
     # The total of the second is there though its rate is not known yet.
     assert [(labels["slot"], value) for labels, value in found["falconweb_port_receive_bytes_total"]] == [("2", 77)]
@@ -165,9 +165,9 @@ def test_sensors_of_one_name_are_told_apart_by_their_key_whatever_their_order(
 ) -> None:
     fans = [entry("chassis", 0, "fan_rpm", "Fan", place) for place in ("a", "b")]
     read(chassis, [(fans[0], 1.0), (fans[1], 2.0)])
-    first = told(administrator)["falconweb_chassis_fan_speed_rpm"]
+    first = samples_of(administrator)["falconweb_chassis_fan_speed_rpm"]
     read(chassis, [(fans[1], 2.0), (fans[0], 1.0)])
-    second = told(administrator)["falconweb_chassis_fan_speed_rpm"]
+    second = samples_of(administrator)["falconweb_chassis_fan_speed_rpm"]
     assert sorted(first, key=str) == sorted(second, key=str)
     assert {labels["series"] for labels, _ in first} == {"chassis/0/fan_rpm/a", "chassis/0/fan_rpm/b"}
 
@@ -176,9 +176,9 @@ def test_names_may_have_any_letters(administrator: User, chassis: Chassis) -> No
     wild = 'back\\slash "quoted"\nnext line {x="1"} 1'
     Chassis.objects.filter(pk=chassis.pk).update(name=wild)
     read(chassis, [(entry("chassis", 0, "temperature_celsius", wild), 20.0)])
-    found = told(administrator)
+    found = samples_of(administrator)
     assert one(found, "falconweb_chassis_temperature_celsius", chassis=wild, sensor=wild) == 20
-    assert one(told(administrator, chassis=[wild]), "falconweb_chassis_up", chassis=wild) == 1
+    assert one(samples_of(administrator, chassis=[wild]), "falconweb_chassis_up", chassis=wild) == 1
 
 
 def test_a_tenant_is_told_of_its_own_and_of_nothing_else(administrator: User, chassis: Chassis) -> None:
@@ -201,7 +201,7 @@ def test_a_tenant_is_told_of_its_own_and_of_nothing_else(administrator: User, ch
     )
     Operation.objects.create(kind="detach", state="running", chassis=chassis, device=other, summary="x")
     Lease.objects.create(tenant=others, tenant_name="Two", state="active", starts_at=chassis.created_at)
-    found = told(member)
+    found = samples_of(member)
     assert [(labels["slot"], value) for labels, value in found["falconweb_port_receive_bytes_total"]] == [("1", 222)]
     assert [labels["slot"] for labels, _ in found["falconweb_device_info"]] == ["1"]
     # Whose host it is attached to is nothing to a tenant that does not hold the host port.
@@ -212,13 +212,13 @@ def test_a_tenant_is_told_of_its_own_and_of_nothing_else(administrator: User, ch
         "falconweb_leases",
     )  # fmt: skip
     assert [name for name in hidden if found[name]] == []
-    everything = told(administrator)
+    everything = samples_of(administrator)
     assert len(everything["falconweb_port_receive_bytes_total"]) == 2
     assert one(everything, "falconweb_operations", kind="detach", state="running") == 1
     assert one(everything, "falconweb_leases", state="active") == 1
     assert one(everything, "falconweb_device_info", slot="1", host="node-a", host_port="H1", tenant="One") == 1
     stranger = User.objects.create(username="eve", role=Role.VIEWER, tenant=Tenant.objects.create(name="Three"))
-    assert not told(stranger)["falconweb_chassis_up"]
+    assert not samples_of(stranger)["falconweb_chassis_up"]
 
 
 def test_a_frame_and_a_catalogue_that_do_not_fit_are_no_readings(
@@ -229,7 +229,7 @@ def test_a_frame_and_a_catalogue_that_do_not_fit_are_no_readings(
     read(chassis, [(entry("chassis", 0, "power_watts", "Power"), 900.0)])
     assert kept is not None
     empty_redis.set(f"live:frame:{chassis.pk}", kept)  # of the catalogue before
-    found = told(administrator)
+    found = samples_of(administrator)
     assert not found["falconweb_chassis_power_watts"]
     assert one(found, "falconweb_chassis_up", chassis="falcon-1") == 0
 
@@ -243,7 +243,7 @@ def test_counters_of_another_catalogue_are_not_taken_for_these(
     read(chassis, [(entry("port", port, "tx_bytes_per_second"), 1.0)], counters=[6.0])
     assert kept is not None
     empty_redis.set(f"live:counted:{chassis.pk}", kept)
-    assert not told(administrator)["falconweb_port_transmit_bytes_total"]
+    assert not samples_of(administrator)["falconweb_port_transmit_bytes_total"]
 
 
 def test_some_chassis_are_asked_for_by_name_or_id_and_others_are_not_there(
@@ -251,19 +251,19 @@ def test_some_chassis_are_asked_for_by_name_or_id_and_others_are_not_there(
 ) -> None:
     second = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
     third = Chassis.objects.create(name="falcon-3", url="https://127.0.0.1:3")
-    found = told(administrator, chassis=["falcon-1", str(third.pk), "falcon-1"])
+    found = samples_of(administrator, chassis=["falcon-1", str(third.pk), "falcon-1"])
     assert [labels["chassis"] for labels, _ in found["falconweb_chassis_up"]] == ["falcon-1", "falcon-3"]
     assert not found["falconweb_process_up"]
     assert not found["falconweb_build_info"]
-    assert {name for name in told(administrator, only="chassis") if "chassis" not in name} == set()
-    assert not told(administrator, only="site")["falconweb_chassis_up"]
+    assert {name for name in samples_of(administrator, only="chassis") if "chassis" not in name} == set()
+    assert not samples_of(administrator, only="site")["falconweb_chassis_up"]
     with pytest.raises(NotFound, match="falcon-9"):
-        told(administrator, chassis=["falcon-9"])
+        samples_of(administrator, chassis=["falcon-9"])
     with pytest.raises(Invalid):
-        told(administrator, only="everything")
+        samples_of(administrator, only="everything")
     member = User.objects.create(username="bob", role=Role.VIEWER, tenant=Tenant.objects.create(name="One"))
     with pytest.raises(NotFound):
-        told(member, chassis=[second.name])
+        samples_of(member, chassis=[second.name])
 
 
 def test_a_packed_answer_says_the_same(administrator: User, chassis: Chassis) -> None:

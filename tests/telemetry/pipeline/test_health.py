@@ -179,14 +179,14 @@ def test_the_page_says_what_was_lost_and_of_which_chassis(client: Client, empty_
     assert "1,234" in text
     assert PROBLEMS["readings_not_a_number"].means in text
     assert "No worker is running" in text
-    told = client.get(reverse("api:pipeline")).json()
-    assert told["level"] == "bad"
-    assert told["findings"][0]["words"] == "No worker is running"
-    assert [(one["name"], one["chassis_id"], one["recent"]) for one in told["counts"]] == [
+    answer = client.get(reverse("api:pipeline")).json()
+    assert answer["level"] == "bad"
+    assert answer["findings"][0]["words"] == "No worker is running"
+    assert [(one["name"], one["chassis_id"], one["recent"]) for one in answer["counts"]] == [
         ("readings_not_a_number", chassis.pk, 1234),
         ("frames_skipped", None, 2),
     ]
-    assert told["chassis"][0]["sentence"] == "It is <away>."
+    assert answer["chassis"][0]["sentence"] == "It is <away>."
     rows = list(csv.DictReader(io.StringIO(client.get(reverse("pipeline:counts_csv")).getvalue().decode())))
     assert [(row["chassis"], row["total"]) for row in rows] == [("falcon-1", "1234"), ("", "2")]
 
@@ -230,11 +230,11 @@ def test_what_is_not_delivered_is_told_with_its_age(client: Client) -> None:
     route = Route.objects.create(name="hook", kind="webhook", address="https://127.0.0.1:1")
     made = timezone.now() - timedelta(hours=1)
     Delivery.objects.create(number=1, route=route, summary="x", content={}, made_at=made)
-    told = client.get(reverse("api:pipeline")).json()
-    (waiting,) = [one for one in told["waiting"] if one["what"] == "notifications"]
+    answer = client.get(reverse("api:pipeline")).json()
+    (waiting,) = [one for one in answer["waiting"] if one["what"] == "notifications"]
     assert waiting["count"] == 1
     assert waiting["oldest_at"][:16] == made.isoformat()[:16]
-    assert any("1 notifications wait" in one["words"] for one in told["findings"])
+    assert any("1 notifications wait" in one["words"] for one in answer["findings"])
 
 
 def test_the_health_is_for_administrators_alone() -> None:

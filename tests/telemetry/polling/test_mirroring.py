@@ -101,7 +101,7 @@ async def fault(simulator: SimulatorProcess, kind: str, target: str = "", **more
     await asyncio.to_thread(simulator.fault, kind, target, **more)
 
 
-async def until_told(caplog: pytest.LogCaptureFixture, words: str) -> None:
+async def until_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
     async def said() -> str:
         return caplog.text
 
@@ -117,11 +117,11 @@ async def test_a_look_that_finds_nothing_new_writes_nothing_but_that(
 ) -> None:
     monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=0.2))
     monkeypatch.setattr(polling_mirror, "PERIODS_A_WALK", 1_000_000)
-    async with mirrored(chassis) as told:
+    async with mirrored(chassis) as followed:
         await Device.objects.filter(chassis=chassis).aupdate(name="of another look")
         row = await Chassis.objects.aget(pk=chassis.pk)
         await Chassis.objects.filter(pk=chassis.pk).aupdate(last_error="It did not answer.")
-        async with told.following():
+        async with followed.following():
             again = await eventually_in_loop(
                 lambda: Chassis.objects.aget(pk=chassis.pk), lambda now: now.inventory_at != row.inventory_at
             )
@@ -136,14 +136,14 @@ async def test_a_look_at_a_sensor_that_fails_is_made_again_and_its_unit_is_in_do
     chassis: Chassis, simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(polling_mirror, "SENSOR_RETRY_DELAYS", (0.3,))
-    async with mirrored(chassis) as told:
-        before = factor_of(told.inventory)
+    async with mirrored(chassis) as followed:
+        before = factor_of(followed.inventory)
         await fault(simulator, "server_error", path=SENSOR, status=status, count=2)
         await fault(simulator, "other_unit", "drawer1_slot1_temp")
-        told.hear(SENSOR)
-        async with told.following() as task:
+        followed.hear(SENSOR)
+        async with followed.following() as task:
             after = await asyncio.wait_for(task, 60)
-        assert told.mirror.doubted == {SENSOR}
+        assert followed.mirror.doubted == {SENSOR}
         assert factor_of(after) != before
 
 
@@ -151,9 +151,9 @@ async def test_a_doubt_outlives_the_connection_over_which_the_sensor_was_to_be_l
     chassis: Chassis, simulator: SimulatorProcess
 ) -> None:
     changed: dict[str, float] = {}
-    async with mirrored(chassis, changed) as told:
-        told.hear(SENSOR)
-        before = told.inventory
+    async with mirrored(chassis, changed) as followed:
+        followed.hear(SENSOR)
+        before = followed.inventory
     async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
         again = InventoryMirror(chassis, bmc, asyncio.Semaphore(1), asyncio.Event(), changed)
         assert again.doubted == {SENSOR}
@@ -167,11 +167,11 @@ async def test_a_doubt_outlives_the_connection_over_which_the_sensor_was_to_be_l
 async def test_events_of_sensors_that_there_are_not_are_of_no_account(
     chassis: Chassis, simulator: SimulatorProcess
 ) -> None:
-    async with mirrored(chassis) as told:
+    async with mirrored(chassis) as followed:
         for number in range(50):
-            told.hear(f"/redfish/v1/Chassis/drawer1/Sensors/nobody{number}")
-        assert told.mirror.doubted == set()
-        async with told.following() as task:
+            followed.hear(f"/redfish/v1/Chassis/drawer1/Sensors/nobody{number}")
+        assert followed.mirror.doubted == set()
+        async with followed.following() as task:
             await asyncio.wait({task}, timeout=2)
             assert not task.done(), "it was walked anew"
 
@@ -182,15 +182,15 @@ async def test_another_unit_is_taken_up_once_the_database_is_back(
 ) -> None:
     monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=1.0))
     monkeypatch.setattr(polling_mirror, "PERIODS_A_WALK", 1_000_000)
-    async with mirrored(chassis) as told:
-        async with told.following() as task:
+    async with mirrored(chassis) as followed:
+        async with followed.following() as task:
             with locked():
                 await fault(simulator, "other_unit", "drawer1_slot1_temp")
-                told.hear(SENSOR)
-                await until_told(caplog, "is not mirrored")
-                assert told.mirror.doubted == {SENSOR}
+                followed.hear(SENSOR)
+                await until_logged(caplog, "is not mirrored")
+                assert followed.mirror.doubted == {SENSOR}
             after = await asyncio.wait_for(task, 60)
-        assert factor_of(after) != factor_of(told.inventory)
+        assert factor_of(after) != factor_of(followed.inventory)
 
 
 @SQLITE
@@ -199,14 +199,14 @@ async def test_a_bmc_is_not_walked_again_and_again_while_the_database_is_away(
     chassis: Chassis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
 ) -> None:
     monkeypatch.setattr(polling_mirror, "WALK_PAUSE", 0.0)
-    async with mirrored(chassis) as told:
+    async with mirrored(chassis) as followed:
         with locked():
             if why == "a whole walk is overdue":
                 monkeypatch.setattr(polling_mirror, "PERIODS_A_WALK", 0)
             else:
-                told.mirror.request_walk()
-            async with told.following() as task:
-                await until_told(caplog, "is not mirrored")
+                followed.mirror.request_walk()
+            async with followed.following() as task:
+                await until_logged(caplog, "is not mirrored")
                 await asyncio.wait({task}, timeout=2)
         assert caplog.text.count("is not mirrored") == 1
 

@@ -123,8 +123,8 @@ def test_a_writer_that_cannot_keep_up_drops_the_oldest(feed: NewFeed) -> None:
     kept = set(moments(some.chassis))
     missing = {some.since + number for number in range(3600)} - kept
     assert 60 < len(missing) < 3600
-    told = spans(some.chassis)
-    assert {at for at in missing | kept if any(begin <= at <= end for begin, end in told)} == missing
+    found = spans(some.chassis)
+    assert {at for at in missing | kept if any(begin <= at <= end for begin, end in found)} == missing
     writer.stop()
 
 
@@ -200,8 +200,8 @@ def test_live_goes_on_in_a_worker_whose_disk_is_full(file: str) -> None:
         feeder.process.wait(60)
     kept = moments(78)
     missing = {since + number for number in range(len(kept))} - set(kept)
-    told = spans(78)
-    assert all(any(begin <= at <= end for begin, end in told) for at in missing)
+    found = spans(78)
+    assert all(any(begin <= at <= end for begin, end in found) for at in missing)
 
 
 def limit(pid: int, size: int | None) -> None:
