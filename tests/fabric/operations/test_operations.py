@@ -248,11 +248,14 @@ def test_a_worker_that_lost_its_lease_writes_no_more(
     wait_for(lambda: step_of(operation, "Attach")["state"] == "running")
     until = timezone.now() + timedelta(seconds=60)
     Operation.objects.filter(pk=operation.pk).update(worker="second", lease_until=until)
+    operation.refresh_from_db()
+    seen = operation.steps
     thread.join(60)
     assert ended == ["first"]  # without an exception that would end the worker's loop
     operation.refresh_from_db()
+    # The BMC may have carried out what was under way by then: the next worker finds it.
     assert (operation.state, operation.worker, operation.lease_until) == ("running", "second", until)
-    assert zones_with(simulator, "drawer1slot1") in ([], ["hostport1_H1"])  # the attach was not begun
+    assert operation.steps == seen
     simulator.clear_faults()
     Operation.objects.filter(pk=operation.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
     execute(str(operation.pk), worker="third")
