@@ -33,7 +33,7 @@ from falconweb.testing import (
     mirror,
 )
 from tests.fabric import outside
-from tests.fabric.agents.test_agents import asked, ladder, told
+from tests.fabric.agents.test_agents import ladder, requested, step_result
 from tests.fabric.disorder import endpoint_of
 from tests.fabric.hosts import MARIA, VICTOR, TellingHost, card
 from tests.turns import in_turn
@@ -121,7 +121,7 @@ def test_a_device_that_its_host_does_not_tell_from_one_in_use_is_not_detached(
     host.tell({twins[1]: MARIA}, silent=twins)
     for device in twins:
         with pytest.raises(InUse) as refused:
-            asked(falconweb_administrator, device, None)
+            requested(falconweb_administrator, device, None)
         assert refused.value.sentence == (
             f"{device.name} may be in use: its host cannot distinguish it from other cards of its kind; "
             f"in use among them: train (process {MARIA.pid} of maria)."
@@ -132,11 +132,11 @@ def test_a_device_that_its_host_does_not_tell_from_one_in_use_is_not_detached(
     assert "Force it</button>" in page
     others = device_in(chassis, drawer=1, slot=3)
     assert ladder(others)["Seen by the host"] == "done", "its host tells its serial number"
-    assert asked(falconweb_administrator, others, None).is_open
+    assert requested(falconweb_administrator, others, None).is_open
     # Nobody uses either of them: which one is to be let go is as unknown.
     host.tell(silent=twins)
     with pytest.raises(InUse, match="no process uses any of them now"):
-        asked(falconweb_administrator, twins[0], None)
+        requested(falconweb_administrator, twins[0], None)
 
 
 def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_taken_for_it(
@@ -158,7 +158,7 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
         plan_apply(person=falconweb_administrator, plan=plan)
     plan_apply(person=falconweb_administrator, plan=plan, force=[first.pk], confirmation="Free it")
     assert carry_out_plan(plan).state == "done"
-    assert told(plan.operations.get(), "Release on the host")[1] == (
+    assert step_result(plan.operations.get(), "Release on the host")[1] == (
         "Its host was not told to release it: its host cannot distinguish it from other cards of its kind. "
         "It is forced anyway."
     )
@@ -177,7 +177,7 @@ def test_who_uses_the_card_of_others_is_not_told_to_whom_it_may_not_belong(
     HostPort.objects.filter(label="H1").update(tenant=falconweb_tenant)
     TellingHost("node-a").tell({other: VICTOR}, silent=[own, other])
     with pytest.raises(InUse) as refused:
-        asked(falconweb_user, Device.objects.get(pk=own.pk), None)
+        requested(falconweb_user, Device.objects.get(pk=own.pk), None)
     assert "cannot distinguish it from other cards" in refused.value.sentence
     pages = (f"/devices/{own.pk}/", f"/hosts/{Host.objects.get(name='node-a').pk}/")
     said = [repr(vars(refused.value)), *(user_client.get(page).content.decode() for page in pages)]
@@ -189,7 +189,7 @@ def test_who_uses_the_card_of_others_is_not_told_to_whom_it_may_not_belong(
 @pytest.mark.nightly
 def test_the_only_card_of_its_kind_needs_no_serial_number(site: Site, falconweb_administrator: User) -> None:
     nic = site.device(*FREE_NIC)
-    assert carry_out(asked(falconweb_administrator, nic, host_port_of(site.chassis, "H2"))).state == "done"
+    assert carry_out(requested(falconweb_administrator, nic, host_port_of(site.chassis, "H2"))).state == "done"
     site.rescan("node-b")
     (place,) = site.silence("node-b", nic)
     site.enrol("node-b")
@@ -197,12 +197,15 @@ def test_the_only_card_of_its_kind_needs_no_serial_number(site: Site, falconweb_
     held = site.falcon.hold("node-b", "drawer1slot7", owner="maria", command="train")
     site.reported("node-b")
     with pytest.raises(InUse, match="is in use: train"):
-        asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None)
+        requested(falconweb_administrator, Device.objects.get(pk=nic.pk), None)
     site.falcon.release("node-b", held["pid"])
     site.reported("node-b")
-    ended = carry_out(asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None))
+    ended = carry_out(requested(falconweb_administrator, Device.objects.get(pk=nic.pk), None))
     assert (ended.state, ended.error) == ("done", "")
-    assert told(ended, "Release on the host") == ("done", f"{place} was removed from the bus; it was not in use.")
+    assert step_result(ended, "Release on the host") == (
+        "done",
+        f"{place} was removed from the bus; it was not in use.",
+    )
 
 
 def test_one_card_for_two_devices_of_its_kind_may_be_either(chassis: Chassis, falconweb_administrator: User) -> None:
@@ -210,7 +213,7 @@ def test_one_card_for_two_devices_of_its_kind_may_be_either(chassis: Chassis, fa
     TellingHost("node-a").tell({second: MARIA}, silent=[second], unseen=[first])
     for device in (first, second):
         with pytest.raises(InUse, match="in use among them: train"):
-            asked(falconweb_administrator, device, None)
+            requested(falconweb_administrator, device, None)
 
 
 def test_a_card_of_the_hosts_own_is_not_taken_for_a_device_of_its_kind(
@@ -220,7 +223,7 @@ def test_a_card_of_the_hosts_own_is_not_taken_for_a_device_of_its_kind(
     drive = device_in(chassis, drawer=2, slot=5)
     TellingHost("node-a").tell(silent=[drive], own=[card(drive, at=0)])
     with pytest.raises(InUse, match="may be in use"):
-        asked(falconweb_administrator, drive, None)
+        requested(falconweb_administrator, drive, None)
 
 
 def test_what_was_detached_by_others_before_is_not_let_go_in_the_shape_of_another_card(
@@ -230,14 +233,14 @@ def test_what_was_detached_by_others_before_is_not_let_go_in_the_shape_of_anothe
     outside.put(site.chassis, site.falcon, nic, to=host_port_of(site.chassis, "H2"))
     mirror(site.chassis)
     host.tell(silent=[nic])
-    operation = asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None)
+    operation = requested(falconweb_administrator, Device.objects.get(pk=nic.pk), None)
     # Its worker detached it and was killed; the host has one of its own by now.
     outside.put(site.chassis, site.falcon, nic, to=None)
     orphan(operation)
     host.tell(unseen=[nic], own=[card(nic, at=0)])
     ended = carry_out(operation)
     assert (ended.state, ended.error) == ("done", "")
-    state, sentence = told(ended, "Release on the host")
+    state, sentence = step_result(ended, "Release on the host")
     assert (state, "no longer attached to H2" in sentence) == ("skipped", True)
     assert not HostAnswer.objects.exists(), "the host was asked for nothing"
 
@@ -251,7 +254,7 @@ def test_whoever_uses_what_has_arrived_already_is_not_cut_off_by_the_next_worker
     mirror(site.chassis)
     gpu, source, target = site.device(1, 1), host_port_of(site.chassis, "H1"), host_port_of(site.chassis, "H3")
     site.enrol("node-a")
-    operation = asked(falconweb_administrator, gpu, target, force=True, confirmation=gpu.name)
+    operation = requested(falconweb_administrator, gpu, target, force=True, confirmation=gpu.name)
     if again:
         Operation.objects.filter(pk=operation.pk).update(target=source)
         operation.refresh_from_db()
@@ -281,7 +284,7 @@ def test_a_device_is_given_back_where_the_answer_that_it_was_let_go_is_lost(
         wait_for(lambda: HostAgent.objects.get(host=host).reported_at is not None)
     # From here on nothing that it says arrives.
     place = site.falcon.state()["hosts"]["node-a"]["drawer1slot1"]
-    ended = carry_out(asked(falconweb_administrator, gpu, None))
+    ended = carry_out(requested(falconweb_administrator, gpu, None))
     assert (ended.state, ended.error) == ("failed", "The agent of node-a did not answer: nothing was detached.")
     assert "drawer1slot1" in site.zone("hostport1_H1")
     done = agent.log.read_text()
@@ -295,8 +298,8 @@ def test_nothing_was_changed_is_said_of_the_first_attempt_alone(
 ) -> None:
     gpu = site.device(1, 1)
     first, target = site.device(1, 2), host_port_of(site.chassis, "H3")
-    before = asked(falconweb_administrator, first, target)
-    operation = asked(falconweb_administrator, gpu, target)
+    before = requested(falconweb_administrator, first, target)
+    operation = requested(falconweb_administrator, gpu, target)
     outside.put(site.chassis, site.falcon, gpu, to=None)
     User.objects.filter(pk=falconweb_administrator.pk).update(is_active=False)
     ended = carry_out(before)
@@ -304,14 +307,14 @@ def test_nothing_was_changed_is_said_of_the_first_attempt_alone(
     orphan(operation)
     ended = carry_out(operation)
     assert ended.error == f"{falconweb_administrator.username} may no longer do this."
-    assert told(ended, "Read back") == ("done", "It is attached to no host.")
+    assert step_result(ended, "Read back") == ("done", "It is attached to no host.")
 
 
 def test_what_was_attached_elsewhere_by_others_is_said_to_be_unchanged_at_the_first_attempt_alone(
     site: Site, falconweb_administrator: User
 ) -> None:
     gpu = site.device(1, 1)
-    operation = asked(falconweb_administrator, gpu, None)
+    operation = requested(falconweb_administrator, gpu, None)
     outside.put(site.chassis, site.falcon, gpu, to=host_port_of(site.chassis, "H3"))
     orphan(operation)
     ended = carry_out(operation)
