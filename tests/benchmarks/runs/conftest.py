@@ -76,6 +76,13 @@ def reported(hosts: Path, host: Host) -> HostReport:
             unused = {"AGENT_KEY": new_key(), "AGENT_BROKER": "unused", "AGENT_HOST": host.identity}
             settings = Settings.from_environment({**os.environ, **unused})
             machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-            _reports[host.name] = HostReporter(settings, machine, RunManager(settings, machine)).read()
+            reporter = HostReporter(settings, machine, RunManager(settings, machine))
+
+            def with_gpus() -> HostReport | None:
+                report = reporter.read()
+                return report if len(report.gpus) >= host.local_gpu_count else None
+
+            # Where this is the first look at the host, the simulator has just begun to write its meters.
+            _reports[host.name] = wait_for(with_gpus)
             machine.close()
     return replace(_reports[host.name], started=time.time(), sent=time.time())
