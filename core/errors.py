@@ -70,6 +70,14 @@ class InUse(Conflict):
     code = "in_use"
 
 
+class TooSlow(FalconWebError):
+    """The request did not arrive in time."""
+
+    status = 408
+    code = "too_slow"
+    retry_helps = True
+
+
 class TooLarge(FalconWebError):
     """The request is too large."""
 

@@ -23,7 +23,7 @@ from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
 
 from accounts.audit.context import complete_origin, request_id
-from core.errors import FalconWebError, TooLarge
+from core.errors import FalconWebError
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import PREFIX, database_unavailable
 from falconweb.health import healthz, readyz
@@ -31,7 +31,7 @@ from falconweb.sqlite.base import limit_lock_wait
 from falconweb.views import database_error_response, error_response, method_not_allowed
 
 logger = logging.getLogger(__name__)
-TOO_LARGE: Final = "falconweb.too_large"  # key in the scope: the verdict of asgi_middleware on the request
+BODY_REFUSED: Final = "falconweb.body_refused"  # key in the scope: the error with which asgi_middleware refused it
 REQUEST_LOCK_WAIT_SECONDS: Final = 15.0
 
 
@@ -125,17 +125,17 @@ async def _no_answer(_request: HttpRequest) -> None:
     """Mark a missing file, in place of the rest of the chain."""
 
 
-def too_large_middleware(get_response: GetResponse) -> GetResponse:
+def refused_body_middleware(get_response: GetResponse) -> GetResponse:
     """Respond in place of views where asgi_middleware refused the body, in the form of all other errors."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
-        sentence = getattr(request, "scope", {}).get(TOO_LARGE)
-        if sentence is None:
+        refused = getattr(request, "scope", {}).get(BODY_REFUSED)
+        if refused is None:
             return get_response(request)
         with suppress(Resolver404):
             # For the audit log, which records attempts.
             request.resolver_match = resolve(request.path_info)
-        return error_response(request, TooLarge(sentence))
+        return error_response(request, refused)
 
     return middleware
 

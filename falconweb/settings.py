@@ -71,7 +71,7 @@ MIDDLEWARE = [
     "falconweb.middleware.SignInRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "falconweb.middleware.too_large_middleware",
+    "falconweb.middleware.refused_body_middleware",
     "falconweb.middleware.ErrorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]

@@ -19,6 +19,19 @@ SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 LAST_USED_PRECISION = timedelta(minutes=1)
 
 
+def find_token(header: str) -> Token | None:
+    """Return the token of an Authorization header, with its person; None without one that is valid now."""
+    if not _is_bearer(header):
+        return None
+    digest = Token.digest_of(header.partition(" ")[2].strip())
+    valid = Token.objects.filter(expires_at__gt=timezone.now(), person__is_active=True)
+    return valid.select_related("person").filter(digest=digest).first()
+
+
+def _is_bearer(header: str) -> bool:
+    return header.partition(" ")[0].lower() == "bearer"
+
+
 class SessionAuthentication(authentication.SessionAuthentication):
     """Django's session, with a 401 (not 403) without one."""
 
@@ -44,17 +57,13 @@ class TokenAuthentication(authentication.BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
         """Return the user and the token, None without one; raises 401 for a wrong or expired one."""
-        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
+        header = request.headers.get("Authorization", "")
+        if not _is_bearer(header):
             return None
-        now = timezone.now()
-        token = (
-            Token.objects.select_related("person")
-            .filter(digest=Token.digest_of(secret.strip()), expires_at__gt=now, person__is_active=True)
-            .first()
-        )
+        token = find_token(header)
         if token is None:
             raise exceptions.AuthenticationFailed("The token is unknown, expired, or its person is no longer active.")
+        now = timezone.now()
         # Recorded even if its scope is not sufficient.
         complete_origin(token=token, credential=f"token {token.pk}, {token.name}", person_id=token.person_id)
         if token.scope not in self.scopes:
