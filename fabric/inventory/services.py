@@ -22,6 +22,7 @@ from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from accounts.visibility import row_or_404
 from core import credentials
+from core.addresses import host_refusal_reason
 from core.errors import Conflict, Forbidden, Invalid, Unavailable
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
@@ -380,6 +381,8 @@ def _clean_url(typed: str, *, allow_http: bool) -> str:
         _raise_invalid("url", "Give the address without a path, such as https://10.0.0.5 or https://bmc.example:8443.")
     if not _is_host(origin.raw_host or "") or not origin.port or len(str(origin)) > 300:
         _raise_invalid("url", NOT_A_URL)
+    if sentence := host_refusal_reason(origin.raw_host or ""):
+        _raise_invalid("url", sentence)
     if origin.scheme == "http" and not allow_http:
         _raise_invalid(
             "url", "This address has no encryption, so name and password can be read on the network: use https://."
