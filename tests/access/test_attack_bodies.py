@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from falconweb.asgi_middleware import STRANGER_BYTES
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
 from tests.turns import in_turn
+from tests.waiting import eventually_in_loop
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
@@ -114,9 +114,15 @@ async def test_a_stranger_who_sends_slowly_is_ended_and_nobody_else(monkeypatch:
     monkeypatch.setattr(asgi_middleware, "STRANGER_SECONDS", 0.0)
     looked_up: list[bool] = []
     look_up = asgi_middleware._is_signed_in
-    monkeypatch.setattr(
-        asgi_middleware, "_is_signed_in", lambda asked: looked_up.append(look_up(asked)) or looked_up[-1]
-    )
+
+    def noted(asked: dict[bytes, bytes]) -> bool:
+        looked_up.append(look_up(asked))
+        return looked_up[-1]
+
+    async def seen() -> list[bool]:
+        return looked_up
+
+    monkeypatch.setattr(asgi_middleware, "_is_signed_in", noted)
     for path in ("/sign-in/", "/api/v1/operations/", "/nothing/"):
         wire = sender(path)
         await wire.send_input({"type": "http.request", "body": b"{", "more_body": True})
@@ -124,8 +130,8 @@ async def test_a_stranger_who_sends_slowly_is_ended_and_nobody_else(monkeypatch:
     for headers in await run_in_thread(credentials):
         looked_up.clear()
         wire = sender("/api/v1/operations/", headers=headers)
-        while not looked_up:
-            await asyncio.sleep(0)
+        await wire.send_input({"type": "http.request", "body": b"{", "more_body": True})
+        await eventually_in_loop(seen, bool)
         await wire.send_input({"type": "http.request", "body": b"{", "more_body": False})
         assert (looked_up, await status_of(wire)) == ([True], 400 if headers[0][0] == b"authorization" else 403)
 
