@@ -25,10 +25,10 @@ from servestatic.middleware import ServeStaticMiddleware
 from accounts.audit.context import complete_origin, request_id
 from core.errors import FalconWebError
 from falconweb.api.authentication import SAFE_METHODS
-from falconweb.api.errors import PREFIX, database_unavailable
+from falconweb.api.errors import PREFIX, unavailable_part
 from falconweb.health import healthz, readyz
 from falconweb.sqlite.base import limit_lock_wait
-from falconweb.views import database_error_response, error_response, method_not_allowed
+from falconweb.views import error_response, method_not_allowed, unavailable_response
 
 logger = logging.getLogger(__name__)
 BODY_REFUSED: Final = "falconweb.body_refused"  # key in the scope: the error with which asgi_middleware refused it
@@ -143,7 +143,7 @@ def refused_body_middleware(get_response: GetResponse) -> GetResponse:
 class ErrorMiddleware:
     """Turns a FalconWebError raised by a page into a page with its sentence, its status and an id to quote.
 
-    The same applies to an unavailable database, and to Django's empty response to a method that is not allowed.
+    An unavailable database or Redis is one too, and so is Django's empty response to a method that is not allowed.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -157,9 +157,9 @@ class ErrorMiddleware:
         return method_not_allowed(request, answer)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Handle FalconWebErrors and those of an unavailable database; others are left to Django."""
-        if away := database_unavailable(exception):
-            return database_error_response(request, away)
+        """Handle FalconWebErrors and those of an unavailable database or Redis; others are left to Django."""
+        if away := unavailable_part(exception):
+            return unavailable_response(request, away)
         if not isinstance(exception, FalconWebError):
             return None
         logger.info(

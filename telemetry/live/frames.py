@@ -223,6 +223,12 @@ def current_catalogue(chassis: int) -> list[SeriesEntry]:
     return list(current_catalogues([chassis]))
 
 
+def has_catalogue(chassis: int) -> bool:
+    """Return whether Redis has a catalogue of a chassis, which may have no series."""
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
+        return bool(client.exists(f"live:catalogue:{chassis}"))
+
+
 def current_catalogues(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
     """Yield the series of the current catalogues of several chassis, loaded in batches."""
     with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
