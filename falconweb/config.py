@@ -110,6 +110,18 @@ class Config:
     trusted_proxies: int = _setting(
         "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is trusted", 0
     )
+    api_requests: int = _setting(
+        "FALCONWEB_API_REQUESTS",
+        "Requests to the API a minute that each token, and each person without one, may send; 0 for no limit",
+        12_000,
+        most=10_000_000,
+    )
+    api_stranger_requests: int = _setting(
+        "FALCONWEB_API_STRANGER_REQUESTS",
+        "Requests to the API a minute without a valid sign-in or token, of each address; 0 for no limit",
+        3_000,
+        most=10_000_000,
+    )
 
     exports: str = _setting(
         "FALCONWEB_EXPORTS",

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 
 from accounts.audit.context import complete_origin
 from accounts.models import Token, User
+from falconweb.api.rate_limits import limit_person, limit_stranger
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 # `last_used_at` is informative only, so it is not written at every request.
@@ -40,6 +41,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
         found = super().authenticate(request)
         if found is not None:
             complete_origin(person_id=found[0].pk)
+            limit_person(found[0])
         return found
 
     def authenticate_header(self, request: Request) -> str:
@@ -50,7 +52,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
 class TokenAuthentication(authentication.BaseAuthentication):
     """`Authorization: Bearer <token>`; a token that only reads is refused on writes, one for /metrics everywhere else.
 
-    `scopes` are the scopes that the view accepts.
+    `scopes` are the scopes that the view accepts. It is the last that is tried: without a token nobody is signed in.
     """
 
     scopes: frozenset[str] = frozenset({Token.Scope.READ, Token.Scope.WRITE})
@@ -58,14 +60,16 @@ class TokenAuthentication(authentication.BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
         """Return the user and the token, None without one; raises 401 for a wrong or expired one."""
         header = request.headers.get("Authorization", "")
-        if not _is_bearer(header):
-            return None
         token = find_token(header)
         if token is None:
+            limit_stranger(request)
+            if not _is_bearer(header):
+                return None
             raise exceptions.AuthenticationFailed("The token is unknown, expired, or its person is no longer active.")
         now = timezone.now()
         # Recorded even if its scope is not sufficient.
         complete_origin(token=token, credential=f"token {token.pk}, {token.name}", person_id=token.person_id)
+        limit_person(token.person, token)
         if token.scope not in self.scopes:
             raise exceptions.PermissionDenied("This token opens /metrics, nothing else.")
         if token.scope != Token.Scope.WRITE and request.method not in SAFE_METHODS:
