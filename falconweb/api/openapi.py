@@ -54,8 +54,8 @@ STATUS_DESCRIPTIONS = {
     "503": "A part of the site does not answer; try again later",
 }
 OTHER_PROBLEMS = (
-    "Any other error: 405 and 406, 408, 413 and 415 for bodies, 429, 503 while the database does not answer, or an error of "
-    "the site (500)"
+    "Any other error: 405 and 406, 408, 413 and 415 for bodies, 429, 503 while the database or Redis does not answer, "
+    "or an error of the site (500)"
 )
 PROBLEM_SCHEMA = {
     "type": "object",
