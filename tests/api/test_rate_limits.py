@@ -32,7 +32,8 @@ def few(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def bearer(name: str, scope: Token.Scope = Token.Scope.READ) -> dict[str, str]:
-    _, secret = token_create(person=User.objects.get(username=name), name="n", scope=scope, days=1)
+    token = f"job {Token.objects.count()}"
+    _, secret = token_create(person=User.objects.get(username=name), name=token, scope=scope, days=1)
     return {"Authorization": f"Bearer {secret}"}
 
 
