@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_init
+from celery.signals import worker_init, worker_ready
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 
@@ -23,3 +24,11 @@ def _prepare(**_: Any) -> None:
     from falconweb.structs import prepare_all_structs
 
     prepare_all_structs()
+
+
+@worker_ready.connect(weak=False)
+def _watch_claims(**_: Any) -> None:
+    """Release the claims of other workers when they die."""
+    from core.claims import ClaimWatcher
+
+    threading.Thread(target=ClaimWatcher().run, name="claims", daemon=True).start()

@@ -257,29 +257,30 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-CELERY_BEAT_SCHEDULE_FILENAME = str(CONFIG.data / "beat-schedule")
+CELERY_BEAT_SCHEDULER = "falconweb.scheduler:MonotonicScheduler"
+# Periods in seconds. Their messages do not expire: that would be at a time of day, by two clocks.
 CELERY_BEAT_SCHEDULE = {
-    "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0, "options": {"expires": 4}},
-    "forget": {"task": "accounts.forget", "schedule": 3600.0, "options": {"expires": 600}},
-    "verify the audit log": {"task": "accounts.verify_audit", "schedule": 86400.0, "options": {"expires": 3600}},
-    "summarise refusals": {"task": "accounts.summarise_refusals", "schedule": 300.0, "options": {"expires": 240}},
-    "forget answers": {"task": "fabric.forget_answers", "schedule": 3600.0, "options": {"expires": 600}},
-    "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0, "options": {"expires": 10}},
-    "tend leases": {"task": "fabric.tend_leases", "schedule": 60.0, "options": {"expires": 50}},
-    "tend exports": {"task": "exports.tend", "schedule": 2.0, "options": {"expires": 4}},
-    "tidy exports": {"task": "exports.tidy", "schedule": 3600.0, "options": {"expires": 600}},
-    "events: catch up": {"task": "events.catch_up", "schedule": 60.0, "options": {"expires": 50}},
-    "events: forget": {"task": "events.forget", "schedule": 3600.0, "options": {"expires": 600}},
-    "alerts: notify": {"task": "alerts.notify", "schedule": 3.0, "options": {"expires": 6}},
-    "alerts: watch chassis": {"task": "alerts.watch_chassis", "schedule": 10.0, "options": {"expires": 20}},
-    "alerts: forget": {"task": "alerts.forget", "schedule": 3600.0, "options": {"expires": 600}},
-    "note activity": {"task": "telemetry.note_activity", "schedule": 60.0, "options": {"expires": 50}},
-    "roll readings up": {"task": "telemetry.store.roll_up", "schedule": 60.0, "options": {"expires": 50}},
-    "remove old readings": {"task": "telemetry.store.clean", "schedule": 120.0, "options": {"expires": 100}},
-    "tend sweeps": {"task": "sweeps.tend", "schedule": 2.0, "options": {"expires": 4}},
-    "tend runs": {"task": "runs.tend", "schedule": 1.0, "options": {"expires": 2}},
-    "end strays of runs": {"task": "runs.end_strays", "schedule": 30.0, "options": {"expires": 25}},
-    "forget links": {"task": "links.forget", "schedule": 3600.0, "options": {"expires": 600}},
+    "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0},
+    "forget": {"task": "accounts.forget", "schedule": 3600.0},
+    "verify the audit log": {"task": "accounts.verify_audit", "schedule": 86400.0},
+    "summarise refusals": {"task": "accounts.summarise_refusals", "schedule": 300.0},
+    "forget answers": {"task": "fabric.forget_answers", "schedule": 3600.0},
+    "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0},
+    "tend leases": {"task": "fabric.tend_leases", "schedule": 60.0},
+    "tend exports": {"task": "exports.tend", "schedule": 2.0},
+    "tidy exports": {"task": "exports.tidy", "schedule": 3600.0},
+    "events: catch up": {"task": "events.catch_up", "schedule": 60.0},
+    "events: forget": {"task": "events.forget", "schedule": 3600.0},
+    "alerts: notify": {"task": "alerts.notify", "schedule": 3.0},
+    "alerts: watch chassis": {"task": "alerts.watch_chassis", "schedule": 10.0},
+    "alerts: forget": {"task": "alerts.forget", "schedule": 3600.0},
+    "note activity": {"task": "telemetry.note_activity", "schedule": 60.0},
+    "roll readings up": {"task": "telemetry.store.roll_up", "schedule": 60.0},
+    "remove old readings": {"task": "telemetry.store.clean", "schedule": 120.0},
+    "tend sweeps": {"task": "sweeps.tend", "schedule": 2.0},
+    "tend runs": {"task": "runs.tend", "schedule": 1.0},
+    "end strays of runs": {"task": "runs.end_strays", "schedule": 30.0},
+    "forget links": {"task": "links.forget", "schedule": 3600.0},
 }
 
 # Exports never access anything outside of it.

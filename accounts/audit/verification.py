@@ -55,7 +55,7 @@ def verification_request(*, by: User) -> None:
     with attempt(Action.AUDIT_VERIFY_REQUEST, actor=by, target=AUDIT_LOG_TARGET) as act:
         require_administrator(by)
         try:
-            enqueue("accounts.verify_audit", by.pk, expires=REQUEST_EXPIRES_SECONDS)
+            enqueue("accounts.verify_audit", by.pk)
         except (OperationalError, OSError) as error:
             raise Unavailable("The workers cannot be reached now, so nothing verifies the log. Try again.") from error
         with act.change():

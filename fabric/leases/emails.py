@@ -10,17 +10,18 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
-from django.db.models import F, Q
+from django.db.models import F
 from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, User
+from core.claims import WATCHED, WatchedClaims, unclaimed
 from fabric.leases.models import Lease, Letter
 from fabric.leases.ownership import format_period
 from fabric.leases.rules import format_end
 
 logger = logging.getLogger(__name__)
-CLAIM_SECONDS: Final = 120.0  # the claim of a dead sender expires
+CLAIM_SECONDS: Final = 120.0  # until the claim of a sender that failed or died is released
 SEND_DEADLINE: Final = timedelta(days=1)  # older e-mails are out of date
 LETTER_RETENTION: Final = timedelta(days=30)
 BATCH_SIZE: Final = 50
@@ -56,7 +57,7 @@ def _claim_letter() -> Letter | None:
     """Return a waiting e-mail, claimed by this sender."""
     now = timezone.now()
     waiting = Letter.objects.filter(
-        Q(claimed_at=None) | Q(claimed_at__lt=now - timedelta(seconds=CLAIM_SECONDS)),
+        unclaimed("claimed_at"),
         sent_at=None,
         created_at__gt=now - SEND_DEADLINE,
     )
@@ -92,6 +93,11 @@ def _send(letter: Letter, connection: object) -> bool:
 
 def _update(letter: Letter, **values: object) -> None:
     Letter.objects.filter(pk=letter.pk).update(**values)
+
+
+WATCHED.append(
+    WatchedClaims(lambda: Letter.objects.filter(sent_at=None), "claimed_at", CLAIM_SECONDS, {}),
+)
 
 
 def notify_requested(lease: Lease) -> None:
