@@ -246,11 +246,11 @@ def _route_in_thread(route_id: int) -> int:
 def _due_routes() -> set[int]:
     """Return the routes (ids) that may have a due delivery; `_claim_next` finds out which one it is."""
     now = timezone.now()
-    due = Delivery.objects.waiting().filter(unclaimed(DeliveryClaim.until_column), _is_due(now))
+    due = Delivery.objects.waiting().filter(unclaimed(DeliveryClaim.until_column), _try_is_due(now))
     return set(due.filter(Q(is_test=True) | Q(route__enabled=True)).values_list("route", flat=True))
 
 
-def _is_due(now: datetime) -> Q:
+def _try_is_due(now: datetime) -> Q:
     return wait_is_over("next_try_at", now, LONGEST_WAIT)
 
 
@@ -273,12 +273,12 @@ def _claim_next(route_id: int) -> DeliveryClaim | None:
     """
     now = timezone.now()
     waiting = Delivery.objects.waiting().filter(route=route_id)
-    test = waiting.filter(_is_due(now), is_test=True).order_by("number").first()
+    test = waiting.filter(_try_is_due(now), is_test=True).order_by("number").first()
     head = waiting.filter(is_test=False, route__enabled=True).order_by("number").first()
     for row in (test, head):
         if row is None:
             continue
-        due = waiting.filter(_is_due(now))
+        due = waiting.filter(_try_is_due(now))
         if (claim := DeliveryClaim.take(due, row.pk, attempts=F("attempts") + 1)) is not None:
             return claim
     return None
