@@ -143,13 +143,13 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = CONFIG.redis_url or "redis://127.0.0.1:6379/0"
 CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
+    "default": {"BACKEND": "telemetry.live.channel_layer.StrictChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
 }
 # Redis responds immediately or is unreachable: no request waits for it longer than this.
 REDIS_TIMEOUTS = {"socket_timeout": 3.0, "socket_connect_timeout": 3.0}
 CACHES = {
     "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "BACKEND": "falconweb.cache.JsonCache",
         "LOCATION": REDIS_URL,
         "OPTIONS": dict(REDIS_TIMEOUTS),
     }
@@ -254,6 +254,8 @@ CELERY_BROKER_URL = REDIS_URL
 # Callers do not wait for an unreachable broker: beat enqueues the task again.
 CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True, "max_retries": 0}
 CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

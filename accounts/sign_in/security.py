@@ -44,7 +44,8 @@ def count_failed_login(sender: Any, request: HttpRequest | None = None, **kwargs
 def too_many_failed_logins(request: HttpRequest) -> bool:
     """Return whether sign-ins from this address are locked."""
     try:
-        return bool(cache.get(_cache_key(request), 0) >= MAX_FAILED_LOGINS)
+        count = cache.get(_cache_key(request))
+        return isinstance(count, int) and count >= MAX_FAILED_LOGINS
     except (RedisError, OSError) as error:
         logger.warning("wrong passwords cannot be looked up: %r", error)
         return False

@@ -6,9 +6,9 @@
     polling:forgotten   set for CLAIM_SECONDS after Redis lost its data: workers claim only what they had before
 
 One round trip a renewal, for any number of chassis. A claim expires in Redis by itself; the worker computes the expiry
-with the monotonic clock, which also runs while the process is suspended. After Redis' clock was set back, no claim and no
-presence lasts for longer than CLAIM_SECONDS from then on; after it was set forward, all of them have expired, and the
-workers that had claims have them again as after a loss of data.
+with the monotonic clock, which also runs while the process is suspended. After Redis' clock was set back, no claim and
+no presence lasts for longer than CLAIM_SECONDS from then on; after it was set forward, all of them have expired, and
+the workers that had claims have them again as after a loss of data.
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ local gathering = now - joined[#joined] < tonumber(ARGV[4]) and now - joined[2] 
 local count, total = {}, #ARGV - first + 1
 local mine, free = {}, {}
 for place = first, #ARGV do
-  local owner = redis.call('GET', 'polling:' .. ARGV[place])
+  local owner = redis.pcall('GET', 'polling:' .. ARGV[place])
+  if type(owner) == 'table' then  -- it is of another type
+    redis.call('DEL', 'polling:' .. ARGV[place])
+    owner = false
+  end
   if owner == name then
     redis.call('PEXPIRE', 'polling:' .. ARGV[place], duration)
     mine[#mine + 1] = ARGV[place]
