@@ -262,6 +262,7 @@ def _convert(name: str, text: str, default: Any) -> Any:
     return text
 
 
+SECRET_VARIABLES = frozenset(one.metadata["name"] for one in fields(Config) if not one.repr)
 SMTP_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
 CONSOLE_BACKEND = "django.core.mail.backends.console.EmailBackend"
 MAIL_URL_INVALID = "FALCONWEB_EMAIL_URL cannot be used: {} It is such as smtp://name:password@mail.example.org:587."

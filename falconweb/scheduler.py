@@ -55,22 +55,21 @@ class SchedulerTurn:
         self.queued = 0  # messages that wait for a worker
         self._script: Any = client.register_script(TURN_SCRIPT)
         self._count = 0
-        self._mine = ""  # the value that this scheduler has set, while it is at work
-        self._seen, self._since = "", time.monotonic()
+        self._mine = b""  # the value that this scheduler has set, while it is at work
+        self._seen, self._since = b"", time.monotonic()
 
     def take(self) -> bool:
         """Return whether this scheduler is at work for the next second or so; raises RedisError."""
         now = time.monotonic()
-        is_free = self._seen == "" or now - self._since >= STANDSTILL_SECONDS
+        is_free = self._seen == b"" or now - self._since >= STANDSTILL_SECONDS
         # A value has no line break: without a turn, nothing is replaced.
-        expected = self._mine or (self._seen if is_free else "\n")
-        wanted = f"{self.name} {self._count + 1}"
-        raw, self.queued = self._script(keys=[TURN_KEY, settings.CELERY_TASK_DEFAULT_QUEUE], args=[expected, wanted])
-        held = raw.decode(errors="replace")
+        expected = self._mine or (self._seen if is_free else b"\n")
+        wanted = f"{self.name} {self._count + 1}".encode()
+        held, self.queued = self._script(keys=[TURN_KEY, settings.CELERY_TASK_DEFAULT_QUEUE], args=[expected, wanted])
         if held == wanted:
             self._count, self._mine = self._count + 1, wanted
             return True
-        self._mine = ""
+        self._mine = b""
         if held != self._seen:
             self._seen, self._since = held, now
         return False

@@ -14,7 +14,7 @@ import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +22,11 @@ import django
 from celery import Celery
 from django.core.management import execute_from_command_line
 
-from falconweb.config import Config, ConfigurationError
+from falconweb.config import SECRET_VARIABLES, Config, ConfigurationError
 from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_arguments, bind_listener, serve, worker_arguments
-from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, terminate_all
-from falconweb.launch.simulation import hosts_root, simulated_hosts, start_agents, start_simulated
+from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, take_variable, terminate_all
+from falconweb.launch.simulation import agent_account, hosts_root, simulated_hosts, start_agents, start_simulated
 
 HEALTH_SECONDS = 60.0
 
@@ -44,9 +44,10 @@ def main() -> int:
     children: list[ChildProcess] = []
     try:
         config = Config.from_environment()
+        password = take_variable("FALCONWEB_ADMIN_PASSWORD")
         _check_https(config)
         lock = _acquire_lock(config.data)
-        _start(config, children, _bind(config), stop)
+        _start(replace(config, admin_password=""), password, children, _bind(config), stop)
         _print(f"FalconWeb is at {_address(config)} (Ctrl-C ends it)")
         while not stop:
             for child in children:
@@ -63,23 +64,30 @@ def main() -> int:
     return 0
 
 
-def _start(config: Config, children: list[ChildProcess], listener: socket.socket, stop: list[int]) -> None:
+def _start(
+    config: Config, password: str, children: list[ChildProcess], listener: socket.socket, stop: list[int]
+) -> None:
     """Start the processes that serve requests, wait until they respond, and start the rest.
 
+    `password` is that of the first administrator, '' for none: only the preparation gets it.
     The code of Django and the features is loaded once, while the simulated chassis start; the site's processes are
     forked from there.
     """
     logs = config.data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "FALCONWEB_DATA": str(config.data), "PYTHONUNBUFFERED": "1"}
+    # Of broker, simulators and agents, which are no parts of the site.
+    outside = {name: value for name, value in environment.items() if name not in SECRET_VARIABLES}
+    broker = None
     if config.redis_url:
         environment["REDIS_URL"] = config.redis_url
     else:
-        broker = start_broker(config.data, environment)
-        children.append(broker.child)
-        environment["REDIS_URL"] = broker.url
+        started = start_broker(config.data, outside)
+        broker = started.child
+        children.append(broker)
+        environment["REDIS_URL"] = started.url
     root = hosts_root(config.data)
-    answering = start_simulated(config.data, config.simulated, root, environment, children)
+    answering = start_simulated(config.data, config.simulated, root, outside, children)
     os.environ.update(environment)
     celery = _load()
     simulated = answering()
@@ -93,6 +101,7 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
     _prepare(
         {
             **environment,
+            "FALCONWEB_ADMIN_PASSWORD": password,
             "FALCONWEB_SIMULATED_CHASSIS": json.dumps([asdict(one) for one in simulated]),
             "FALCONWEB_SIMULATED_HOSTS": json.dumps([asdict(one) for one in hosts]),
         }
@@ -106,7 +115,8 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
     for number, name in enumerate(_numbered("worker", config.workers), 1):
         start(name, partial(celery.start, worker_arguments(number, log=config.log)))
     start("beat", partial(celery.start, beat_arguments(log=config.log)))
-    start_agents(config.data, hosts, environment, children)
+    addresses = {host.name: agent_account(environment["REDIS_URL"], host, config.data, broker) for host in hosts}
+    start_agents(config.data, hosts, addresses, outside, children)
 
 
 def _load() -> Celery:

@@ -36,6 +36,21 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), most))
 
 
+def take_variable(name: str) -> str:
+    """Return a variable of the environment ('' for none), and remove it, so that no child has it.
+
+    On Linux it is also overwritten where the kernel shows the first environment of this process, and of its forks.
+    """
+    value = os.environ.get(name, "")
+    if value and sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        library.getenv.restype = ctypes.c_void_p
+        if place := library.getenv(name.encode()):
+            ctypes.memset(place, 0, len(os.fsencode(value)))
+    os.environ.pop(name, None)
+    return value
+
+
 def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
     """Return a function by which a child has the kernel signal it when this process dies, even by SIGKILL.
 
@@ -129,14 +144,14 @@ class ChildProcess:
         self.environment = dict(environment)
         self.log = log
         self.orphaned = orphaned
+        self.standard_input = b""  # at each start
         self.restarts = 0
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._started_at = 0.0
         self._start_again_at = 0.0
 
-    def start(self, *, standard_input: bytes = b"") -> None:
+    def start(self) -> None:
         """Start it in a new session, so that Ctrl-C reaches only the launcher."""
-        self._standard_input = standard_input
         with self.log.open("ab") as log:
             if callable(self.command):
                 self._process = ForkedProcess(self.name, self.command, self.environment, log, self.orphaned)
@@ -148,14 +163,14 @@ class ChildProcess:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             command,
             env=self.environment,
-            stdin=subprocess.PIPE if self._standard_input else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if self.standard_input else subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=end_with_parent(self.orphaned),  # noqa: PLW1509 - the launcher has one thread
         )
         if process.stdin:
-            process.stdin.write(self._standard_input)
+            process.stdin.write(self.standard_input)
             process.stdin.close()
         return process
 
@@ -183,7 +198,7 @@ class ChildProcess:
             return f"{self.name} ended with {self._process.returncode}; restarting it. Its log: {self.log}"
         if now >= self._start_again_at:
             self._start_again_at = 0.0
-            self.start(standard_input=self._standard_input)
+            self.start()
         return ""
 
     def _rotate_log(self) -> None:
