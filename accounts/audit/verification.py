@@ -23,7 +23,6 @@ from core.enqueue import enqueue
 from core.errors import Unavailable
 
 VERIFIED_BATCH_ROWS = 2000
-REQUEST_EXPIRES_SECONDS = 3600  # s
 AUDIT_LOG_TARGET = Target(kind="audit", name="The audit log")
 
 
