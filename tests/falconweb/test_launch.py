@@ -76,7 +76,7 @@ FORBIDDEN = [
     "GET pipeline:since", "SET scheduler x", "LPUSH falconweb x", "BRPOP falconweb 1", "LRANGE host.another 0 -1",
     "LPUSH host.another x", "HGETALL unacked", "PUBLISH access x", "PSUBSCRIBE live:*", "KEYS *", "SCAN 0",
     "FLUSHALL", "FLUSHDB", "CONFIG GET *", "EVAL return(1) 0", "SCRIPT FLUSH", "ACL LIST", "ACL WHOAMI", "CLIENT LIST",
-    "SHUTDOWN NOSAVE", "MONITOR", "SAVE", "INFO", "SWAPDB 0 1", "SELECT 1",
+    "SHUTDOWN NOSAVE", "MONITOR", "SAVE", "INFO", "SWAPDB 0 1",
 ]  # fmt: skip
 
 
