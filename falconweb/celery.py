@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from celery import Celery
+from celery import Celery, bootsteps
 from celery.signals import worker_init
+
+from hostwire.heartbeat import BEAT_SECONDS, beat, pause
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 
@@ -15,6 +17,26 @@ application.set_default()
 application.config_from_object("django.conf:settings", namespace="CELERY")
 application.autodiscover_tasks()
 application.autodiscover_tasks(["telemetry.polling"])  # a feature that is not a Django application
+
+
+class ConsumerHeartbeat(bootsteps.StartStopStep):
+    """Beats with the loop that takes tasks; pauses while the broker is away. Tasks run in other threads."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+    _timer: Any = None
+
+    def start(self, consumer: Any) -> None:
+        """Begin, at each connection to the broker."""
+        self._timer = consumer.timer.call_repeatedly(BEAT_SECONDS, beat, ("tasks",))
+
+    def stop(self, consumer: Any) -> None:
+        """Pause."""
+        if self._timer is not None:
+            self._timer.cancel()
+        pause("tasks")
+
+
+application.steps["consumer"].add(ConsumerHeartbeat)
 
 
 @worker_init.connect(weak=False)

@@ -95,6 +95,20 @@ class Config:
         least=1,
         most=256,
     )
+    web_hang_seconds: float = _setting(
+        "FALCONWEB_WEB_HANG_SECONDS",
+        "Seconds without a turn of its event loop after which `make up` restarts a web process",
+        30.0,
+        least=2,
+        most=3600,
+    )
+    hang_seconds: float = _setting(
+        "FALCONWEB_HANG_SECONDS",
+        "The same for workers, scheduler, agents of simulated hosts and the site's own Redis or Valkey",
+        60.0,
+        least=2,
+        most=3600,
+    )
     inventory_period: float = _setting(
         "FALCONWEB_INVENTORY_PERIOD",
         "Seconds between reads of the inventory of a chassis; up to four times as many while nothing changes and its "

@@ -257,6 +257,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BEAT_SCHEDULER = "falconweb.scheduler:Scheduler"
 CELERY_BEAT_SCHEDULE_FILENAME = str(CONFIG.data / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0, "options": {"expires": 4}},

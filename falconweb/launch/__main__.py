@@ -27,6 +27,7 @@ from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_arguments, bind_listener, serve, worker_arguments
 from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, terminate_all
 from falconweb.launch.simulation import hosts_root, simulated_hosts, start_agents, start_simulated
+from falconweb.launch.watchdog import LOOK_SECONDS, ServiceManager, Watchdog
 
 HEALTH_SECONDS = 60.0
 
@@ -41,6 +42,7 @@ def main() -> int:
     os.umask(0o077)
     raise_file_limit()
     stop = _stop_on_signals()
+    manager = ServiceManager()
     children: list[ChildProcess] = []
     try:
         config = Config.from_environment()
@@ -48,17 +50,18 @@ def main() -> int:
         lock = _acquire_lock(config.data)
         _start(config, children, _bind(config), stop)
         _print(f"FalconWeb is at {_address(config)} (Ctrl-C ends it)")
+        manager.tell("READY=1")
+        watchdog = Watchdog(children, os.environ["REDIS_URL"], manager, _print)
         while not stop:
-            for child in children:
-                if sentence := child.restart_if_dead():
-                    _print(sentence)
-            time.sleep(0.2)
+            watchdog.look()
+            time.sleep(LOOK_SECONDS)
         del lock
     except (CannotStartError, ConfigurationError, BrokerError, TimeoutError) as error:
         if not stop:
             _print(f"FalconWeb did not start: {error}")
             return 1
     finally:
+        manager.tell("STOPPING=1")
         terminate_all(children, last=[child for child in children if child.name == "broker"])
     return 0
 
@@ -75,7 +78,7 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
     if config.redis_url:
         environment["REDIS_URL"] = config.redis_url
     else:
-        broker = start_broker(config.data, environment)
+        broker = start_broker(config.data, environment, hang_seconds=config.hang_seconds)
         children.append(broker.child)
         environment["REDIS_URL"] = broker.url
     root = hosts_root(config.data)
@@ -86,7 +89,14 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
     hosts = simulated_hosts(config.data, root)
 
     def start(name: str, function: Callable[[], object], orphaned: int = signal.SIGKILL) -> None:
-        child = ChildProcess(name, function, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
+        child = ChildProcess(
+            name,
+            function,
+            environment=environment,
+            log=logs / f"{name}.log",
+            orphaned=orphaned,
+            hang_seconds=config.web_hang_seconds if name.startswith("web") else config.hang_seconds,
+        )
         child.start()
         children.append(child)
 
@@ -106,7 +116,7 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
     for number, name in enumerate(_numbered("worker", config.workers), 1):
         start(name, partial(celery.start, worker_arguments(number, log=config.log)))
     start("beat", partial(celery.start, beat_arguments(log=config.log)))
-    start_agents(config.data, hosts, environment, children)
+    start_agents(config.data, hosts, environment, children, hang_seconds=config.hang_seconds)
 
 
 def _load() -> Celery:

@@ -63,7 +63,7 @@ def server_command() -> str:
         ) from error
 
 
-def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
+def start_broker(data: Path, environment: Mapping[str, str], *, hang_seconds: float = 0.0) -> Broker:
     """Start a server on a free local port, password-protected, with only its log on disk."""
     folder = data / "broker"
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,13 @@ def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
             "",
         ]
     )
-    child = ChildProcess("broker", [server_command(), "-"], environment=environment, log=data / "logs" / "broker.log")
+    child = ChildProcess(
+        "broker",
+        [server_command(), "-"],
+        environment=environment,
+        log=data / "logs" / "broker.log",
+        hang_seconds=hang_seconds,
+    )
     child.start(standard_input=configuration.encode())
     url = f"redis://:{quote(password)}@127.0.0.1:{port}/0"
     with redis.Redis.from_url(url, socket_timeout=1.0) as client:

@@ -15,11 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
+from hostwire.heartbeat import PIPE
+
 Ready = TypeVar("Ready")
 STOP_SECONDS = 8.0
 # A process that dies again within this time is restarted after a longer delay.
 QUICK_EXIT_SECONDS = 10.0
 MAX_WAIT_SECONDS = 15.0
+START_SECONDS = 60.0  # to the first heartbeat
 MAX_LOG_BYTES = 50 * 2**20
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -112,7 +115,8 @@ class ForkedProcess:
 class ChildProcess:
     """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies.
 
-    It runs a command, or a function in a fork, which starts fast because all modules are loaded.
+    It runs a command, or a function in a fork, which starts fast because all modules are loaded. It hangs when it
+    has sent no heartbeat (hostwire.heartbeat) for longer than `hang_seconds`; with 0, nobody watches it.
     """
 
     def __init__(
@@ -123,10 +127,20 @@ class ChildProcess:
         environment: Mapping[str, str],
         log: Path,
         orphaned: int = signal.SIGTERM,
+        hang_seconds: float = 0.0,
     ) -> None:
         self.name = name
         self.command = command
         self.environment = dict(environment)
+        self.hang_seconds = hang_seconds
+        self.silence = 0.0  # s since the last heartbeat, as far as this process was there to hear it
+        self._is_heard = False
+        self._pipe: tuple[int, int] | None = None
+        if hang_seconds:
+            self._pipe = os.pipe()
+            for end in self._pipe:
+                os.set_blocking(end, False)
+            self.environment[PIPE] = str(self._pipe[1])
         self.log = log
         self.orphaned = orphaned
         self.restarts = 0
@@ -143,6 +157,8 @@ class ChildProcess:
             else:
                 self._process = self._start_command(self.command, log)
         self._started_at = time.monotonic()
+        self._read_heartbeats()  # of the one before
+        self.silence, self._is_heard = 0.0, False
 
     def _start_command(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(  # noqa: S603 - our own commands
@@ -152,6 +168,7 @@ class ChildProcess:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=self._pipe[1:] if self._pipe else (),
             preexec_fn=end_with_parent(self.orphaned),  # noqa: PLW1509 - the launcher has one thread
         )
         if process.stdin:
@@ -168,6 +185,33 @@ class ChildProcess:
     def pid(self) -> int:
         """Its process id; 0 where it was never started."""
         return 0 if self._process is None else self._process.pid
+
+    def is_heard_within(self, seconds: float) -> bool:
+        """Return whether it runs and its newest heartbeat is no older than that."""
+        return self.alive and self._is_heard and self.silence <= seconds
+
+    def heard(self) -> None:
+        """Record a sign of life."""
+        self.silence, self._is_heard = 0.0, True
+
+    def kill_if_hung(self, elapsed: float) -> str:
+        """Kill it if it hangs, `elapsed` s after the last call; returns a sentence about that, or ''."""
+        if not self.hang_seconds or not self.alive:
+            return ""
+        self.silence += elapsed
+        if self._read_heartbeats():
+            self.heard()
+        if self.silence <= (self.hang_seconds if self._is_heard else max(self.hang_seconds, START_SECONDS)):
+            return ""
+        self._signal(signal.SIGKILL)
+        silent, self.silence, self._is_heard = self.silence, 0.0, False
+        return f"{self.name} hangs: no heartbeat for {silent:.0f} s. It was killed."
+
+    def _read_heartbeats(self) -> bytes:
+        try:
+            return os.read(self._pipe[0], 2**16) if self._pipe else b""
+        except BlockingIOError:
+            return b""
 
     def restart_if_dead(self) -> str:
         """Restart it if it died, at growing intervals; returns a sentence about that, or ''."""

@@ -145,7 +145,12 @@ def agent_environment(host: SimulatedHost, broker: str, state: Path) -> dict[str
 
 
 def start_agents(
-    data: Path, hosts: list[SimulatedHost], environment: Mapping[str, str], children: list[ChildProcess]
+    data: Path,
+    hosts: list[SimulatedHost],
+    environment: Mapping[str, str],
+    children: list[ChildProcess],
+    *,
+    hang_seconds: float = 0.0,
 ) -> None:
     """Start the agent of each host, without waiting for them."""
     for host in hosts:
@@ -157,6 +162,7 @@ def start_agents(
             log=data / "logs" / f"agent-{host.name}.log",
             # A terminated agent would wait for the broker, which is ending too; its journal tolerates a kill.
             orphaned=signal.SIGKILL,
+            hang_seconds=hang_seconds,
         )
         child.start()
         children.append(child)

@@ -7,18 +7,21 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models import Count, Min, QuerySet
+from django.utils import timezone
 
 from accounts.access import require_administrator
 from accounts.models import User
 from core.errors import Unavailable
+from fabric.agents.models import HostAgent
 from fabric.inventory.models import Chassis
 from telemetry.alerts.models import Delivery
 from telemetry.exports.models import ExportRun
@@ -28,6 +31,7 @@ from telemetry.pipeline import rules
 from telemetry.store.services import sqlite_bytes, store_size
 
 RECENT_MINUTES = 10
+AGENT_SHOWN = timedelta(days=1)  # after its last report: a host that is off for longer is meant to be
 
 
 def pipeline_snapshot() -> rules.PipelineSnapshot:
@@ -47,7 +51,7 @@ def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
         pipe.get(f"pipeline:{name}")
     for back in range(RECENT_MINUTES + 1):
         pipe.hgetall(f"{COUNTS_KEY}:{minute - back}")
-    pipe.hgetall(COUNTS_KEY).hgetall(SEEN_KEY).get(SINCE_KEY).llen(settings.CELERY_TASK_DEFAULT_QUEUE).info("memory")
+    pipe.hgetall(COUNTS_KEY).hgetall(SEEN_KEY).get(SINCE_KEY).llen(settings.CELERY_TASK_DEFAULT_QUEUE).info()
     results = pipe.execute()
     states = [json.loads(raw) for raw in results[: len(names)] if raw]
     recent: Counter[bytes] = Counter()
@@ -56,7 +60,7 @@ def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
         share = 1.0 if back < RECENT_MINUTES else 1.0 - now % 60 / 60
         for key, n in hash_.items():
             recent[key] += round(int(n) * share)
-    totals, seen, since, queue, memory = results[-5:]
+    totals, seen, since, queue, server = results[-5:]
     processes = [
         rules.PublishingProcess(
             one["process"], one["kind"], _to_datetime(one["began"]), _to_datetime(one["at"]), one["gauges"],
@@ -65,6 +69,7 @@ def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
         for one in states
     ]  # fmt: skip
     began = float(since) if since else now
+    processes.append(_broker(server, now))
     return rules.PipelineSnapshot(
         at=_to_datetime(now),
         since=_to_datetime(began),
@@ -77,8 +82,27 @@ def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
         gauges={int(pk): gauges for one in states for pk, gauges in one["chassis"].items()},
         polled_by={int(pk): one["process"] for one in states for pk in one["chassis"]},
         queue=int(queue),
-        redis_bytes=int(memory.get("used_memory", 0)),
-        redis_max_bytes=int(memory.get("maxmemory", 0)),
+        redis_bytes=int(server.get("used_memory", 0)),
+        redis_max_bytes=int(server.get("maxmemory", 0)),
+    )
+
+
+def _broker(server: dict[str, Any], now: float) -> rules.PublishingProcess:
+    """Return Redis itself, which answers now."""
+    gauges = {"memory_bytes": float(server.get("used_memory_rss", 0))}
+    gauges["cpu_seconds"] = float(server.get("used_cpu_user", 0)) + float(server.get("used_cpu_sys", 0))
+    name = f"broker@{urlsplit(settings.REDIS_URL).hostname}:{server.get('process_id', 0)}"
+    started = _to_datetime(now - float(server.get("uptime_in_seconds", 0)))
+    return rules.PublishingProcess(name, "broker", started, _to_datetime(now), gauges)
+
+
+def agents_heard() -> tuple[rules.PublishingProcess, ...]:
+    """Return the agents of hosts that reported within a day; their reports are their heartbeats."""
+    rows = HostAgent.objects.filter(reported_at__gte=timezone.now() - AGENT_SHOWN).order_by("host__name", "pk")
+    return tuple(
+        rules.PublishingProcess(f"agent@{host}:0", "agent", _to_datetime(started), reported_at, {})
+        for host, started, reported_at in rows.values_list("host__name", "started", "reported_at")
+        if reported_at is not None
     )
 
 
@@ -161,6 +185,7 @@ def pipeline_status(person: User) -> PipelineStatus:
     """Return the pipeline's health; raises Forbidden except for administrators, Unavailable without Redis."""
     require_administrator(person)
     pipeline, sizes, waiting = pipeline_snapshot(), storage_sizes(), undelivered_now()
+    pipeline = replace(pipeline, processes=pipeline.processes + agents_heard())
     names = dict(Chassis.objects.values_list("pk", "name"))
     polled = Chassis.objects.filter(enabled=True).order_by("name")
     rows = polled.values_list("pk", "name", "last_error")
