@@ -26,7 +26,7 @@ class AccountsConfig(AppConfig):
         because INSTALLED_APPS names this application before django.contrib.auth.
         """
         user_logged_in.connect(keep_previous_login, dispatch_uid="keep_previous_login")
-        from accounts.sign_in import security  # noqa: F401 - its receiver
+        from accounts.sign_in import security, services  # noqa: F401 - their receivers
 
 
 def keep_previous_login(sender: Any, user: Any, **kwargs: Any) -> None:

@@ -94,6 +94,7 @@ def command(
     answers: Any = None,
     conflict: str = "",
     problems: Mapping[int, str] | None = None,
+    fresh_sign_in: bool = False,
     **described: Any,
 ) -> Callable[[Any], Any]:
     """Declare a method of a `ResourceViewSet` as a command: `method(view, row, values)` returns the row afterwards.
@@ -123,6 +124,6 @@ def command(
             extend_schema(request=body, responses={status: answered, **refused}, **described)(handler)
 
         handler.describe = describe  # type: ignore[attr-defined]  # `ResourceViewSet` knows the serializer
-        return declare(audited_as=audited_as, target_kind=target_kind)(handler)
+        return declare(audited_as=audited_as, target_kind=target_kind, fresh_sign_in=fresh_sign_in)(handler)
 
     return decorate

@@ -44,6 +44,12 @@ class Forbidden(FalconWebError):
     code = "forbidden"
 
 
+class SignInTooOld(Forbidden):
+    """The person signed in too long ago for this, and has to confirm who they are."""
+
+    code = "sign_in_too_old"
+
+
 class NotFound(FalconWebError):
     """The object does not exist, or the user may not see it: the response does not distinguish the two."""
 

@@ -129,6 +129,22 @@ class Config:
         "How long before the end of a lease people are warned, comma-separated, in d, h or m",
         ("7d", "1d", "1h"),
     )
+    session_hours: float = _setting(
+        "FALCONWEB_SESSION_HOURS", "Hours after which a person has to sign in again", 12.0, least=0.1, most=720
+    )
+    session_idle_minutes: float = _setting(
+        "FALCONWEB_SESSION_IDLE_MINUTES",
+        "Minutes after which a session ends in which nobody opened a page or changed something; 0 never",
+        60.0,
+        most=43_200,
+    )
+    fresh_sign_in_minutes: float = _setting(
+        "FALCONWEB_FRESH_SIGN_IN_MINUTES",
+        "Minutes after a sign-in in which tokens, people, keys and forced changes need no further password",
+        10.0,
+        least=1,
+        most=720,
+    )
     idle_hours: float = _setting(
         "FALCONWEB_IDLE_HOURS", "Hours without use after which a leased device counts as idle; 0 never", 24.0, most=8760
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from asgiref.sync import async_to_sync
 from django.conf import settings
@@ -16,14 +16,15 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import resolve_url
+from django.shortcuts import redirect, resolve_url
 from django.urls import Resolver404, resolve
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
 
 from accounts.audit.context import complete_origin, request_id
-from core.errors import FalconWebError, TooLarge
+from accounts.sign_in.services import session_touch
+from core.errors import FalconWebError, SignInTooOld, TooLarge
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import PREFIX, database_unavailable
 from falconweb.health import healthz, readyz
@@ -59,6 +60,7 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
             return None
         if getattr(view_func, "login_required", True) and (person_id := request.user.pk) is not None:
             complete_origin(person_id=person_id)
+            session_touch(request)
         return super().process_view(request, view_func, view_args, view_kwargs)  # type: ignore[arg-type]
 
     def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponseBase:  # type: ignore[override]
@@ -140,6 +142,15 @@ def too_large_middleware(get_response: GetResponse) -> GetResponse:
     return middleware
 
 
+def _confirmation(request: HttpRequest, error: SignInTooOld) -> HttpResponse:
+    """Lead to the page that asks for the password, and from there back to the page with the form."""
+    where = request.get_full_path()
+    if request.method not in SAFE_METHODS:
+        messages.error(request, error.sentence)
+        where = referring_page(request)
+    return redirect(f"{resolve_url('accounts:confirmation')}?{urlencode({'next': where})}")
+
+
 class ErrorMiddleware:
     """Turns a FalconWebError raised by a page into a page with its sentence, its status and an id to quote.
 
@@ -162,6 +173,8 @@ class ErrorMiddleware:
             return database_error_response(request, away)
         if not isinstance(exception, FalconWebError):
             return None
+        if isinstance(exception, SignInTooOld):
+            return _confirmation(request, exception)
         logger.info(
             "%s %s answered %s (%s): %s", request.method, request.path, exception.status, request_id(), exception
         )

@@ -159,10 +159,12 @@ AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "accounts.sign_in.passwords.MaximumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+    {"NAME": "accounts.sign_in.passwords.GuessablePasswordValidator"},
 ]
+PASSWORD_RESET_TIMEOUT = 3600  # s, of a link in a mail
 PASSWORD_HASHERS = ["accounts.sign_in.security.BoundedArgon2PasswordHasher"]
 LOGIN_URL = "/sign-in/"
 LOGIN_REDIRECT_URL = "/"
@@ -185,7 +187,7 @@ AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "current", "new", "again"
 SESSION_ENGINE = "accounts.sign_in.security"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = 12 * 3600
+SESSION_COOKIE_AGE = int(CONFIG.session_hours * 3600)
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "falconweb.views.csrf_failure"

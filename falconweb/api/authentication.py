@@ -12,7 +12,11 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from accounts.audit.context import complete_origin
-from accounts.models import Token, User
+from accounts.declaration import area_of
+from accounts.models import Area, Token, User
+from accounts.sign_in.security import exact_client_address
+from accounts.sign_in.services import session_touch
+from accounts.token_rules import covers, is_admitted
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 # `last_used_at` is informative only, so it is not written at every request.
@@ -27,6 +31,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
         found = super().authenticate(request)
         if found is not None:
             complete_origin(person_id=found[0].pk)
+            session_touch(request._request)  # noqa: SLF001 - its documented name is in newer versions
         return found
 
     def authenticate_header(self, request: Request) -> str:
@@ -35,7 +40,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
 
 
 class TokenAuthentication(authentication.BaseAuthentication):
-    """`Authorization: Bearer <token>`; a token that only reads is refused on writes, one for /metrics everywhere else.
+    """`Authorization: Bearer <token>`; refused where its scope, areas or addresses do not admit it.
 
     `scopes` are the scopes that the view accepts.
     """
@@ -61,6 +66,9 @@ class TokenAuthentication(authentication.BaseAuthentication):
             raise exceptions.PermissionDenied("This token opens /metrics, nothing else.")
         if token.scope != Token.Scope.WRITE and request.method not in SAFE_METHODS:
             raise exceptions.PermissionDenied("This token may only read.")
+        _check_area(token, request)
+        if not is_admitted(token.addresses, exact_client_address(request)):
+            raise exceptions.PermissionDenied("This token may not be used from this address.")
         if token.last_used_at is None or now - token.last_used_at > LAST_USED_PRECISION:
             Token.objects.filter(pk=token.pk).update(last_used_at=now)
         return token.person, token
@@ -68,6 +76,17 @@ class TokenAuthentication(authentication.BaseAuthentication):
     def authenticate_header(self, request: Request) -> str:
         """Return the name of the scheme."""
         return "Bearer"
+
+
+def _check_area(token: Token, request: Request) -> None:
+    """Raise 403 where a token is narrowed to areas that the endpoint is not in; one without an area is in none."""
+    match, method = request.resolver_match, request.method or ""
+    action = "read" if method in SAFE_METHODS else "write"
+    area = area_of(match.func, method) if match else ""
+    if not covers(token.scopes, area, action):
+        raise exceptions.PermissionDenied(
+            f"This token may not {action} {Area(area).label if area else 'this'}: it has {', '.join(token.scopes)}."
+        )
 
 
 class MetricsAuthentication(TokenAuthentication):

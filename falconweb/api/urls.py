@@ -20,6 +20,7 @@ FEATURES = (
     "fabric.history.api",
     "telemetry.history.api",
     "accounts.api",
+    "accounts.token_api",
     "fabric.leases.api",
     "telemetry.links.api",
     "telemetry.alerts.api",

@@ -20,7 +20,7 @@ from pytest_django import DjangoDbBlocker
 from accounts.audit.actions import Action
 from accounts.audit.models import AuditEntry
 from accounts.audit.services import audit_record, target_of
-from accounts.models import Role, Tenant, User
+from accounts.models import PersonKind, Role, Tenant, User
 from benchmarks.runs.models import Run
 from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.models import Point, Sweep
@@ -288,6 +288,11 @@ def make_lab() -> Lab:
     arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove", "chassis_settings")}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password")}
     arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
+    program = User.objects.create(
+        username="program", password="!", kind=PersonKind.SERVICE, role=Role.VIEWER, tenant=tenant
+    )
+    arguments |= {"service_token_add": [program.pk], "person_sessions_end": [people["owner"].pk]}
+    arguments |= {"session_end": [people["owner"].sessions.get().number], "password_new": ["MQ", "a-made-up-one"]}
     arguments |= {name: [1] for name in ("token_revoke", "my_token")}
     arguments |= {name: [1] for name in ("my_dashboard", "dashboard_change", "dashboard_remove")}
     # Of an operation, so that a tenant could find its own name in it.
