@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.db.models import Count, Q, QuerySet
 from django.dispatch import Signal
+from django.http import QueryDict
 from django.utils import timezone
 
 from accounts.models import Tenant, Token, User
@@ -37,7 +37,7 @@ class TokenFilter:
     state: str = ""
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> TokenFilter:
+    def of(cls, query: QueryDict) -> TokenFilter:
         """Return the filter of a URL; what it does not know is ignored."""
         scope, state = query.get("scope", ""), query.get("state", "")
         return cls(

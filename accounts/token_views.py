@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.forms import TokenForm
 from accounts.models import Token, User
 from accounts.selectors import TokenFilter, find_tokens
@@ -41,7 +41,7 @@ def token_add(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.TOKEN_CREATE, fresh_sign_in=True)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TOKEN_CREATE, fresh_sign_in=True, no_page_test=NO_SAMPLE)
 def service_token_add(request: HttpRequest, pk: int) -> HttpResponse:
     """Create a token of a service account; the response shows its secret."""
     return _token_form_page(request, row_or_404(User.objects.filter(kind="service"), pk, "service account"))

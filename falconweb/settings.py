@@ -317,6 +317,7 @@ SPECTACULAR_SETTINGS = {
         "RunStateEnum": "benchmarks.runs.models.Run.State",
         "ProvenanceEnum": "benchmarks.runs.models.Run.Provenance",
         "ScopeEnum": "accounts.models.Token.Scope",
+        "PersonKindEnum": "accounts.models.PersonKind",
         "ExportRunStateEnum": "telemetry.exports.models.ExportRun.State",
         "EventSeverityEnum": "telemetry.events.models.EventSeverity",
         "LeaseStateEnum": "fabric.leases.models.Lease.State",

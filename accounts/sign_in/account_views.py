@@ -135,7 +135,8 @@ class PasswordNew(PasswordResetConfirmView):
             errors = error.details.get("errors", {})
             form.add_error("new_password1" if errors else None, errors.get("new", error.sentence))
             return self.form_invalid(form)
-        self.request.session.pop(INTERNAL_RESET_SESSION_TOKEN, None)
+        # Also where this browser was signed in: the sessions of the person have ended.
+        logout(self.request)
         messages.success(self.request, "Your password was changed. Sign in with it.")
         return redirect(self.get_success_url())
 

@@ -24,7 +24,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from accounts.audit.actions import Action
-from accounts.audit.services import attempt, audited, target_of
+from accounts.audit.services import attempt, target_of
 from accounts.models import PersonKind, User
 from accounts.sign_in.passwords import password_problem
 from accounts.sign_in.security import client_address
@@ -96,12 +96,11 @@ def password_mail_send(*, name: str) -> None:
             person.username.casefold(), person.email.casefold(),
         }:  # fmt: skip
             continue
-        with audited(Action.PASSWORD_MAIL, actor=None, target=target_of(person)):
-            path = reverse(
-                "accounts:password_new",
-                args=[urlsafe_base64_encode(force_bytes(person.pk)), default_token_generator.make_token(person)],
-            )
-        EmailMessage(
+        path = reverse(
+            "accounts:password_new",
+            args=[urlsafe_base64_encode(force_bytes(person.pk)), default_token_generator.make_token(person)],
+        )
+        email = EmailMessage(
             "FalconWeb: set a new password",
             f"Somebody, probably you, asked to set a new password for {person.username} on FalconWeb.\n\n"
             f"Open this address within an hour; it works once:\n{settings.CONFIG.address}{path}\n\n"
@@ -109,7 +108,11 @@ def password_mail_send(*, name: str) -> None:
             settings.DEFAULT_FROM_EMAIL,
             [person.email],
             headers={"Auto-Submitted": "auto-generated"},
-        ).send()
+        )
+        with attempt(Action.PASSWORD_MAIL, actor=None, target=target_of(person)) as act:
+            email.send()
+            with act.change():
+                pass
 
 
 @sensitive_variables("new", "token")

@@ -87,7 +87,9 @@ def _parsed_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address 
         address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    return getattr(address, "ipv4_mapped", None) or address
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
 
 
 MAX_CONCURRENT_HASHES = 4

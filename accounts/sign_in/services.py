@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from django.contrib.auth import authenticate, login
 from django.contrib.auth.signals import user_logged_in
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.dispatch import Signal, receiver
 from django.http import HttpRequest
 from django.utils import timezone
@@ -53,7 +54,8 @@ def describe_session(request: HttpRequest, **kwargs: Any) -> None:
 def sign_in_confirm(*, request: HttpRequest, person: User, password: str) -> None:
     """Confirm the identity of a signed-in person by the password; wrong ones count towards the lock."""
     with attempt(Action.SIGN_IN_CONFIRM, actor=person, target=target_of(person)) as act:
-        if authenticate(request, username=person.username, password=password) is None:
+        found = authenticate(request, username=person.username, password=password)
+        if found is None or found.pk != person.pk:
             raise Invalid("This is not your password.", errors={"password": "This is not your password. Try again."})
         with act.change():
             sign_in_renew(request)
@@ -70,7 +72,9 @@ def session_touch(request: HttpRequest) -> None:
         return
     now = timezone.now()
     if now - row.seen_at > BrowserSession.SEEN_PRECISION:
-        BrowserSession.objects.filter(pk=row.pk).update(seen_at=now)
+        # A page is shown also where nothing can be written just now.
+        with suppress(OperationalError):
+            BrowserSession.objects.filter(pk=row.pk).update(seen_at=now)
 
 
 @transaction.atomic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from smtplib import SMTPRecipientsRefused
 from typing import Any
 
 import pytest
@@ -95,6 +96,25 @@ def test_a_mail_leads_to_a_new_password_that_ends_sessions_and_tokens(bob: User,
     # Once.
     assert "does not work" in page_text(opened(Client(), found[1]))
     assert "does not work" in page_text(client.post(where, {"new_password1": NEW, "new_password2": NEW}))
+
+
+def test_a_signed_in_browser_is_signed_out_by_the_link_that_it_opens(bob: User) -> None:
+    client = Client()
+    client.force_login(bob)
+    where = opened(client, link_for(bob)).redirect_chain[-1][0]
+    assert client.post(where, {"new_password1": NEW, "new_password2": NEW})["Location"] == reverse("accounts:sign_in")
+    assert client.get("/account/").status_code == 302
+
+
+def test_a_mail_that_the_server_refuses_is_on_record_as_failed(bob: User, settings: Any) -> None:
+    with SmtpSink() as sink:
+        sink.mood = "refuses"
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", sink.port
+        settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
+        with pytest.raises(SMTPRecipientsRefused):
+            password_mail_send(name="bob")
+    assert AuditEntry.objects.get(action=Action.PASSWORD_MAIL).outcome == "failed"
 
 
 def test_two_browsers_with_one_link_set_one_password(bob: User) -> None:

@@ -13,11 +13,13 @@ from django.utils import timezone
 
 from accounts.audit.actions import Action
 from accounts.audit.models import AuditEntry
+from accounts.declaration import declaration_of
 from accounts.models import BrowserSession, Role, Tenant, Token, User
 from accounts.sign_in.devices import device_words
 from accounts.sign_in.security import MAX_FAILED_LOGINS, SessionStore
 from accounts.tasks import forget
 from accounts.token_services import token_create
+from falconweb.navigation import addresses
 from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
@@ -182,8 +184,24 @@ def test_use_is_written_once_a_minute_and_moves_nothing_else(bob: User) -> None:
     assert (after.created_at, after.number) == (before.created_at, before.number)
 
 
-# What needs a recent sign-in, and is not a form's own page.
+# What needs a recent sign-in, said a second time: a declaration that goes missing opens nothing.
+GUARDED = """
+    accounts:person accounts:person_add accounts:person_password accounts:service_add accounts:service_token_add
+    accounts:token_add api:chassis_list api:chassis_settings api:my_tokens api:people api:person api:person_password
+    api:person_tokens api:service_accounts fabric:chassis_add fabric:chassis_edit fabric:host_agent
+"""
+# Of these, forms with a page of their own.
 GUARDED_PAGES = ("accounts:token_add", "accounts:person_add", "accounts:service_add", "fabric:chassis_add")
+
+
+def test_keys_people_and_tokens_are_declared_to_need_a_recent_sign_in() -> None:
+    methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    declared = {
+        name
+        for name, one in addresses().items()
+        if any(declaration_of(one.callback, method).fresh_sign_in for method in methods)
+    }
+    assert declared == set(GUARDED.split())
 
 
 @pytest.mark.parametrize("name", GUARDED_PAGES)
