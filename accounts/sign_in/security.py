@@ -131,10 +131,10 @@ class SessionStore(db.SessionStore):
 
     def create_model_instance(self, data: Any) -> BrowserSession:
         """Return the row for the data of a session, with what of them has columns."""
-        row = super().create_model_instance(data)
+        row = cast("BrowserSession", super().create_model_instance(data))
         row.person_id = int(data[SESSION_KEY]) if SESSION_KEY in data else None
         row.device, row.address = data.get(DEVICE, ""), data.get(ADDRESS, "")
-        return cast("BrowserSession", row)
+        return row
 
     def _validate_session_key(self, key: str) -> bool:
         return bool(key) and len(key) >= 8 and key.isascii() and key.isalnum()
