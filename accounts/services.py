@@ -22,6 +22,7 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.access import require_administrator
+from accounts.approvals.selectors import chosen_dangers
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Role, Tenant, Token, User
@@ -85,6 +86,8 @@ def person_edit(
             raise Conflict(
                 f"{person.username} is the last active administrator. Make somebody else an administrator first."
             )
+        if not stays and len(administrators - {person.pk}) < 2 and person.pk in administrators and chosen_dangers():
+            raise Conflict("Some acts need two administrators here. Make somebody else an administrator first.")
         if person.pk == by.pk and not active:
             raise Conflict("You cannot deactivate yourself. Ask another administrator.")
         act.before = _person_audit_values(person)

@@ -9,6 +9,7 @@ from celery import shared_task
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
+from accounts.approvals.services import approvals_expire
 from accounts.audit.services import refusals_summarise
 from accounts.audit.verification import audit_verify
 from accounts.models import User
@@ -34,3 +35,9 @@ def verify_audit(person_id: int | None = None) -> None:
 def summarise_refusals() -> None:
     """Record the numbers of refused requests beyond those with their own entries."""
     refusals_summarise()
+
+
+@shared_task(name="accounts.expire_approvals")
+def expire_approvals() -> None:
+    """End requests for an approval that nobody decided in time."""
+    approvals_expire()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from accounts import views as accounts_views
+from accounts.approvals import views as approval_views
 from accounts.audit import views as audit_views
 from accounts.sign_in import views as sign_in_views
 
@@ -18,6 +19,10 @@ urlpatterns = [
     path("people/<int:pk>/password/", accounts_views.person_password, name="person_password"),
     path("tenants/", accounts_views.tenants, name="tenants"),
     path("tenants/add/", accounts_views.tenant_add, name="tenant_add"),
+    path("approvals/", approval_views.approvals, name="approvals"),
+    path("approvals/policy/", approval_views.approval_policy, name="approval_policy"),
+    path("approvals/<int:pk>/", approval_views.approval, name="approval"),
+    path("approvals/<int:pk>/decision/", approval_views.approval_decision, name="approval_decision"),
     path("audit/", audit_views.audit, name="audit"),
     path("audit/<int:pk>/", audit_views.audit_entry, name="audit_entry"),
     path("audit/export/", audit_views.audit_export, name="audit_export"),

@@ -129,6 +129,13 @@ class Config:
         "How long before the end of a lease people are warned, comma-separated, in d, h or m",
         ("7d", "1d", "1h"),
     )
+    approval_hours: float = _setting(
+        "FALCONWEB_APPROVAL_HOURS",
+        "Hours that an act waits for the approval of a second administrator",
+        24.0,
+        least=0.1,
+        most=720,
+    )
     idle_hours: float = _setting(
         "FALCONWEB_IDLE_HOURS", "Hours without use after which a leased device counts as idle; 0 never", 24.0, most=8760
     )

@@ -16,12 +16,13 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import resolve_url
+from django.shortcuts import redirect, resolve_url
 from django.urls import Resolver404, resolve
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
 
+from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, request_id
 from core.errors import FalconWebError, TooLarge
 from falconweb.api.authentication import SAFE_METHODS
@@ -160,6 +161,8 @@ class ErrorMiddleware:
         """Handle FalconWebErrors and those of an unavailable database; others are left to Django."""
         if away := database_unavailable(exception):
             return database_error_response(request, away)
+        if isinstance(exception, ApprovalNeeded):
+            return redirect("accounts:approval", pk=exception.approval.pk)
         if not isinstance(exception, FalconWebError):
             return None
         logger.info(

@@ -263,6 +263,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget": {"task": "accounts.forget", "schedule": 3600.0, "options": {"expires": 600}},
     "verify the audit log": {"task": "accounts.verify_audit", "schedule": 86400.0, "options": {"expires": 3600}},
     "summarise refusals": {"task": "accounts.summarise_refusals", "schedule": 300.0, "options": {"expires": 240}},
+    "expire approvals": {"task": "accounts.expire_approvals", "schedule": 60.0, "options": {"expires": 50}},
     "forget answers": {"task": "fabric.forget_answers", "schedule": 3600.0, "options": {"expires": 600}},
     "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0, "options": {"expires": 10}},
     "tend leases": {"task": "fabric.tend_leases", "schedule": 60.0, "options": {"expires": 50}},

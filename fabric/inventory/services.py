@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 from django.db import IntegrityError, transaction
 from django.views.decorators.debug import sensitive_variables
 
+from accounts.approvals.models import Danger
+from accounts.approvals.services import Proposal, two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
@@ -185,6 +187,21 @@ def chassis_edit(
         return row
 
 
+def removal_proposal(*, chassis: Chassis, **_: Any) -> Proposal:
+    """Return what the removal of a chassis would delete."""
+    return Proposal(
+        dangers=[Danger.CHASSIS_REMOVE],
+        target=target_of(chassis),
+        sentence=f"Delete {chassis.name} with all that the site knows of it.",
+        facts={
+            "address": chassis.url,
+            "devices": Device.objects.filter(chassis=chassis).count(),
+            "held by tenants": Device.objects.filter(chassis=chassis, tenant__isnull=False).count(),
+        },
+    )
+
+
+@two_people(removal_proposal)
 def chassis_remove(*, person: User, chassis: Chassis) -> None:
     """Delete a chassis with all its data; the hardware itself is not touched.
 
@@ -216,7 +233,8 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
         Host.objects.filter(pk__in=hosts, host_ports=None).delete()
         transaction.on_commit(lambda: access_changed.send(Chassis), robust=True)
         transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=pk), robust=True)
-    logger.info("%s removed chassis %s (%s)", person.get_username(), name, row.url)
+        removed = (person.get_username(), name, row.url)
+        transaction.on_commit(lambda: logger.info("%s removed chassis %s (%s)", *removed), robust=True)
 
 
 async def _read_service_identity(address: BmcAddress) -> ServiceIdentity:

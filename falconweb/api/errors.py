@@ -19,6 +19,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
+from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
@@ -52,6 +53,11 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
     if request is not None:
         # Problems are JSON, whatever the format of the view: the schema's is YAML.
         request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
+    if isinstance(exception, ApprovalNeeded):
+        # Here: its serializers are read before this module is, and need the framework whole.
+        from accounts.approvals.api import approval_needed_answer
+
+        return approval_needed_answer(exception, context["request"])
     if isinstance(exception, FalconWebError):
         return _site_problem(exception)
     if away := database_unavailable(exception):

@@ -39,6 +39,7 @@ TAG_DESCRIPTIONS = {
     "people": "People, for administrators.",
     "events": "Events of BMCs, operations, alerts, sign-ins and the site itself.",
     "exports": "Exports of events, and their runs.",
+    "approvals": "Acts that wait for a second administrator, and the policy that names them.",
     "audit": "Who changed or tried to change what, for administrators.",
     "pipeline": "Arrival of readings, and problems with it, for administrators.",
     "tenants": "Tenants and their devices, for administrators.",

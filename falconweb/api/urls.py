@@ -24,6 +24,7 @@ FEATURES = (
     "telemetry.links.api",
     "telemetry.alerts.api",
     "telemetry.alerts.rules_api",
+    "accounts.approvals.api",
     "accounts.audit.api",
     "telemetry.events.api",
     "telemetry.pipeline.api",
