@@ -25,6 +25,7 @@ from servestatic.middleware import ServeStaticMiddleware
 from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, request_id
 from core.errors import FalconWebError, TooLarge
+from falconweb import csp_reports
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import PREFIX, database_unavailable
 from falconweb.health import healthz, readyz
@@ -36,12 +37,40 @@ TOO_LARGE: Final = "falconweb.too_large"  # key in the scope: the verdict of asg
 REQUEST_LOCK_WAIT_SECONDS: Final = 15.0
 
 
+# Of each response: pages, files, the API, errors and probes. No page has a use for a camera or a payment.
+REFUSED_FEATURES: Final = (
+    "accelerometer", "autoplay", "browsing-topics", "camera", "display-capture", "encrypted-media", "geolocation",
+    "gyroscope", "hid", "local-fonts", "magnetometer", "microphone", "midi", "payment", "picture-in-picture",
+    "screen-wake-lock", "serial", "usb", "xr-spatial-tracking",
+)  # fmt: skip
+ISOLATION_HEADERS: Final = {
+    "Permissions-Policy": ", ".join(f"{one}=()" for one in REFUSED_FEATURES),
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Reporting-Endpoints": f'csp="{csp_reports.PATH}"',
+}
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
+def isolation_middleware(get_response: GetResponse) -> GetResponse:
+    """Let no other site read a response, and no page use what no page of this site needs."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        for name, value in ISOLATION_HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    return middleware
+
+
 def health_middleware(get_response: GetResponse) -> GetResponse:
-    """Answer /healthz and /readyz before all other middleware: probes use the site's address, not its host name."""
-    probes: dict[str, GetResponse] = {"/healthz": healthz, "/readyz": readyz}
+    """Answer /healthz and /readyz before all other middleware: probes use the site's address, not its host name.
+
+    Reports of browsers too: they need no session, and leave no entry in the audit log, which strangers could fill.
+    """
+    probes: dict[str, GetResponse] = {"/healthz": healthz, "/readyz": readyz, csp_reports.PATH: csp_reports.csp_report}
 
     def middleware(request: HttpRequest) -> HttpResponse:
         return probes.get(request.path, get_response)(request)

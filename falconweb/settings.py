@@ -55,6 +55,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "falconweb.middleware.isolation_middleware",
     "falconweb.middleware.health_middleware",
     "falconweb.middleware.lock_wait_middleware",
     "falconweb.audit_middleware.audit_middleware",
@@ -214,6 +215,9 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
         "base-uri": [NONE],
         "manifest-src": [SELF],
+        # The first for browsers that know no reporting endpoints yet.
+        "report-uri": ["/csp-reports/"],
+        "report-to": ["csp"],
     }
 }
 

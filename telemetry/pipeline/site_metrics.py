@@ -36,6 +36,7 @@ CHASSIS_COUNTERS = {
 }
 SITE_COUNTERS = {
     "readings_taken": ("falconweb_readings", "Readings taken, of all chassis."),
+    "csp_reports": ("falconweb_csp_reports", "Violations of the content security policy that browsers reported."),
     "frames_sent": ("falconweb_frames_sent", "Frames sent to browsers."),
     "frames_skipped": ("falconweb_frames_skipped", "Frames that a slow browser did not accept before the next one."),
 }
