@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# The requirements of levels 1 and 2 of version 4.0.3, by chapter and section; what is missing is of level 3 or was removed.
+# The requirements of levels 1 and 2 of version 4.0.3, by section; what is missing is of level 3 or was removed.
 NUMBERS = """
     2.1.1-12 2.2.1-3 2.3.1-3 2.4.1-5 2.5.1-7 2.6.1-3 2.7.1-6 2.8.1-7 2.9.1-3 2.10.1-4 3.1.1 3.2.1-4 3.3.1-4 3.4.1-5
     3.5.1-3 3.7.1 4.1.1-3,5 4.2.1-2 4.3.1-3 5.1.1-5 5.2.1-8 5.3.1-10 5.4.1-3 5.5.1-4 7.1.1-4 7.2.1-2 7.3.1,3-4 7.4.1-3
