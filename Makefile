@@ -20,7 +20,7 @@ CUDA := ^(torch=|nvidia-|cuda-|triton)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-postgres check format nightly perf torch locks clean
+.PHONY: help up test test-postgres check format nightly perf torch locks sbom audit clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,11 +77,19 @@ perf: $(VENV)/dev.stamp node_modules/dev.stamp ## Measure the live path, beside 
 torch: $(VENV)/torch.stamp ## Install PyTorch, so that the hosts of `make up` run benchmarks for real, on the CPU where there is no GPU
 
 locks: $(VENV)/dev.stamp ## Make the lock files anew from requirements/*.in
-	@for name in site agent uv dev torch; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
+	@for name in site agent uv dev torch tools; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-annotate --no-header --upgrade -q requirements/$$name.in -o requirements/$$name.txt; done
 	@awk '/^[a-z]/ { cuda = /$(CUDA)/ } cuda' requirements/torch.txt > requirements/torch-cuda.txt
 	@awk '/^[a-z]/ { cuda = /$(CUDA)/ } !cuda' requirements/torch.txt > requirements/torch.new
 	@mv requirements/torch.new requirements/torch.txt
+
+sbom: $(VENV)/tools.stamp ## Write the list of the site's libraries, CycloneDX, to var/sbom.json
+	@mkdir -p var
+	@$(VENV)/tools/bin/python -P falconweb/launch/bill_of_materials.py var/sbom.json
+	@echo "var/sbom.json"
+
+audit: $(VENV)/tools.stamp ## Ask the public database of weaknesses about the site's libraries; needs a network
+	@$(VENV)/tools/bin/pip-audit --disable-pip --require-hashes --progress-spinner off -r requirements/site.txt -r requirements/agent.txt
 
 clean: ## Remove the environment and browser libraries (the data folder stays)
 	rm -rf $(VENV) node_modules
@@ -100,6 +108,11 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/site.stamp
 	@echo "Installing the libraries of checks and tests..."
 	@$(UV) --compile-bytecode -r requirements/dev.txt 2>/dev/null || $(PIP) -r requirements/dev.txt
 	@$(PYTHON) -c "import pathlib, sysconfig; pathlib.Path(sysconfig.get_path('purelib'), 'falconweb.pth').write_text('$(CURDIR)\n')"
+	@touch $@
+
+$(VENV)/tools.stamp: requirements/tools.txt $(VENV)/site.stamp
+	@$(PYTHON) -m venv $(VENV)/tools
+	@$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/tools.txt
 	@touch $@
 
 $(VENV)/torch.stamp: requirements/torch.txt requirements/torch-cpu.txt requirements/torch-cuda.txt $(VENV)/site.stamp

@@ -1,4 +1,4 @@
-"""People, tenants, tokens and one's own account by the API."""
+"""People, tenants and one's own account by the API."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from accounts import services
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
-from accounts.models import Role, Tenant, Token, User
+from accounts.models import PersonKind, Role, Tenant, User
 from accounts.permissions import ADMINISTRATORS
 from accounts.selectors import TenantRow, find_people, find_tenants, tenant_asset_labels
-from accounts.services import MAX_TOKEN_DAYS, token_create, token_revoke
 from accounts.viewsets import BodySerializer, ResourceViewSet, command
 from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, LinkedId, LinkedText, query_search
-from core.api.requests import StrictSerializer, problem, refuse_body, validated_body
+from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid
 
 NO_TENANT = "There is no such tenant"
@@ -34,6 +33,7 @@ class PersonSerializer(StrictSerializer, serializers.Serializer[Any]):
     """A person. Administrators belong to no tenant (`tenant_id` null), users and viewers to one."""
 
     id = serializers.IntegerField(read_only=True)
+    kind = serializers.ChoiceField(choices=PersonKind.choices, read_only=True)
     username = serializers.CharField(max_length=150)
     full_name = serializers.CharField(source="get_full_name", max_length=150, required=False, allow_blank=True)
     email = serializers.EmailField(max_length=254, required=False, allow_blank=True)
@@ -57,14 +57,6 @@ class PasswordSerializer(serializers.Serializer[Any]):
     password = serializers.CharField(read_only=True)
 
 
-class TokenSerializer(serializers.ModelSerializer[Token]):
-    """A key to the API, without its secret."""
-
-    class Meta:
-        model = Token
-        fields = ["id", "name", "scope", "created_at", "expires_at", "last_used_at"]
-
-
 @extend_schema_view(get=extend_schema(parameters=[SEARCH]))
 class PersonList(generics.ListAPIView[User]):
     """List people; each word of the search is looked for. Administrators only."""
@@ -76,7 +68,7 @@ class PersonList(generics.ListAPIView[User]):
         """Return people that match the search."""
         return find_people(query_search(self.request))
 
-    @declare(audited_as=Action.PERSON_ADD)
+    @declare(audited_as=Action.PERSON_ADD, fresh_sign_in=True)
     @extend_schema(request=PersonSerializer, responses={201: NewPersonSerializer, 404: problem(NO_TENANT)})
     def post(self, request: Request) -> Response:
         """Add a person; the answer shows the generated password, this once. Administrators only."""
@@ -92,7 +84,7 @@ class PersonList(generics.ListAPIView[User]):
                 active=values.get("is_active", True),
             )
         person.refresh_from_db()
-        return _shown_once(PersonViewSet(request=request).answer(person, 201), password=password)
+        return shown_once(PersonViewSet(request=request).answer(person, 201), password=password)
 
 
 class PersonViewSet(ResourceViewSet):
@@ -115,6 +107,7 @@ class PersonViewSet(ResourceViewSet):
         PersonSerializer,
         audited_as=Action.PERSON_EDIT,
         partial=True,
+        fresh_sign_in=True,
         conflict="It is the last administrator, or yourself that you would deactivate",
     )
     def partial_update(self, person: User, values: dict[str, Any]) -> User:
@@ -135,47 +128,51 @@ class PersonViewSet(ResourceViewSet):
 
     @command(
         audited_as=Action.PERSON_PASSWORD,
+        fresh_sign_in=True,
         answers=PasswordSerializer,
         conflict="It is your own: change that on your account page",
     )
     def reset_password(self, person: User, values: dict[str, Any]) -> Response:
         """Set a generated password: it ends sessions and tokens, and lifts a lock. Administrators only."""
         password = services.person_password_reset(by=self.person, person=person)
-        return _shown_once(Response({}), password=password)
+        return shown_once(Response({}), password=password)
 
 
-@extend_schema_view(get=extend_schema(operation_id="people_tokens_list"))
-class PersonTokens(generics.ListAPIView[Token]):
-    """List a person's tokens, without secrets; administrators only."""
-
-    permission_classes = ADMINISTRATORS
-    serializer_class = TokenSerializer
-
-    def get_queryset(self) -> Any:
-        """Return the person's tokens."""
-        return row_or_404(User.objects.all(), self.kwargs["pk"], "person").tokens.all()
-
-
-class PersonToken(APIView):
-    """One token of a person."""
-
-    permission_classes = ADMINISTRATORS
-
-    @declare(audited_as=Action.TOKEN_REVOKE)
-    @extend_schema(operation_id="people_tokens_destroy", responses={204: None})
-    def delete(self, request: Request, pk: int, token_id: int) -> Response:
-        """Revoke a person's token at once; administrators only."""
-        token = row_or_404(Token.objects.select_related("person").filter(person__pk=pk), token_id, "token")
-        refuse_body(request)
-        services.token_revoke(by=person_of(request), token=token)
-        return Response(status=204)
-
-
-def _shown_once(answer: Response, **secret: str) -> Response:
+def shown_once(answer: Response, **secret: str) -> Response:
     """Return an answer with a secret that is shown this once: no cache keeps it."""
     answer.data.update(secret)
     answer["Cache-Control"] = "no-store"
     return answer
+
+
+class ServiceAccountSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """A service account to add: a user or viewer of a tenant, with tokens and without a password."""
+
+    username = serializers.CharField(max_length=150)
+    full_name = serializers.CharField(max_length=150, required=False, allow_blank=True, default="")
+    role = serializers.ChoiceField(choices=Role.choices, default=Role.VIEWER)
+    tenant_id = IdField()
+
+
+class ServiceAccounts(APIView):
+    """Service accounts; they are listed, shown and changed under people."""
+
+    permission_classes = ADMINISTRATORS
+
+    @declare(audited_as=Action.SERVICE_ADD, fresh_sign_in=True)
+    @extend_schema(
+        operation_id="service_accounts_create",
+        request=ServiceAccountSerializer,
+        responses={201: PersonSerializer, 404: problem(NO_TENANT)},
+    )
+    def post(self, request: Request) -> Response:
+        """Add a service account of a tenant; administrators only."""
+        values = validated_body(ServiceAccountSerializer, request)
+        with _api_field_names():
+            person = services.service_add(
+                by=person_of(request), tenant=tenant_or_none(values.pop("tenant_id")), **values
+            )
+        return PersonViewSet(request=request).answer(person, 201)
 
 
 @contextmanager
@@ -205,17 +202,6 @@ class MeSerializer(serializers.Serializer[Any]):
     previous_login = serializers.DateTimeField(allow_null=True)
 
 
-class NewTokenSerializer(StrictSerializer, TokenSerializer):
-    """A created token: `secret` is shown this once. It is valid for `days`."""
-
-    days = serializers.IntegerField(min_value=1, max_value=MAX_TOKEN_DAYS, write_only=True)
-    secret = serializers.CharField(read_only=True)
-
-    class Meta(TokenSerializer.Meta):
-        fields = [*TokenSerializer.Meta.fields, "days", "secret"]
-        read_only_fields = ["created_at", "expires_at", "last_used_at"]
-
-
 class Me(APIView):
     """One's own account."""
 
@@ -223,55 +209,6 @@ class Me(APIView):
     def get(self, request: Request) -> Response:
         """Show your name, role and tenant, and when you signed in."""
         return Response(MeSerializer(person_of(request)).data)
-
-
-@extend_schema_view(get=extend_schema(operation_id="me_tokens_list"))
-class OwnTokenList(generics.ListAPIView[Token]):
-    """List your tokens, without their secrets."""
-
-    serializer_class = TokenSerializer
-
-    def get_queryset(self) -> Any:
-        """Return one's own."""
-        return person_of(self.request).tokens.all()
-
-    @declare(audited_as=Action.TOKEN_CREATE)
-    @extend_schema(
-        operation_id="me_tokens_create",
-        request=NewTokenSerializer,
-        responses={201: NewTokenSerializer, 409: problem("You have the maximum number of tokens")},
-    )
-    def post(self, request: Request) -> Response:
-        """Create a token; the answer shows its secret, this once. A read-only token may not create any."""
-        values = validated_body(NewTokenSerializer, request)
-        token, secret = token_create(
-            person=person_of(request),
-            name=values["name"],
-            scope=values.get("scope", Token.Scope.READ),
-            days=values["days"],
-        )
-        return _shown_once(OwnTokenViewSet(request=request).answer(token, 201), secret=secret)
-
-
-class OwnTokenViewSet(ResourceViewSet):
-    """One of one's own tokens. Administrators find others' tokens under people: here, everybody has their own."""
-
-    kind = "token"
-    serializer_class = TokenSerializer
-    address = "api:my_token"
-
-    def find_row(self, pk: object) -> Any:
-        """Return a token of the person."""
-        return row_or_404(self.person.tokens.all(), pk, self.kind)
-
-    def retrieve(self, request: Request, pk: int) -> Response:
-        """Show one of your tokens, without its secret."""
-        return self.answer(self.find_row(pk))
-
-    @command(audited_as=Action.TOKEN_REVOKE, status=204)
-    def destroy(self, token: Token, values: dict[str, Any]) -> None:
-        """Revoke one of your tokens at once."""
-        token_revoke(by=self.person, token=token)
 
 
 class TenantSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -348,13 +285,10 @@ def tenant_or_none(pk: int | None) -> Tenant | None:
 
 urlpatterns = [
     path("me/", Me.as_view(), name="me"),
-    path("me/tokens/", OwnTokenList.as_view(), name="my_tokens"),
-    path("me/tokens/<int:pk>/", OwnTokenViewSet.as_view({"get": "retrieve", "delete": "destroy"}), name="my_token"),
     path("people/", PersonList.as_view(), name="people"),
+    path("people/service-accounts/", ServiceAccounts.as_view(), name="service_accounts"),
     path("people/<int:pk>/", PersonViewSet.as_view({"get": "retrieve", "patch": "partial_update"}), name="person"),
     path("people/<int:pk>/password/", PersonViewSet.as_view({"post": "reset_password"}), name="person_password"),
-    path("people/<int:pk>/tokens/", PersonTokens.as_view(), name="person_tokens"),
-    path("people/<int:pk>/tokens/<int:token_id>/", PersonToken.as_view(), name="person_token"),
     path("tenants/", TenantList.as_view(), name="tenants"),
     path(
         "tenants/<int:pk>/",

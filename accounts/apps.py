@@ -15,9 +15,10 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def import_models(self) -> None:
-        """Import the models of the audit log: Django itself imports only `models`."""
+        """Import the models of the features: Django itself imports only `models`."""
         super().import_models()
         import_module("accounts.audit.models")
+        import_module("accounts.approvals.models")
 
     def ready(self) -> None:
         """Connect the receiver that stores the previous sign-in.
@@ -26,7 +27,7 @@ class AccountsConfig(AppConfig):
         because INSTALLED_APPS names this application before django.contrib.auth.
         """
         user_logged_in.connect(keep_previous_login, dispatch_uid="keep_previous_login")
-        from accounts.sign_in import security  # noqa: F401 - its receiver
+        from accounts.sign_in import security, services  # noqa: F401 - their receivers
 
 
 def keep_previous_login(sender: Any, user: Any, **kwargs: Any) -> None:

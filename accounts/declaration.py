@@ -18,6 +18,8 @@ from django.utils.decorators import method_decorator
 
 from accounts.access import person_of, require_administrator, require_composer
 from accounts.audit.actions import Action
+from accounts.freshness import require_fresh_sign_in
+from accounts.models import Area
 
 ATTRIBUTE: Final = "declared_facts"  # of a function, a method or a class: the facts that `declare` has set
 View = TypeVar("View", bound=Callable[..., Any])
@@ -70,6 +72,11 @@ class Declaration:
     tested_argument: str = "1"
     # Why they leave it out; see NO_PAGE and NO_SAMPLE.
     no_page_test: str = ""
+    # Whether a browser's person must have signed in, or confirmed who they are, a few minutes ago at most; of functions
+    # and methods. A form's page declares it together with what it sends to, so that nothing typed is lost.
+    fresh_sign_in: bool = False
+    # The area of an endpoint for tokens that are narrowed to some; '' for that of its module, see `area_of`.
+    area: Area | str = ""
 
 
 def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], View]:
@@ -86,6 +93,8 @@ def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], 
     def decorate(view: View) -> View:
         if isinstance(view, type) and audience in GUARDED:
             raise TypeError(f"{view.__name__} is a class, and only functions are guarded here: use permission_classes.")
+        if isinstance(view, type) and stated.fresh_sign_in:
+            raise TypeError(f"{view.__name__} is a class: declare `fresh_sign_in` at its methods.")
         declared = view if isinstance(view, type) else _guarded(view, stated)
         setattr(declared, ATTRIBUTE, {**getattr(view, ATTRIBUTE, {}), **facts})
         if stated.audience is not Audience.PUBLIC:
@@ -98,7 +107,7 @@ def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], 
 
 def declaration_of(callback: Any, method: str = "GET") -> Declaration:
     """Return the declaration of a routed view (None: unknown address) for requests with a method."""
-    view = getattr(callback, "view_class", None) or getattr(callback, "cls", None) or callback
+    view = _view_of(callback)
     actions = getattr(callback, "actions", None)
     # Of a set of commands only those of the address: 'DESTROY' may be a made-up method of a request.
     name = method.lower() if actions is None else actions.get(method.lower(), "")
@@ -106,17 +115,39 @@ def declaration_of(callback: Any, method: str = "GET") -> Declaration:
     return Declaration(**{**getattr(view, ATTRIBUTE, {}), **getattr(handler, ATTRIBUTE, {})})
 
 
+def area_of(callback: Any, method: str = "GET") -> str:
+    """Return the area of a routed endpoint: what it declares, else its room, or the audit log; '' for none."""
+    if declared := declaration_of(callback, method).area:
+        return declared
+    module: str = _view_of(callback).__module__
+    if module.startswith("accounts.audit."):
+        return Area.AUDIT
+    room = module.partition(".")[0]
+    return room if room in Area.values else ""
+
+
+def _view_of(callback: Any) -> Any:
+    """Return the class of a routed view, or its function."""
+    return getattr(callback, "view_class", None) or getattr(callback, "cls", None) or callback
+
+
 def _guarded(view: Callable[..., HttpResponseBase], stated: Declaration) -> Callable[..., HttpResponseBase]:
-    """Return a view function that refuses users outside of its audience."""
-    if stated.audience not in GUARDED:
+    """Return a view function that refuses users outside of its audience, and sign-ins that are too old for it.
+
+    Of methods of view classes, which have their own permissions, only the sign-in is looked at.
+    """
+    if stated.audience not in GUARDED and not stated.fresh_sign_in:
         return view
 
     @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def guarded(*args: Any, **kwargs: Any) -> HttpResponseBase:
+        request = args[0] if isinstance(args[0], HttpRequest) else args[1]
         if stated.audience is Audience.ADMINISTRATORS:
             require_administrator(person_of(request))
-        else:
+        elif stated.audience is Audience.COMPOSERS:
             require_composer(person_of(request), stated.what)
-        return view(request, *args, **kwargs)
+        if stated.fresh_sign_in:
+            require_fresh_sign_in(request)
+        return view(*args, **kwargs)
 
     return guarded

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django import forms
 
-from accounts.models import Role, Tenant, Token, User
-from accounts.services import MAX_TOKEN_DAYS
+from accounts.models import Area, Role, Tenant, Token, User
+from accounts.sign_in.forms import PASSWORD_HELP
+from accounts.sign_in.passwords import MAX_PASSWORD_LENGTH
+from accounts.token_services import MAX_TOKEN_DAYS
 
 NO_AUTOCOMPLETE = {"autocomplete": "off"}
 
@@ -72,7 +76,8 @@ class PasswordForm(forms.Form):
     new = forms.CharField(
         label="New password",
         strip=False,
-        help_text="At least 10 characters, not a common password, and unlike your name.",
+        max_length=MAX_PASSWORD_LENGTH,
+        help_text=PASSWORD_HELP,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     again = forms.CharField(
@@ -87,6 +92,32 @@ class PasswordForm(forms.Form):
         return again
 
 
+TOKEN_SCOPE_CHOICES = [
+    (f"{area}:{action}", f"{label}: {words}")
+    for area, label in Area.choices
+    for action, words in (("read", "read"), ("write", "read and write"))
+]
+
+
+class ServiceForm(forms.Form):
+    """A service account."""
+
+    username = PersonForm.base_fields["username"]
+    full_name = forms.CharField(
+        label="Purpose",
+        max_length=150,
+        required=False,
+        help_text="Such as 'Nightly benchmarks of the CI'.",
+        widget=forms.TextInput(NO_AUTOCOMPLETE),
+    )
+    role = forms.ChoiceField(
+        label="Role",
+        choices=[(Role.USER.value, Role.USER.label), (Role.VIEWER.value, Role.VIEWER.label)],
+        initial=Role.VIEWER,
+    )
+    tenant = forms.ModelChoiceField(label="Tenant", queryset=Tenant.objects.all(), empty_label="choose one")
+
+
 class TokenForm(forms.Form):
     """A key to the API."""
 
@@ -98,3 +129,38 @@ class TokenForm(forms.Form):
     )
     scope = forms.ChoiceField(label="May", choices=Token.Scope.choices, initial=Token.Scope.READ)
     days = forms.IntegerField(label="Days until it expires", min_value=1, max_value=MAX_TOKEN_DAYS, initial=90)
+    scopes = forms.MultipleChoiceField(
+        label="Only these areas",
+        choices=TOKEN_SCOPE_CHOICES,
+        required=False,
+        help_text="None chosen: every area, as far as 'May' goes. Reading and writing includes reading.",
+        widget=forms.CheckboxSelectMultiple,
+    )
+    addresses = forms.CharField(
+        label="Only from these addresses",
+        max_length=3000,
+        required=False,
+        help_text="Addresses or networks such as 10.0.0.0/8 or 2001:db8::/32, with spaces between. Empty: everywhere.",
+        widget=forms.TextInput(NO_AUTOCOMPLETE | {"spellcheck": "false"}),
+    )
+
+    MORE: ClassVar = ("scopes", "addresses")  # shown on demand
+
+    def clean_addresses(self) -> list[str]:
+        """Return the typed networks."""
+        return str(self.cleaned_data["addresses"]).replace(",", " ").split()
+
+    @property
+    def first_fields(self) -> list[forms.BoundField]:
+        """The fields that are always shown."""
+        return [field for field in self if field.name not in self.MORE]
+
+    @property
+    def more_fields(self) -> list[forms.BoundField]:
+        """The fields that restrict a token further."""
+        return [self[name] for name in self.MORE]
+
+    @property
+    def is_more_used(self) -> bool:
+        """Whether one of them has a value or an error."""
+        return any(field.errors or field.value() for field in self.more_fields)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, ClassVar
 
 from django.db.models import Count, Q, QuerySet
 from django.dispatch import Signal
+from django.http import QueryDict
+from django.utils import timezone
 
-from accounts.models import Tenant, User
+from accounts.models import Tenant, Token, User
 
 MAX_WORDS = 20
+UNUSED_DAYS = 90
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,50 @@ class TenantRow:
     tenant: Tenant
     people: int
     assets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TokenFilter:
+    """Which tokens are listed: words of person or name, a scope, a state; '' for any."""
+
+    STATES: ClassVar = (("valid", "valid"), ("expired", "expired"), ("unused", f"unused for {UNUSED_DAYS} days"))
+
+    search: str = ""
+    scope: str = ""
+    state: str = ""
+
+    @classmethod
+    def of(cls, query: QueryDict) -> TokenFilter:
+        """Return the filter of a URL; what it does not know is ignored."""
+        scope, state = query.get("scope", ""), query.get("state", "")
+        return cls(
+            search=query.get("q", query.get("search", "")).strip(),
+            scope=scope if scope in Token.Scope.values else "",
+            state=state if state in dict(cls.STATES) else "",
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it leaves anything out."""
+        return self != TokenFilter()
+
+
+def find_tokens(kept: TokenFilter) -> QuerySet[Token]:
+    """Return the tokens of everybody that a filter keeps, the newest first."""
+    now = timezone.now()
+    tokens = Token.objects.select_related("person", "person__tenant", "parent").order_by("-created_at", "-pk")
+    for word in _words(kept.search):
+        tokens = tokens.filter(
+            Q(name__icontains=word) | Q(person__username__icontains=word) | Q(person__tenant__name__icontains=word)
+        )
+    if kept.scope:
+        tokens = tokens.filter(scope=kept.scope)
+    if kept.state == "unused":
+        before = now - timedelta(days=UNUSED_DAYS)
+        never = Q(last_used_at=None, created_at__lt=before)
+        return tokens.filter(never | Q(last_used_at__lt=before), expires_at__gt=now)
+    states = {"valid": Q(expires_at__gt=now), "expired": Q(expires_at__lte=now)}
+    return tokens.filter(states.get(kept.state, Q()))
 
 
 def find_people(search: str) -> QuerySet[User]:
@@ -32,6 +80,7 @@ def find_people(search: str) -> QuerySet[User]:
             | Q(last_name__icontains=word)
             | Q(email__icontains=word)
             | Q(role__icontains=word)
+            | Q(kind__icontains=word)
             | Q(tenant__name__icontains=word)
         )
     return people

@@ -1,4 +1,4 @@
-"""Changes of users, tenants and tokens, with their permissions and invariants.
+"""Changes of users and tenants, with their permissions and invariants.
 
 `by` is the requesting administrator. Functions raise Forbidden without permission, Invalid with `errors` (field:
 sentence) for invalid values, and Conflict for changes that the present state forbids.
@@ -7,36 +7,27 @@ sentence) for invalid values, and Conflict for changes that the present state fo
 from __future__ import annotations
 
 import logging
-import secrets
-from datetime import timedelta
 
 from axes.utils import reset as axes_reset
-from django.contrib.auth import SESSION_KEY, authenticate
+from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import make_password
-from django.contrib.auth.password_validation import validate_password
-from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.http import HttpRequest
-from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.access import require_administrator
+from accounts.approvals.selectors import chosen_dangers
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
-from accounts.models import Role, Tenant, Token, User
+from accounts.models import PersonKind, Role, Tenant, User
 from accounts.selectors import tenant_asset_labels
-from core.errors import Conflict, Forbidden, Invalid, NotFound
+from accounts.sign_in.passwords import generated_password, password_problem
+from accounts.sign_in.services import access_end
+from core.errors import Conflict, Forbidden, Invalid
 from core.text import join_words
 
 logger = logging.getLogger(__name__)
 
-# Without letters and digits that look alike: passwords are read out and typed.
-PASSWORD_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"  # noqa: S105 - an alphabet
-PASSWORD_GROUPS = 4
-TOKEN_PREFIX = "fw_"  # noqa: S105 - a prefix by which scanners find leaked tokens
-MAX_TOKEN_DAYS = 365
-MAX_TOKENS = 50
 PERSON_FIELDS = ["username", "first_name", "last_name", "email", "role", "tenant", "is_active", "is_superuser"]
 
 
@@ -48,7 +39,7 @@ def person_add(
     with attempt(Action.PERSON_ADD, actor=by, target=Target("person", name=username)) as act:
         require_administrator(by)
         person = User()
-        password = _password()
+        password = generated_password()
         # Hashing is slow on purpose, so it is outside of the transaction.
         person.set_password(password)
         with act.change():
@@ -60,6 +51,20 @@ def person_add(
             act.target, act.after = target_of(person), _person_audit_values(person)
         logger.info("%s added %s (%s)", by.username, person.username, person.role)
         return person, password
+
+
+def service_add(*, by: User, username: str, full_name: str, role: str, tenant: Tenant | None) -> User:
+    """Add a service account of a tenant: it cannot sign in; administrators make its tokens."""
+    with audited(Action.SERVICE_ADD, actor=by, target=Target("person", name=username)) as act:
+        require_administrator(by)
+        person = User(kind=PersonKind.SERVICE)
+        person.set_unusable_password()
+        _assign_fields(person, username=username, full_name=full_name, email="", role=role, tenant=tenant, active=True)
+        _validate_person(person)
+        person.save()
+        act.target, act.after = target_of(person), _person_audit_values(person)
+        logger.info("%s added the service account %s (%s)", by.username, person.username, person.role)
+        return person
 
 
 def person_edit(
@@ -85,6 +90,8 @@ def person_edit(
             raise Conflict(
                 f"{person.username} is the last active administrator. Make somebody else an administrator first."
             )
+        if not stays and len(administrators - {person.pk}) < 2 and person.pk in administrators and chosen_dangers():
+            raise Conflict("Some acts need two administrators here. Make somebody else an administrator first.")
         if person.pk == by.pk and not active:
             raise Conflict("You cannot deactivate yourself. Ask another administrator.")
         act.before = _person_audit_values(person)
@@ -97,8 +104,7 @@ def person_edit(
         act.target, act.after = target_of(person), _person_audit_values(person)
         if ends:
             # An inactive user cannot sign in, but old sessions and tokens would become valid again on reactivation.
-            sessions_end(person=person)
-            Token.objects.filter(person=person).delete()
+            access_end(person=person)
         logger.info(
             "%s changed %s (%s, %s)", by.username, person.username, person.role, "active" if active else "inactive"
         )
@@ -112,17 +118,16 @@ def person_password_reset(*, by: User, person: User) -> str:
         require_administrator(by)
         if person.pk == by.pk:
             raise Conflict("Change your own password on your account page.")
-        password = _password()
+        if person.is_service:
+            raise Conflict(f"{person.username} is a service account: it has tokens, and no password.")
+        password = generated_password()
         hashed = make_password(password)
         with act.change():
             person = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
             person.password = hashed
             person.save(update_fields=["password"])
-            ended = sessions_end(person=person)
             # An attacker with the old password may have created tokens.
-            tokens = Token.objects.filter(person=person)
-            act.after = {"browsers signed out": ended, "revoked tokens": [token.name for token in tokens]}
-            tokens.delete()
+            act.after = access_end(person=person)
             axes_reset(username=person.username)
         logger.info("%s reset the password of %s", by.username, person.username)
         return password
@@ -130,7 +135,7 @@ def person_password_reset(*, by: User, person: User) -> str:
 
 @sensitive_variables("current", "new")
 def password_change(*, request: HttpRequest, person: User, current: str, new: str) -> None:
-    """Change one's own password and end all own sessions but the request's.
+    """Change one's own password, revoke all own tokens, and end all own sessions but the request's.
 
     The current password is checked as at a sign-in, so that it cannot be guessed without limit in an open browser:
     wrong ones count towards the lock (outside the transaction, whose rollback would undo the count).
@@ -141,30 +146,13 @@ def password_change(*, request: HttpRequest, person: User, current: str, new: st
                 "The current password is wrong.",
                 errors={"current": "This is not your current password. Type it again."},
             )
-        try:
-            validate_password(new, person)
-        except ValidationError as error:
-            raise Invalid("The new password is too weak.", errors={"new": " ".join(error.messages)}) from error
+        if problem := password_problem(new, person):
+            raise Invalid("The new password cannot be used.", errors={"new": problem})
         person.set_password(new)
         with act.change():
             person.save(update_fields=["password"])
-            ended = sessions_end(person=person, keep=request.session.session_key or "")
-            act.after = {"browsers signed out": ended}
+            act.after = access_end(person=person, keep=request.session.session_key or "")
         logger.info("%s changed the own password", person.username)
-
-
-@transaction.atomic
-def sessions_end(*, person: User, keep: str = "") -> int:
-    """End the user's sessions except the one with the key `keep`; returns their number."""
-    # A session's row has no user column, so all valid ones are decoded: they last hours and are few.
-    mine = [
-        session.pk
-        for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator()
-        if session.pk != keep and session.get_decoded().get(SESSION_KEY) == str(person.pk)
-    ]
-    for start in range(0, len(mine), 500):  # SQLite takes a limited number of parameters
-        Session.objects.filter(pk__in=mine[start : start + 500]).delete()
-    return len(mine)
 
 
 def tenant_add(*, by: User, name: str) -> Tenant:
@@ -208,49 +196,6 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
         logger.info("%s removed tenant %r", by.username, name)
 
 
-@sensitive_variables("secret")
-def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Token, str]:
-    """Create an API token for the user; returns it and its secret, which is not available later."""
-    with audited(Action.TOKEN_CREATE, actor=person, target=Target("token", name=name)) as act:
-        # Locked so that concurrent requests cannot exceed the limit or use the same name.
-        User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
-        name = name.strip()
-        errors = {}
-        if not name or len(name) > 100:
-            errors["name"] = "Give the token a name of at most 100 letters, such as the program that uses it."
-        elif person.tokens.filter(name__iexact=name).exists():
-            errors["name"] = "You have a token of this name. Take another name, or revoke that one."
-        if scope not in Token.Scope.values:
-            errors["scope"] = "Choose what the token may do."
-        if not 1 <= days <= MAX_TOKEN_DAYS:
-            errors["days"] = f"Choose 1 to {MAX_TOKEN_DAYS} days."
-        if errors:
-            raise Invalid("The token cannot be created.", errors=errors)
-        if person.tokens.count() >= MAX_TOKENS:
-            raise Conflict(f"You have {MAX_TOKENS} tokens, the most that anybody may have. Revoke one first.")
-        secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
-        token = Token.objects.create(
-            person=person,
-            name=name,
-            scope=scope,
-            digest=Token.digest_of(secret),
-            expires_at=timezone.now() + timedelta(days=days),
-        )
-        act.target, act.after = target_of(token), _token_audit_values(token)
-        logger.info("%s made token %r (%s)", person.username, name, scope)
-        return token, secret
-
-
-def token_revoke(*, by: User, token: Token) -> None:
-    """Revoke a token immediately: one's own, or any for administrators."""
-    with audited(Action.TOKEN_REVOKE, actor=by, target=target_of(token)) as act:
-        if token.person_id != by.pk and not by.is_administrator:
-            raise NotFound("There is no such token.")
-        act.before = _token_audit_values(token)
-        logger.info("%s revoked token %r of %s", by.username, token.name, token.person.username)
-        token.delete()
-
-
 def _administrators() -> set[int]:
     """Return the active administrators, locked: two concurrent mutual demotions must not both succeed."""
     rows = User.objects.select_for_update(no_key=True).filter(role=Role.ADMINISTRATOR, is_active=True).order_by("pk")
@@ -271,16 +216,9 @@ def _assign_fields(
 def _person_audit_values(person: User) -> dict[str, object]:
     """Return the audited values of a user."""
     return {
-        "username": person.username, "full name": person.get_full_name(), "e-mail": person.email, "role": person.role,
+        "kind": person.kind, "username": person.username, "full name": person.get_full_name(), "e-mail": person.email,
+        "role": person.role,
         "tenant": person.tenant.name if person.tenant else None, "may sign in": person.is_active,
-    }  # fmt: skip
-
-
-def _token_audit_values(token: Token) -> dict[str, object]:
-    """Return the audited values of a token."""
-    return {
-        "name": token.name, "person": token.person.username, "scope": token.scope,
-        "expires": token.expires_at.isoformat(),
     }  # fmt: skip
 
 
@@ -294,6 +232,8 @@ def _validate_person(person: User) -> None:
     # Names that differ only in case would be confused.
     if User.objects.filter(username__iexact=person.username).exclude(pk=person.pk).exists():
         errors["username"] = "Somebody has this user name, perhaps in other case. Choose another."
+    if person.is_service and person.role == Role.ADMINISTRATOR:
+        errors["role"] = "A service account is a user or a viewer of a tenant."
     if person.role == Role.ADMINISTRATOR and person.tenant_id is not None:
         errors["tenant"] = "Administrators belong to no tenant. Choose none."
     if person.role in {Role.USER, Role.VIEWER} and person.tenant_id is None:
@@ -312,8 +252,3 @@ def _tenant_name(name: str, *, but: Tenant | None = None) -> str:
     if sentence:
         raise Invalid(sentence, errors={"name": sentence})
     return name
-
-
-def _password() -> str:
-    groups = ("".join(secrets.choice(PASSWORD_ALPHABET) for _ in range(4)) for _ in range(PASSWORD_GROUPS))
-    return "-".join(groups)

@@ -6,12 +6,14 @@ from datetime import timedelta
 
 from axes.models import AccessAttempt
 from celery import shared_task
-from django.contrib.sessions.models import Session
 from django.utils import timezone
 
+from accounts.approvals.services import approvals_expire
 from accounts.audit.services import refusals_summarise
 from accounts.audit.verification import audit_verify
 from accounts.models import User
+from accounts.sign_in.password_mails import password_mail_send
+from accounts.sign_in.services import sessions_delete_old
 
 # Longer than a lock lasts, so that administrators can review the attempts.
 ATTEMPTS_KEPT = timedelta(days=30)
@@ -20,7 +22,7 @@ ATTEMPTS_KEPT = timedelta(days=30)
 @shared_task(name="accounts.forget")
 def forget() -> None:
     """Delete expired sessions and old records of wrong passwords."""
-    Session.objects.filter(expire_date__lt=timezone.now()).delete()
+    sessions_delete_old()
     AccessAttempt.objects.filter(attempt_time__lt=timezone.now() - ATTEMPTS_KEPT).delete()
 
 
@@ -34,3 +36,15 @@ def verify_audit(person_id: int | None = None) -> None:
 def summarise_refusals() -> None:
     """Record the numbers of refused requests beyond those with their own entries."""
     refusals_summarise()
+
+
+@shared_task(name="accounts.expire_approvals")
+def expire_approvals() -> None:
+    """End requests for an approval that nobody decided in time."""
+    approvals_expire()
+
+
+@shared_task(name="accounts.send_password_mail")
+def send_password_mail(name: str) -> None:
+    """Send a mail with a link to set a new password to those whom the typed name or address names, if any."""
+    password_mail_send(name=name)

@@ -19,12 +19,12 @@ from accounts import services
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import Audience, MenuEntry, declare
-from accounts.forms import PasswordForm, PersonForm, TenantForm, TokenForm
-from accounts.models import Token, User
+from accounts.forms import PasswordForm, PersonForm, ServiceForm, TenantForm
+from accounts.models import BrowserSession, User
 from accounts.selectors import find_people, find_tenants
 from accounts.visibility import row_or_404
-from core.errors import Conflict, FalconWebError, Invalid
-from core.forms import add_service_errors
+from core.errors import Conflict, Invalid
+from core.forms import add_service_errors, service_errors_in
 
 PEOPLE_PER_PAGE = 50
 
@@ -40,7 +40,7 @@ def people(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_ADD)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_ADD, fresh_sign_in=True)
 def person_add(request: HttpRequest) -> HttpResponse:
     """Add a person; the answer shows the generated password."""
     by = person_of(request)
@@ -59,7 +59,20 @@ def person_add(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_EDIT)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.SERVICE_ADD, fresh_sign_in=True)
+def service_add(request: HttpRequest) -> HttpResponse:
+    """Add a service account, then show its page."""
+    form = ServiceForm(request.POST if request.method == "POST" else None)
+    if form.is_bound and form.is_valid():
+        with service_errors_in(form):
+            row = services.service_add(by=person_of(request), **form.cleaned_data)
+            messages.success(request, f"{row.username} was added. Make its first token.")
+            return redirect("accounts:person", pk=row.pk)
+    return render(request, "accounts/service_add.html", {"form": form}, status=400 if form.errors else 200)
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_EDIT, fresh_sign_in=True)
 def person(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and change a person."""
     by = person_of(request)
@@ -74,13 +87,21 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
             messages.success(request, f"{row.username} was saved.")
             # Administrators who give up the role can no longer see this page.
             return redirect("accounts:account") if row.pk == by.pk else redirect("accounts:person", pk=row.pk)
-    context = {"subject": row, "form": form, "tokens": row.tokens.all(), "now": timezone.now(), "self": row == by}
+    context = {
+        "subject": row,
+        "form": form,
+        "tokens": row.tokens.select_related("parent"),
+        "sessions": BrowserSession.live().filter(person=row),
+        "present": request.session.session_key,
+        "now": timezone.now(),
+        "self": row == by,
+    }
     return render(request, "accounts/person.html", context, status=400 if form.errors else 200)
 
 
 @never_cache
 @require_POST
-@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_PASSWORD)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_PASSWORD, fresh_sign_in=True)
 def person_password(request: HttpRequest, pk: int) -> HttpResponse:
     """Reset a person's password; the answer shows the generated one."""
     by = person_of(request)
@@ -122,7 +143,7 @@ def tenant_add(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, section=None)
 def account(request: HttpRequest) -> HttpResponse:
-    """Show one's own account: sign-ins, password, tokens."""
+    """Show one's own account: sign-ins, password, sessions, tokens."""
     return _account(request)
 
 
@@ -130,7 +151,7 @@ def account(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.PASSWORD_CHANGE, section=None)
 def account_password(request: HttpRequest) -> HttpResponse:
-    """Change one's own password; this session continues, all others end."""
+    """Change one's own password; this session continues, all others and all tokens end."""
     me = person_of(request)
     form = PasswordForm(request.POST)
     if form.is_valid():
@@ -142,49 +163,21 @@ def account_password(request: HttpRequest) -> HttpResponse:
             add_service_errors(form, error)
         else:
             update_session_auth_hash(request, me)
-            messages.success(request, "Your password was changed. Your other sessions were signed out.")
+            messages.success(request, "Your password was changed. Your other sessions and all your tokens ended.")
             return redirect("accounts:account")
     return _account(request, password_form=form)
 
 
-@never_cache
-@require_POST
-@declare(Audience.EVERYBODY, audited_as=Action.TOKEN_CREATE, section=None)
-def token_add(request: HttpRequest) -> HttpResponse:
-    """Create a token; the response shows its secret."""
-    form = TokenForm(request.POST)
-    if form.is_valid():
-        try:
-            token, secret = services.token_create(person=person_of(request), **form.cleaned_data)
-            return render(request, "accounts/token.html", {"token": token, "secret": secret}, status=201)
-        except FalconWebError as error:
-            add_service_errors(form, error)
-    return _account(request, token_form=form)
-
-
-@require_POST
-@declare(Audience.OBJECT_VIEWERS, audited_as=Action.TOKEN_REVOKE, section=None)
-def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
-    """Revoke a token: one's own, or anybody's for administrators."""
+def _account(request: HttpRequest, *, password_form: PasswordForm | None = None) -> HttpResponse:
     me = person_of(request)
-    token: Token = row_or_404(Token.objects.select_related("person"), pk, "token")
-    services.token_revoke(by=me, token=token)
-    messages.success(request, f"The token '{token.name}' was revoked.")
-    if token.person_id == me.pk:
-        return redirect("accounts:account")
-    return redirect("accounts:person", pk=token.person_id)
-
-
-def _account(
-    request: HttpRequest, *, password_form: PasswordForm | None = None, token_form: TokenForm | None = None
-) -> HttpResponse:
     context = {
         "password_form": password_form or PasswordForm(),
-        "token_form": token_form or TokenForm(),
-        "tokens": person_of(request).tokens.all(),
+        "tokens": me.tokens.select_related("parent"),
+        "sessions": BrowserSession.live().filter(person=me),
+        "present": request.session.session_key,
         "now": timezone.now(),
     }
-    return render(request, "accounts/account.html", context, status=400 if password_form or token_form else 200)
+    return render(request, "accounts/account.html", context, status=400 if password_form else 200)
 
 
 def _person(pk: int) -> User:

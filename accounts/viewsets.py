@@ -94,6 +94,7 @@ def command(
     answers: Any = None,
     conflict: str = "",
     problems: Mapping[int, str] | None = None,
+    fresh_sign_in: bool = False,
     **described: Any,
 ) -> Callable[[Any], Any]:
     """Declare a method of a `ResourceViewSet` as a command: `method(view, row, values)` returns the row afterwards.
@@ -117,12 +118,14 @@ def command(
                 return Response(status=204)
             return result if isinstance(result, Response) else view.answer(result, status)
 
+        declared = declare(audited_as=audited_as, target_kind=target_kind, fresh_sign_in=fresh_sign_in)(handler)
+
         def describe(serializer: BodySerializer) -> None:
             answered = None if status == 204 else serializer if answers is None else answers
             refused = {code: problem(why) for code, why in {409: conflict, **(problems or {})}.items() if why}
-            extend_schema(request=body, responses={status: answered, **refused}, **described)(handler)
+            extend_schema(request=body, responses={status: answered, **refused}, **described)(declared)
 
-        handler.describe = describe  # type: ignore[attr-defined]  # `ResourceViewSet` knows the serializer
-        return declare(audited_as=audited_as, target_kind=target_kind)(handler)
+        declared.describe = describe  # type: ignore[attr-defined]  # `ResourceViewSet` knows the serializer
+        return declared
 
     return decorate

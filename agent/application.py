@@ -7,7 +7,7 @@ import sys
 from socket import gethostname
 from typing import Any, get_args
 
-from celery import Celery
+from celery import Celery, bootsteps
 from celery.signals import worker_ready, worker_shutting_down
 
 from agent.commands import CommandHandler
@@ -16,12 +16,27 @@ from agent.machine import Machine
 from agent.outbox import AgentOutbox
 from agent.runs.manager import RunManager
 from agent.settings import Settings
+from hostwire.heartbeat import BEAT_SECONDS, beat
 from hostwire.protocol import Request, prepare_structs, task_name
 from hostwire.signing import digest, queue_name
 
 # Commands wait for devices, so several may run concurrently.
 CONCURRENCY = 8
 OUTBOX_SECONDS = 5.0
+
+
+class ConsumerHeartbeat(bootsteps.StartStopStep):
+    """Beats with the loop that takes commands, while the broker is there. Commands run in other threads."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+    _timer: Any = None
+
+    def start(self, consumer: Any) -> None:
+        self._timer = consumer.timer.call_repeatedly(BEAT_SECONDS, beat, ("commands",))
+
+    def stop(self, consumer: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def application(settings: Settings) -> Celery:
@@ -50,6 +65,7 @@ def application(settings: Settings) -> Celery:
         worker_send_task_events=False,
         worker_hijack_root_logger=False,
     )
+    app.steps["consumer"].add(ConsumerHeartbeat)
     return app
 
 

@@ -9,13 +9,13 @@ import threading
 from celery import current_app
 
 
-def enqueue(task: str, *arguments: int | str, queue: str | None = None, expires: float | None = None) -> None:
-    """Send a task to the workers; it is dropped unless a worker starts it within `expires` seconds.
+def enqueue(task: str, *arguments: int | str, queue: str | None = None) -> None:
+    """Send a task to the workers.
 
     Raises kombu's OperationalError, or OSError, immediately where the broker is unreachable. Where beat enqueues the
     task again anyway, call this in `transaction.on_commit(..., robust=True)`: a failure then loses nothing.
     """
-    current_app.send_task(task, args=arguments, retry=False, ignore_result=True, expires=expires, queue=queue)
+    current_app.send_task(task, args=arguments, retry=False, ignore_result=True, queue=queue)
 
 
 def worker_name() -> str:

@@ -44,6 +44,12 @@ class Forbidden(FalconWebError):
     code = "forbidden"
 
 
+class SignInTooOld(Forbidden):
+    """The person signed in too long ago for this, and has to confirm who they are."""
+
+    code = "sign_in_too_old"
+
+
 class NotFound(FalconWebError):
     """The object does not exist, or the user may not see it: the response does not distinguish the two."""
 
@@ -68,6 +74,14 @@ class InUse(Conflict):
     """The device is, or may be, in use on its host; `holders` says by whom, and a confirmed force overrides it."""
 
     code = "in_use"
+
+
+class TooSlow(FalconWebError):
+    """The request did not arrive in time."""
+
+    status = 408
+    code = "too_slow"
+    retry_helps = True
 
 
 class TooLarge(FalconWebError):

@@ -18,7 +18,6 @@ TYPE_NAMES: Final = {
     "datetime": "a time", "datetime | null": "a time or null", "int | null": "a whole number or null",
 }  # fmt: skip
 EXPECTED = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
-WITHIN = re.compile(r"^(.*?)(?: - at `(?:key in )?\$?\.?(.*?)`)?$", re.DOTALL)
 NAMED = re.compile(r"Object (missing required|contains unknown) field `([^`]+)`")
 LENGTH = re.compile(r"Expected `(str|array)` of length <= (\d+)")
 BOUND = re.compile(r"Expected `(int|float)` (>=|<=) (-?[\d.e+]+)")
@@ -61,10 +60,17 @@ def convert_value(value: Any, shape: type[Shape] | Any, under: str = "") -> Shap
     return made
 
 
+def split_location(message: str) -> tuple[str, str]:
+    """Return msgspec's sentence and its field: 'cores' of 'Expected `int`, got `str` - at `$.cores`', '' for none."""
+    sentence, at, field = message.partition(" - at `")
+    if not at or not field.endswith("`"):
+        return message, ""
+    return sentence, field.removesuffix("`").removeprefix("key in ").removeprefix("$").removeprefix(".")
+
+
 def describe_error(message: str) -> tuple[str, str]:
     """Return msgspec's error as one of our sentences, and the field that it concerns."""
-    found = WITHIN.match(message)
-    plain, where = (found[1], found[2] or "") if found else (message, "")
+    plain, where = split_location(message)
     if named := NAMED.search(plain):
         whole = f"{where}.{named[2]}" if where else named[2]
         known = "It is missing." if named[1] == "missing required" else "No field has this name: leave it out."

@@ -11,6 +11,7 @@ class FabricConfig(AppConfig):
     def ready(self) -> None:
         """Connect the receivers of signals of lower features and of the room below."""
         import fabric.drift.approvals
+        import fabric.leases.emails
         import fabric.leases.lifecycle
         import fabric.leases.ownership
         import fabric.leases.selectors  # noqa: F401 - imported for their receivers

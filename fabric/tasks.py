@@ -14,9 +14,6 @@ from fabric.execution.services import execute, next_operation, runnable_operatio
 from fabric.leases.lifecycle import leases_process
 from fabric.plans.jobs import idle_plans, plan_advance, plan_id_of
 
-# The period of beat: everything that was not taken by then is enqueued again.
-RECOVER_SECONDS = 5.0
-
 
 @shared_task(name="fabric.run_operation")
 def run_operation(operation_id: str) -> None:
@@ -39,9 +36,9 @@ def advance_plan(plan_id: str) -> None:
 def recover_operations() -> None:
     """Continue operations and plans whose worker died, or that no worker was notified of."""
     for operation_id in runnable_operations():
-        enqueue("fabric.run_operation", operation_id, expires=RECOVER_SECONDS)
+        enqueue("fabric.run_operation", operation_id)
     for plan_id in idle_plans():
-        enqueue("fabric.advance_plan", plan_id, expires=RECOVER_SECONDS)
+        enqueue("fabric.advance_plan", plan_id)
 
 
 @shared_task(name="fabric.tend_leases")

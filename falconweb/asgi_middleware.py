@@ -11,10 +11,17 @@ from urllib.parse import urlsplit
 from channels.security.websocket import WebsocketDenier
 from channels.sessions import InstanceSessionWrapper, SessionMiddleware
 from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import DatabaseError
+from django.http import HttpRequest, parse_cookie
 from django.urls import Resolver404, re_path, resolve
 
 from accounts.declaration import declaration_of
-from falconweb.middleware import TOO_LARGE
+from accounts.sign_in.security import SessionStore
+from core.errors import FalconWebError, TooLarge, TooSlow
+from core.threads import run_in_thread
+from falconweb.api.authentication import find_token
+from falconweb.middleware import BODY_REFUSED
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -25,6 +32,11 @@ Application = Callable[[Any, Any, Any], Awaitable[Any]]
 NOT_FOUND_CLOSE_CODE = 4404
 MAX_BODY_BYTES = 2_560 * 2**10
 SITE_LIMIT = (MAX_BODY_BYTES, f"This request is larger than {MAX_BODY_BYTES // 2**10} KiB: send less at once.")
+STRANGER_BYTES, STRANGER_SECONDS = 64 * 2**10, 20.0  # of a whole body without a sign-in
+STRANGER_LIMIT = (
+    STRANGER_BYTES,
+    f"Nobody is signed in, and such a request has {STRANGER_BYTES // 2**10} KiB at most. Sign in and do it again.",
+)
 # A refused body is read and discarded up to this size, so that its sender gets the answer.
 MAX_DRAINED_BYTES = 64 * 2**20
 DRAIN_SECONDS, IDLE_SECONDS = 15.0, 2.0
@@ -56,8 +68,12 @@ def _empty_receive() -> Receive:
     return receive
 
 
-class _TooLargeError(Exception):
-    """The body is larger than allowed."""
+class _BodyRefusedError(Exception):
+    """The body is not read any further; `reason` is the error for its sender."""
+
+    def __init__(self, reason: FalconWebError) -> None:
+        super().__init__(reason.sentence)
+        self.reason = reason
 
 
 def _body_limit(scope: Scope) -> tuple[int, str]:
@@ -67,6 +83,66 @@ def _body_limit(scope: Scope) -> tuple[int, str]:
     except Resolver404:
         return SITE_LIMIT
     return declaration_of(callback, scope["method"]).body_limit or SITE_LIMIT
+
+
+def _is_signed_in(headers: dict[bytes, bytes]) -> bool:
+    """Return whether a request has a valid session or token; True where the database does not answer."""
+    request = HttpRequest()
+    cookies = parse_cookie(headers.get(b"cookie", b"").decode("latin-1"))
+    try:
+        if find_token(headers.get(b"authorization", b"").decode("latin-1")) is not None:
+            return True
+        request.session = SessionStore(cookies.get(settings.SESSION_COOKIE_NAME))
+        return get_user(request).is_authenticated
+    except DatabaseError:
+        # The request itself reports it.
+        return True
+
+
+class _BodyReader:
+    """The `receive` of an application that reads a body up to its limits; raises _BodyRefusedError beyond them.
+
+    A stranger's body is small and arrives soon. Session and token are looked up only for others.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope, self._receive = scope, receive
+        self._headers = dict(scope["headers"])
+        self._received = 0
+        self._largest, self._sentence = STRANGER_LIMIT
+        self._deadline: float | None = asyncio.get_running_loop().time() + STRANGER_SECONDS
+        self.more = True  # whether there is more of the body
+
+    async def __call__(self) -> Message:
+        """Return the next message."""
+        if not self.more:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            await self._admit(TooSlow(f"This request did not arrive within {STRANGER_SECONDS:g} s: send it again."))
+            message = await self._receive()
+        self.more = message.get("more_body", False)
+        self._received += len(message.get("body", b""))
+        await self.check_size(self._received)
+        return message
+
+    async def check_size(self, size: int) -> None:
+        """Check a number of bytes."""
+        if size <= self._largest:
+            return
+        allowed, sentence = _body_limit(self._scope)
+        if size > allowed:
+            raise _BodyRefusedError(TooLarge(sentence))
+        await self._admit(TooLarge(self._sentence))
+
+    async def _admit(self, otherwise: FalconWebError) -> None:
+        """Allow what the address does to who is signed in; others are refused with an error."""
+        if self._deadline is not None and not await run_in_thread(_is_signed_in, self._headers):
+            raise _BodyRefusedError(otherwise)
+        self._deadline = None
+        self._largest, self._sentence = _body_limit(self._scope)
 
 
 class BodyLimit:
@@ -80,48 +156,34 @@ class BodyLimit:
         self.application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer 413."""
-        largest, sentence = SITE_LIMIT
+        """Pass the request on, or answer 413, or 408 to a stranger who sends slowly."""
         headers = dict(scope["headers"])
         text = headers.get(b"content-length", b"0")
         content_length = int(text[:19]) if text.isdigit() else 0
-        if content_length > largest:
-            # Resolved only here: most requests are small.
-            largest, sentence = _body_limit(scope)
-        if content_length > largest:
+        reader = _BodyReader(scope, receive)
+        try:
+            await reader.check_size(content_length)
+        except _BodyRefusedError as refused:
             # A client that expects '100 Continue' gets the answer before it sends the body.
             if content_length <= MAX_DRAINED_BYTES and b"expect" not in headers:
                 await _drain_body(receive)
-            await self._refuse(scope, send, sentence)
+            await self._refuse(scope, send, refused.reason)
             return
-        received, more = 0, True
-
-        async def counted() -> Message:
-            nonlocal received, more, largest, sentence
-            message = await receive()
-            received += len(message.get("body", b""))
-            more = message.get("more_body", False)
-            if received > largest:
-                largest, sentence = _body_limit(scope)
-            if received > largest:
-                raise _TooLargeError
-            return message
-
         try:
-            await self.application(scope, counted, send)
-        except _TooLargeError:
+            await self.application(scope, reader, send)
+        except _BodyRefusedError as refused:
             # Nothing was sent yet: applications read the whole body before they respond.
-            if more:
+            if reader.more and isinstance(refused.reason, TooLarge):
                 await _drain_body(receive)
-            await self._refuse(scope, send, sentence)
+            await self._refuse(scope, send, refused.reason)
 
-    async def _refuse(self, scope: Scope, send: Send, sentence: str) -> None:
+    async def _refuse(self, scope: Scope, send: Send, reason: FalconWebError) -> None:
         async def closing(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
-        await self.application({**scope, TOO_LARGE: sentence}, _empty_receive(), closing)
+        await self.application({**scope, BODY_REFUSED: reason}, _empty_receive(), closing)
 
 
 class SameOriginOnly:

@@ -43,6 +43,7 @@ SENTENCES = {
     404: "There was no such thing, or nothing that the person may see.",
     405: "This address takes no such request.",
     409: "It did not fit what was there.",
+    408: "The request did not arrive in time.",
     413: "The request was too large.",
     429: "Too many requests came.",
 }

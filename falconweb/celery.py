@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
-from celery import Celery
-from celery.signals import worker_init
+from celery import Celery, bootsteps
+from celery.signals import beat_init, worker_init, worker_ready
+
+from hostwire.heartbeat import BEAT_SECONDS, beat, pause
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 
@@ -17,9 +20,45 @@ application.autodiscover_tasks()
 application.autodiscover_tasks(["telemetry.polling"])  # a feature that is not a Django application
 
 
+class ConsumerHeartbeat(bootsteps.StartStopStep):
+    """Beats with the loop that takes tasks; pauses while the broker is away. Tasks run in other threads."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+    _timer: Any = None
+
+    def start(self, consumer: Any) -> None:
+        """Begin, at each connection to the broker."""
+        self._timer = consumer.timer.call_repeatedly(BEAT_SECONDS, beat, ("tasks",))
+
+    def stop(self, consumer: Any) -> None:
+        """Pause."""
+        if self._timer is not None:
+            self._timer.cancel()
+        pause("tasks")
+
+
+application.steps["consumer"].add(ConsumerHeartbeat)
+
+
 @worker_init.connect(weak=False)
 def _prepare(**_: Any) -> None:
     """Prepare the structs while there is only one thread; all tasks and their imports are loaded by now."""
     from falconweb.structs import prepare_all_structs
 
     prepare_all_structs()
+
+
+@worker_ready.connect(weak=False)
+def _watch_claims(**_: Any) -> None:
+    """Release the claims of other workers when they die."""
+    from core.claims import ClaimWatcher
+
+    threading.Thread(target=ClaimWatcher().run, name="claims", daemon=True).start()
+
+
+@beat_init.connect(weak=False)
+def _publish(**_: Any) -> None:
+    """Publish the state of the scheduler's process."""
+    from telemetry.instrumentation.publisher import ensure_publishing
+
+    ensure_publishing("scheduler")

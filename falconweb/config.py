@@ -95,6 +95,20 @@ class Config:
         least=1,
         most=256,
     )
+    web_hang_seconds: float = _setting(
+        "FALCONWEB_WEB_HANG_SECONDS",
+        "Seconds without a turn of its event loop after which `make up` restarts a web process",
+        30.0,
+        least=2,
+        most=3600,
+    )
+    hang_seconds: float = _setting(
+        "FALCONWEB_HANG_SECONDS",
+        "The same for workers, scheduler, agents of simulated hosts and the site's own Redis or Valkey",
+        60.0,
+        least=2,
+        most=3600,
+    )
     inventory_period: float = _setting(
         "FALCONWEB_INVENTORY_PERIOD",
         "Seconds between reads of the inventory of a chassis; up to four times as many while nothing changes and its "
@@ -109,6 +123,18 @@ class Config:
     )
     trusted_proxies: int = _setting(
         "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is trusted", 0
+    )
+    api_requests: int = _setting(
+        "FALCONWEB_API_REQUESTS",
+        "Requests to the API a minute that each token, and each person without one, may send; 0 for no limit",
+        12_000,
+        most=10_000_000,
+    )
+    api_stranger_requests: int = _setting(
+        "FALCONWEB_API_STRANGER_REQUESTS",
+        "Requests to the API a minute without a valid sign-in or token, of each address; 0 for no limit",
+        3_000,
+        most=10_000_000,
     )
 
     exports: str = _setting(
@@ -128,6 +154,29 @@ class Config:
         "FALCONWEB_LEASE_WARNINGS",
         "How long before the end of a lease people are warned, comma-separated, in d, h or m",
         ("7d", "1d", "1h"),
+    )
+    approval_hours: float = _setting(
+        "FALCONWEB_APPROVAL_HOURS",
+        "Hours that an act waits for the approval of a second administrator",
+        24.0,
+        least=0.1,
+        most=720,
+    )
+    session_hours: float = _setting(
+        "FALCONWEB_SESSION_HOURS", "Hours after which a person has to sign in again", 12.0, least=0.1, most=720
+    )
+    session_idle_minutes: float = _setting(
+        "FALCONWEB_SESSION_IDLE_MINUTES",
+        "Minutes after which a session ends in which nobody opened a page or changed something; 0 never",
+        60.0,
+        most=43_200,
+    )
+    fresh_sign_in_minutes: float = _setting(
+        "FALCONWEB_FRESH_SIGN_IN_MINUTES",
+        "Minutes after a sign-in in which tokens, people, keys and forced changes need no further password",
+        10.0,
+        least=1,
+        most=720,
     )
     idle_hours: float = _setting(
         "FALCONWEB_IDLE_HOURS", "Hours without use after which a leased device counts as idle; 0 never", 24.0, most=8760
@@ -262,6 +311,7 @@ def _convert(name: str, text: str, default: Any) -> Any:
     return text
 
 
+SECRET_VARIABLES = frozenset(one.metadata["name"] for one in fields(Config) if not one.repr)
 SMTP_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
 CONSOLE_BACKEND = "django.core.mail.backends.console.EmailBackend"
 MAIL_URL_INVALID = "FALCONWEB_EMAIL_URL cannot be used: {} It is such as smtp://name:password@mail.example.org:587."

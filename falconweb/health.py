@@ -7,14 +7,15 @@ from django.core.cache import cache
 from django.db import DatabaseError, connections, router
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
 from redis.exceptions import RedisError
 
 from core.errors import Unavailable
-from telemetry.pipeline.rules import SILENT_SECONDS
-from telemetry.pipeline.selectors import pipeline_snapshot
+from telemetry.pipeline.selectors import agents_heard, pipeline_snapshot
 
 # SQLite accesses its file only for a query of a table.
 TABLE_QUERY = "SELECT id FROM django_migrations LIMIT 1"
+HELPERS = {"workers": "worker", "scheduler": "scheduler", "web": "web"}  # part, and kind of its processes
 # Databases in which this process found all migrations applied; none is reversed while it runs.
 _migrated: set[str] = set()
 
@@ -27,9 +28,10 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Return the readiness by component: 200 'ok', 200 'degraded' without a worker, 503 'down'.
+    """Return the readiness by component: 200 'ok', 200 'degraded' where one of HELPERS is missing, 503 'down'.
 
-    Without a worker, pages are served with ageing readings; without any other component they are not.
+    Without those, pages are served, with ageing readings; without any other component they are not. A host that is
+    off is no trouble of the site: its silent agent is named, and no more.
     """
     parts = {
         "database": _database("default", TABLE_QUERY),
@@ -37,11 +39,10 @@ def readyz(request: HttpRequest) -> JsonResponse:
         "migrations": _migrations(),
         "redis": _redis(),
     }
-    parts["workers"] = _workers() if parts["redis"] == "ok" else "unknown"
-    needed = [state for part, state in parts.items() if part != "workers"]
-    is_ready = all(state == "ok" for state in needed)
-    word = "down" if not is_ready else "ok" if parts["workers"] == "ok" else "degraded"
-    return JsonResponse({"status": word, **parts}, status=200 if is_ready else 503)
+    is_ready = all(state == "ok" for state in parts.values())
+    helpers = _helpers() if parts["redis"] == "ok" else dict.fromkeys(HELPERS, "unknown")
+    word = "down" if not is_ready else "ok" if all(state == "ok" for state in helpers.values()) else "degraded"
+    return JsonResponse({"status": word, **parts, **helpers, "agents": _agents()}, status=200 if is_ready else 503)
 
 
 def _database(alias: str, query: str = "SELECT 1") -> str:
@@ -75,12 +76,20 @@ def _migrations() -> str:
     return "ok"
 
 
-def _workers() -> str:
+def _helpers() -> dict[str, str]:
+    """Return the states of HELPERS: 'none heard' without any that has a heartbeat, 'silent' where one hangs."""
     try:
         pipeline = pipeline_snapshot()
     except Unavailable:
+        return dict.fromkeys(HELPERS, "unknown")
+    states = {part: "ok" if pipeline.is_heard(kind) else "none heard" for part, kind in HELPERS.items()}
+    # This process answers, so it is another that hangs.
+    states["web"] = "silent" if any(one.is_silent(pipeline.at) for one in pipeline.of("web")) else "ok"
+    return states
+
+
+def _agents() -> str:
+    try:
+        return "silent" if any(one.is_silent(timezone.now()) for one in agents_heard()) else "ok"
+    except DatabaseError:
         return "unknown"
-    has_worker = any(
-        (pipeline.at - one.published_at).total_seconds() <= SILENT_SECONDS for one in pipeline.of("worker")
-    )
-    return "ok" if has_worker else "none heard"

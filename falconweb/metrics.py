@@ -14,6 +14,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.declaration import declare
+from accounts.models import Area
 from core.downloads import Download
 from core.errors import Unavailable
 from falconweb import __version__
@@ -27,6 +29,7 @@ _read_slots = {is_administrator: BoundedSemaphore(MAX_CONCURRENT_READS) for is_a
 
 
 @method_decorator(login_not_required, name="dispatch")
+@declare(area=Area.TELEMETRY)
 class Metrics(APIView):
     """The newest readings and the site's own metrics as text; not part of the API, whose responses are JSON."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from asgiref.sync import async_to_sync
 from django.conf import settings
@@ -16,31 +16,62 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import resolve_url
+from django.shortcuts import redirect, resolve_url
 from django.urls import Resolver404, resolve
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
 
+from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, request_id
-from core.errors import FalconWebError, TooLarge
+from accounts.sign_in.services import session_touch
+from core.errors import FalconWebError, SignInTooOld
+from falconweb import csp_reports
 from falconweb.api.authentication import SAFE_METHODS
-from falconweb.api.errors import PREFIX, database_unavailable
+from falconweb.api.errors import PREFIX, unavailable_part
 from falconweb.health import healthz, readyz
 from falconweb.sqlite.base import limit_lock_wait
-from falconweb.views import database_error_response, error_response, method_not_allowed
+from falconweb.views import error_response, method_not_allowed, unavailable_response
 
 logger = logging.getLogger(__name__)
-TOO_LARGE: Final = "falconweb.too_large"  # key in the scope: the verdict of asgi_middleware on the request
+BODY_REFUSED: Final = "falconweb.body_refused"  # key in the scope: the error with which asgi_middleware refused it
 REQUEST_LOCK_WAIT_SECONDS: Final = 15.0
 
 
+# Of each response: pages, files, the API, errors and probes. No page has a use for a camera or a payment.
+REFUSED_FEATURES: Final = (
+    "accelerometer", "autoplay", "browsing-topics", "camera", "display-capture", "encrypted-media", "geolocation",
+    "gyroscope", "hid", "local-fonts", "magnetometer", "microphone", "midi", "payment", "picture-in-picture",
+    "screen-wake-lock", "serial", "usb", "xr-spatial-tracking",
+)  # fmt: skip
+ISOLATION_HEADERS: Final = {
+    "Permissions-Policy": ", ".join(f"{one}=()" for one in REFUSED_FEATURES),
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Reporting-Endpoints": f'csp="{csp_reports.PATH}"',
+}
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
+def isolation_middleware(get_response: GetResponse) -> GetResponse:
+    """Let no other site read a response, and no page use what no page of this site needs."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        for name, value in ISOLATION_HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    return middleware
+
+
 def health_middleware(get_response: GetResponse) -> GetResponse:
-    """Answer /healthz and /readyz before all other middleware: probes use the site's address, not its host name."""
-    probes: dict[str, GetResponse] = {"/healthz": healthz, "/readyz": readyz}
+    """Answer /healthz and /readyz before all other middleware: probes use the site's address, not its host name.
+
+    Reports of browsers too: they need no session, and leave no entry in the audit log, which strangers could fill.
+    """
+    probes: dict[str, GetResponse] = {"/healthz": healthz, "/readyz": readyz, csp_reports.PATH: csp_reports.csp_report}
 
     def middleware(request: HttpRequest) -> HttpResponse:
         return probes.get(request.path, get_response)(request)
@@ -59,6 +90,7 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
             return None
         if getattr(view_func, "login_required", True) and (person_id := request.user.pk) is not None:
             complete_origin(person_id=person_id)
+            session_touch(request)
         return super().process_view(request, view_func, view_args, view_kwargs)  # type: ignore[arg-type]
 
     def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponseBase:  # type: ignore[override]
@@ -125,25 +157,34 @@ async def _no_answer(_request: HttpRequest) -> None:
     """Mark a missing file, in place of the rest of the chain."""
 
 
-def too_large_middleware(get_response: GetResponse) -> GetResponse:
+def refused_body_middleware(get_response: GetResponse) -> GetResponse:
     """Respond in place of views where asgi_middleware refused the body, in the form of all other errors."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
-        sentence = getattr(request, "scope", {}).get(TOO_LARGE)
-        if sentence is None:
+        refused = getattr(request, "scope", {}).get(BODY_REFUSED)
+        if refused is None:
             return get_response(request)
         with suppress(Resolver404):
             # For the audit log, which records attempts.
             request.resolver_match = resolve(request.path_info)
-        return error_response(request, TooLarge(sentence))
+        return error_response(request, refused)
 
     return middleware
+
+
+def _confirmation(request: HttpRequest, error: SignInTooOld) -> HttpResponse:
+    """Lead to the page that asks for the password, and from there back to the page with the form."""
+    where = request.get_full_path()
+    if request.method not in SAFE_METHODS:
+        messages.error(request, error.sentence)
+        where = referring_page(request)
+    return redirect(f"{resolve_url('accounts:confirmation')}?{urlencode({'next': where})}")
 
 
 class ErrorMiddleware:
     """Turns a FalconWebError raised by a page into a page with its sentence, its status and an id to quote.
 
-    The same applies to an unavailable database, and to Django's empty response to a method that is not allowed.
+    An unavailable database or Redis is one too, and so is Django's empty response to a method that is not allowed.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -157,11 +198,15 @@ class ErrorMiddleware:
         return method_not_allowed(request, answer)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Handle FalconWebErrors and those of an unavailable database; others are left to Django."""
-        if away := database_unavailable(exception):
-            return database_error_response(request, away)
+        """Handle FalconWebErrors and those of an unavailable database or Redis; others are left to Django."""
+        if away := unavailable_part(exception):
+            return unavailable_response(request, away)
+        if isinstance(exception, ApprovalNeeded):
+            return redirect("accounts:approval", pk=exception.approval.pk)
         if not isinstance(exception, FalconWebError):
             return None
+        if isinstance(exception, SignInTooOld):
+            return _confirmation(request, exception)
         logger.info(
             "%s %s answered %s (%s): %s", request.method, request.path, exception.status, request_id(), exception
         )

@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.http import HttpRequest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from accounts.approvals.selectors import waiting_count
 from accounts.declaration import Declaration, MenuEntry, declaration_of
 from falconweb import __version__
 
@@ -124,5 +125,7 @@ def site_context(request: HttpRequest) -> dict[str, Any]:
         "navigation": navigation(match.view_name if match else "", is_administrator=is_administrator)
         if signed_in
         else [],
+        # Asked only where the page shows it.
+        "approvals_waiting": waiting_count if is_administrator else 0,
         "may_compose": signed_in and getattr(person, "may_compose", False),
     }

@@ -55,6 +55,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "falconweb.middleware.isolation_middleware",
     "falconweb.middleware.health_middleware",
     "falconweb.middleware.lock_wait_middleware",
     "falconweb.audit_middleware.audit_middleware",
@@ -71,7 +72,7 @@ MIDDLEWARE = [
     "falconweb.middleware.SignInRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "falconweb.middleware.too_large_middleware",
+    "falconweb.middleware.refused_body_middleware",
     "falconweb.middleware.ErrorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
@@ -143,13 +144,13 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = CONFIG.redis_url or "redis://127.0.0.1:6379/0"
 CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
+    "default": {"BACKEND": "telemetry.live.channel_layer.StrictChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
 }
 # Redis responds immediately or is unreachable: no request waits for it longer than this.
 REDIS_TIMEOUTS = {"socket_timeout": 3.0, "socket_connect_timeout": 3.0}
 CACHES = {
     "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "BACKEND": "falconweb.cache.JsonCache",
         "LOCATION": REDIS_URL,
         "OPTIONS": dict(REDIS_TIMEOUTS),
     }
@@ -159,10 +160,12 @@ AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "accounts.sign_in.passwords.MaximumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+    {"NAME": "accounts.sign_in.passwords.GuessablePasswordValidator"},
 ]
+PASSWORD_RESET_TIMEOUT = 3600  # s, of a link in a mail
 PASSWORD_HASHERS = ["accounts.sign_in.security.BoundedArgon2PasswordHasher"]
 LOGIN_URL = "/sign-in/"
 LOGIN_REDIRECT_URL = "/"
@@ -185,7 +188,7 @@ AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "current", "new", "again"
 SESSION_ENGINE = "accounts.sign_in.security"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = 12 * 3600
+SESSION_COOKIE_AGE = int(CONFIG.session_hours * 3600)
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "falconweb.views.csrf_failure"
@@ -214,6 +217,9 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
         "base-uri": [NONE],
         "manifest-src": [SELF],
+        # The first for browsers that know no reporting endpoints yet.
+        "report-uri": ["/csp-reports/"],
+        "report-to": ["csp"],
     }
 }
 
@@ -254,32 +260,36 @@ CELERY_BROKER_URL = REDIS_URL
 # Callers do not wait for an unreachable broker: beat enqueues the task again.
 CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True, "max_retries": 0}
 CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-CELERY_BEAT_SCHEDULE_FILENAME = str(CONFIG.data / "beat-schedule")
+CELERY_BEAT_SCHEDULER = "falconweb.scheduler:MonotonicScheduler"
+# Periods in seconds. Their messages do not expire: that would be at a time of day, by two clocks.
 CELERY_BEAT_SCHEDULE = {
-    "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0, "options": {"expires": 4}},
-    "forget": {"task": "accounts.forget", "schedule": 3600.0, "options": {"expires": 600}},
-    "verify the audit log": {"task": "accounts.verify_audit", "schedule": 86400.0, "options": {"expires": 3600}},
-    "summarise refusals": {"task": "accounts.summarise_refusals", "schedule": 300.0, "options": {"expires": 240}},
-    "forget answers": {"task": "fabric.forget_answers", "schedule": 3600.0, "options": {"expires": 600}},
-    "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0, "options": {"expires": 10}},
-    "tend leases": {"task": "fabric.tend_leases", "schedule": 60.0, "options": {"expires": 50}},
-    "tend exports": {"task": "exports.tend", "schedule": 2.0, "options": {"expires": 4}},
-    "tidy exports": {"task": "exports.tidy", "schedule": 3600.0, "options": {"expires": 600}},
-    "events: catch up": {"task": "events.catch_up", "schedule": 60.0, "options": {"expires": 50}},
-    "events: forget": {"task": "events.forget", "schedule": 3600.0, "options": {"expires": 600}},
-    "alerts: notify": {"task": "alerts.notify", "schedule": 3.0, "options": {"expires": 6}},
-    "alerts: watch chassis": {"task": "alerts.watch_chassis", "schedule": 10.0, "options": {"expires": 20}},
-    "alerts: forget": {"task": "alerts.forget", "schedule": 3600.0, "options": {"expires": 600}},
-    "note activity": {"task": "telemetry.note_activity", "schedule": 60.0, "options": {"expires": 50}},
-    "roll readings up": {"task": "telemetry.store.roll_up", "schedule": 60.0, "options": {"expires": 50}},
-    "remove old readings": {"task": "telemetry.store.clean", "schedule": 120.0, "options": {"expires": 100}},
-    "tend sweeps": {"task": "sweeps.tend", "schedule": 2.0, "options": {"expires": 4}},
-    "tend runs": {"task": "runs.tend", "schedule": 1.0, "options": {"expires": 2}},
-    "end strays of runs": {"task": "runs.end_strays", "schedule": 30.0, "options": {"expires": 25}},
-    "forget links": {"task": "links.forget", "schedule": 3600.0, "options": {"expires": 600}},
+    "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0},
+    "forget": {"task": "accounts.forget", "schedule": 3600.0},
+    "verify the audit log": {"task": "accounts.verify_audit", "schedule": 86400.0},
+    "summarise refusals": {"task": "accounts.summarise_refusals", "schedule": 300.0},
+    "expire approvals": {"task": "accounts.expire_approvals", "schedule": 60.0},
+    "forget answers": {"task": "fabric.forget_answers", "schedule": 3600.0},
+    "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0},
+    "tend leases": {"task": "fabric.tend_leases", "schedule": 60.0},
+    "tend exports": {"task": "exports.tend", "schedule": 2.0},
+    "tidy exports": {"task": "exports.tidy", "schedule": 3600.0},
+    "events: catch up": {"task": "events.catch_up", "schedule": 60.0},
+    "events: forget": {"task": "events.forget", "schedule": 3600.0},
+    "alerts: notify": {"task": "alerts.notify", "schedule": 3.0},
+    "alerts: watch chassis": {"task": "alerts.watch_chassis", "schedule": 10.0},
+    "alerts: forget": {"task": "alerts.forget", "schedule": 3600.0},
+    "note activity": {"task": "telemetry.note_activity", "schedule": 60.0},
+    "roll readings up": {"task": "telemetry.store.roll_up", "schedule": 60.0},
+    "remove old readings": {"task": "telemetry.store.clean", "schedule": 120.0},
+    "tend sweeps": {"task": "sweeps.tend", "schedule": 2.0},
+    "tend runs": {"task": "runs.tend", "schedule": 1.0},
+    "end strays of runs": {"task": "runs.end_strays", "schedule": 30.0},
+    "forget links": {"task": "links.forget", "schedule": 3600.0},
 }
 
 # Exports never access anything outside of it.
@@ -315,6 +325,7 @@ SPECTACULAR_SETTINGS = {
         "RunStateEnum": "benchmarks.runs.models.Run.State",
         "ProvenanceEnum": "benchmarks.runs.models.Run.Provenance",
         "ScopeEnum": "accounts.models.Token.Scope",
+        "PersonKindEnum": "accounts.models.PersonKind",
         "ExportRunStateEnum": "telemetry.exports.models.ExportRun.State",
         "EventSeverityEnum": "telemetry.events.models.EventSeverity",
         "LeaseStateEnum": "fabric.leases.models.Lease.State",

@@ -12,7 +12,7 @@ from django.urls import Resolver404, resolve
 
 from accounts.audit.context import complete_origin, request_id
 from core.errors import FalconWebError, Unavailable
-from falconweb.api.errors import CONTENT_TYPE, PREFIX, RETRY_AFTER, database_unavailable, problem_document
+from falconweb.api.errors import CONTENT_TYPE, PREFIX, RETRY_AFTER, problem_document, unavailable_part
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Report a server error with its id in the log."""
-    if away := database_unavailable(sys.exc_info()[1]):
-        return database_error_response(request, away)
+    if away := unavailable_part(sys.exc_info()[1]):
+        return unavailable_response(request, away)
     # Django writes the traceback just before.
     logger.error("The error before this line has the reference %s", request_id())
     return HttpResponse(render_to_string("500.html", {"reference": request_id()}), status=500)
@@ -39,17 +39,22 @@ def server_error(request: HttpRequest) -> HttpResponse:
 def error_response(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     """Return an error as a page with its sentence and an id to quote, or as a problem document of the API."""
     complete_origin(sentence=error.sentence)
+    answer: HttpResponse
     if request.path.startswith(PREFIX):
         document = problem_document(error.status, error.sentence, error.code, **error.details)
-        return JsonResponse(document, status=error.status, content_type=CONTENT_TYPE)
-    template = f"{error.status}.html" if error.status in {400, 403, 404, 500} else "error.html"
-    context = {"error": error, "sentence": error.sentence, "reference": request_id()}
-    return render(request, template, context, status=error.status)
+        answer = JsonResponse(document, status=error.status, content_type=CONTENT_TYPE)
+    else:
+        template = f"{error.status}.html" if error.status in {400, 403, 404, 500} else "error.html"
+        context = {"error": error, "sentence": error.sentence, "reference": request_id()}
+        answer = render(request, template, context, status=error.status)
+    if isinstance(error, Unavailable) and error.retry_helps:
+        answer["Retry-After"] = RETRY_AFTER
+    return answer
 
 
-def database_error_response(request: HttpRequest, error: Unavailable) -> HttpResponse:
-    """Report that the database does not answer, on a page that does not query it."""
-    logger.warning("%s %s had no database (%s)", request.method, request.path, request_id())
+def unavailable_response(request: HttpRequest, error: Unavailable) -> HttpResponse:
+    """Report that the database or Redis does not answer, on a page that queries neither."""
+    logger.warning("%s %s was not answered: %s (%s)", request.method, request.path, error.sentence, request_id())
     if request.path.startswith(PREFIX):
         answer = error_response(request, error)
     else:

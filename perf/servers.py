@@ -17,9 +17,9 @@ import redis
 import redis.asyncio
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
 
 from accounts.models import User
+from accounts.sign_in.security import SessionStore
 from falconweb.launch.broker import free_port
 from falconweb.launch.commands import celery_command, web_command, worker_arguments
 from falconweb.launch.processes import ChildProcess, end_with_parent, terminate_all, wait_until_ready

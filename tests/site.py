@@ -42,6 +42,8 @@ class RunningSite:
             "FALCONWEB_DATA": str(data),
             "PORT": str(self.port),
             "FALCONWEB_ADMIN_PASSWORD": ADMINISTRATOR_PASSWORD,
+            # Tests that share a site and a sign-in may take longer together.
+            "FALCONWEB_FRESH_SIGN_IN_MINUTES": "720",
             **environment,
         }
         if prepared and not (data.exists() and any(data.iterdir())):

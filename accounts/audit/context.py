@@ -46,6 +46,8 @@ _origin: ContextVar[Origin | None] = ContextVar("audit_origin", default=None)
 _running_task: ContextVar[tuple[str, str] | None] = ContextVar("audit_running", default=None)
 bind_origin, unbind_origin, bound_origin = _origin.set, _origin.reset, _origin.get
 running_task = _running_task.get
+# The administrator who approved what is carried out now in somebody else's name.
+second_person: ContextVar[str] = ContextVar("audit_second_person", default="")
 # Extra fields of each log line: the current chassis and operation.
 _log_context: ContextVar[Mapping[str, int | str]] = ContextVar("log_about", default=MappingProxyType({}))
 current_log_context = _log_context.get

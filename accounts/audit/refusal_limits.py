@@ -8,6 +8,7 @@ strangers together. Completed actions are always recorded. The counts are in Red
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -25,9 +26,12 @@ ANONYMOUS_LIMIT = 300
 MAX_COUNTED_SENDERS = 5_000  # users and addresses with separate counts beyond the limits
 COUNTS_KEPT_SECONDS = 7 * 24 * 3600  # s, for the task that records them
 OTHERS_KEY = "|"
+NUMBER = re.compile("[0-9]{1,12}")
 PERIODS_KEY = "falconweb:audit:periods"
 
-_client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS, decode_responses=True)
+_client = redis.Redis.from_url(
+    settings.REDIS_URL, **settings.REDIS_TIMEOUTS, decode_responses=True, encoding_errors="replace"
+)
 # Without Redis, each process counts separately.
 _lock = threading.Lock()
 _local_counts: Counter[str] = Counter()
@@ -57,12 +61,14 @@ def refusal_admitted(person: int | None, address: str) -> bool:
 def ended_period_counts(now: float) -> dict[int, dict[tuple[int | None, str], int]]:
     """Return the ended periods with their numbers of refusals, by user and address ('': others)."""
     found = {}
-    for period in sorted(int(text) for text in cast("set[str]", _client.smembers(PERIODS_KEY))):
+    texts = cast("set[str]", _client.smembers(PERIODS_KEY))
+    for period in sorted(int(text) for text in texts if NUMBER.fullmatch(text)):
         if now >= (period + 1) * PERIOD_SECONDS + 60:  # clocks differ
             counts = {}
             for name, count in cast("dict[str, str]", _client.hgetall(_hash(period))).items():
                 person, _, address = name.partition("|")
-                counts[int(person) if person else None, address] = int(count)
+                if (not person or NUMBER.fullmatch(person)) and NUMBER.fullmatch(count):
+                    counts[int(person) if person else None, address] = int(count)
             found[period] = counts
     return found
 

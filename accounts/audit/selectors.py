@@ -25,6 +25,7 @@ SEARCHED = (
 )  # fmt: skip
 # URL names of the pages of an entry's object, by its kind.
 PAGES = {
+    "approval": "accounts:approval",
     "person": "accounts:person", "tenant": "fabric:tenant", "chassis": "fabric:chassis", "device": "fabric:device",
     "drawer": "fabric:drawer", "host": "fabric:host", "operation": "fabric:operation", "plan": "fabric:plan",
     "export": "exports:export", "export run": "exports:export_run",

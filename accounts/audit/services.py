@@ -28,7 +28,7 @@ from django.utils import timezone
 
 from accounts.audit import chain, refusal_limits
 from accounts.audit.actions import Action, Outcome
-from accounts.audit.context import Origin, current_origin
+from accounts.audit.context import Origin, current_origin, second_person
 from accounts.audit.models import AuditEntry, AuditHead
 from accounts.audit.refusal_limits import refusal_admitted
 from accounts.models import User
@@ -66,6 +66,7 @@ class _DraftEntry:
     sentence: str = ""
     status: int | None = None
     request_id: str = ""
+    approver: str = field(default_factory=second_person.get)
 
 
 @dataclass
@@ -279,7 +280,9 @@ def _entry(draft: _DraftEntry, sequence: int, previous: str) -> AuditEntry:
         status=draft.status,
         actor_id=actor.pk if actor else None,
         before=chain.clean_values(draft.before),
-        after=chain.clean_values(draft.after),
+        after=chain.clean_values(
+            {**(draft.after or {}), "approved by": draft.approver} if draft.approver else draft.after
+        ),
         **{name: chain.clean_text(text, MAX_LENGTHS[name]) for name, text in texts.items()},
     )
 

@@ -23,7 +23,6 @@ from core.enqueue import enqueue
 from core.errors import Unavailable
 
 VERIFIED_BATCH_ROWS = 2000
-REQUEST_EXPIRES_SECONDS = 3600  # s
 AUDIT_LOG_TARGET = Target(kind="audit", name="The audit log")
 
 
@@ -55,7 +54,7 @@ def verification_request(*, by: User) -> None:
     with attempt(Action.AUDIT_VERIFY_REQUEST, actor=by, target=AUDIT_LOG_TARGET) as act:
         require_administrator(by)
         try:
-            enqueue("accounts.verify_audit", by.pk, expires=REQUEST_EXPIRES_SECONDS)
+            enqueue("accounts.verify_audit", by.pk)
         except (OperationalError, OSError) as error:
             raise Unavailable("The workers cannot be reached now, so nothing verifies the log. Try again.") from error
         with act.change():

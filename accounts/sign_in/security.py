@@ -8,9 +8,12 @@ from __future__ import annotations
 import ipaddress
 import logging
 import threading
-from typing import Any
+import unicodedata
+from typing import Any, cast
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.contrib.auth.signals import user_login_failed
 from django.contrib.sessions.backends import db
@@ -19,8 +22,11 @@ from django.dispatch import Signal, receiver
 from django.http import HttpRequest
 from redis.exceptions import RedisError
 
+from accounts.models import BrowserSession
+
 logger = logging.getLogger(__name__)
 
+DEVICE, ADDRESS = "device", "address"  # keys of a session's data that have columns
 MAX_FAILED_LOGINS = 50  # many users may share one address
 FAILURE_WINDOW_SECONDS = 900
 
@@ -44,7 +50,8 @@ def count_failed_login(sender: Any, request: HttpRequest | None = None, **kwargs
 def too_many_failed_logins(request: HttpRequest) -> bool:
     """Return whether sign-ins from this address are locked."""
     try:
-        return bool(cache.get(_cache_key(request), 0) >= MAX_FAILED_LOGINS)
+        count = cache.get(_cache_key(request))
+        return isinstance(count, int) and count >= MAX_FAILED_LOGINS
     except (RedisError, OSError) as error:
         logger.warning("wrong passwords cannot be looked up: %r", error)
         return False
@@ -54,55 +61,93 @@ NETWORK_BITS = 64  # the IPv6 prefix of one subscriber
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the address of the client; for IPv6 the network, since its owner can use all of it.
+    """Return the address of the client; for IPv6 the network, since its owner can use all of it."""
+    address = exact_client_address(request)
+    if not isinstance(address, ipaddress.IPv6Address):
+        return str(address or "")
+    return str(ipaddress.ip_network((int(address), NETWORK_BITS), strict=False).network_address)
+
+
+def exact_client_address(request: HttpRequest) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address of the client, None for an unknown one.
 
     Each trusted proxy appends the address that it saw to X-Forwarded-For. Earlier entries, and the whole header without
     a trusted proxy, are from the client and are ignored.
     """
-    seen: str = request.META.get("REMOTE_ADDR", "")
+    seen = _parsed_address(request.META.get("REMOTE_ADDR", ""))
     proxies: int = settings.CONFIG.trusted_proxies
     forwarded = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
     if 0 < proxies <= len(forwarded):
-        seen = _normalised_address(forwarded[-proxies]) or seen
-    return _normalised_address(seen)
+        seen = _parsed_address(forwarded[-proxies]) or seen
+    return seen
 
 
-def _normalised_address(text: str) -> str:
-    """Return an address in its canonical form, '' for an invalid one."""
+def _parsed_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an address, IPv4 in its own form; None for an invalid one."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        return ""
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((int(address), NETWORK_BITS), strict=False).network_address)
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
 
 
 MAX_CONCURRENT_HASHES = 4
 _hash_slots = threading.BoundedSemaphore(MAX_CONCURRENT_HASHES)
 
 
+def normalised_password(password: str) -> str:
+    """Return a password in the normal form NFKC, as NIST SP 800-63B has it."""
+    return unicodedata.normalize("NFKC", password)
+
+
 class BoundedArgon2PasswordHasher(Argon2PasswordHasher):
     """Argon2 with at most four concurrent hashes per process: each takes 100 MB, and anybody may try to sign in."""
 
     def encode(self, password: str, salt: str) -> str:
-        """Hash a password."""
+        """Hash a password; the same letters typed in different ways of Unicode are the same password."""
         with _hash_slots:
-            return super().encode(password, salt)
+            return super().encode(normalised_password(password), salt)
 
     def verify(self, password: str, encoded: str) -> bool:
-        """Return whether a password matches its hash."""
+        """Return whether a password matches its hash, also one made before passwords were normalised."""
         with _hash_slots:
-            return super().verify(password, encoded)
+            normalised = normalised_password(password)
+            return super().verify(normalised, encoded) or (normalised != password and super().verify(password, encoded))
 
 
 class SessionStore(db.SessionStore):
-    """Refuses malformed session keys: PostgreSQL fails on a NUL, which would be an internal error."""
+    """Sessions as rows with their person, which end by their limits wherever they are read: requests and websockets.
+
+    Malformed keys are refused: PostgreSQL fails on a NUL, which would be an internal error.
+    """
+
+    row: BrowserSession | None = None  # as it was loaded
+
+    @classmethod
+    def get_model_class(cls) -> type[BrowserSession]:
+        """Return the model of the rows."""
+        return BrowserSession
+
+    def create_model_instance(self, data: Any) -> BrowserSession:
+        """Return the row for the data of a session, with what of them has columns."""
+        row = cast("BrowserSession", super().create_model_instance(data))
+        row.person_id = int(data[SESSION_KEY]) if SESSION_KEY in data else None
+        row.device, row.address = data.get(DEVICE, ""), data.get(ADDRESS, "")
+        return row
 
     def _validate_session_key(self, key: str) -> bool:
         return bool(key) and len(key) >= 8 and key.isascii() and key.isalnum()
+
+    def _get_session_from_db(self) -> BrowserSession | None:
+        self.row = BrowserSession.live().filter(session_key=self.session_key).first()
+        if self.row is None:
+            self._session_key = None
+        return self.row
+
+    async def _aget_session_from_db(self) -> BrowserSession | None:
+        return await sync_to_async(self._get_session_from_db)()
 
 
 # person: User | None (None: an unknown name), address: str, sentence: str, the reason.

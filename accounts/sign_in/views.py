@@ -6,17 +6,18 @@ from typing import Any
 
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from accounts.access import person_of
 from accounts.audit.actions import Action, Outcome
-from accounts.audit.context import complete_origin
 from accounts.audit.services import Target, audit_record, audited, target_of
 from accounts.declaration import Audience, declare
 from accounts.models import User
+from accounts.sign_in.password_mails import are_password_mails_sent
 from accounts.sign_in.security import client_address, sign_in_refused, too_many_failed_logins
+from accounts.sign_in.services import sign_in_complete
 from core.errors import NotFound
 
 
@@ -26,6 +27,10 @@ class SignIn(LoginView):
 
     template_name = "accounts/sign_in/sign_in.html"
     redirect_authenticated_user = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Return the context, with whether a forgotten password can be set by mail."""
+        return super().get_context_data(**kwargs, are_mails_sent=are_password_mails_sent())
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Redirect people who are signed in: to switch accounts, sign out first."""
@@ -41,11 +46,10 @@ class SignIn(LoginView):
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in and record it."""
-        complete_origin(credential="password")
+        """Sign in."""
         person = authenticated_person(form)
-        with audited(Action.SIGN_IN, actor=person, target=target_of(person)):
-            return super().form_valid(form)
+        sign_in_complete(self.request, person, backend=person.backend, method="password")
+        return HttpResponseRedirect(self.get_success_url())
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """Record the refusal and show the form again."""

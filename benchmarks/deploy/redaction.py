@@ -16,10 +16,11 @@ SECRET_NAMES = re.compile(
 # Names that contain one of the words above, but are not secrets.
 HARMLESS_NAMES = re.compile(r"token(?:s|izers?|ize|ization)(?![a-z])|max[_-]?tokens?", re.IGNORECASE)
 USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]{0,30}://)(?P<user>[^/\s@'\"]{1,300})@")
-# The formats of tokens of well-known services.
+# The formats of tokens of well-known services. Each `-` may begin one: the first part of a JWT has a bound.
 TOKEN_PATTERN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w\-]{16,}|AKIA[0-9A-Z]{16}|"
-    r"xox[abprs]-[\w\-]{10,}|sk-[\w\-]{20,}|eyJ[\w\-]{10,}\.[\w\-]{10,}\.[\w\-]{5,})|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"xox[abprs]-[\w\-]{10,}|sk-[\w\-]{20,}|eyJ[\w\-]{10,2000}\.[\w\-]{10,}\.[\w\-]{5,})"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 OPTION = re.compile(r"(?P<option>--?[A-Za-z][\w.\-]{0,80})(?P<sign>=)(?P<value>.+)", re.DOTALL)
 VALUE = r"'[^']*'|\"[^\"]*\"|[^\s'\"]+"

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from benchmarks.model.reference_data import device_datasheet
+from core.strict_json import split_location
 
 LOCAL = "local"
 
@@ -161,8 +162,7 @@ def read_topology(text: str | bytes) -> Topology:
 
 def _error_location(message: str) -> tuple[str, str]:
     """Return the message and the field of an error of msgspec: 'Expected `int`, got `str` - at `$.cores`'."""
-    found = re.fullmatch(r"(.*?) - at `(?:key in )?\$\.?(.*)`", message, re.DOTALL)
-    sentence, field = found.groups() if found is not None else (message, "")
+    sentence, field = split_location(message)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", sentence)
     if unknown is not None:
         return "there is no such member", ".".join(filter(None, (field, unknown[1])))

@@ -29,6 +29,7 @@ BODY_LIMIT: Final = (MAX_UPLOAD_BYTES + 2**20, TOO_LARGE_SENTENCE)  # alone or w
 MAX_DISK_BYTES: Final = 2**30  # by the command
 MAX_TEXT_BYTES: Final = 8 * 2**20  # of files that are read as a whole: the outputs of other tools
 MAX_LINE_BYTES: Final = 8 * 2**20
+MAX_TOOL_LINE_LENGTH: Final = 10_000  # characters of a line of a tool's table: a row of some hundred GPUs has fewer
 COMPRESSION_SIGNATURES: Final = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -161,6 +162,15 @@ class ImportProblems:
             self.more = True
             raise ProblemLimitReached
         self.found.append(ImportProblem(line, where[:MAX_FIELD_LENGTH], sentence))
+
+
+def tool_lines(text: str, problems: ImportProblems) -> Iterator[tuple[int, str]]:
+    """Yield non-blank lines of a tool's output with their numbers from 1; longer ones than any tool's are problems."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MAX_TOOL_LINE_LENGTH:
+            problems.note(number, "", f"The line is longer than {MAX_TOOL_LINE_LENGTH:,} characters.")
+        elif line.strip():
+            yield number, line
 
 
 def refuse_problems(found: tuple[ImportProblem, ...], more: bool) -> None:

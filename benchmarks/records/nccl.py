@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.records.import_files import ImportProblems, finite_number
+from benchmarks.records.import_files import ImportProblems, finite_number, tool_lines
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
 from core.strict_json import InvalidDocument, loads_strict
 
-DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[([^\]]*)\] (.+?)\s*$")
+DEVICE = re.compile(r"^#\s+Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[([^\]]*)\] (.+)")
 PROGRAM = re.compile(r"^# Collective test (?:starting|concluded): (?:\S*/)?(\w+)_perf")
 COMMAND = re.compile(r"(?:^|[/\s])(\w+)_perf(?:\s|$)")
 AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(\S+)")
@@ -53,8 +53,8 @@ def parse_table(text: str, problems: ImportProblems) -> ToolOutput:
     """Return a run for each table in the output."""
     output = ToolOutput()
     table = _NcclTable(1)
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.strip() == "#":
+    for number, line in tool_lines(text, problems):
+        if line.strip() == "#":
             continue
         if _parse_comment(line, number, table, problems):
             continue
@@ -106,7 +106,7 @@ def parse_json(text: str, problems: ImportProblems) -> ToolOutput:
 def _parse_comment(line: str, number: int, table: _NcclTable, problems: ImportProblems) -> bool:
     """Parse a line about the test; False if it is another line."""
     if device := DEVICE.match(line):
-        table.devices[int(device[1])] = device[4]
+        table.devices[int(device[1])] = device[4].strip()
         table.host = table.host or device[2]
     elif found := PROGRAM.match(line):
         table.program = found[1]

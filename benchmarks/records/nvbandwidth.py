@@ -10,9 +10,11 @@ from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results
 from core.strict_json import InvalidDocument, loads_strict
 
 UNIT = re.compile(r"\(([^()\s]+)\)\s*$")
-DEVICE = re.compile(r"^(?:Device\s+)?\d+:\s*(.+?)(?:\s*\(([0-9a-fA-F:.]+)\))?(?::.*)?$")
+# The name ends before the address on the bus, in brackets, or before a colon.
+DEVICE = re.compile(r"^(?:Device\s+)?\d+:\s*([^:(]*(?:\((?![0-9a-fA-F:.]+\)(?::|$))[^:(]*)*)")
 UNITS: Final = {"us": "µs"}
 SKIPPED_STATUSES: Final = ("Waived", "Not Found")
+MAX_LABEL_LENGTH: Final = 1_000  # characters; more of a description or a device are not looked at
 
 
 def parse(text: str, problems: ImportProblems) -> ToolOutput:
@@ -53,7 +55,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
             continue
         rows = _parse_matrix(test, where, _line_number(text, f'"{name}"', within), problems)
         if rows is not None:
-            unit = UNIT.search(str(test.get("bandwidth_description", "")))
+            unit = UNIT.search(str(test.get("bandwidth_description", ""))[:MAX_LABEL_LENGTH])
             tables[name], units[name] = rows, UNITS.get(unit[1], unit[1]) if unit else "GB/s"
     if not tables:
         problems.note(0, "nvbandwidth.testcases", "No test in it passed: there is nothing to keep.")
@@ -116,8 +118,8 @@ def _device_names(root: dict[str, Any]) -> list[str]:
         listed = list(listed.values())
     if not isinstance(listed, list):
         return []
-    found = (DEVICE.match(str(one)) for one in listed)
-    return [one[1][:200] for one in found if one]
+    found = (DEVICE.match(str(one)[:MAX_LABEL_LENGTH]) for one in listed)
+    return [name[:200] for one in found if one and (name := one[1].strip())]
 
 
 def _cuda_version(number: Any) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from benchmarks.records.import_files import ImportProblems, finite_number
+from benchmarks.records.import_files import ImportProblems, finite_number, tool_lines
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
 
-DEVICE = re.compile(r"^Device:\s*(\d+),\s*(.+?),\s*pciBusID:\s*([0-9a-fA-F]+)")
+DEVICE = re.compile(r"^Device:\s*(\d{1,9}),\s*+(.+?),\s*+pciBusID:\s*[0-9a-fA-F]")
 BANDWIDTH = re.compile(r"^(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth(?: \(P2P Writes\))? Matrix \((\S+)\)")
 LATENCY = re.compile(r"^P2P=(Enabled|Disabled) Latency(?: \(P2P Writes\))? Matrix \((\S+)\)")
 CONNECTIVITY = re.compile(r"^P2P Connectivity Matrix")
-HEAD = re.compile(r"^\s*(D\\D|GPU|CPU)((?:\s+\d+)+)\s*$")
+HEAD = re.compile(r"^\s*(D\\D|GPU|CPU)((?:\s+\d{1,9})+)\s*$")
 ROW = re.compile(r"^\s*\d+\s+\S")
 UNITS = {"us": "µs"}
 
@@ -39,9 +39,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
     names: dict[int, str] = {}
     matrices: list[_Matrix] = []
     current: _Matrix | None = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, line in tool_lines(text, problems):
         if title := _parse_title(line, number):
             _note_incomplete(current, problems)
             current = title

@@ -269,7 +269,7 @@ class RunSeries(APIView):
         operation_id="benchmarks_runs_series",
         parameters=[
             OpenApiParameter("key", str, many=True, description="Series to read, once for each; none: all, no values"),
-            OpenApiParameter("points", int, description="At most so many values of each, evenly over its length"),
+            OpenApiParameter("points", OpenApiTypes.INT64, description="At most so many values of each, evenly spread"),
         ],
         responses=RunSeriesSerializer(many=True),
     )

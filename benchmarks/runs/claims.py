@@ -93,6 +93,9 @@ class RunClaim(RowClaim[Run]):
         return (timezone.now() - self.run.state_since).total_seconds()
 
 
+RunClaim.watch(Run.objects.open)
+
+
 def holds_acquire(run: Run) -> bool:
     """Acquire all keys of a run, in the caller's transaction if there is one; False if any is held."""
     composition = Composition.from_json(run.composition)

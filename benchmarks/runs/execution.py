@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from benchmarks.runs.recording import run_update_store
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.simulation import simulation_profile
 from benchmarks.runs.topology import ADDRESSES_KEY, device_label, own_drive, recorded_topology
+from core.clock import process_clock
 from core.errors import Unavailable
 from core.threads import single_connection_thread
 from fabric.agents.models import HostAgent
@@ -51,10 +53,12 @@ GRACE_SECONDS: Final = 10.0  # between SIGTERM and SIGKILL
 STOP_TIMEOUT: Final = GRACE_SECONDS + 15.0  # for an agent to stop a run
 DEVICE_VISIBLE_TIMEOUT: Final = 45.0  # for an attached device to appear in its host's report
 LIMIT_TOLERANCE: Final = timedelta(seconds=60)  # beyond the time limit, which the host itself enforces
+SETTLING_SECONDS: Final = 60.0  # for reports by the new time after the clock was set
 MAX_POLLS: Final = 50  # in one step: the next step reads the rest
 UNKNOWN_EXIT_SENTENCE: Final = "Its exit status is unknown: its supervisor on the host was killed."
 State = Run.State
 Result = TypeVar("Result")
+_polled_since: dict[UUID, float] = {}  # when this process first polled a running run, in monotonic seconds
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,7 @@ def poll_host(claim: RunClaim) -> bool:
     run = claim.run
     if not _agent_reports(claim):
         return False
-    deadline = _deadline(run)
-    is_over_limit = deadline is not None and timezone.now() > deadline
-    if run.state == State.RUNNING and (run.cancel_requested_at is not None or is_over_limit):
+    if run.state == State.RUNNING and (run.cancel_requested_at is not None or _is_over_limit(run)):
         return _stop_on_host(claim)
     for _ in range(MAX_POLLS):
         answer = _request_agent(claim, TrainPollRequest(str(run.pk), run.next_event, run.next_byte))
@@ -122,6 +124,7 @@ def poll_host(claim: RunClaim) -> bool:
         if news.state == "running":
             claim.set_sentence("" if run.state == State.RUNNING else "Its host is stopping it.")
             return False
+        _polled_since.pop(run.pk, None)
         _record_exit(claim, news)
         return True
     return False
@@ -193,8 +196,7 @@ def _agent_reports(claim: RunClaim) -> bool:
         raise RunFailed("lost", "Its host no longer has an agent.")
     if not is_agent_away(agent):
         return True
-    since = max(agent.reported_at or run.state_since, run.state_since)
-    if timezone.now() - since > AGENT_LOST_AFTER:
+    if _is_lost(max(agent.reported_at or run.state_since, run.state_since)):
         raise RunFailed("lost", f"The agent of {_host_name(run)} has not reported for {AGENT_LOST_MINUTES} minutes.")
     claim.set_sentence(
         f"The agent of {_host_name(run)} does not report. The run may continue there. Waiting for a report."
@@ -292,10 +294,21 @@ def _run_if_available(work: Coroutine[Any, Any, Result], run: object) -> Result 
 
 def _fail_if_silent(claim: RunClaim, *, since: datetime) -> None:
     """Raise RunFailed if a reporting host has not answered since `since`, so that its devices are released."""
-    if timezone.now() - since > AGENT_LOST_AFTER:
+    if _is_lost(since):
         raise RunFailed(
             "lost", f"The agent of {_host_name(claim.run)} has not answered for {AGENT_LOST_MINUTES} minutes."
         )
+
+
+def _is_lost(since: datetime) -> bool:
+    """Return whether a host has been silent since then for too long; after the clock was set it first has to report."""
+    return timezone.now() - since > AGENT_LOST_AFTER and not process_clock.was_set_within(SETTLING_SECONDS)
+
+
+def _is_over_limit(run: Run) -> bool:
+    """Return whether this process has seen a run for longer than its limit, which its host should have enforced."""
+    watched = time.monotonic() - _polled_since.setdefault(run.pk, time.monotonic())
+    return watched > run.limit_seconds + LIMIT_TOLERANCE.total_seconds()
 
 
 def _deadline(run: Run) -> datetime | None:

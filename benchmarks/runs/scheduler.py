@@ -32,8 +32,7 @@ State = Run.State
 def runs_schedule() -> list[str]:
     """Start the queued runs that are due, and return the ids of open runs that no worker has claimed."""
     _start_queued()
-    now = timezone.now()
-    due = Run.objects.open().exclude(state=State.QUEUED).filter(unclaimed(now))
+    due = Run.objects.open().exclude(state=State.QUEUED).filter(unclaimed())
     return [str(pk) for pk in due.order_by("queued_at").values_list("pk", flat=True)]
 
 

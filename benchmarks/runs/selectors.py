@@ -17,6 +17,7 @@ from benchmarks.runs.models import Run
 from benchmarks.runs.results import Summary, summary_of
 from benchmarks.workloads.catalogue import CATALOGUE
 from benchmarks.workloads.definitions import Workload
+from core.api.fields import MAX_ID
 from core.errors import Invalid
 
 ROWS_A_BATCH: Final = 200
@@ -174,7 +175,7 @@ def _validated_choice(value: str, known: Iterable[str], field: str) -> str:
 
 
 def _parse_number(text: str, field: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MAX_ID):
         raise Invalid(f"'{text[:50]}' is no {field}.", errors={field: "Give its number."})
     return int(text)
 

@@ -8,15 +8,12 @@ from benchmarks.runs.execution import orphaned_runs_end
 from benchmarks.runs.scheduler import run_advance, runs_schedule
 from core.enqueue import enqueue, worker_name
 
-# The period of beat; an unstarted task expires after it, and is scheduled again.
-SCHEDULE_SECONDS = 1.0
-
 
 @shared_task(name="runs.tend")
 def schedule() -> None:
     """Start the queued runs that are due, and enqueue the next step of each unclaimed run."""
     for run_id in runs_schedule():
-        enqueue("runs.go_on", run_id, expires=2 * SCHEDULE_SECONDS)
+        enqueue("runs.go_on", run_id)
 
 
 @shared_task(name="runs.go_on")

@@ -31,7 +31,7 @@ REDACTED_PROBLEM: Final = "The value is invalid. It is not shown, since it may c
 MAX_TEXT_LENGTH: Final = 4096
 MIN_SECRET_LENGTH: Final = 4  # characters; shorter values occur elsewhere by chance
 FieldTreatment = Literal["used", "kept", "ignored"]
-MEMORY_PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:(?:[KMGT]i?)?[Bb]?)?\s*")
+MEMORY_PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*+(?:[KMGT]i?)?[Bb]?\s*")
 FRAMEWORK_FIELDS: Final = ("name", "version", "command", "image_tag")
 # Members of `grid` that the manifest has its own fields for.
 MANIFEST_ONLY_FIELDS: Final = ("framework", "workload", "threads", "count", "accelerator", "command")

@@ -28,7 +28,7 @@ from benchmarks.sweeps.expansion import composition_objection
 from benchmarks.sweeps.grid import SweepGrid
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.sweeps.services import lock_sweep, open_runs, with_newest_run
-from core.claims import RowClaim, unclaimed
+from core.claims import RowClaim, unclaimed, wait_is_over
 from core.errors import Conflict, FalconWebError, Forbidden, NotFound
 from fabric.inventory.models import Device
 from fabric.operations.models import Operation, Plan
@@ -38,6 +38,7 @@ from fabric.plans.services import plan_apply, plan_create, rollback_state
 
 logger = logging.getLogger(__name__)
 POINT_RETRY_INTERVAL: Final = timedelta(seconds=5)  # until a point that could not start is retried
+RESTORE_RETRY_INTERVAL: Final = timedelta(seconds=10)  # until restoring is retried
 MAX_ATTEMPTS: Final = 5
 MAX_CONSECUTIVE_FAILURES: Final = 5  # in a row: the next run would fail for the same reason
 State = Sweep.State
@@ -48,7 +49,7 @@ def sweeps_due() -> list[str]:
     now = timezone.now()
     has_open = Exists(Run.objects.filter(sweep=OuterRef("pk")).exclude(state__in=Run.FINAL))
     rows = Sweep.objects.filter(Q(state=State.RUNNING) | Q(settled=False) | has_open)
-    rows = rows.filter(unclaimed(now)).filter(Q(again_at=None) | Q(again_at__lte=now))
+    rows = rows.filter(unclaimed(), wait_is_over("again_at", now, RESTORE_RETRY_INTERVAL))
     return [str(pk) for pk in rows.order_by("created_at").values_list("pk", flat=True)]
 
 
@@ -57,6 +58,9 @@ class SweepClaim(RowClaim[Sweep]):
 
     duration = timedelta(seconds=60)
     related = ("requested_by", "requested_by__tenant")
+
+
+SweepClaim.watch(Sweep.objects.all)
 
 
 def sweep_advance(pk: str, *, worker: str) -> None:
@@ -84,6 +88,12 @@ def _advance(sweep: Sweep) -> None:
         restore_devices(sweep)
 
 
+def _is_waiting(sweep: Sweep) -> bool:
+    """Return whether the next try is later; never where it would be so because the clock was set back."""
+    left = sweep.again_at - timezone.now() if sweep.again_at is not None else timedelta()
+    return timedelta() < left <= RESTORE_RETRY_INTERVAL
+
+
 def _continue_sweep(sweep: Sweep, running: list[Run]) -> None:
     person = sweep.requested_by
     if person is None or not person.is_active or not person.may_compose:
@@ -98,7 +108,7 @@ def _continue_sweep(sweep: Sweep, running: list[Run]) -> None:
             sweep, f"The last {failures} runs failed, the newest with: {_last_error(sweep)} Fix the cause, then resume."
         )
         return
-    if sweep.again_at is not None and sweep.again_at > timezone.now():
+    if _is_waiting(sweep):
         return
     _mark_completed_points(sweep)
     grid = SweepGrid.from_json(sweep.grid)
@@ -241,9 +251,6 @@ def _last_error(sweep: Sweep) -> str:
     return (last.error if last is not None else "") or "no reason was given."
 
 
-RESTORE_RETRY_INTERVAL: Final = timedelta(seconds=10)  # until restoring is retried
-
-
 @dataclass(frozen=True)
 class MovedDevice:
     """The attachment of a device before the first run of a sweep, and that requested by the newest run."""
@@ -291,7 +298,7 @@ def restore_devices(sweep: Sweep, only: Collection[int] | None = None) -> bool:
 
     To be called again until then.
     """
-    if sweep.again_at is not None and sweep.again_at > timezone.now():
+    if _is_waiting(sweep):
         return False
     plan = Plan.objects.filter(pk=sweep.plan_back).first() if sweep.plan_back else None
     if plan is not None and not plan.is_final:

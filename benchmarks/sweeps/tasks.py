@@ -7,9 +7,6 @@ from celery import shared_task
 from benchmarks.sweeps.scheduler import sweep_advance, sweeps_due
 from core.enqueue import enqueue, worker_name
 
-# The period of beat; an unstarted task expires after it, and is scheduled again.
-SCHEDULE_SECONDS = 2.0
-
 
 @shared_task(name="sweeps.advance")
 def advance(sweep_id: str) -> None:
@@ -21,4 +18,4 @@ def advance(sweep_id: str) -> None:
 def schedule() -> None:
     """Enqueue a step of each unclaimed sweep with pending work."""
     for sweep_id in sweeps_due():
-        enqueue("sweeps.advance", sweep_id, expires=SCHEDULE_SECONDS)
+        enqueue("sweeps.advance", sweep_id)

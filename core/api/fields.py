@@ -20,7 +20,12 @@ from core.errors import Invalid
 # The largest row id: a database refuses larger ones.
 MAX_ID = 2**63 - 1
 MAX_SEARCH_LENGTH = 200
-SEARCH = OpenApiParameter("search", str, description="Keeps what contains this text, in any case")
+LIMIT_SCHEMA: Final = {"type": "integer", "minimum": 1, "default": 100}
+SEARCH = OpenApiParameter(
+    "search",
+    {"type": "string", "maxLength": MAX_SEARCH_LENGTH},
+    description="Keeps what contains this text, in any case",
+)
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     str,
@@ -66,6 +71,13 @@ class BoundedPagination(LimitOffsetPagination):
             raise Invalid("'limit' is 0.", errors={"limit": "Give a number from 1 to 1000."})
         return self.default_limit if limit is None else min(limit, self.max_limit)
 
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        """Return the parameters with the bounds of their values."""
+        parameters: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
+        for one, bounds in zip(parameters, (LIMIT_SCHEMA, {"type": "integer", "minimum": 0}), strict=True):
+            one["schema"] = bounds
+        return parameters
+
     def get_offset(self, request: Request) -> int:
         """Return the number of rows to skip."""
         return query_integer(request, "offset") or 0
@@ -77,7 +89,7 @@ def query_integer(request: Request, name: str, *, was: str = "") -> int | None:
     text = request.query_params.get(name, "")
     if not text:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MAX_ID):
         raise Invalid(f"'{name}' is not a number.", errors={name: "Give a whole number."})
     return int(text)
 

@@ -23,7 +23,7 @@ from fabric.inventory.models import Device, Host
 
 @never_cache
 @require_POST
-@declare(Audience.OBJECT_VIEWERS, audited_as=Action.AGENT_ENROL)
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.AGENT_ENROL, fresh_sign_in=True)
 def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
     """Enrol the agent of a host and show its key once; `forget` revokes its key."""
     person = person_of(request)

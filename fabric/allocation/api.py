@@ -119,7 +119,7 @@ class AllocationView(APIView):
         operation_id="allocation_export",
         responses={
             (200, "application/json"): OpenApiTypes.OBJECT,
-            (200, "application/yaml"): OpenApiTypes.STR,
+            (200, "application/yaml"): OpenApiTypes.OBJECT,
             404: problem("There is no such chassis or tenant, or you may not see it"),
         },
         parameters=[
@@ -141,7 +141,7 @@ class AllocationView(APIView):
     @declare(audited_as=Action.ALLOCATION_READ)
     @extend_schema(
         operation_id="allocation_import",
-        request={"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenApiTypes.STR},
+        request={"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenApiTypes.OBJECT},
         responses={
             200: OpenApiResponse(AllocationReportSerializer, description="Nothing was made: a dry run, or no change"),
             201: OpenApiResponse(AllocationReportSerializer, description="A draft was made"),

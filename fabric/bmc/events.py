@@ -322,7 +322,7 @@ def _is_oldest_first(events: Sequence[RedfishEvent]) -> bool:
     """Return whether entries are in ascending order: by their numbers, else by their times."""
     ends = [event.entry_uri.rpartition("/")[2] for event in (events[0], events[-1])]
     if all(end.isdecimal() for end in ends) and ends[0] != ends[1]:
-        return int(ends[0]) < int(ends[1])
+        return natural_key(ends[0]) < natural_key(ends[1])
     return events[0].timestamp <= events[-1].timestamp
 
 

@@ -225,7 +225,7 @@ async def _read_resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError
 
 def _follow_pointer(value: Any, steps: tuple[str, ...]) -> Any:
     for step in steps:
-        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+        if isinstance(value, list) and step.isdecimal() and len(step) < 10 and int(step) < len(value):
             value = value[int(step)]
         else:
             value = value.get(step) if isinstance(value, Mapping) else None

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,8 +16,10 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 import msgspec
+from aiohttp.connector import AddrInfoType
 from yarl import URL
 
+from core.addresses import refusal_reason
 from fabric.bmc.errors import (
     BmcError,
     CertificateRejected,
@@ -73,12 +76,15 @@ class Transport:
         self._tls = client_tls(trust) if self.origin.scheme == "https" else True
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
+        self._refusal = ""  # why the last connection was not tried
 
     def open(self) -> None:
         """Create the pool; to be called on the loop that will use it."""
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls, ttl_dns_cache=60),
+                connector=aiohttp.TCPConnector(
+                    limit=MAX_CONNECTIONS, ssl=self._tls, ttl_dns_cache=60, socket_factory=self._allowed_socket
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": USER_AGENT, "OData-Version": "4.0", "Accept": "application/json"},
                 trust_env=False,
@@ -170,6 +176,14 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
             raise await self._explain(error) from error
 
+    def _allowed_socket(self, address: AddrInfoType) -> socket.socket:
+        """Return a socket for a resolved address; raises OSError for one that the site never connects to."""
+        family, kind, protocol, _, place = address
+        if reason := refusal_reason(str(place[0])):
+            self._refusal = reason
+            raise OSError(reason)
+        return socket.socket(family, kind, protocol)
+
     @property
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -196,7 +210,8 @@ class Transport:
         if isinstance(error, aiohttp.ClientConnectorError):
             # The event loop's message repeats the address.
             reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
-            return Unreachable(f"{self.host} does not answer at port {self.origin.port}: {reason}.")
+            refusal, self._refusal = self._refusal, ""
+            return Unreachable(refusal or f"{self.host} does not answer at port {self.origin.port}: {reason}.")
         if isinstance(error, aiohttp.ClientResponseError):
             return NotRedfish(f"{self.host} answers at port {self.origin.port} with something that is not HTTP.")
         tls = " If it uses TLS, use https://." if self.origin.scheme == "http" else ""
@@ -264,6 +279,8 @@ async def read_fingerprint(host: str, port: int, *, timeout: float = 5.0) -> str
     async with asyncio.timeout(timeout):
         _reader, writer = await asyncio.open_connection(host, port, ssl=context)
         try:
+            if reason := refusal_reason(str(writer.get_extra_info("peername")[0])):
+                raise ConnectionError(reason)
             connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
             certificate = connection.getpeercert(binary_form=True)
         finally:

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from core.text import MAX_NATURAL_DIGITS
-
 JsonObject = Mapping[str, Any]
 
 # Gb/s per lane by generation, as Redfish counts them (raw rate of the link, one way).
 LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0, "Gen6": 64.0}
 BINARY_GIGA_FACTOR = 2**30 / 1e9
+MAX_POSITION_DIGITS = 9  # a database refuses larger numbers
 
 
 def value_at(body: JsonObject, *path: str) -> Any:
@@ -66,7 +65,10 @@ def number(body: JsonObject, *path: str) -> float | None:
     value = value_at(body, *path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # more than 308 digits
+        return None
 
 
 def integer(body: JsonObject, *path: str) -> int | None:
@@ -118,9 +120,10 @@ def iter_links(value: Any) -> Iterator[Any]:
 
 
 def trailing_number(label: str) -> int | None:
-    """Return the number at the end of a label such as 'slot3' or 'Slot 3'."""
-    match = re.search(r"(\d+)\s*$", label)
-    return int(match[1]) if match and len(match[1]) <= MAX_NATURAL_DIGITS else None
+    """Return the number at the end of a label such as 'slot3' or 'Slot 3', None where it has too many digits."""
+    plain = label.rstrip()
+    digits = plain[len(plain.rstrip("0123456789")) :]
+    return int(digits) if 0 < len(digits) <= MAX_POSITION_DIGITS else None
 
 
 def corrected_link_speed(gbps: float | None, lanes: Iterable[int | None]) -> float | None:

@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from accounts.access import require_composer
+from accounts.approvals.services import Proposal, two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited
 from accounts.models import User
@@ -31,6 +33,7 @@ from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import projected_drawers
 from fabric.operations.rules import PortSetting
 from fabric.plans.rules import DesiredState
+from fabric.plans.selectors import desired_dangers
 from fabric.plans.services import involved_drawers, plan_apply, plan_create, steps_plan
 from fabric.signals import inventory_changed
 
@@ -84,6 +87,18 @@ def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
     return rows
 
 
+def reapply_proposal(*, person: User, drifts: Collection[int], **_: Any) -> Proposal:
+    """Return what re-applying the approved state would do."""
+    rows = _requested_drifts(person, drifts)
+    return Proposal(
+        dangers=desired_dangers(person, approved_desired_state(rows)),
+        target=_audit_target(rows),
+        sentence=f"Re-apply the approved state of {', '.join(row.what for row in rows)}.",
+        facts={f"{row.chassis.name}: {row.what}": row.found_words for row in rows},
+    )
+
+
+@two_people(reapply_proposal)
 def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None = None) -> Plan:
     """Re-apply the approved state of each of these drifts (ids), in one plan that starts immediately; returns the plan.
 

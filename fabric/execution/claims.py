@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, target_of
+from core.claims import WATCHED, WatchedClaims, unclaimed
 from core.database import DATABASE_UNAVAILABLE
 from core.errors import FalconWebError
 from core.threads import run_in_thread
@@ -68,8 +69,7 @@ class OperationClaim:
         with transaction.atomic():
             # The lock serialises claims of this chassis: values read before it may be stale.
             lock_chassis([chassis])
-            now = timezone.now()
-            free = Operation.objects.open().filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
+            free = Operation.objects.open().filter(unclaimed(), pk=operation_id)
             operation: Operation | None = free.select_related(
                 "chassis", "plan", "requested_by", "drawer", "port", "host",
                 "device__slot__port", "source__host", "target__host",
@@ -78,10 +78,11 @@ class OperationClaim:
                 return None
             # In order, since each was checked against the state after its predecessors.
             same = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
-            first = same.in_turn().first()
+            first = same.in_turn_to_run().first()
             if first is not None and first.pk != operation.pk:
                 return None
-            values = {"worker": worker, "lease_until": now + timedelta(seconds=CLAIM_SECONDS), "state": "running"}
+            until = timezone.now() + timedelta(seconds=CLAIM_SECONDS)
+            values = {"worker": worker, "lease_until": until, "state": "running"}
             if free.update(attempts=F("attempts") + 1, **values) != 1:
                 return None
         operation.refresh_from_db(fields=["attempts", *values])
@@ -237,8 +238,8 @@ def iso_now() -> str:
     return timezone.now().isoformat()
 
 
-# Longer than a drain and a detach may take. A claim of a dead worker expires after that, or is released by the worker
-# that takes over its operation.
+# Longer than a drain and a detach may take. A claim of a dead worker is released after that, or by the worker that
+# takes over its operation.
 HOST_CLAIM_SECONDS: Final = 180.0
 HOST_CLAIM_POLL_SECONDS: Final = 0.2
 
@@ -269,13 +270,19 @@ def _agents_behind(port: HostPort) -> list[int]:
 
 
 def _try_claim_host(agents: list[int], operation: Operation) -> bool:
-    now = timezone.now()
-    free = Q(turn_of=None) | Q(turn_of=operation.pk) | Q(turn_until__lt=now)
+    free = Q(turn_of=None) | Q(turn_of=operation.pk)
     rows = HostAgent.objects.filter(pk__in=agents)
-    taken = rows.filter(free).update(turn_of=operation.pk, turn_until=now + timedelta(seconds=HOST_CLAIM_SECONDS))
+    until = timezone.now() + timedelta(seconds=HOST_CLAIM_SECONDS)
+    taken = rows.filter(free).update(turn_of=operation.pk, turn_until=until)
     return taken > 0 or not rows.exists()
 
 
 def host_claims_release(operation: Operation) -> None:
     """Release all host claims of an operation, also those of a previous worker that died."""
     HostAgent.objects.filter(turn_of=operation.pk).update(turn_of=None, turn_until=None)
+
+
+WATCHED += [
+    WatchedClaims(Operation.objects.open, "lease_until", CLAIM_SECONDS, {"worker": ""}),
+    WatchedClaims(HostAgent.objects.all, "turn_until", HOST_CLAIM_SECONDS, {"turn_of": None}),
+]

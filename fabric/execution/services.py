@@ -38,14 +38,17 @@ def runnable_operations() -> list[str]:
     now = timezone.now()
     heads: dict[tuple[int, int | None], Operation] = {}
     # Queried every few seconds, for all of them: their steps are not needed.
-    needed = Operation.objects.open().in_turn().only("chassis", "drawer", "lease_until", "requested_at")
+    needed = (
+        Operation.objects.open().in_turn_to_run().only("chassis", "drawer", "lease_until", "requested_at", "attempts")
+    )
     for operation in needed:
         heads.setdefault((operation.chassis_id, operation.drawer_id), operation)
     return [
         str(operation.pk)
         for operation in heads.values()
-        if (operation.lease_until is not None and operation.lease_until < now)
-        or (operation.lease_until is None and operation.requested_at < now - timedelta(seconds=PICKUP_SECONDS))
+        # A clock that was set back must not delay one.
+        if operation.lease_until is None
+        and (operation.attempts or not timedelta() <= now - operation.requested_at <= timedelta(seconds=PICKUP_SECONDS))
     ]
 
 
@@ -55,7 +58,7 @@ def next_operation(operation_id: str) -> str | None:
     if ended is None or ended.is_open:
         return None
     following = Operation.objects.open().filter(chassis=ended.chassis_id, drawer=ended.drawer_id)
-    first = following.in_turn().first()
+    first = following.in_turn_to_run().first()
     return None if first is None or first.lease_until is not None else str(first.pk)
 
 

@@ -17,11 +17,14 @@ from typing import Any, NoReturn
 from django.db import IntegrityError, transaction
 from django.views.decorators.debug import sensitive_variables
 
+from accounts.approvals.models import Danger
+from accounts.approvals.services import Proposal, two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from accounts.visibility import row_or_404
 from core import credentials
+from core.addresses import host_refusal_reason
 from core.errors import Conflict, Forbidden, Invalid, Unavailable
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
@@ -185,6 +188,21 @@ def chassis_edit(
         return row
 
 
+def removal_proposal(*, chassis: Chassis, **_: Any) -> Proposal:
+    """Return what the removal of a chassis would delete."""
+    return Proposal(
+        dangers=[Danger.CHASSIS_REMOVE],
+        target=target_of(chassis),
+        sentence=f"Delete {chassis.name} with all that the site knows of it.",
+        facts={
+            "address": chassis.url,
+            "devices": Device.objects.filter(chassis=chassis).count(),
+            "held by tenants": Device.objects.filter(chassis=chassis, tenant__isnull=False).count(),
+        },
+    )
+
+
+@two_people(removal_proposal)
 def chassis_remove(*, person: User, chassis: Chassis) -> None:
     """Delete a chassis with all its data; the hardware itself is not touched.
 
@@ -216,7 +234,8 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
         Host.objects.filter(pk__in=hosts, host_ports=None).delete()
         transaction.on_commit(lambda: access_changed.send(Chassis), robust=True)
         transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=pk), robust=True)
-    logger.info("%s removed chassis %s (%s)", person.get_username(), name, row.url)
+        removed = (person.get_username(), name, row.url)
+        transaction.on_commit(lambda: logger.info("%s removed chassis %s (%s)", *removed), robust=True)
 
 
 async def _read_service_identity(address: BmcAddress) -> ServiceIdentity:
@@ -380,6 +399,8 @@ def _clean_url(typed: str, *, allow_http: bool) -> str:
         _raise_invalid("url", "Give the address without a path, such as https://10.0.0.5 or https://bmc.example:8443.")
     if not _is_host(origin.raw_host or "") or not origin.port or len(str(origin)) > 300:
         _raise_invalid("url", NOT_A_URL)
+    if sentence := host_refusal_reason(origin.raw_host or ""):
+        _raise_invalid("url", sentence)
     if origin.scheme == "http" and not allow_http:
         _raise_invalid(
             "url", "This address has no encryption, so name and password can be read on the network: use https://."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from django.utils import timezone
 from core.database import fit_columns, lock_rows, without_nul
 from fabric.bmc import types as wire
 from fabric.bmc.dialects import STATE_ABSENT, host_port_zones
+from fabric.bmc.values import trailing_number
 from fabric.inventory.labels import device_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch, Walk
@@ -379,7 +379,7 @@ class _InventoryMirror:
                 "name": zone.name, "health": zone.health,
                 "endpoint_uri": initiator.uri if initiator is not None else "", "port": port,
                 "host": host, "drawer": port.switch.drawer if port is not None and port.switch is not None else None,
-                "label": label, "number": int(digits[0]) if (digits := re.findall(r"\d+$", label)) else 0,
+                "label": label, "number": trailing_number(label) or 0,
             }  # fmt: skip
         for uri, values in found.items():
             if labels[values["label"]] > 1:

@@ -26,7 +26,10 @@ from fabric.inventory.models import Chassis, Device, Host, HostPort
 @never_cache
 @require_http_methods(["GET", "POST"])
 @declare(
-    Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_ADD, menu_entry=MenuEntry("New chassis", "Administration", 6)
+    Audience.ADMINISTRATORS,
+    audited_as=Action.CHASSIS_ADD,
+    menu_entry=MenuEntry("New chassis", "Administration", 6),
+    fresh_sign_in=True,
 )
 def chassis_add(request: HttpRequest) -> HttpResponse:
     """Add a chassis; where its certificate is not trusted, offer the fingerprint it shows."""
@@ -36,7 +39,7 @@ def chassis_add(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @never_cache
 @require_http_methods(["GET", "POST"])
-@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_EDIT, section="Administration")
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_EDIT, section="Administration", fresh_sign_in=True)
 def chassis_edit(request: HttpRequest, pk: int) -> HttpResponse:
     """Edit a chassis; an empty password keeps the stored one."""
     return _chassis_form_page(request, row_or_404(Chassis.objects.all(), pk, "chassis"))

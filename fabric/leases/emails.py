@@ -10,17 +10,22 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
-from django.db.models import F, Q
+from django.db.models import F
+from django.dispatch import receiver
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import Role, User
+from accounts.approvals.models import ApprovalRequest
+from accounts.approvals.selectors import administrators_but
+from accounts.approvals.services import approval_changed
+from accounts.models import User
+from core.claims import WATCHED, WatchedClaims, unclaimed
 from fabric.leases.models import Lease, Letter
 from fabric.leases.ownership import format_period
 from fabric.leases.rules import format_end
 
 logger = logging.getLogger(__name__)
-CLAIM_SECONDS: Final = 120.0  # the claim of a dead sender expires
+CLAIM_SECONDS: Final = 120.0  # until the claim of a sender that failed or died is released
 SEND_DEADLINE: Final = timedelta(days=1)  # older e-mails are out of date
 LETTER_RETENTION: Final = timedelta(days=30)
 BATCH_SIZE: Final = 50
@@ -32,7 +37,7 @@ def lease_members(lease: Lease) -> list[User]:
 
 
 def administrators() -> list[User]:
-    return list(User.objects.filter(role=Role.ADMINISTRATOR, is_active=True))
+    return list(administrators_but(None))
 
 
 def letters_send() -> int:
@@ -56,7 +61,7 @@ def _claim_letter() -> Letter | None:
     """Return a waiting e-mail, claimed by this sender."""
     now = timezone.now()
     waiting = Letter.objects.filter(
-        Q(claimed_at=None) | Q(claimed_at__lt=now - timedelta(seconds=CLAIM_SECONDS)),
+        unclaimed("claimed_at"),
         sent_at=None,
         created_at__gt=now - SEND_DEADLINE,
     )
@@ -92,6 +97,11 @@ def _send(letter: Letter, connection: object) -> bool:
 
 def _update(letter: Letter, **values: object) -> None:
     Letter.objects.filter(pk=letter.pk).update(**values)
+
+
+WATCHED.append(
+    WatchedClaims(lambda: Letter.objects.filter(sent_at=None), "claimed_at", CLAIM_SECONDS, {}),
+)
 
 
 def notify_requested(lease: Lease) -> None:
@@ -187,13 +197,34 @@ def _notify(lease: Lease, key: str, people: Iterable[User], word: str, *paragrap
 
     Nothing is written without a mail server: e-mails of past weeks would all be sent on the day it is set up.
     """
+    page, subject = reverse("fabric:lease", args=[lease.pk]), f"Lease {lease.pk} of {lease.tenant_name} {word}"
+    _write_letters(f"lease {lease.pk} {key}", people, subject, page, *paragraphs, lease=lease)
+
+
+@receiver(approval_changed)
+def notify_approval(approval: ApprovalRequest, **kwargs: Any) -> None:
+    """Tell administrators of an act that waits for them, and who asked of its end."""
+    waits = approval.state == ApprovalRequest.State.WAITING
+    state = approval.get_state_display().lower()
+    _write_letters(
+        f"approval {approval.pk} {approval.state}",
+        administrators_but(approval.requested_by) if waits else [approval.requested_by],
+        f"Approval {approval.pk} {'waits for your decision' if waits else f'has ended: {state}'}",
+        reverse("accounts:approval", args=[approval.pk]),
+        f"{approval.requested_by_name} asked for this: {approval.sentence}",
+        f"It waits until {approval.expires_at:%Y-%m-%d %H:%M} UTC." if waits else approval.reason,
+    )
+
+
+def _write_letters(
+    key: str, people: Iterable[User], subject: str, page: str, *paragraphs: str, lease: Lease | None = None
+) -> None:
     if not settings.EMAIL_IS_SENT:
         return
     address = settings.CONFIG.address
-    where = [f"{address}{reverse('fabric:lease', args=[lease.pk])}"] if address else []
-    body = "\n\n".join(part for part in (*paragraphs, *where) if part) + "\n"
+    body = "\n\n".join(part for part in (*paragraphs, f"{address}{page}" if address else "") if part) + "\n"
     # A line break in a name would be a header of its own.
-    subject = " ".join(f"Lease {lease.pk} of {lease.tenant_name} {word}".split())[:MAX_SUBJECT_LENGTH]
-    values: dict[str, Any] = {"key": f"lease {lease.pk} {key}"[:200], "subject": subject, "body": body, "lease": lease}
+    subject = " ".join(subject.split())[:MAX_SUBJECT_LENGTH]
+    values: dict[str, Any] = {"key": key[:200], "subject": subject, "body": body, "lease": lease}
     addresses = sorted({person.email for person in people if person.email and person.is_active})
     Letter.objects.bulk_create([Letter(address=one, **values) for one in addresses], ignore_conflicts=True)

@@ -19,6 +19,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.access import SITE_NAME, require_administrator, require_composer
+from accounts.approvals.services import two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_batch, audited, target_of
 from accounts.models import User
@@ -36,6 +37,7 @@ from fabric.leases.ownership import (
     ownership_change,
     timeline_add,
 )
+from fabric.leases.proposals import lease_extend_proposal, lease_return_proposal
 from fabric.leases.rules import TimeSpan, format_end, format_instant
 from fabric.leases.services import (
     DAY,
@@ -109,6 +111,7 @@ def lease_extension_decline(*, person: User, lease: Lease, reason: str = "") -> 
     return row
 
 
+@two_people(lease_extend_proposal)
 def lease_extend(
     *, person: User, lease: Lease, ends_at: datetime | None, reason: str = "", override: bool = False
 ) -> Lease:
@@ -142,6 +145,7 @@ def lease_extend(
     return row
 
 
+@two_people(lease_return_proposal)
 def lease_return(*, person: User, lease: Lease, items: Collection[LeaseItem] | None = None) -> Lease:
     """Return a lease before its end, or only some `items` of it; returns the lease that is being returned.
 

@@ -13,6 +13,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from accounts.access import SITE_NAME
+from accounts.approvals.services import two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record, audited, target_of
 from accounts.models import Tenant, User
@@ -30,6 +31,7 @@ from fabric.leases.ownership import (
     tenure_begin,
     tenure_end,
 )
+from fabric.leases.proposals import device_grant_proposal, grants_set_proposal, host_port_grant_proposal
 from fabric.leases.rules import TimeSpan
 from fabric.leases.selectors import ownership_revision
 from fabric.operations.models import Operation
@@ -51,6 +53,7 @@ class GrantChange:
     after: Tenant | None
 
 
+@two_people(device_grant_proposal)
 def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: bool = False) -> Device:
     """Grant a device to a tenant, or free it; returns it with its new tenant. Raises as `grants_set` does."""
     with audited(Action.GRANT_CHANGE, actor=person, target=target_of(device)) as act:
@@ -64,6 +67,7 @@ def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: b
     return device
 
 
+@two_people(host_port_grant_proposal)
 def host_port_grant(*, person: User, host_port: HostPort, tenant: Tenant | None, take: bool = False) -> HostPort:
     """Grant a host port to a tenant, or free it; returns it with its new tenant. Raises as `grants_set` does."""
     with audited(Action.GRANT_CHANGE, actor=person, target=target_of(host_port, host_port.label)) as act:
@@ -77,6 +81,7 @@ def host_port_grant(*, person: User, host_port: HostPort, tenant: Tenant | None,
     return host_port
 
 
+@two_people(grants_set_proposal)
 def grants_set(
     *,
     person: User,

@@ -70,14 +70,17 @@ class LimitsSerializer(StrictSerializer, serializers.Serializer[Any]):
         return limits
 
 
+MONTH = "^[0-9]{4}-(0[1-9]|1[0-2])$"
+
+
 class UsageList(APIView):
     """Usage in hours."""
 
     @extend_schema(
         operation_id="usage_list",
         parameters=[
-            OpenApiParameter("since", str, description="The first month, such as 2026-03; five before the last one"),
-            OpenApiParameter("until", str, description="The last month; the present one without it"),
+            OpenApiParameter("since", str, pattern=MONTH, description="The first month; five before the last one"),
+            OpenApiParameter("until", str, pattern=MONTH, description="The last month; the present one without it"),
             OpenApiParameter("tenant_id", OpenApiTypes.INT64, description="Keeps the usage of the tenant of this id"),
         ],
         responses=UsageSerializer(many=True),

@@ -15,6 +15,7 @@ from typing import Final
 from django.utils import timezone
 
 from accounts.access import require_administrator, require_composer
+from accounts.approvals.services import two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
@@ -25,6 +26,7 @@ from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases import emails
 from fabric.leases.models import KINDS, Lease, kind_of
 from fabric.leases.ownership import check_not_booked, format_period, items_add, lease_acquire, parts_label, timeline_add
+from fabric.leases.proposals import lease_approve_proposal, lease_give_proposal
 from fabric.leases.quotas import quota_objections
 from fabric.leases.rules import RequestedParts, TimeSpan
 from fabric.leases.selectors import requested_label
@@ -82,6 +84,7 @@ def lease_request(
     return lease
 
 
+@two_people(lease_give_proposal)
 def lease_give(
     *,
     person: User,
@@ -115,6 +118,7 @@ def lease_give(
     return lease
 
 
+@two_people(lease_approve_proposal)
 def lease_approve(
     *,
     person: User,

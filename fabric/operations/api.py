@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
+from accounts.freshness import require_fresh_sign_in
 from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from accounts.visibility import visible_or_404
@@ -180,6 +181,8 @@ class OperationList(generics.ListAPIView[Operation]):
         """Attach, detach or move a device: 202 with the operation's address."""
         person = person_of(request)
         values = validated_body(OperationRequestSerializer, request)
+        if values["force"]:
+            require_fresh_sign_in(request)
         device: Device = visible_or_404(Device.objects.all(), person, values["device_id"], "device")
         seen_at = "expected_host_port_id"
         operation = operation_request(

@@ -12,6 +12,9 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 from django.utils.text import capfirst
 
+from accounts.approvals.models import Danger
+from accounts.approvals.services import Proposal
+from accounts.audit.services import target_of
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
@@ -251,14 +254,43 @@ def open_operation_sentence(what: str, operation: Operation, person: User | None
 def operation_summary(device: Device, source: HostPort | None, target: HostPort | None) -> str:
     """Return the summary of a change, for everybody who may see the device: another tenant's host is not named."""
 
-    def place(port: HostPort | None) -> str:
-        return port.label if port is not None and not may_name_host(device, port) else host_port_name(port)
-
+    before, after = _place_label(device, source), _place_label(device, target)
     slot = f" ({device.slot.name})" if device.slot else ""
     if source is not None and source == target:
-        return f"Detach {device.name}{slot} from {place(source)} and attach it there again"
+        return f"Detach {device.name}{slot} from {before} and attach it there again"
     if target is None:
-        return f"Detach {device.name}{slot} from {place(source)}"
+        return f"Detach {device.name}{slot} from {before}"
     if source is None:
-        return f"Attach {device.name}{slot} to {place(target)}"
-    return f"Move {device.name}{slot} from {place(source)} to {place(target)}"
+        return f"Attach {device.name}{slot} to {after}"
+    return f"Move {device.name}{slot} from {before} to {after}"
+
+
+def device_proposal(
+    *, person: User, device: Device, target: HostPort | None, force: bool = False, **_: Any
+) -> Proposal:
+    """Return what a requested change of a device would do."""
+    held = [one.tenant.name for one in (device, target) if one is not None and one.tenant is not None]
+    dangers = ([Danger.FORCE] if force else []) + ([Danger.TENANT] if person.is_administrator and held else [])
+    summary = operation_summary(device, device.host_port, target)
+    return Proposal(
+        dangers=dangers,
+        target=target_of(device),
+        sentence=f"{summary}{', by force' if force else ''}.",
+        facts={"attached to": _place_label(device, device.host_port), "held by": held},
+    )
+
+
+def mode_proposal(*, drawer: Drawer, mode: str, **_: Any) -> Proposal:
+    """Return what another mode of a drawer would change."""
+    name = f"{drawer.chassis.name} {drawer.name}"
+    attached = Device.objects.filter(slot__drawer=drawer, host_port__isnull=False).order_by("pk")
+    return Proposal(
+        dangers=[Danger.MODE],
+        target=target_of(drawer, name),
+        sentence=f"Change {name} to {mode}.",
+        facts={"mode": drawer.mode, "attached": [f"{one.name} (port {one.host_port_id})" for one in attached]},
+    )
+
+
+def _place_label(device: Device, port: HostPort | None) -> str:
+    return port.label if port is not None and not may_name_host(device, port) else host_port_name(port)

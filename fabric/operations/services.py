@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from accounts.access import require_composer
+from accounts.approvals.services import two_people
 from accounts.audit.actions import Action
 from accounts.audit.context import request_id
 from accounts.audit.services import attempt, audit_record, audited, target_of
@@ -27,7 +28,14 @@ from fabric.inventory.selectors import may_change_mode
 from fabric.operations.models import Operation
 from fabric.operations.projected_state import projected_drawer
 from fabric.operations.rules import MODE_DESCRIPTIONS, attach_violation, mode_violation
-from fabric.operations.selectors import attachment_obstacle, may_cancel, open_operation_sentence, operation_summary
+from fabric.operations.selectors import (
+    attachment_obstacle,
+    device_proposal,
+    may_cancel,
+    mode_proposal,
+    open_operation_sentence,
+    operation_summary,
+)
 from fabric.signals import operation_changed
 
 
@@ -40,6 +48,7 @@ class ExpectedUnknown(Enum):
 UNKNOWN: Final = ExpectedUnknown.UNKNOWN
 
 
+@two_people(device_proposal)
 def operation_request(
     *,
     person: User,
@@ -85,6 +94,7 @@ def operation_request(
         return operation
 
 
+@two_people(mode_proposal)
 def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: str = "") -> Operation:
     """Request another mode of a drawer, as an administrator or its only owner; raises and repeats as above."""
     target = target_of(drawer, f"{drawer.chassis.name} {drawer.name}")

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
+from accounts.freshness import require_fresh_sign_in
 from accounts.visibility import visible_or_404
 from core.errors import Conflict
 from core.forms import refusals_as_messages
@@ -40,13 +41,15 @@ def operations(request: HttpRequest) -> HttpResponse:
     row: Device = visible_or_404(Device.objects.all(), person, parse_id(request.POST.get("device", "")), "device")
     expected = _host_port(request, "expected") if "expected" in request.POST else services.UNKNOWN
     shown: tuple[str, object] = ("fabric:device", row.pk)
+    if force := request.POST.get("force") == "1":
+        require_fresh_sign_in(request)
     with refusals_as_messages(request):
         operation = services.operation_request(
             person=person,
             device=row,
             target=_host_port(request, "target"),
             expected=expected,
-            force=request.POST.get("force") == "1",
+            force=force,
             confirmation=request.POST.get("confirmation", ""),
         )
         shown = ("fabric:operation", operation.pk)

@@ -22,6 +22,7 @@ from rest_framework.response import Response
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
+from accounts.freshness import require_fresh_sign_in
 from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import IDEMPOTENCY_KEY, IdField, idempotency_key
 from core.api.requests import StrictSerializer, problem, validated_body
@@ -301,6 +302,8 @@ class PlanViewSet(ResourceViewSet):
     @command(ApplySerializer, audited_as=Action.PLAN_APPLY, status=202, conflict=STATE_CHANGED)
     def apply(self, plan: Plan, values: dict[str, Any]) -> Plan:
         """Apply a draft as one job: 202 with the plan, whose state shows the progress."""
+        if values["force_device_ids"]:
+            require_fresh_sign_in(self.request)
         return plan_apply(
             person=self.person,
             plan=plan,

@@ -61,6 +61,9 @@ class PlanningClaim(RowClaim[Plan]):
     worker_column = ""
 
 
+PlanningClaim.watch(Plan.objects.active)
+
+
 def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> Plan:
     """Start no further step of a running plan, and cancel running ones where possible; then roll back if requested.
 

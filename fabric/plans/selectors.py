@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -11,6 +11,9 @@ from uuid import UUID
 
 from django.db.models import Count, QuerySet
 
+from accounts.approvals.models import Danger
+from accounts.approvals.services import Proposal
+from accounts.audit.services import target_of
 from accounts.models import User
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Device, Drawer, Host, HostPort, Port
@@ -252,3 +255,25 @@ def attachments_broken_by_mode(drawer: DrawerSnapshot, mode: DrawerMode) -> list
         else:
             kept.add(label)
     return sorted(broken, key=lambda one: (one[0].slot, one[0].id))
+
+
+def plan_proposal(*, person: User, plan: Plan, force: Collection[int] = (), **_: Any) -> Proposal:
+    """Return what the application of a draft would do."""
+    by_force = list(Device.objects.filter(pk__in=force).order_by("pk").values_list("name", flat=True))
+    steps = [str(step["sentence"]) for step in plan.preview]
+    return Proposal(
+        dangers=([Danger.FORCE] if force else []) + desired_dangers(person, DesiredState.from_json(plan.wanted)),
+        target=target_of(plan),
+        sentence=f"Apply the plan ‘{plan.title}’{f', by force to {len(by_force)} devices' if by_force else ''}.",
+        facts={"state": plan.state, "steps": steps, "by force": by_force},
+    )
+
+
+def desired_dangers(person: User, desired: DesiredState) -> list[Danger]:
+    """Return the dangers of the changes that lead to a desired state."""
+    modes = Drawer.objects.filter(pk__in=desired.modes).values_list("pk", "mode")
+    devices = Device.objects.filter(pk__in=desired.attachments, tenant__isnull=False).values_list("pk", "host_port")
+    found = [Danger.MODE] if any(DrawerMode(desired.modes[pk]).value != mode for pk, mode in modes) else []
+    if person.is_administrator and any(desired.attachments[pk] != port for pk, port in devices):
+        found.append(Danger.TENANT)
+    return found

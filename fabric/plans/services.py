@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.access import actor_name
+from accounts.approvals.services import two_people
 from accounts.audit.actions import Action
 from accounts.audit.context import request_id
 from accounts.audit.services import Target, attempt, audited, target_of
@@ -35,6 +36,7 @@ from fabric.operations.services import (
 )
 from fabric.plans.permissions import check_no_foreign_parts, check_own_plan, check_permitted, desired_parts
 from fabric.plans.rules import DesiredState, PlannedSteps, PlanStep, plan_steps
+from fabric.plans.selectors import plan_proposal
 from fabric.plans.serialization import (  # fmt: skip
     DesiredParts,
     base_differences,
@@ -127,6 +129,7 @@ def plan_discard(*, person: User, plan: Plan) -> None:
         locked.delete()
 
 
+@two_people(plan_proposal)
 def plan_apply(
     *,
     person: User | None,

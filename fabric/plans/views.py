@@ -17,6 +17,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
+from accounts.freshness import require_fresh_sign_in
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
@@ -123,6 +124,8 @@ def plan_replan(request: HttpRequest, person: User, row: Plan) -> None:
 def plan_application(request: HttpRequest, person: User, row: Plan) -> None:
     """Apply a draft; `on_failure` is stop or roll_back, `confirmation` its name, to include devices in use."""
     on_failure, typed = request.POST.get("on_failure", "stop"), request.POST.get("confirmation", "")
+    if typed:
+        require_fresh_sign_in(request)
     force = [one.device for one in devices_in_use(person, row)] if typed else []
     plan_apply(person=person, plan=row, on_failure=on_failure, force=force, confirmation=typed)
 

@@ -139,7 +139,7 @@ class ChassisViewSet(ResourceViewSet):
         views = fabric_view(self.person, search=query_search(request))
         return Response(ChassisSerializer(views, many=True).data)
 
-    @declare(audited_as=Action.CHASSIS_ADD)
+    @declare(audited_as=Action.CHASSIS_ADD, fresh_sign_in=True)
     @extend_schema(
         operation_id="chassis_create",
         request=ChassisSettingsSerializer,
@@ -174,6 +174,7 @@ class ChassisViewSet(ResourceViewSet):
         partial=True,
         conflict=CHANGED_MEANWHILE,
         problems={503: NO_KEY},
+        fresh_sign_in=True,
     )
     def partial_update(self, chassis: Chassis, values: dict[str, Any]) -> Chassis:
         """Change how a chassis is reached: what is not given stays. Administrators only."""

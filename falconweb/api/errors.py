@@ -9,6 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
+import redis
 from django.core.exceptions import PermissionDenied
 from django.core.signals import got_request_exception
 from django.db import InterfaceError, OperationalError
@@ -19,6 +20,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
+from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
@@ -52,12 +54,18 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
     if request is not None:
         # Problems are JSON, whatever the format of the view: the schema's is YAML.
         request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
+    if isinstance(exception, ApprovalNeeded):
+        # Here: its serializers are read before this module is, and need the framework whole.
+        from accounts.approvals.api import approval_needed_answer
+
+        return approval_needed_answer(exception, context["request"])
     if isinstance(exception, FalconWebError):
         return _site_problem(exception)
-    if away := database_unavailable(exception):
+    if away := unavailable_part(exception):
         set_rollback()
         complete_origin(sentence=away.sentence)
-        logger.warning("%s had no database (%s)", "A request" if request is None else request.path, new_reference())
+        path = "A request" if request is None else request.path
+        logger.warning("%s was not answered: %s (%s)", path, away.sentence, new_reference())
         return _site_problem(away)
     answer = exception_handler(exception, context)
     if answer is None:
@@ -149,6 +157,7 @@ def _as_problem(answer: HttpResponse, status: int, code: str, sentence: str, **d
     return answer
 
 
+REDIS_UNAVAILABLE = "Redis does not answer just now: try again."
 DATABASE_UNAVAILABLE = "The database does not answer just now: try again."
 # SQLite's errors for a locked or unreachable file. Its other errors are bugs of the site.
 FILE_ERRORS = {
@@ -156,8 +165,10 @@ FILE_ERRORS = {
 }  # fmt: skip
 
 
-def database_unavailable(error: BaseException | None) -> Unavailable | None:
-    """Return the sentence for an unavailable database, None for any other error."""
+def unavailable_part(error: BaseException | None) -> Unavailable | None:
+    """Return the sentence for an unavailable database or Redis (also one that still loads), None for other errors."""
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        return Unavailable(REDIS_UNAVAILABLE)
     if not isinstance(error, OperationalError | InterfaceError):
         return None
     cause = error.__cause__

@@ -36,9 +36,11 @@ TAG_DESCRIPTIONS = {
     "alert-routes": "Recipients of alerts, for administrators.",
     "alert-deliveries": "Delivered and waiting notifications, for administrators.",
     "me": "Your account, your tokens and your dashboards.",
-    "people": "People, for administrators.",
+    "people": "People and service accounts, for administrators.",
+    "tokens": "The tokens of everybody, for administrators.",
     "events": "Events of BMCs, operations, alerts, sign-ins and the site itself.",
     "exports": "Exports of events, and their runs.",
+    "approvals": "Acts that wait for a second administrator, and the policy that names them.",
     "audit": "Who changed or tried to change what, for administrators.",
     "pipeline": "Arrival of readings, and problems with it, for administrators.",
     "tenants": "Tenants and their devices, for administrators.",
@@ -54,8 +56,8 @@ STATUS_DESCRIPTIONS = {
     "503": "A part of the site does not answer; try again later",
 }
 OTHER_PROBLEMS = (
-    "Any other error: 405 and 406, 413 and 415 for bodies, 429, 503 while the database does not answer, or an error of "
-    "the site (500)"
+    "Any other error: 405 and 406, 408, 413 and 415 for bodies, 429, 503 while the database or Redis does not answer, "
+    "or an error of the site (500)"
 )
 PROBLEM_SCHEMA = {
     "type": "object",
@@ -152,8 +154,17 @@ def declare_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         for method in METHODS:
             if method in operations:
                 _declare_responses(operations[method], content, has_id="{" in path)
+                _declare_bounds(operations[method])
     result["tags"] = [{"name": name, "description": description} for name, description in TAG_DESCRIPTIONS.items()]
     return result
+
+
+def _declare_bounds(operation: dict[str, Any]) -> None:
+    """Declare that whole numbers in queries, mostly ids, are not negative (`core.api.fields.query_integer`)."""
+    for one in operation.get("parameters", []):
+        for schema in (one["schema"], one["schema"].get("items", {})):
+            if one["in"] == "query" and schema.get("format") == "int64":
+                schema.setdefault("minimum", 0)
 
 
 def _declare_responses(operation: dict[str, Any], content: dict[str, Any], *, has_id: bool) -> None:

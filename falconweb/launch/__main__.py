@@ -14,7 +14,7 @@ import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +22,12 @@ import django
 from celery import Celery
 from django.core.management import execute_from_command_line
 
-from falconweb.config import Config, ConfigurationError
+from falconweb.config import SECRET_VARIABLES, Config, ConfigurationError
 from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_arguments, bind_listener, serve, worker_arguments
-from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, terminate_all
-from falconweb.launch.simulation import hosts_root, simulated_hosts, start_agents, start_simulated
+from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, take_variable, terminate_all
+from falconweb.launch.simulation import agent_account, hosts_root, simulated_hosts, start_agents, start_simulated
+from falconweb.launch.watchdog import LOOK_SECONDS, ServiceManager, Watchdog
 
 HEALTH_SECONDS = 60.0
 
@@ -41,58 +42,76 @@ def main() -> int:
     os.umask(0o077)
     raise_file_limit()
     stop = _stop_on_signals()
+    manager = ServiceManager()
     children: list[ChildProcess] = []
     try:
         config = Config.from_environment()
+        password = take_variable("FALCONWEB_ADMIN_PASSWORD")
         _check_https(config)
         lock = _acquire_lock(config.data)
-        _start(config, children, _bind(config), stop)
+        _start(replace(config, admin_password=""), password, children, _bind(config), stop)
         _print(f"FalconWeb is at {_address(config)} (Ctrl-C ends it)")
+        manager.tell("READY=1")
+        watchdog = Watchdog(children, os.environ["REDIS_URL"], manager, _print)
         while not stop:
-            for child in children:
-                if sentence := child.restart_if_dead():
-                    _print(sentence)
-            time.sleep(0.2)
+            watchdog.look()
+            time.sleep(LOOK_SECONDS)
         del lock
     except (CannotStartError, ConfigurationError, BrokerError, TimeoutError) as error:
         if not stop:
             _print(f"FalconWeb did not start: {error}")
             return 1
     finally:
+        manager.tell("STOPPING=1")
         terminate_all(children, last=[child for child in children if child.name == "broker"])
     return 0
 
 
-def _start(config: Config, children: list[ChildProcess], listener: socket.socket, stop: list[int]) -> None:
+def _start(
+    config: Config, password: str, children: list[ChildProcess], listener: socket.socket, stop: list[int]
+) -> None:
     """Start the processes that serve requests, wait until they respond, and start the rest.
 
+    `password` is that of the first administrator, '' for none: only the preparation gets it.
     The code of Django and the features is loaded once, while the simulated chassis start; the site's processes are
     forked from there.
     """
     logs = config.data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "FALCONWEB_DATA": str(config.data), "PYTHONUNBUFFERED": "1"}
+    # Of broker, simulators and agents, which are no parts of the site.
+    outside = {name: value for name, value in environment.items() if name not in SECRET_VARIABLES}
+    broker = None
     if config.redis_url:
         environment["REDIS_URL"] = config.redis_url
     else:
-        broker = start_broker(config.data, environment)
-        children.append(broker.child)
-        environment["REDIS_URL"] = broker.url
+        started = start_broker(config.data, outside, hang_seconds=config.hang_seconds)
+        broker = started.child
+        children.append(broker)
+        environment["REDIS_URL"] = started.url
     root = hosts_root(config.data)
-    answering = start_simulated(config.data, config.simulated, root, environment, children)
+    answering = start_simulated(config.data, config.simulated, root, outside, children)
     os.environ.update(environment)
     celery = _load()
     simulated = answering()
     hosts = simulated_hosts(config.data, root)
 
     def start(name: str, function: Callable[[], object], orphaned: int = signal.SIGKILL) -> None:
-        child = ChildProcess(name, function, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
+        child = ChildProcess(
+            name,
+            function,
+            environment=environment,
+            log=logs / f"{name}.log",
+            orphaned=orphaned,
+            hang_seconds=config.web_hang_seconds if name.startswith("web") else config.hang_seconds,
+        )
         child.start()
         children.append(child)
 
     _prepare(
         {
             **environment,
+            "FALCONWEB_ADMIN_PASSWORD": password,
             "FALCONWEB_SIMULATED_CHASSIS": json.dumps([asdict(one) for one in simulated]),
             "FALCONWEB_SIMULATED_HOSTS": json.dumps([asdict(one) for one in hosts]),
         }
@@ -106,7 +125,8 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
     for number, name in enumerate(_numbered("worker", config.workers), 1):
         start(name, partial(celery.start, worker_arguments(number, log=config.log)))
     start("beat", partial(celery.start, beat_arguments(log=config.log)))
-    start_agents(config.data, hosts, environment, children)
+    addresses = {host.name: agent_account(environment["REDIS_URL"], host, config.data, broker) for host in hosts}
+    start_agents(config.data, hosts, addresses, outside, children, hang_seconds=config.hang_seconds)
 
 
 def _load() -> Celery:

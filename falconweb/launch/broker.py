@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import redis
 
@@ -32,6 +32,23 @@ class Broker:
 
     child: ChildProcess
     url: str
+
+
+def account_add(url: str, name: str, password: str, rights: str, child: ChildProcess | None = None) -> str:
+    """Create an account with these ACL rules, and return its address; `child` has it after a restart, too.
+
+    Raises BrokerError where the account of `url` may not create others.
+    """
+    rule = f"on >{password} {rights}"
+    try:
+        with redis.Redis.from_url(url, socket_timeout=START_SECONDS) as client:
+            client.execute_command("ACL", "SETUSER", name, "reset", *rule.split())
+    except redis.RedisError as error:
+        raise BrokerError(f"The broker does not create the account {name}, which an agent needs: {error}") from error
+    if child is not None:
+        child.standard_input += f"user {name} {rule}\n".encode()
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{name}:{quote(password)}@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
 def free_port() -> int:
@@ -63,7 +80,7 @@ def server_command() -> str:
         ) from error
 
 
-def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
+def start_broker(data: Path, environment: Mapping[str, str], *, hang_seconds: float = 0.0) -> Broker:
     """Start a server on a free local port, password-protected, with only its log on disk."""
     folder = data / "broker"
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,8 +101,15 @@ def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
             "",
         ]
     )
-    child = ChildProcess("broker", [server_command(), "-"], environment=environment, log=data / "logs" / "broker.log")
-    child.start(standard_input=configuration.encode())
+    child = ChildProcess(
+        "broker",
+        [server_command(), "-"],
+        environment=environment,
+        log=data / "logs" / "broker.log",
+        hang_seconds=hang_seconds,
+    )
+    child.standard_input = configuration.encode()
+    child.start()
     url = f"redis://:{quote(password)}@127.0.0.1:{port}/0"
     with redis.Redis.from_url(url, socket_timeout=1.0) as client:
 

@@ -25,6 +25,14 @@ def serve(application: str, listener: socket.socket) -> None:
     """Serve an ASGI application until terminated; the application configures logging."""
     import uvicorn
 
+    from telemetry.instrumentation.publisher import heartbeat
+
+    class Server(uvicorn.Server):
+        async def on_tick(self, counter: int) -> bool:
+            if counter % 10 == 0:  # each second
+                heartbeat("web")
+            return await super().on_tick(counter)
+
     config = uvicorn.Config(
         application,
         # Deflating a frame for each of a thousand sockets costs more than it saves in traffic.
@@ -33,7 +41,7 @@ def serve(application: str, listener: socket.socket) -> None:
         proxy_headers=False, server_header=False, lifespan="off",
         log_config=None, access_log=False, timeout_graceful_shutdown=3,
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = Server(config)
     server.run([listener])
     if not server.started:
         sys.exit(1)

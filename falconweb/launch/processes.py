@@ -15,11 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
+from hostwire.heartbeat import PIPE
+
 Ready = TypeVar("Ready")
 STOP_SECONDS = 8.0
 # A process that dies again within this time is restarted after a longer delay.
 QUICK_EXIT_SECONDS = 10.0
 MAX_WAIT_SECONDS = 15.0
+START_SECONDS = 60.0  # to the first heartbeat
 MAX_LOG_BYTES = 50 * 2**20
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -34,6 +37,21 @@ def raise_file_limit() -> None:
         soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         enough = WANTED_FILE_LIMIT if most == resource.RLIM_INFINITY else min(most, WANTED_FILE_LIMIT)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), most))
+
+
+def take_variable(name: str) -> str:
+    """Return a variable of the environment ('' for none), and remove it, so that no child has it.
+
+    On Linux it is also overwritten where the kernel shows the first environment of this process, and of its forks.
+    """
+    value = os.environ.get(name, "")
+    if value and sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        library.getenv.restype = ctypes.c_void_p
+        if place := library.getenv(name.encode()):
+            ctypes.memset(place, 0, len(os.fsencode(value)))
+    os.environ.pop(name, None)
+    return value
 
 
 def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
@@ -112,7 +130,8 @@ class ForkedProcess:
 class ChildProcess:
     """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies.
 
-    It runs a command, or a function in a fork, which starts fast because all modules are loaded.
+    It runs a command, or a function in a fork, which starts fast because all modules are loaded. It hangs when it
+    has sent no heartbeat (hostwire.heartbeat) for longer than `hang_seconds`; with 0, nobody watches it.
     """
 
     def __init__(
@@ -123,39 +142,52 @@ class ChildProcess:
         environment: Mapping[str, str],
         log: Path,
         orphaned: int = signal.SIGTERM,
+        hang_seconds: float = 0.0,
     ) -> None:
         self.name = name
         self.command = command
         self.environment = dict(environment)
+        self.hang_seconds = hang_seconds
+        self.silence = 0.0  # s since the last heartbeat, as far as this process was there to hear it
+        self._is_heard = False
+        self._pipe: tuple[int, int] | None = None
+        if hang_seconds:
+            self._pipe = os.pipe()
+            for end in self._pipe:
+                os.set_blocking(end, False)
+            self.environment[PIPE] = str(self._pipe[1])
         self.log = log
         self.orphaned = orphaned
+        self.standard_input = b""  # at each start
         self.restarts = 0
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._started_at = 0.0
         self._start_again_at = 0.0
 
-    def start(self, *, standard_input: bytes = b"") -> None:
+    def start(self) -> None:
         """Start it in a new session, so that Ctrl-C reaches only the launcher."""
-        self._standard_input = standard_input
         with self.log.open("ab") as log:
             if callable(self.command):
                 self._process = ForkedProcess(self.name, self.command, self.environment, log, self.orphaned)
             else:
                 self._process = self._start_command(self.command, log)
         self._started_at = time.monotonic()
+        self._read_heartbeats()  # of the one before
+        self.silence, self._is_heard = 0.0, False
 
     def _start_command(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             command,
             env=self.environment,
-            stdin=subprocess.PIPE if self._standard_input else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if self.standard_input else subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=self._pipe[1:] if self._pipe else (),
             preexec_fn=end_with_parent(self.orphaned),  # noqa: PLW1509 - the launcher has one thread
         )
         if process.stdin:
-            process.stdin.write(self._standard_input)
+            process.stdin.write(self.standard_input)
             process.stdin.close()
         return process
 
@@ -168,6 +200,33 @@ class ChildProcess:
     def pid(self) -> int:
         """Its process id; 0 where it was never started."""
         return 0 if self._process is None else self._process.pid
+
+    def is_heard_within(self, seconds: float) -> bool:
+        """Return whether it runs and its newest heartbeat is no older than that."""
+        return self.alive and self._is_heard and self.silence <= seconds
+
+    def heard(self) -> None:
+        """Record a sign of life."""
+        self.silence, self._is_heard = 0.0, True
+
+    def kill_if_hung(self, elapsed: float) -> str:
+        """Kill it if it hangs, `elapsed` s after the last call; returns a sentence about that, or ''."""
+        if not self.hang_seconds or not self.alive:
+            return ""
+        self.silence += elapsed
+        if self._read_heartbeats():
+            self.heard()
+        if self.silence <= (self.hang_seconds if self._is_heard else max(self.hang_seconds, START_SECONDS)):
+            return ""
+        self._signal(signal.SIGKILL)
+        silent, self.silence, self._is_heard = self.silence, 0.0, False
+        return f"{self.name} hangs: no heartbeat for {silent:.0f} s. It was killed."
+
+    def _read_heartbeats(self) -> bytes:
+        try:
+            return os.read(self._pipe[0], 2**16) if self._pipe else b""
+        except BlockingIOError:
+            return b""
 
     def restart_if_dead(self) -> str:
         """Restart it if it died, at growing intervals; returns a sentence about that, or ''."""
@@ -183,7 +242,7 @@ class ChildProcess:
             return f"{self.name} ended with {self._process.returncode}; restarting it. Its log: {self.log}"
         if now >= self._start_again_at:
             self._start_again_at = 0.0
-            self.start(standard_input=self._standard_input)
+            self.start()
         return ""
 
     def _rotate_log(self) -> None:

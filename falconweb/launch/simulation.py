@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from falconweb.config import stored_secret
-from falconweb.launch.broker import free_port
+from falconweb.launch.broker import account_add, free_port
 from falconweb.launch.commands import bind_listener
 from falconweb.launch.processes import ChildProcess, wait_until_ready
+from hostwire.signing import queue_name
 
 NAMES = ("falcon-1", "falcon-2")
 START_SECONDS = 30.0
@@ -144,12 +145,31 @@ def agent_environment(host: SimulatedHost, broker: str, state: Path) -> dict[str
     }
 
 
+# As docs/agent.md has them for the hosts of a real site; `QUEUE` is the host's.
+AGENT_RIGHTS = (
+    "~QUEUE* ~_kombu.binding*.QUEUE +@read +@write +@transaction +@connection -@dangerous -@scripting -scan -randomkey"
+    " -dbsize"
+)
+
+
+def agent_account(url: str, host: SimulatedHost, data: Path, broker: ChildProcess | None) -> str:
+    """Create the account of the agent of a host, and return its address; raises BrokerError."""
+    rights = AGENT_RIGHTS.replace("QUEUE", queue_name(host.identity))
+    return account_add(url, f"agent-{host.name}", stored_secret(data, f"agent_{host.name}_broker"), rights, broker)
+
+
 def start_agents(
-    data: Path, hosts: list[SimulatedHost], environment: Mapping[str, str], children: list[ChildProcess]
+    data: Path,
+    hosts: list[SimulatedHost],
+    addresses: Mapping[str, str],
+    environment: Mapping[str, str],
+    children: list[ChildProcess],
+    *,
+    hang_seconds: float = 0.0,
 ) -> None:
-    """Start the agent of each host, without waiting for them."""
+    """Start the agent of each host, without waiting for them; `addresses` are those of the broker, by host."""
     for host in hosts:
-        agent = agent_environment(host, environment["REDIS_URL"], data / "simulator" / "agents" / host.name)
+        agent = agent_environment(host, addresses[host.name], data / "simulator" / "agents" / host.name)
         child = ChildProcess(
             f"agent-{host.name}",
             [sys.executable, "-m", "agent"],
@@ -157,6 +177,7 @@ def start_agents(
             log=data / "logs" / f"agent-{host.name}.log",
             # A terminated agent would wait for the broker, which is ending too; its journal tolerates a kill.
             orphaned=signal.SIGKILL,
+            hang_seconds=hang_seconds,
         )
         child.start()
         children.append(child)

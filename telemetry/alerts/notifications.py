@@ -22,7 +22,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from core.claims import RowClaim, unclaimed
+from core.claims import LONGEST_WAIT, RowClaim, unclaimed, wait_is_over
 from core.enqueue import enqueue
 from core.errors import FalconWebError
 from fabric.leases.models import Tenure
@@ -50,6 +50,9 @@ class GatheringClaim(RowClaim[Route]):
     duration = timedelta(seconds=30)
     until_column = "gathering_until"
     worker_column = ""
+
+
+GatheringClaim.watch(Route.objects.all)
 
 
 def notifications_gather() -> int:
@@ -246,8 +249,12 @@ def _route_in_thread(route_id: int) -> int:
 def _due_routes() -> set[int]:
     """Return the routes (ids) that may have a due delivery; `_claim_next` finds out which one it is."""
     now = timezone.now()
-    due = Delivery.objects.waiting().filter(unclaimed(now, DeliveryClaim.until_column), next_try_at__lte=now)
+    due = Delivery.objects.waiting().filter(unclaimed(DeliveryClaim.until_column), _try_is_due(now))
     return set(due.filter(Q(is_test=True) | Q(route__enabled=True)).values_list("route", flat=True))
+
+
+def _try_is_due(now: datetime) -> Q:
+    return wait_is_over("next_try_at", now, LONGEST_WAIT)
 
 
 class DeliveryClaim(RowClaim[Delivery]):
@@ -259,6 +266,9 @@ class DeliveryClaim(RowClaim[Delivery]):
     related = ("route",)
 
 
+DeliveryClaim.watch(Delivery.objects.waiting)
+
+
 def _claim_next(route_id: int) -> DeliveryClaim | None:
     """Claim the next delivery of a route; None where none is due, or another sender was faster.
 
@@ -266,12 +276,12 @@ def _claim_next(route_id: int) -> DeliveryClaim | None:
     """
     now = timezone.now()
     waiting = Delivery.objects.waiting().filter(route=route_id)
-    test = waiting.filter(is_test=True, next_try_at__lte=now).order_by("number").first()
+    test = waiting.filter(_try_is_due(now), is_test=True).order_by("number").first()
     head = waiting.filter(is_test=False, route__enabled=True).order_by("number").first()
     for row in (test, head):
-        if row is None or row.next_try_at > now:
+        if row is None:
             continue
-        due = waiting.filter(next_try_at__lte=now)
+        due = waiting.filter(_try_is_due(now))
         if (claim := DeliveryClaim.take(due, row.pk, attempts=F("attempts") + 1)) is not None:
             return claim
     return None
@@ -333,6 +343,6 @@ def enqueue_delivery() -> None:
 
 def _enqueue() -> None:
     try:
-        enqueue("alerts.notify", expires=10)
+        enqueue("alerts.notify")
     except (OperationalError, OSError) as error:
         logger.info("deliveries wait for beat: %s", error)

@@ -23,12 +23,13 @@ from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ListedResourceViewSet, command
 from core.api.fields import SEARCH, query_search
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from fabric.inventory.models import Device
 from telemetry.alerts import rule_services
 from telemetry.alerts.api import ScopeSerializer, whole_scope
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Rule
 from telemetry.alerts.preview import RulePreview, rule_preview
 from telemetry.alerts.rule_services import MAX_HOLD_SECONDS, RuleValues
-from telemetry.alerts.rules import BUILT_IN_RULES, Condition
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, Condition
 from telemetry.alerts.selectors import active_rule, enabled_built_ins
 
 RULE_TAKEN = "There is a rule of that name already"
@@ -173,10 +174,10 @@ class AlertRulePreview(APIView):
             OpenApiParameter("condition", str, required=True, enum=CONDITIONS),
             OpenApiParameter("value", float),
             OpenApiParameter("clear_value", float),
-            OpenApiParameter("hold_seconds", float),
-            OpenApiParameter("scope", str),
+            OpenApiParameter("hold_seconds", {"type": "number", "minimum": 0, "maximum": MAX_HOLD_SECONDS}),
+            OpenApiParameter("scope", str, enum=[name for name, _ in SCOPES]),
             OpenApiParameter("scope_id", OpenApiTypes.INT64),
-            OpenApiParameter("device_kind", str),
+            OpenApiParameter("device_kind", str, enum=Device.Kind.values),
             OpenApiParameter("since", OpenApiTypes.DATETIME, description="A day before the end unless told"),
             OpenApiParameter("until", OpenApiTypes.DATETIME, description="Now unless told"),
         ],

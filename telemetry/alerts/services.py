@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import redis
 from django.conf import settings
@@ -207,6 +207,10 @@ def _finite(value: float) -> float | None:
 NEW_SECONDS = 90.0  # within this time, a chassis that was just added is read
 # A chassis has to be unread for this time of regular checks: after a start of the whole site all of them are unread.
 HOLD_SECONDS = 40.0
+CHECK_SECONDS = 10.0  # between two checks
+# Frames and walks are not from further ahead, by the clocks of workers: those that are were read before our clock was
+# set back.
+MAX_AHEAD_SECONDS = 60.0
 FORGET_SECONDS = 45  # after a pause of the checks this long, they start again
 STALE_SECONDS = 60.0  # duration of a walk, added to its period
 NO_WORKER = "No worker reads this chassis: check that the site's workers run."
@@ -236,16 +240,17 @@ def unread_chassis_check() -> None:
                 alerts_end(chassis_id=pk, identities=None, because=NOT_POLLED)
         elif pk in active:
             # An old frame stays until it expires: only a newer one shows that the chassis answers again.
-            if fresh.get(pk, 0.0) > active[pk].timestamp() or _answered_lately(row, since=active[pk]):
+            since = active[pk] if active[pk] <= timezone.now() else begun
+            if fresh.get(pk, 0.0) > since.timestamp() or _answered_lately(row, since=since):
                 _record_transition(row, "resolved", "")
-        elif is_on and pk in lasting and not _answered_lately(row) and row["created_at"] < begun:
+        elif is_on and pk in lasting and not _answered_lately(row) and not begun <= row["created_at"] <= timezone.now():
             _record_transition(row, "firing", row["last_error"] or NO_WORKER)
 
 
 def _frame_times(pks: list[int]) -> tuple[dict[int, float], set[int]]:
     """Return the chassis that have a frame with its Unix time, and those that have had none for HOLD_SECONDS.
 
-    Frames expire in Redis, which also has the times since when they are missing.
+    Frames expire in Redis, which also has the numbers of checks in which they were missing.
     """
     if not pks:
         return {}, set()
@@ -255,26 +260,35 @@ def _frame_times(pks: list[int]) -> tuple[dict[int, float], set[int]]:
         pipe = client.pipeline(transaction=False)
         for pk in pks:
             pipe.getrange(f"live:frame:{pk}", 0, HEADER.size - 1)
-        heads = cast("list[bytes]", pipe.execute())
-        fresh = {pk: HEADER.unpack(head)[5] for pk, head in zip(pks, heads, strict=True) if len(head) == HEADER.size}
+        heads = pipe.execute(raise_on_error=False)
+        fresh = {}
+        for pk, head in zip(pks, heads, strict=True):
+            if isinstance(head, bytes) and len(head) == HEADER.size:
+                at = HEADER.unpack(head)[5]
+                if 0 < at <= now + MAX_AHEAD_SECONDS:
+                    fresh[pk] = at
         missed = [pk for pk in pks if pk not in fresh]
         for pk in fresh:
             pipe.delete(f"alerts:unread:{pk}")
         for pk in missed:
-            pipe.set(f"alerts:unread:{pk}", now, nx=True)
+            pipe.incr(f"alerts:unread:{pk}")
             pipe.expire(f"alerts:unread:{pk}", FORGET_SECONDS)
-            pipe.get(f"alerts:unread:{pk}")
-        since = cast("list[bytes | None]", pipe.execute()[len(fresh) :][2::3])
+        counts = dict(zip(missed, pipe.execute(raise_on_error=False)[len(fresh) :: 2], strict=True))
+        if refused := [pk for pk, count in counts.items() if not isinstance(count, int)]:
+            client.delete(*(f"alerts:unread:{pk}" for pk in refused))  # it is no number
     finally:
         client.close()
-    return fresh, {pk for pk, at in zip(missed, since, strict=True) if at and now - float(at) >= HOLD_SECONDS}
+    return fresh, {pk for pk in counts.keys() - refused if counts[pk] * CHECK_SECONDS > HOLD_SECONDS}
 
 
 def _answered_lately(row: dict[str, Any], since: datetime | None = None) -> bool:
     """Return whether a chassis, perhaps without any readings, was walked recently, and after `since`."""
-    within = timezone.now() - timedelta(seconds=STALE_SECONDS + 3 * settings.CONFIG.inventory_period)
+    now = timezone.now()
+    within = now - timedelta(seconds=STALE_SECONDS + 3 * settings.CONFIG.inventory_period)
     walked = row["inventory_at"]
-    return not row["last_error"] and walked is not None and bool(walked > max(within, since or within))
+    if row["last_error"] or walked is None or walked > now + timedelta(seconds=MAX_AHEAD_SECONDS):
+        return False
+    return bool(walked > max(within, since or within))
 
 
 def _record_transition(row: dict[str, Any], kind: Transition, note: str) -> None:

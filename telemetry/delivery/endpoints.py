@@ -7,28 +7,18 @@ rebinding) cannot redirect it.
 from __future__ import annotations
 
 import email.utils
-import ipaddress
 import math
 import socket
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, quote, urlsplit
 
+from core.addresses import host_refusal_reason, refusal_reason
 from core.errors import FalconWebError, Invalid
 
 MAX_ADDRESS_LENGTH = 2000
 SYSLOG_PORTS = {"udp": 514, "tcp": 601, "tls": 6514}  # RFC 5426, RFC 6587, RFC 5425
 HTTP_PORTS = {"http": 80, "https": 443}
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-# Translators carry an IPv4 address in the last four bytes (RFC 6052, RFC 8215, RFC 2765).
-TRANSLATION_NETWORKS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")))
-# Addresses at which clouds serve credentials of the machine, besides 169.254.169.254.
-METADATA_ADDRESSES = frozenset(
-    ipaddress.ip_address(number)
-    for number in (
-        "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192",
-    )
-)  # fmt: skip
 
 
 class DeliveryFailed(FalconWebError):
@@ -113,36 +103,6 @@ def resolve_peers(endpoint: DeliveryEndpoint) -> list[Peer]:
     return peers
 
 
-def refusal_reason(number: str) -> str:
-    """Return why an address such as '169.254.169.254' is refused; '' where it is allowed."""
-    try:
-        address: Address = ipaddress.ip_address(number.partition("%")[0])
-    except ValueError:
-        return f"{number[:60]} is not a network address."
-    for one in _embedded_addresses(address):
-        if one.is_link_local:
-            return f"{number} is a link-local address. Nothing is sent there."
-        if one in METADATA_ADDRESSES:
-            return f"{number} is a cloud metadata service with credentials of this machine. Nothing is sent there."
-        if one.is_unspecified or one.is_multicast or one == ipaddress.ip_address("255.255.255.255"):
-            return f"{number} is not the address of a single machine."
-    return ""
-
-
-def _embedded_addresses(address: Address) -> list[Address]:
-    """Return an address, and the IPv4 addresses embedded in it."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return [address]
-    inside: list[Address | None] = [address, address.ipv4_mapped, address.sixtofour]
-    if address.teredo is not None:
-        inside.extend(address.teredo)
-    if any(address in network for network in TRANSLATION_NETWORKS):
-        inside.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    if int(address) >> 32 == 0 and int(address) > 1:  # IPv4-compatible, long out of use
-        inside.append(ipaddress.IPv4Address(int(address)))
-    return [one for one in inside if one is not None]
-
-
 def _split(url: str, schemes: str, ports: dict[str, int]) -> SplitResult:
     if len(url) > MAX_ADDRESS_LENGTH:
         raise _invalid_address(f"An address has at most {MAX_ADDRESS_LENGTH} characters.")
@@ -173,13 +133,8 @@ def _endpoint(parts: SplitResult, ports: dict[str, int], path: str) -> DeliveryE
     number = parts.port if parts.port is not None else ports[parts.scheme]
     if number == 0:
         raise _invalid_address("Port 0 is not a valid destination.")
-    try:
-        ipaddress.ip_address(plain.partition("%")[0])
-    except ValueError:
-        pass
-    else:
-        if sentence := refusal_reason(plain):
-            raise _invalid_address(sentence)
+    if sentence := host_refusal_reason(plain):
+        raise _invalid_address(sentence)
     return DeliveryEndpoint(parts.scheme, plain, number, path)
 
 

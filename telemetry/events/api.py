@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ListedResourceViewSet, command
 from accounts.visibility import visible_or_404
-from core.api.fields import SEARCH, BoundedPagination, query_integer
+from core.api.fields import LIMIT_SCHEMA, SEARCH, BoundedPagination, query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from telemetry.events import services
 from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter
@@ -27,18 +28,31 @@ from telemetry.events.selectors import events_after, events_page, horizon
 
 VIEW_TAKEN = "You have one of this name already, or as many as anybody may have"
 SEVERAL = "; several are separated by commas"
+IDS = "^[0-9]+(,[0-9]+)*$"
+
+
+def _some_of(values: Sequence[str]) -> str:
+    """Return the pattern of some of these values, separated by commas."""
+    one = f"({'|'.join(values)})"
+    return f"^{one}(,{one})*$"
+
+
 FILTER_PARAMETERS = [
     OpenApiParameter("q", str, description="Keeps what contains these words, in any case"),
     OpenApiParameter("since", OpenApiTypes.DATETIME, description="Keeps what happened then or later"),
     OpenApiParameter("until", OpenApiTypes.DATETIME, description="Keeps what happened before"),
-    OpenApiParameter("last", str, description="Keeps what happened in the last 90m, 24h or 7d"),
+    OpenApiParameter(
+        "last", str, pattern="^[1-9][0-9]{0,3}[mhd]$", description="Keeps what came in the last 90m, 24h or 7d"
+    ),
     *(
-        OpenApiParameter(name, str, description=f"Keeps what is about the {name} of this id{SEVERAL}")
+        OpenApiParameter(name, str, pattern=IDS, description=f"Keeps what is about the {name} of this id{SEVERAL}")
         for name in ("chassis", "drawer", "device", "port", "host")
     ),
-    OpenApiParameter("tenant", str, description=f"Keeps what is about things that this tenant held then{SEVERAL}"),
-    OpenApiParameter("source", str, description=f"One of {', '.join(EventSource.values)}{SEVERAL}"),
-    OpenApiParameter("severity", str, description=f"One of {', '.join(EventSeverity.values)}{SEVERAL}"),
+    OpenApiParameter(
+        "tenant", str, pattern=IDS, description=f"Keeps what is about things that this tenant held then{SEVERAL}"
+    ),
+    OpenApiParameter("source", str, pattern=_some_of(EventSource.values), description=f"Where it is from{SEVERAL}"),
+    OpenApiParameter("severity", str, pattern=_some_of(EventSeverity.values), description=f"How grave it is{SEVERAL}"),
     OpenApiParameter("message", str, description=f"A message, with or without its version{SEVERAL}"),
     OpenApiParameter("person", str, description="Keeps what this person did"),
 ]
@@ -83,8 +97,10 @@ class EventList(APIView):
         operation_id="events_list",
         parameters=[
             *FILTER_PARAMETERS,
-            OpenApiParameter("limit", int, description="Events in an answer: 100 unless told, at most 1000"),
-            OpenApiParameter("before", str, description="The place in the list to go on at, from `next`"),
+            OpenApiParameter("limit", LIMIT_SCHEMA, description="Events in an answer, at most 1000"),
+            OpenApiParameter(
+                "before", str, pattern="^-?[0-9]{1,17}-[0-9]{1,18}$", description="The place to go on at, from `next`"
+            ),
         ],
         responses=EventsSerializer,
     )
@@ -104,8 +120,8 @@ class EventPull(APIView):
         operation_id="events_pull_retrieve",
         parameters=[
             *FILTER_PARAMETERS,
-            OpenApiParameter("after", int, description="The `cursor` of the answer before; 0, or none, to begin"),
-            OpenApiParameter("limit", int, description="Events in an answer: 100 unless told, at most 1000"),
+            OpenApiParameter("after", OpenApiTypes.INT64, description="The `cursor` of the answer before; 0 to begin"),
+            OpenApiParameter("limit", LIMIT_SCHEMA, description="Events in an answer, at most 1000"),
         ],
         responses=PulledSerializer,
     )

@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
 from core import credentials
-from core.claims import unclaimed
+from core.claims import LONGEST_WAIT, unclaimed, wait_is_over
 
 
 class ExportFormat(models.TextChoices):
@@ -104,13 +104,13 @@ class ExportRunQuerySet(AdministratorOnlyQuerySet):
         """Return those that have not ended."""
         return self.filter(state__in=ExportRun.OPEN)
 
-    def unclaimed(self, now: datetime) -> Self:
-        """Return those without a valid claim."""
-        return self.filter(unclaimed(now))
+    def unclaimed(self) -> Self:
+        """Return those that no worker has claimed."""
+        return self.filter(unclaimed())
 
     def due(self, now: datetime) -> Self:
         """Return those that a worker may continue now."""
-        return self.open().unclaimed(now).filter(Q(retry_at=None) | Q(retry_at__lte=now))
+        return self.open().unclaimed().filter(wait_is_over("retry_at", now, LONGEST_WAIT))
 
 
 class ExportRun(models.Model):

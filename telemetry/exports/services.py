@@ -106,7 +106,7 @@ def export_remove(*, by: User, definition: ExportDefinition) -> None:
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
             act.before = definition_snapshot(row)
-            unclaimed = row.runs.open().unclaimed(timezone.now())
+            unclaimed = row.runs.open().unclaimed()
             unclaimed.update(state=ExportRun.State.CANCELLED, ended_at=timezone.now(), error="The export was removed.")
             if row.runs.open().exists():
                 raise Conflict("A run of this export is in progress. Cancel it first, then remove the export.")
@@ -269,7 +269,7 @@ def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
         now = timezone.now()
         open_ = ExportRun.objects.open().filter(pk=run.pk)
         ended = {"state": State.CANCELLED, "ended_at": now, "error": f"{by.username} cancelled it.", "retry_at": None}
-        if not open_.unclaimed(now).update(**ended, worker="", lease_until=None) and not open_.update(
+        if not open_.unclaimed().update(**ended, worker="", lease_until=None) and not open_.update(
             cancel_requested_at=now
         ):
             raise Conflict("The run has ended: there is nothing to cancel.")
@@ -362,3 +362,6 @@ class ExportRunClaim(RowClaim[ExportRun]):
     def end(self, state: State, sentence: str = "", **values: Any) -> None:
         """End the run; raises ClaimLost."""
         self.release(state=state, error=sentence[:500], ended_at=timezone.now(), pending=None, retry_at=None, **values)
+
+
+ExportRunClaim.watch(ExportRun.objects.open)

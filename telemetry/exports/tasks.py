@@ -7,9 +7,6 @@ from celery import shared_task
 from core.enqueue import enqueue, worker_name
 from telemetry.exports.execution import exports_begin_due, exports_delete_expired, run_continue
 
-# Period of `exports.tend`: a task that was not started until then expires, and is queued again.
-TEND_SECONDS = 2.0
-
 
 @shared_task(name="exports.run")
 def run(run_id: int) -> None:
@@ -22,7 +19,7 @@ def run(run_id: int) -> None:
 def begin_due() -> None:
     """Start due exports, and continue runs without a worker."""
     for run_id in exports_begin_due():
-        enqueue("exports.run", run_id, expires=TEND_SECONDS)
+        enqueue("exports.run", run_id)
 
 
 @shared_task(name="exports.tidy")

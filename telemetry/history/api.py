@@ -35,6 +35,7 @@ from telemetry.history.throughput import SORTS, Flow, throughput_of
 
 CSV = "text/csv"
 MOMENT = "ISO 8601 (without an offset: UTC), Unix seconds, now, or how long ago, such as -6h (s, m, h, d, w, y)"
+POINTS_SCHEMA = {"type": "integer", "minimum": 1, "maximum": selectors.MAX_POINTS}
 RANGE_PARAMETERS = [
     OpenApiParameter("since", str, description=f"The begin: {MOMENT}; an hour before the end without it"),
     OpenApiParameter("until", str, description="The end, in the same way; now without it"),
@@ -59,8 +60,7 @@ SERIES_PARAMETERS = [
     *RANGE_PARAMETERS,
     OpenApiParameter(
         "points",
-        int,
-        default=selectors.DEFAULT_POINTS,
+        {**POINTS_SCHEMA, "default": selectors.DEFAULT_POINTS},
         description=f"At most so many buckets a line, up to {selectors.MAX_POINTS}",
     ),
     OpenApiParameter("stats", str, enum=list(STATS), default="mean", description="band: low and high as well"),
@@ -270,7 +270,7 @@ class TelemetryHeatMap(APIView):
         parameters=[
             OpenApiParameter("drawer_id", OpenApiTypes.INT64, required=True, description="Of which drawer"),
             *RANGE_PARAMETERS,
-            OpenApiParameter("points", int, default=MAX_CELLS, description="At most so many buckets"),
+            OpenApiParameter("points", {**POINTS_SCHEMA, "default": MAX_CELLS}, description="At most so many buckets"),
         ],
         responses=HeatMapSerializer,
     )

@@ -6,6 +6,7 @@ Names are those of `increment`.
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ _counts: Counter[MetricKey] = Counter()
 _gauge_values: dict[MetricKey, float] = {}
 _gauge_sources: dict[str, Callable[[], float]] = {}
 _counter_sources: dict[str, Callable[[], int]] = {}
+# A process that the launcher forks counts its own.
+os.register_at_fork(after_in_child=_counts.clear)
 
 
 def increment(name: str, n: int = 1, *, chassis: int | None = None) -> None:
@@ -92,6 +95,11 @@ LossDescription = partial(ProblemDescription, is_loss=True)
 BMC_ADVICE = "Check the BMC's firmware and its log; report the problem to its vendor."
 BUSY_ADVICE = "Give the workers more CPU, start another worker, or set a longer FALCONWEB_READING_PERIOD."
 PROBLEMS: dict[str, ProblemDescription] = {
+    "processes_hung": ProblemDescription(
+        "Processes that hung and were restarted",
+        "A process of the site did not react any more. What it had accepted continues in the new one.",
+        "Once may be an overloaded machine. If it continues, report it with the log of the process.",
+    ),
     "polls_late": ProblemDescription(
         "Polls late",
         "The readings of a second arrived after more than half of it.",

@@ -1,7 +1,8 @@
 """Publishes each process' counters and gauges to Redis (keys below); `MetricsMiddleware` does so in web processes.
 
     pipeline:processes       sorted set: process, and the time of its last publication (Unix s)
-    pipeline:<process>       JSON, expires after EXPIRY_SECONDS: kind and gauges; `<process>` is worker@host:pid
+    pipeline:<process>       JSON, expires after EXPIRY_SECONDS: kind and gauges; `<process>` is worker@host:pid. The
+                             gauge `silent_seconds` is the time since the last turn of its slowest loop
     pipeline:counts          hash: counters since the start of Redis, of all processes, ended ones too; a field is
                              'name' or 'name/chassis'
     pipeline:counts:<minute> the same of one minute (Unix time / 60), kept for RETENTION_MINUTES
@@ -30,6 +31,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
+from hostwire import heartbeat as loops
 from telemetry.instrumentation import metrics
 from telemetry.instrumentation.metrics import PROBLEMS
 
@@ -76,7 +78,10 @@ class LoopLagProbe:
 
 
 class MetricsPublisher:
-    """Publishes the counters and gauges of this process in its own thread; `kind` is 'worker' or 'web'."""
+    """Publishes the counters and gauges of this process in its own thread.
+
+    `kind` is 'worker', 'web', 'scheduler' or 'launcher'.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -142,6 +147,8 @@ class MetricsPublisher:
         own: dict[str, float] = dict(_process_resources())
         if probes := list(_probes.values()):
             own["loop_lag_seconds"] = round(max(probe.take_worst() for probe in probes), 4)
+        if (silent := loops.silence()) is not None:
+            own["silent_seconds"] = round(silent, 1)
         of_chassis: dict[int, dict[str, float]] = defaultdict(dict)
         for (name, chassis), value in metrics.gauge_values().items():
             if chassis is None:
@@ -200,6 +207,12 @@ def ensure_publishing(kind: str) -> MetricsPublisher:
             _publisher.start()
             atexit.register(_publisher.end)
         return _publisher
+
+
+def heartbeat(kind: str) -> None:
+    """Record that the only loop of this process turned, and have it published."""
+    loops.beat(kind)
+    ensure_publishing(kind)
 
 
 class MetricsMiddleware:

@@ -51,7 +51,11 @@ class RecentReadings(APIView):
         responses={200: RecentSerializer, 503: problem(READINGS_UNAVAILABLE)},
         parameters=[
             OpenApiParameter("keys", str, description="Keys of series, comma-separated, at most 64", required=True),
-            OpenApiParameter("seconds", float, description="How far back, at most 600", default=RECENT_SECONDS),
+            OpenApiParameter(
+                "seconds",
+                {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 600, "default": RECENT_SECONDS},
+                description="How far back, at most 600",
+            ),
         ],
     )
     def get(self, request: Request, pk: int) -> Response:

@@ -11,8 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypedDict
+from typing import Annotated, Protocol, TypedDict
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,10 +51,20 @@ class SeriesEntry(TypedDict):
 
     key: str
     object: str
-    id: int
+    id: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     quantity: str
     label: str
     unit: str
+
+
+class StoredCatalogue(msgspec.Struct):
+    """A catalogue as Redis has it."""
+
+    revision: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+    series: list[SeriesEntry]
+
+
+STORED_CATALOGUE = msgspec.json.Decoder(StoredCatalogue)
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if session is None or event.get("session") in {None, session.session_key}:
             await self.close(CLOSE_SIGN_IN)
 
+    async def refused_message(self, event: dict[str, Any]) -> None:
+        """Ignore what telemetry.live.channel_layer has refused."""
+
     async def _recheck_access(self) -> None:
         recheck = self.browser.recheck
         while True:

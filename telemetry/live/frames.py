@@ -19,14 +19,16 @@ Most values of a frame are constant counters, so that zstd reduces it to a quart
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import numpy as np
 import redis
 import redis.asyncio
@@ -37,7 +39,7 @@ from numpy.typing import NDArray
 from telemetry.instrumentation import metrics
 
 if TYPE_CHECKING:  # models come with the catalogue, and who reads frames apart from the site has none
-    from telemetry.live.catalogue import SeriesEntry, Values
+    from telemetry.live.catalogue import SeriesEntry, StoredCatalogue, Values
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,8 @@ CATALOGUES_PER_BATCH = 20  # in memory at a time; each is up to 1 MB
 MAX_FRAMES_PER_WRITE = 64
 REFRESH_CHANNEL = "refresh"  # id of a chassis whose inventory may have changed
 ACCESS_CHANNEL = "access"  # the reading scopes of persons may have changed
+MAX_TIME = 1e11  # Unix s
+MAX_RECENT_BYTES = 4 * 0xFFFF  # of the values of a frame
 RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
 
 
@@ -92,9 +96,26 @@ def decode_key(raw: bytes) -> Frame:
     if len(raw) < HEADER.size:
         raise ValueError("shorter than a header")
     kind, version, revision, chassis, sequence, at, count = HEADER.unpack_from(raw)
-    if (kind, version) != (KEY, VERSION) or len(raw) != HEADER.size + 8 * count:
+    if (kind, version) != (KEY, VERSION) or len(raw) != HEADER.size + 8 * count or not 0 <= at < MAX_TIME:
         raise ValueError("no key frame of this version")
     return Frame(revision, chassis, sequence, at, np.frombuffer(raw, "<f8", count, HEADER.size))
+
+
+def stored_frame(raw: bytes | None) -> Frame | None:
+    """Return a key frame that Redis had; None where it had none, or something else."""
+    try:
+        return decode_key(raw) if isinstance(raw, bytes) and raw else None
+    except ValueError as error:
+        logger.warning("a frame of Redis is refused: %s", error)
+        return None
+
+
+def stored_counters(raw: bytes | None, revision: int) -> list[float]:
+    """Return the byte counters of a frame with this revision that Redis had; none where it had something else."""
+    if raw is None or len(raw) < RECENT_HEADER.size or (len(raw) - RECENT_HEADER.size) % 8:
+        return []
+    same = RECENT_HEADER.unpack_from(raw)[0] == revision
+    return cast("list[float]", np.frombuffer(raw, "<f8", offset=RECENT_HEADER.size).tolist()) if same else []
 
 
 def _header(kind: int, frame: Frame) -> bytes:
@@ -112,18 +133,31 @@ async def set_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[Ser
     key = f"live:catalogue:{chassis}"
 
     async def replace(pipe: Any) -> int:
-        raw = await pipe.get(key)
-        known: dict[str, Any] = json.loads(raw) if raw else {"revision": (lost - 1) & 0xFFFF, "series": None}
+        raw = None
+        with contextlib.suppress(redis.ResponseError):  # it is of another type: replaced
+            raw = await pipe.get(key)
+        known = stored_catalogue(raw)
         pipe.multi()
-        if known["series"] == series:
-            return int(known["revision"])
-        if raw:
-            pipe.set(f"{key}:{known['revision']}", raw, ex=int(RECENT_SECONDS))
-        revision = (int(known["revision"]) + 1) & 0xFFFF
+        if known is not None and known.series == series:
+            return known.revision
+        if known is not None:
+            pipe.set(f"{key}:{known.revision}", raw, ex=int(RECENT_SECONDS))
+        revision = (lost if known is None else known.revision + 1) & 0xFFFF
         pipe.set(key, f'{_catalogue_prefix(revision)}"series": {json.dumps(series)}}}')
         return revision
 
     return int(await bus.transaction(replace, key, value_from_callable=True))
+
+
+def stored_catalogue(raw: bytes | None) -> StoredCatalogue | None:
+    """Return a catalogue that Redis had; None where it had none, or something else."""
+    from telemetry.live.catalogue import STORED_CATALOGUE
+
+    try:
+        return STORED_CATALOGUE.decode(raw) if isinstance(raw, bytes) else None
+    except (msgspec.DecodeError, RecursionError) as error:
+        logger.warning("a catalogue of Redis is refused: %s", error)
+        return None
 
 
 def _catalogue_prefix(revision: int) -> str:
@@ -149,9 +183,37 @@ def pack_recent(frame: Frame) -> bytes:
 
 
 def unpack_recent(raw: bytes) -> tuple[int, float, NDArray[np.float32]]:
-    """Return revision, Unix time and values of a recent frame."""
+    """Return revision, Unix time and values of a recent frame; raises ValueError for anything else."""
+    revision, at = recent_header(raw)
+    packed = raw[RECENT_HEADER.size :]
+    try:
+        if not 0 <= zstandard.frame_content_size(packed) <= MAX_RECENT_BYTES:
+            raise ValueError("no recent frame: its size is not that of values")
+        return revision, at, np.frombuffer(_codec.decompress(packed), "<f4")
+    except zstandard.ZstdError as error:
+        raise ValueError(f"no recent frame: {error}") from error
+
+
+def recent_header(raw: bytes) -> tuple[int, float]:
+    """Return revision and Unix time of a recent frame; raises ValueError for anything else."""
+    if len(raw) < RECENT_HEADER.size:
+        raise ValueError("no recent frame: shorter than its header")
     revision, at = RECENT_HEADER.unpack_from(raw)
-    return revision, at, np.frombuffer(_codec.decompress(raw[RECENT_HEADER.size :]), "<f4")
+    if not 0 <= at < MAX_TIME:
+        raise ValueError("no recent frame: it has no time")
+    return revision, at
+
+
+def recent_frames(
+    raws: Iterable[bytes], *, since: float = 0.0, until: float = MAX_TIME
+) -> Iterator[tuple[int, float, NDArray[np.float32]]]:
+    """Yield the recent frames of [`since`, `until`) (Unix s), without those that are none."""
+    for raw in raws:
+        try:
+            if since <= recent_header(raw)[1] < until:
+                yield unpack_recent(raw)
+        except ValueError as error:
+            logger.warning("a frame of Redis is refused: %s", error)
 
 
 @dataclass(frozen=True)
@@ -174,8 +236,14 @@ class FrameUpdate:
 
 PUBLISH_SCRIPT = f"""
 local published, unknown = 0, {{}}
+local function own(key, kind)
+  local found = redis.call('TYPE', key).ok
+  if found ~= kind and found ~= 'none' then redis.call('DEL', key) end
+end
 for place = 2, #ARGV, 6 do
   local chassis, raw, recent, counted, expiry, head = unpack(ARGV, place, place + 5)
+  own('live:frame:' .. chassis, 'string')
+  own('live:recent:' .. chassis, 'list')
   local newest = redis.call('GETRANGE', 'live:frame:' .. chassis, 8, 11)
   if redis.call('GET', 'polling:' .. chassis) == ARGV[1] and newest ~= string.sub(raw, 9, 12) then
     redis.call('SET', 'live:frame:' .. chassis, raw, 'EX', expiry)
@@ -205,10 +273,8 @@ def recent_values(
     columns: dict[str, list[float | None]] = {key: [] for key in keys}
     indexes: dict[int, list[int | None]] = {}
     with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
-        for raw in cast("list[bytes]", client.lrange(f"live:recent:{chassis}", 0, -1)):
-            if RECENT_HEADER.unpack_from(raw)[1] < since:
-                continue
-            revision, at, values = unpack_recent(raw)
+        raws = cast("list[bytes]", client.lrange(f"live:recent:{chassis}", 0, -1))
+        for revision, at, values in recent_frames(raws, since=since):
             if revision not in indexes:
                 indexes[revision] = _series_indexes(client, chassis, revision, keys)
             times.append(at)
@@ -223,21 +289,27 @@ def current_catalogue(chassis: int) -> list[SeriesEntry]:
     return list(current_catalogues([chassis]))
 
 
+def has_catalogue(chassis: int) -> bool:
+    """Return whether Redis has a catalogue of a chassis, which may have no series."""
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
+        return bool(client.exists(f"live:catalogue:{chassis}"))
+
+
 def current_catalogues(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
     """Yield the series of the current catalogues of several chassis, loaded in batches."""
     with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
         for place in range(0, len(chassis), CATALOGUES_PER_BATCH):
             keys = [f"live:catalogue:{pk}" for pk in chassis[place : place + CATALOGUES_PER_BATCH]]
             for raw in cast("list[bytes | None]", client.mget(keys)):
-                yield from json.loads(raw)["series"] if raw else ()
+                known = stored_catalogue(raw)
+                yield from known.series if known is not None else ()
 
 
 def _series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str]) -> list[int | None]:
-    raw = client.get(f"live:catalogue:{chassis}")
-    if raw is None or json.loads(raw)["revision"] != revision:
-        raw = client.get(f"live:catalogue:{chassis}:{revision}")
-    series = json.loads(raw)["series"] if raw else []
-    place = {entry["key"]: index for index, entry in enumerate(series)}
+    known = stored_catalogue(client.get(f"live:catalogue:{chassis}"))
+    if known is None or known.revision != revision:
+        known = stored_catalogue(client.get(f"live:catalogue:{chassis}:{revision}"))
+    place = {entry["key"]: index for index, entry in enumerate(known.series if known is not None else ())}
     return [place.get(key) for key in keys]
 
 

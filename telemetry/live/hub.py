@@ -22,7 +22,15 @@ from django.conf import settings
 from fabric.inventory.selectors import ReadingScope
 from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import SeriesEntry, Values
-from telemetry.live.frames import ACCESS_CHANNEL, Frame, decode_key, encode_delta, encode_key, websocket_message
+from telemetry.live.frames import (
+    ACCESS_CHANNEL,
+    Frame,
+    encode_delta,
+    encode_key,
+    stored_catalogue,
+    stored_frame,
+    websocket_message,
+)
 from telemetry.live.selectors import is_visible_series, series_baselines, subtract_baselines
 
 logger = logging.getLogger(__name__)
@@ -258,7 +266,7 @@ class Hub:
         self._browsers[chassis].add(browser)
         self._send_catalogue(browser, chassis, group)
         raw = await self._get(f"live:frame:{chassis}") if group.frame is None else None
-        stored = decode_key(raw) if raw else None
+        stored = stored_frame(raw)
         # A newer one may have been received meanwhile; with another catalogue, indices would refer to other series.
         if stored is not None and group.frame is None and stored.revision == self._revision(chassis):
             group.take(stored)
@@ -290,9 +298,8 @@ class Hub:
         return self._catalogues[chassis][0] if chassis in self._catalogues else None
 
     async def _load(self, chassis: int) -> None:
-        if raw := await self._get(f"live:catalogue:{chassis}"):
-            catalogue = json.loads(raw)
-            self._catalogues[chassis] = (catalogue["revision"], catalogue["series"])
+        if catalogue := stored_catalogue(await self._get(f"live:catalogue:{chassis}")):
+            self._catalogues[chassis] = (catalogue.revision, catalogue.series)
 
     async def _get(self, key: str) -> bytes | None:
         try:
@@ -309,7 +316,7 @@ class Hub:
                     await pubsub.psubscribe("live:[0-9]*", "changed:[0-9]*", ACCESS_CHANNEL)
                     async for message in pubsub.listen():
                         if message["type"] == "pmessage":
-                            await self._handle(message["channel"].decode(), message["data"])
+                            await self._handle(message["channel"].decode(errors="replace"), message["data"])
             except (redis.RedisError, OSError) as error:
                 logger.warning("Redis is unreachable: %s", error)
             except Exception:
@@ -324,7 +331,7 @@ class Hub:
                     browser.recheck.set()
             return
         kind, _, number = channel.partition(":")
-        if not number.isdecimal():
+        if not number.isdecimal() or len(number) > 18:
             return  # a key with the same prefix, such as live:frame:7
         chassis = int(number)
         browsers = self._browsers.get(chassis, set())
@@ -342,10 +349,8 @@ class Hub:
         await self._take(chassis, data)
 
     async def _take(self, chassis: int, data: bytes) -> None:
-        try:
-            frame = decode_key(data)
-        except ValueError as error:
-            logger.warning("frame of chassis %s: %s", chassis, error)
+        frame = stored_frame(data)
+        if frame is None:
             return
         if self._revision(chassis) != frame.revision:
             await self._renew(chassis)

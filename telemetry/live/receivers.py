@@ -15,6 +15,7 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 
 from accounts.models import Tenant, User
+from accounts.sign_in.services import sessions_ended
 from fabric.signals import access_changed, inventory_changed, operation_changed, plan_changed
 from telemetry.live.frames import ACCESS_CHANNEL, REFRESH_CHANNEL
 
@@ -52,6 +53,7 @@ def publish_plan_changed(plan: Any, **kwargs: Any) -> None:
 
 
 @receiver(access_changed)
+@receiver(sessions_ended)
 @receiver(post_delete, sender=User)
 @receiver(post_delete, sender=Tenant)
 def publish_access_changed(sender: Any, **kwargs: Any) -> None:

@@ -13,12 +13,14 @@ import redis
 from accounts.models import User
 from core.errors import Invalid, NotFound, Unavailable
 from fabric.history.selectors import owned_since
+from fabric.inventory.models import Chassis
 from fabric.inventory.rules import CounterBaseline
 from fabric.inventory.selectors import ReadingScope, counter_baselines, reading_scope
 from telemetry.live import frames
 from telemetry.live.catalogue import SeriesEntry, Values
 
 MAX_KEYS = 64
+READINGS_UNAVAILABLE = "The recent readings are not available now."
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,13 @@ def _scope_or_404(person: User, chassis_id: int) -> ReadingScope:
 
 
 def _visible_entries(scope: ReadingScope, chassis_id: int) -> list[SeriesEntry]:
-    return [entry for entry in frames.current_catalogue(chassis_id) if is_visible_series(scope, entry)]
+    entries = frames.current_catalogue(chassis_id)
+    if not entries and not frames.has_catalogue(chassis_id):
+        # Redis came back empty: a chassis that answers is published again with its next reading.
+        read = Chassis.objects.filter(pk=chassis_id, enabled=True, last_error="", inventory_at__isnull=False)
+        if read.exists():
+            raise Unavailable(READINGS_UNAVAILABLE)
+    return [entry for entry in entries if is_visible_series(scope, entry)]
 
 
 def _own_count(value: float, at: float, name: str, before: CounterBaseline) -> float:
@@ -123,4 +131,4 @@ def _redis_required() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OSError) as error:
-        raise Unavailable("The recent readings are not available now.") from error
+        raise Unavailable(READINGS_UNAVAILABLE) from error

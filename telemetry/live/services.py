@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,8 +15,9 @@ from django.conf import settings
 from fabric.inventory.models import Chassis
 from fabric.leases.usage import activity_record, owned_devices
 from telemetry.live.catalogue import SeriesEntry, Values
-from telemetry.live.frames import unpack_recent
+from telemetry.live.frames import recent_frames, stored_catalogue
 
+logger = logging.getLogger(__name__)
 ACTIVITY_SECONDS = 70.0  # a minute, and the delay of the scheduler
 ACTIVITY_FRAMES = 80
 # A device is in use above these: links and idle drivers cause some traffic, too.
@@ -32,14 +33,17 @@ def record_device_activity() -> None:
 
 
 def _record_chassis(client: Any, chassis: int, devices: dict[int, int | None]) -> None:
-    raw = cast("bytes | None", client.get(f"live:catalogue:{chassis}"))
-    if raw is None:
+    try:
+        catalogue = stored_catalogue(client.get(f"live:catalogue:{chassis}"))
+        frames = cast("list[bytes]", client.lrange(f"live:recent:{chassis}", -ACTIVITY_FRAMES, -1))
+    except redis.ResponseError as error:
+        logger.warning("the activity of chassis %s is not recorded: %s", chassis, error)
         return
-    catalogue = json.loads(raw)
-    frames = cast("list[bytes]", client.lrange(f"live:recent:{chassis}", -ACTIVITY_FRAMES, -1))
-    at, most = _peak_values(frames, catalogue["revision"], len(catalogue["series"]))
+    if catalogue is None:
+        return
+    at, most = _peak_values(frames, catalogue.revision, len(catalogue.series))
     if most is not None:
-        active = active_devices(catalogue["series"], most, devices)
+        active = active_devices(catalogue.series, most, devices)
         activity_record(at=datetime.fromtimestamp(at, UTC), active=active)
 
 
@@ -47,9 +51,8 @@ def _peak_values(frames: Sequence[bytes], revision: int, count: int) -> tuple[fl
     """Return the time of the newest frame and the largest value of each series in the minute before it."""
     rows, newest = [], 0.0
     since = time.time() - ACTIVITY_SECONDS
-    for raw in frames:
-        of, at, values = unpack_recent(raw)
-        if of == revision and at >= since and len(values) == count:
+    for of, at, values in recent_frames(frames, since=since):
+        if of == revision and len(values) == count:
             rows.append(values)
             newest = max(newest, at)
     if not rows:

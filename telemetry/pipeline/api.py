@@ -35,7 +35,7 @@ class ProcessSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     kind = serializers.CharField()
     begun_at = serializers.DateTimeField(source="started_at")
-    heard_at = serializers.DateTimeField(source="published_at")
+    heard_at = serializers.DateTimeField(source="beat_at")
     gauges = serializers.DictField(child=serializers.FloatField())
 
 

@@ -12,16 +12,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-import numpy as np
 import redis
 from django.conf import settings
 
 from accounts.models import User
 from core.errors import Invalid, NotFound, Unavailable
 from fabric.inventory.models import Chassis
-from telemetry.live.catalogue import SeriesEntry
-from telemetry.live.frames import RECENT_HEADER, Frame, decode_key
+from telemetry.live.catalogue import StoredCatalogue
+from telemetry.live.frames import Frame, stored_catalogue, stored_counters, stored_frame
 from telemetry.pipeline import metric_families as families
 from telemetry.pipeline.site_metrics import site_metrics
 
@@ -44,13 +42,7 @@ FAMILY_ORDER = [
 FAMILY_PLACES = {family: place for place, family in enumerate(FAMILY_ORDER)}
 
 
-class DecodedCatalogue(msgspec.Struct):
-    revision: int
-    series: list[SeriesEntry]
-
-
 RawReading = tuple[bytes | None, bytes | None, bytes | None]  # catalogue, frame and counters, undecoded
-CATALOGUE_DECODER = msgspec.json.Decoder(DecodedCatalogue)
 
 
 def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only: str = "") -> Iterator[bytes]:
@@ -134,14 +126,14 @@ def _newest(client: Any, ids: Sequence[int]) -> dict[int, RawReading]:
     pipe = client.pipeline(transaction=False)
     for pk in ids:
         pipe.get(f"live:catalogue:{pk}").get(f"live:frame:{pk}").get(f"live:counted:{pk}")
-    results = pipe.execute()
+    # A value of another type than it should have is not there.
+    results = [one if isinstance(one, bytes) else None for one in pipe.execute(raise_on_error=False)]
     return {pk: (results[3 * place], results[3 * place + 1], results[3 * place + 2]) for place, pk in enumerate(ids)}
 
 
 def _append_chassis(labels: families.ChassisLabels, newest: RawReading, now: float, lines: list[list[str]]) -> None:
     name = families.format_labels(chassis=labels.name)
-    catalogue = CATALOGUE_DECODER.decode(newest[0]) if newest[0] else None
-    frame = decode_key(newest[1]) if newest[1] else None
+    catalogue, frame = stored_catalogue(newest[0]), stored_frame(newest[1])
     if catalogue is None or frame is None or frame.revision != catalogue.revision:
         frame = None  # the catalogue may change between reading the two keys
     elif len(frame.values) != len(catalogue.series):
@@ -158,15 +150,14 @@ def _append_chassis(labels: families.ChassisLabels, newest: RawReading, now: flo
     lines[FAMILY_PLACES[DEVICE_INFO]].extend(f"{DEVICE_INFO.name}{{{text}}} 1\n" for text in labels.devices)
     lines[FAMILY_PLACES[EXPECTED_LANES]].extend(f"{EXPECTED_LANES.name}{{{text}}} {n}\n" for text, n in labels.lanes)
     if frame is not None and catalogue is not None:
-        counters: list[float] = []  # in the order of the catalogue's byte counters
-        if newest[2] and RECENT_HEADER.unpack_from(newest[2])[0] == catalogue.revision:
-            counters = np.frombuffer(newest[2], "<f8", offset=RECENT_HEADER.size).tolist()
+        # In the order of the catalogue's byte counters.
+        counters = stored_counters(newest[2], catalogue.revision)
         _append_readings(labels, catalogue, frame, counters, lines)
 
 
 def _append_readings(
     labels: families.ChassisLabels,
-    catalogue: DecodedCatalogue,
+    catalogue: StoredCatalogue,
     frame: Frame,
     counters: list[float],
     lines: list[list[str]],

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum
 
 from telemetry.instrumentation.metrics import BUSY_ADVICE, PROBLEMS, MetricKey
 from telemetry.store.services import TierSize
 
 SILENT_SECONDS = 10.0  # processes publish every three
+SILENT_AGENT_SECONDS = 35.0  # agents report every ten, and their site may be restarting
 LAG_SECONDS, LONG_LAG_SECONDS = 0.25, 1.0  # of an event loop
 LONG_QUEUE = 100  # tasks; a worker normally starts them immediately
 FULL_SHARE = 0.9
@@ -125,6 +126,7 @@ def findings(
     """Return the problems, worst first."""
     found = [
         *_worker_findings(pipeline, chassis),
+        *_scheduler_findings(pipeline),
         *(finding for process in pipeline.processes for finding in _process_findings(process, pipeline.at)),
         *_chassis_findings(chassis),
         *_storage_findings(pipeline, sizes),
@@ -135,7 +137,7 @@ def findings(
 
 
 def _worker_findings(pipeline: PipelineSnapshot, chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
-    if not any((pipeline.at - one.published_at).total_seconds() <= SILENT_SECONDS for one in pipeline.of("worker")):
+    if not pipeline.is_heard("worker"):
         yield Finding(
             HealthLevel.BAD, "No worker is running", "Chassis are not polled, and operations do not continue.",
             "Start a worker; its log, logs/worker.log, has the reason of its end.",
@@ -156,13 +158,22 @@ def _worker_findings(pipeline: PipelineSnapshot, chassis: Sequence[ChassisHealth
         )  # fmt: skip
 
 
+def _scheduler_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
+    if not pipeline.is_heard("scheduler"):
+        yield Finding(
+            HealthLevel.BAD, "No scheduler is running",
+            "What is due by time is not done: leases do not end, rollups and exports are not made.",
+            "Start one; its log, logs/beat.log, has the reason of its end.",
+        )  # fmt: skip
+
+
 def _process_findings(process: PublishingProcess, now: datetime) -> Iterator[Finding]:
-    name = f"{process.kind.capitalize()} {process.host}:{process.pid}"
-    if (silent := (now - process.published_at).total_seconds()) > SILENT_SECONDS:
+    name = process.label
+    if process.is_silent(now):
         yield Finding(
             HealthLevel.WARNING,
-            f"{name} has sent no heartbeat for {silent:.0f} s",
-            "It ended, or it is overloaded.",
+            f"{name} has sent no heartbeat for {process.silence(now):.0f} s",
+            "It ended, hangs, or is overloaded.",
             "If it was stopped intentionally, this disappears by itself.",
         )
     lag = process.gauges.get("loop_lag_seconds", 0.0)
@@ -227,7 +238,10 @@ def _counter_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class PublishingProcess:
-    """A process with heartbeats: `kind` is worker or web, names of `gauges` end with their units."""
+    """A process with heartbeats; names of `gauges` end with their units.
+
+    `kind` is worker, web, scheduler, launcher, broker or agent (of a host, which is its name).
+    """
 
     name: str
     kind: str
@@ -235,6 +249,22 @@ class PublishingProcess:
     published_at: datetime
     gauges: Mapping[str, float]
     chassis: int = 0  # number of polled ones
+
+    @property
+    def beat_at(self) -> datetime:
+        """When its slowest loop turned last."""
+        return self.published_at - timedelta(seconds=self.gauges.get("silent_seconds", 0.0))
+
+    def silence(self, now: datetime) -> float:
+        """Return the seconds since its last heartbeat."""
+        return max(0.0, (now - self.beat_at).total_seconds())
+
+    def is_silent(self, now: datetime) -> bool:
+        return self.silence(now) > (SILENT_AGENT_SECONDS if self.kind == "agent" else SILENT_SECONDS)
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.capitalize()} {self.host}" + (f":{self.pid}" if self.pid else "")
 
     @property
     def host(self) -> str:
@@ -274,6 +304,10 @@ class PipelineSnapshot:
 
     def of(self, kind: str) -> tuple[PublishingProcess, ...]:
         return tuple(one for one in self.processes if one.kind == kind)
+
+    def is_heard(self, kind: str) -> bool:
+        """Return whether a process of the kind has a heartbeat."""
+        return any(not one.is_silent(self.at) for one in self.of(kind))
 
     def count(self, name: str, chassis: int | None = None) -> CounterValue:
         return self.counts.get((name, chassis), CounterValue(0))

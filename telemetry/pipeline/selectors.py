@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import logging
+import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
+import msgspec
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models import Count, Min, QuerySet
+from django.utils import timezone
 
 from accounts.access import require_administrator
 from accounts.models import User
 from core.errors import Unavailable
+from fabric.agents.models import HostAgent
 from fabric.inventory.models import Chassis
 from telemetry.alerts.models import Delivery
 from telemetry.exports.models import ExportRun
@@ -27,7 +32,12 @@ from telemetry.instrumentation.publisher import COUNTS_KEY, EXPIRY_SECONDS, PROC
 from telemetry.pipeline import rules
 from telemetry.store.services import sqlite_bytes, store_size
 
+logger = logging.getLogger(__name__)
 RECENT_MINUTES = 10
+COUNTER_FIELD = re.compile(rb"(\w{1,100})(?:/(\d{1,18}))?")
+MAX_NUMBER = 1e11  # of a counter, and of a Unix time in s
+_UnixTime = Annotated[float, msgspec.Meta(ge=0, lt=MAX_NUMBER)]
+AGENT_SHOWN = timedelta(days=1)  # after its last report: a host that is off for longer is meant to be
 
 
 def pipeline_snapshot() -> rules.PipelineSnapshot:
@@ -40,55 +50,114 @@ def pipeline_snapshot() -> rules.PipelineSnapshot:
 
 
 def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
-    names = [name.decode() for name in client.zrangebyscore(PROCESSES_KEY, now - EXPIRY_SECONDS, "+inf")]
+    names = [
+        name.decode(errors="replace") for name in client.zrangebyscore(PROCESSES_KEY, now - EXPIRY_SECONDS, "+inf")
+    ]
     minute = int(now // 60)
     pipe = client.pipeline(transaction=False)
     for name in names:
         pipe.get(f"pipeline:{name}")
     for back in range(RECENT_MINUTES + 1):
         pipe.hgetall(f"{COUNTS_KEY}:{minute - back}")
-    pipe.hgetall(COUNTS_KEY).hgetall(SEEN_KEY).get(SINCE_KEY).llen(settings.CELERY_TASK_DEFAULT_QUEUE).info("memory")
-    results = pipe.execute()
-    states = [json.loads(raw) for raw in results[: len(names)] if raw]
-    recent: Counter[bytes] = Counter()
+    pipe.hgetall(COUNTS_KEY).hgetall(SEEN_KEY).get(SINCE_KEY).llen(settings.CELERY_TASK_DEFAULT_QUEUE).info()
+    results = pipe.execute(raise_on_error=False)
+    states = [one for raw in results[: len(names)] if (one := _stored_process(raw)) is not None]
+    recent: Counter[MetricKey] = Counter()
     # The oldest minute is only partly within the ten: its counts are assumed to be evenly distributed.
     for back, hash_ in enumerate(results[len(names) : -5]):
         share = 1.0 if back < RECENT_MINUTES else 1.0 - now % 60 / 60
-        for key, n in hash_.items():
-            recent[key] += round(int(n) * share)
-    totals, seen, since, queue, memory = results[-5:]
+        for key, n in _stored_numbers(hash_).items():
+            recent[key] += round(n * share)
+    totals, seen, since, queue, server = results[-5:]
+    seen_at = _stored_numbers(seen)
     processes = [
         rules.PublishingProcess(
-            one["process"], one["kind"], _to_datetime(one["began"]), _to_datetime(one["at"]), one["gauges"],
-            len(one["chassis"]),
+            one.process, one.kind, _to_datetime(one.began), _to_datetime(one.at), one.gauges, len(one.chassis)
         )
         for one in states
     ]  # fmt: skip
-    began = float(since) if since else now
+    began = _stored_number(since, now)
+    processes.append(_broker(server, now))
     return rules.PipelineSnapshot(
         at=_to_datetime(now),
         since=_to_datetime(began),
         seconds=min(RECENT_MINUTES * 60.0, max(now - began, 1.0)),
         processes=tuple(sorted(processes, key=lambda one: (one.kind, one.name))),
         counts={
-            _parse_key(key): rules.CounterValue(int(n), recent[key], _to_datetime(seen[key]) if key in seen else None)
-            for key, n in totals.items()
+            key: rules.CounterValue(int(n), recent[key], _to_datetime(seen_at[key]) if key in seen_at else None)
+            for key, n in _stored_numbers(totals).items()
         },
-        gauges={int(pk): gauges for one in states for pk, gauges in one["chassis"].items()},
-        polled_by={int(pk): one["process"] for one in states for pk in one["chassis"]},
-        queue=int(queue),
-        redis_bytes=int(memory.get("used_memory", 0)),
-        redis_max_bytes=int(memory.get("maxmemory", 0)),
+        gauges={pk: gauges for one in states for pk, gauges in one.chassis.items()},
+        polled_by={pk: one.process for one in states for pk in one.chassis},
+        queue=queue if isinstance(queue, int) else 0,
+        redis_bytes=int(server.get("used_memory", 0)),
+        redis_max_bytes=int(server.get("maxmemory", 0)),
     )
 
 
-def _to_datetime(at: float | bytes) -> datetime:
-    return datetime.fromtimestamp(float(at), UTC)
+def _broker(server: dict[str, Any], now: float) -> rules.PublishingProcess:
+    """Return Redis itself, which answers now."""
+    gauges = {"memory_bytes": float(server.get("used_memory_rss", 0))}
+    gauges["cpu_seconds"] = float(server.get("used_cpu_user", 0)) + float(server.get("used_cpu_sys", 0))
+    name = f"broker@{urlsplit(settings.REDIS_URL).hostname}:{server.get('process_id', 0)}"
+    started = _to_datetime(now - float(server.get("uptime_in_seconds", 0)))
+    return rules.PublishingProcess(name, "broker", started, _to_datetime(now), gauges)
 
 
-def _parse_key(key: bytes) -> MetricKey:
-    name, _, chassis = key.decode().partition("/")
-    return name, int(chassis) if chassis else None
+def agents_heard() -> tuple[rules.PublishingProcess, ...]:
+    """Return the agents of hosts that reported within a day; their reports are their heartbeats."""
+    rows = HostAgent.objects.filter(reported_at__gte=timezone.now() - AGENT_SHOWN).order_by("host__name", "pk")
+    return tuple(
+        rules.PublishingProcess(f"agent@{host}:0", "agent", _to_datetime(started), reported_at, {})
+        for host, started, reported_at in rows.values_list("host__name", "started", "reported_at")
+        if reported_at is not None
+    )
+
+
+class _StoredProcess(msgspec.Struct):
+    """The state of a process as telemetry.instrumentation.publisher writes it."""
+
+    process: str
+    kind: str
+    began: _UnixTime
+    at: _UnixTime
+    gauges: dict[str, float]
+    chassis: dict[int, dict[str, float]]
+
+
+_process_decoder = msgspec.json.Decoder(_StoredProcess)
+
+
+def _stored_process(raw: object) -> _StoredProcess | None:
+    """Return a state that Redis had; None where it had none, or something else."""
+    try:
+        return _process_decoder.decode(raw) if isinstance(raw, bytes) else None
+    except (msgspec.DecodeError, RecursionError) as error:
+        logger.warning("the state of a process is refused: %s", error)
+        return None
+
+
+def _stored_numbers(found: object) -> dict[MetricKey, float]:
+    """Return the numbers of a hash of counters, without what is none."""
+    numbers: dict[MetricKey, float] = {}
+    for field, raw in found.items() if isinstance(found, dict) else ():
+        name = COUNTER_FIELD.fullmatch(field)
+        number = _stored_number(raw, -1.0)
+        if name is not None and number >= 0:
+            numbers[name[1].decode(), int(name[2]) if name[2] else None] = number
+    return numbers
+
+
+def _stored_number(raw: object, otherwise: float) -> float:
+    try:
+        number = float(raw) if isinstance(raw, bytes) else otherwise
+    except ValueError:
+        return otherwise
+    return number if 0 <= number < MAX_NUMBER else otherwise
+
+
+def _to_datetime(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
 
 
 def storage_sizes() -> rules.StorageSizes:
@@ -161,6 +230,7 @@ def pipeline_status(person: User) -> PipelineStatus:
     """Return the pipeline's health; raises Forbidden except for administrators, Unavailable without Redis."""
     require_administrator(person)
     pipeline, sizes, waiting = pipeline_snapshot(), storage_sizes(), undelivered_now()
+    pipeline = replace(pipeline, processes=pipeline.processes + agents_heard())
     names = dict(Chassis.objects.values_list("pk", "name"))
     polled = Chassis.objects.filter(enabled=True).order_by("name")
     rows = polled.values_list("pk", "name", "last_error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from django.db.models import Count, QuerySet
@@ -25,7 +25,7 @@ from fabric.operations.models import Operation
 from telemetry.alerts.models import Alert
 from telemetry.instrumentation.metrics import LAG_BOUNDS, PROBLEMS
 from telemetry.pipeline.rules import PipelineSnapshot, StorageSizes, Undelivered
-from telemetry.pipeline.selectors import pipeline_snapshot, storage_sizes, undelivered_now
+from telemetry.pipeline.selectors import agents_heard, pipeline_snapshot, storage_sizes, undelivered_now
 
 # Counters of each chassis: name and description of the metric.
 CHASSIS_COUNTERS = {
@@ -36,6 +36,7 @@ CHASSIS_COUNTERS = {
 }
 SITE_COUNTERS = {
     "readings_taken": ("falconweb_readings", "Readings taken, of all chassis."),
+    "csp_reports": ("falconweb_csp_reports", "Violations of the content security policy that browsers reported."),
     "frames_sent": ("falconweb_frames_sent", "Frames sent to browsers."),
     "frames_skipped": ("falconweb_frames_skipped", "Frames that a slow browser did not accept before the next one."),
 }
@@ -49,6 +50,8 @@ PROCESS_GAUGES = {
 }
 
 
+RESTARTED_KINDS = ("agent", "broker", "scheduler", "web", "worker")
+
 Samples = Iterable[tuple[list[str], float]]
 
 
@@ -60,7 +63,8 @@ def site_metrics(person: User, version: str) -> bytes:
     ]
     if person.is_administrator:
         names = dict(Chassis.objects.filter(enabled=True).values_list("pk", "name"))
-        found += _pipeline_metrics(pipeline_snapshot(), names)
+        pipeline = pipeline_snapshot()
+        found += _pipeline_metrics(replace(pipeline, processes=pipeline.processes + agents_heard()), names)
         found += _storage_metrics(storage_sizes(), undelivered_now())
     return bytes(generate_latest(_StaticCollector(found)))
 
@@ -168,6 +172,12 @@ def _process_metrics(pipeline: PipelineSnapshot) -> Iterator[Metric]:
     labels, processes = ["process", "kind"], [([one.name, one.kind], one.gauges) for one in pipeline.processes]
     up = ((of, 1) for of, _ in processes)
     yield _family(GaugeMetricFamily, "falconweb_process_up", "Processes with heartbeats.", labels, up)
+    silences = (([one.name, one.kind], round(one.silence(pipeline.at), 1)) for one in pipeline.processes)
+    words = "Time since the last heartbeat: a turn of its slowest loop."
+    yield _family(GaugeMetricFamily, "falconweb_process_heartbeat_age_seconds", words, labels, silences)
+    restarts = (([kind], _total(pipeline, f"restarts_{kind}")) for kind in RESTARTED_KINDS)
+    words = "Processes that ended, or hung, and were started again by the launcher."
+    yield _family(CounterMetricFamily, "falconweb_process_restarts", words, ["kind"], restarts)
     cpu = ((of, gauges.get("cpu_seconds", 0.0)) for of, gauges in processes)
     yield _family(CounterMetricFamily, "falconweb_process_cpu_seconds", "CPU time used.", labels, cpu)
     for name, (metric, words) in PROCESS_GAUGES.items():

@@ -49,8 +49,6 @@ def pipeline(request: HttpRequest) -> HttpResponse:
         "order": order if order in ORDERS else "worst",
         "orders": [(word, words) for word, (words, _) in ORDERS.items()],
         "minutes": round(health.pipeline.seconds / 60),
-        "workers": health.pipeline.of("worker"),
-        "webs": health.pipeline.of("web"),
         "sockets": int(sum(one.gauges.get("sockets_open", 0) for one in health.pipeline.of("web"))),
         "polled": sum(row.done for row in health.chassis),
         "on_time": percent_label(on_time, 2),

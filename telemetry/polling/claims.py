@@ -6,7 +6,9 @@
     polling:forgotten   set for CLAIM_SECONDS after Redis lost its data: workers claim only what they had before
 
 One round trip a renewal, for any number of chassis. A claim expires in Redis by itself; the worker computes the expiry
-with the monotonic clock, which also runs while the process is suspended.
+with the monotonic clock, which also runs while the process is suspended. After Redis' clock was set back, no claim and
+no presence lasts for longer than CLAIM_SECONDS from then on; after it was set forward, all of them have expired, and
+the workers that had claims have them again as after a loss of data.
 """
 
 from __future__ import annotations
@@ -34,6 +36,16 @@ local known, first = {}, 8 + tonumber(ARGV[7])
 for place = 8, first - 1 do known[ARGV[place]] = true end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for _, ahead in ipairs(redis.call('ZRANGEBYSCORE', 'polling:workers', '(' .. now + duration, '+inf')) do
+  redis.call('ZADD', 'polling:workers', now + duration, ahead)
+end
+for _, ahead in ipairs(redis.call('ZRANGEBYSCORE', 'polling:since', '(' .. now, '+inf')) do
+  redis.call('ZADD', 'polling:since', now - settled, ahead)
+end
+local function limit(key)
+  if redis.call('PTTL', key) > duration then redis.call('PEXPIRE', key, duration) end
+end
+limit('polling:forgotten')
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', 'polling:workers', '-inf', now)) do
   redis.call('ZREM', 'polling:workers', gone)
   redis.call('ZREM', 'polling:since', gone)
@@ -49,11 +61,16 @@ local gathering = now - joined[#joined] < tonumber(ARGV[4]) and now - joined[2] 
 local count, total = {}, #ARGV - first + 1
 local mine, free = {}, {}
 for place = first, #ARGV do
-  local owner = redis.call('GET', 'polling:' .. ARGV[place])
+  local owner = redis.pcall('GET', 'polling:' .. ARGV[place])
+  if type(owner) == 'table' then  -- it is of another type
+    redis.call('DEL', 'polling:' .. ARGV[place])
+    owner = false
+  end
   if owner == name then
     redis.call('PEXPIRE', 'polling:' .. ARGV[place], duration)
     mine[#mine + 1] = ARGV[place]
   elseif owner then
+    limit('polling:' .. ARGV[place])
     count[owner] = (count[owner] or 0) + 1
   elseif known[ARGV[place]] or not (forgotten or gathering) then
     free[#free + 1] = ARGV[place]

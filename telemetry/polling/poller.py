@@ -23,6 +23,7 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from fabric.inventory.models import Chassis
+from hostwire.heartbeat import BEAT_SECONDS, beat
 from telemetry.instrumentation.publisher import measure_loop_lag
 from telemetry.live.frames import REFRESH_CHANNEL, FrameOutbox
 from telemetry.polling.chassis_poller import ChassisPoller, PollerContext, cancel_and_wait
@@ -91,6 +92,12 @@ def run_poller(poller: Poller) -> None:
         runner.run(poller.run())
 
 
+async def _beat() -> None:
+    while True:
+        beat("polling")
+        await asyncio.sleep(BEAT_SECONDS)
+
+
 class Poller:
     """Polls every chassis that it has claimed. `run` ends after `stop`, which is thread-safe."""
 
@@ -122,13 +129,14 @@ class Poller:
         outbox = FrameOutbox(bus, self.name)
         walks = asyncio.Semaphore(MAX_CONCURRENT_WALKS)
         context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, walks)
-        refreshing = asyncio.create_task(self._listen_for_refreshes())
+        # Neither waits for the other: a slow database delays claims, and is no hang of the loop.
+        beside = asyncio.create_task(self._listen_for_refreshes()), asyncio.create_task(_beat())
         try:
             while not self._stopped.is_set():
                 await self._renew(context)
                 await wait_for_event(self._stopped, self._pause)
         finally:
-            await asyncio.gather(*map(cancel_and_wait, (refreshing, *self._tasks.values())), *self._ending.values())
+            await asyncio.gather(*map(cancel_and_wait, (*beside, *self._tasks.values())), *self._ending.values())
             await outbox.close()
             await self._end_claims(self._claims.deregister)
             self._claim_thread.submit(close_old_connections)

@@ -5,7 +5,6 @@ The poller's process writes them there; values are f32, and byte counters are ra
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,7 +16,7 @@ from django.conf import settings
 from numpy.typing import NDArray
 
 from telemetry.live.catalogue import SeriesEntry
-from telemetry.live.frames import RECENT_FRAMES, RECENT_HEADER, unpack_recent
+from telemetry.live.frames import RECENT_FRAMES, recent_frames, stored_catalogue
 from telemetry.store.chunks import ReadingTable
 from telemetry.store.format import Integers, Values
 from telemetry.store.rules import ERROR_RATE, derived_series
@@ -48,17 +47,16 @@ def live_tail_rows(
             raw, recent = cast("tuple[bytes | None, list[bytes]]", tuple(pipe.execute()))
     except (redis.RedisError, OSError):
         return None
-    if raw is None:
+    catalogue = stored_catalogue(raw)
+    if catalogue is None:
         return None
-    catalogue = json.loads(raw)
-    entries: list[SeriesEntry] = catalogue["series"]
-    frames = []
-    for one in recent:
-        if since <= round(RECENT_HEADER.unpack_from(one)[1] * 1000) < until:
-            revision, at, values = unpack_recent(one)
-            # Frames of an earlier catalogue are stored already, or will be in a moment.
-            if revision == catalogue["revision"] and len(values) == len(entries):
-                frames.append((round(at * 1000), values))
+    entries = catalogue.series
+    # Frames of an earlier catalogue are stored already, or will be in a moment.
+    frames = [
+        (round(at * 1000), values)
+        for revision, at, values in recent_frames(recent, since=(since - 0.5) / 1000, until=(until - 0.5) / 1000)
+        if revision == catalogue.revision and len(values) == len(entries)
+    ]
     return _rows(entries, frames, requested)
 
 

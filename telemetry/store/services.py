@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+import msgspec
 import numpy as np
 from django.conf import settings
 from django.core.cache import cache
@@ -217,7 +218,7 @@ def roll_up_all(*, seconds: float = 50.0, before_each: Callable[[], object] = la
 DELETE_BATCH = 100  # rows
 PAUSE_SECONDS = 0.05
 FUTURE_SECONDS = 86400.0  # rows further ahead than this were stored while our clock was wrong
-SIZE_KEY = "store:size:2"  # with the version of StoreSize, which is pickled
+SIZE_KEY = "store:size:3"  # with the version of StoreSize
 SIZE_SECONDS = 60
 
 
@@ -314,7 +315,12 @@ def _delete_unused_catalogues(pause: Callable[[], None], end: float) -> None:
 
 def store_size() -> StoreSize:
     """Return the size of the store; measured at most once a minute, and cached for all processes."""
-    return cast("StoreSize", cache.get_or_set(SIZE_KEY, _measure_tiers, SIZE_SECONDS))
+    try:
+        return msgspec.convert(cache.get(SIZE_KEY), StoreSize)
+    except msgspec.ValidationError:
+        size = _measure_tiers()
+        cache.set(SIZE_KEY, msgspec.to_builtins(size), SIZE_SECONDS)
+        return size
 
 
 def _measure_tiers() -> StoreSize:

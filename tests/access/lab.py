@@ -17,10 +17,11 @@ from django.utils import timezone
 from msgspec import to_builtins
 from pytest_django import DjangoDbBlocker
 
+from accounts.approvals.models import ApprovalRequest
 from accounts.audit.actions import Action
 from accounts.audit.models import AuditEntry
 from accounts.audit.services import audit_record, target_of
-from accounts.models import Role, Tenant, User
+from accounts.models import PersonKind, Role, Tenant, User
 from benchmarks.runs.models import Run
 from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.models import Point, Sweep
@@ -227,6 +228,17 @@ def exported(by: User) -> dict[str, list[object]]:
     return found | {"export_run_cancel": [runs[1].pk], "export_run_resume": [runs[2].pk]}
 
 
+def asked_of_two(person: User) -> dict[str, list[object]]:
+    """Let a person wait for the approval of an administrator."""
+    now = timezone.now()
+    row = ApprovalRequest.objects.create(
+        dangers=["force"], sentence="Detach GPU owned, by force.", service="operation_request", parameters={}, facts={},
+        requested_by=person, requested_by_name=person.username, requested_at=now, expires_at=now + timedelta(hours=1),
+    )  # fmt: skip
+    names = ("approval", "approval_decision", "approval_approve", "approval_refuse", "approval_withdraw")
+    return {name: [row.pk] for name in names}
+
+
 def rung(*devices: Device) -> dict[str, list[object]]:
     """Let an alert fire of each device, and make a rule, a silence, and a route with a delivery that waits."""
     now = timezone.now()
@@ -288,6 +300,11 @@ def make_lab() -> Lab:
     arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove", "chassis_settings")}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password")}
     arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
+    program = User.objects.create(
+        username="program", password="!", kind=PersonKind.SERVICE, role=Role.VIEWER, tenant=tenant
+    )
+    arguments |= {"service_token_add": [program.pk], "person_sessions_end": [people["owner"].pk]}
+    arguments |= {"session_end": [people["owner"].sessions.get().number], "password_new": ["MQ", "a-made-up-one"]}
     arguments |= {name: [1] for name in ("token_revoke", "my_token")}
     arguments |= {name: [1] for name in ("my_dashboard", "dashboard_change", "dashboard_remove")}
     # Of an operation, so that a tenant could find its own name in it.
@@ -318,6 +335,7 @@ def make_lab() -> Lab:
     arguments |= {f"lease{name}": [held.pk] for name in ("", "_extension", "_extension_decline", "_return")}
     arguments |= {f"lease_{name}": [asked.pk] for name in ("decision", "approval", "decline", "withdrawal")}
     arguments |= {name: [tenant.pk] for name in ("quotas", "tenant_quotas")}
+    arguments |= asked_of_two(people["owner"])
     arguments |= rung(device, other)
     arguments |= recorded(tenant, others)
     arguments |= swept(Host.objects.get(identity="owned"), Host.objects.get(identity="other"), tenant, others)

@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
+from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
 from accounts.models import Role, Token, User
+from accounts.token_services import token_create
+from core.threads import run_in_thread
 from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Operation
+from falconweb import asgi_middleware
 from falconweb.asgi import application
+from falconweb.asgi_middleware import STRANGER_BYTES
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
 from tests.turns import in_turn
+from tests.waiting import eventually_in_loop
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
 MEGABYTE = b"a" * 2**20
+Headers = Sequence[tuple[bytes, bytes]]
 
 
-async def post(path: str, *chunks: bytes, declared: int | None = None) -> int:
-    """Send a body in chunks, as a stranger; return the status."""
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+async def post(path: str, *chunks: bytes, declared: int | None = None, headers: Headers = ()) -> int:
+    """Send a body in chunks, as a stranger unless headers say who; return the status."""
+    wire = sender(path, declared=declared, headers=headers)
+    for place, chunk in enumerate(chunks):
+        await wire.send_input({"type": "http.request", "body": chunk, "more_body": place < len(chunks) - 1})
+    return await status_of(wire)
+
+
+async def status_of(wire: Any) -> int:
+    """Return the status of an answer."""
+    status: int = (await wire.receive_output(timeout=60))["status"]
+    return status
+
+
+def sender(path: str, *, declared: int | None = None, headers: Headers = ()) -> Any:
+    """Return a request whose body is still to be sent."""
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), *headers]
     if declared is not None:
         headers.append((b"content-length", str(declared).encode()))
     scope = {
@@ -34,11 +57,7 @@ async def post(path: str, *chunks: bytes, declared: int | None = None) -> int:
         "raw_path": path.encode(), "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }  # fmt: skip
-    wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
-    for place, chunk in enumerate(chunks):
-        await wire.send_input({"type": "http.request", "body": chunk, "more_body": place < len(chunks) - 1})
-    status: int = (await wire.receive_output(timeout=60))["status"]
-    return status
+    return ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -49,6 +68,72 @@ async def test_a_body_without_end_is_not_taken(path: str) -> None:
     assert await post(path, *[MEGABYTE] * 4) == 413
     assert await post(path, *[MEGABYTE] * 4, declared=5) == 413
     assert await post(path, b"{}", declared=2) in {401, 403, 404}
+
+
+def credentials() -> list[Headers]:
+    """Return the headers of a session and of a token of an administrator."""
+    boss = User.objects.create_user("boss", password="x", role=Role.ADMINISTRATOR)
+    client = Client()
+    client.force_login(boss)
+    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    _, secret = token_create(person=boss, name="job", scope=Token.Scope.WRITE, days=1)
+    return [[(b"cookie", cookie.encode())], [(b"authorization", f"Bearer {secret}".encode())]]
+
+
+IMPORT = "/api/v1/benchmarks/records/"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_nothing_is_kept_of_the_large_body_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", lambda _, data: kept.append(len(data)))
+    wrong = [
+        [], [(b"cookie", f"{settings.SESSION_COOKIE_NAME}={'a' * 32}".encode())], [(b"authorization", b"Bearer fw_no")],
+        [(b"authorization", b"Basic YTpi"), (b"cookie", b"\xff=\x00; =")],
+    ]  # fmt: skip
+    for headers in wrong:
+        for path in (IMPORT, "/benchmarks/import/", "/api/v1/allocation/", "/sign-in/", "/metrics"):
+            assert await post(path, b"", declared=2**20, headers=headers) == 413
+            assert await post(path, *[b"a" * 2**14] * 9, headers=headers) == 413
+    assert max(kept) <= STRANGER_BYTES
+    # A request that is small, or whose sender is known, goes the usual way.
+    assert await post(IMPORT, b"{}", declared=2) == 401
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_who_is_signed_in_may_send_what_the_address_declares() -> None:
+    for headers in await run_in_thread(credentials):
+        # A session's request lacks the token of a form; neither is refused for its size.
+        for path, size in ((IMPORT, 4), ("/api/v1/allocation/", 4), ("/api/v1/operations/", 2)):
+            assert await post(path, *[MEGABYTE] * size, headers=headers) in {400, 403, 415}
+        assert await post("/api/v1/operations/", *[MEGABYTE] * 4, headers=headers) == 413
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_stranger_who_sends_slowly_is_ended_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi_middleware, "STRANGER_SECONDS", 0.0)
+    looked_up: list[bool] = []
+    look_up = asgi_middleware._is_signed_in
+
+    def noted(asked: dict[bytes, bytes]) -> bool:
+        looked_up.append(look_up(asked))
+        return looked_up[-1]
+
+    async def seen() -> list[bool]:
+        return looked_up
+
+    monkeypatch.setattr(asgi_middleware, "_is_signed_in", noted)
+    for path in ("/sign-in/", "/api/v1/operations/", "/nothing/"):
+        wire = sender(path)
+        await wire.send_input({"type": "http.request", "body": b"{", "more_body": True})
+        assert await status_of(wire) == 408
+    for headers in await run_in_thread(credentials):
+        looked_up.clear()
+        wire = sender("/api/v1/operations/", headers=headers)
+        await wire.send_input({"type": "http.request", "body": b"{", "more_body": True})
+        await eventually_in_loop(seen, bool)
+        await wire.send_input({"type": "http.request", "body": b"{", "more_body": False})
+        assert (looked_up, await status_of(wire)) == ([True], 400 if headers[0][0] == b"authorization" else 403)
 
 
 @pytest.mark.parametrize(

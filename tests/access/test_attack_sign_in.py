@@ -181,11 +181,11 @@ def test_no_query_breaks_a_page(lab: Lab) -> None:
 
 
 def test_an_expired_session_is_none(bob: User) -> None:
-    from django.contrib.sessions.models import Session
+    from accounts.models import BrowserSession
 
     client = Client()
     client.force_login(bob)
-    Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
+    BrowserSession.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
     assert client.get("/").status_code == 302
 
 

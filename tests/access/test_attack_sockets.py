@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
-from django.contrib.sessions.models import Session
 from django.utils import timezone
 
-from accounts.models import Role, Tenant, User
+from accounts.models import BrowserSession, Role, Tenant, User
 from fabric.signals import access_changed
 from falconweb.asgi import application
 from telemetry.live.consumers import CLOSE_TOO_MANY, MAX_SOCKETS_PER_PERSON
@@ -37,7 +36,7 @@ async def test_a_session_that_runs_out_takes_its_socket_with_it() -> None:
     async with Socket(lab.clients["owner"]) as socket:
         await socket.ask({"subscribe": [lab.chassis.pk]})
         await socket.next_of(dict)
-        await Session.objects.aupdate(expire_date=timezone.now() - timedelta(seconds=1))
+        await BrowserSession.objects.aupdate(expire_date=timezone.now() - timedelta(seconds=1))
         await sync_to_async(access_changed.send)(User)
         assert await socket.next_of(int) == 4401
 

@@ -22,7 +22,8 @@ from accounts.audit.models import AppendOnlyError, AuditEntry, AuditHead
 from accounts.audit.services import Target, attempt, audit_batch, audit_record, audited, refusals_summarise, target_of
 from accounts.audit.verification import anchor_path, audit_reseal, audit_verify, chain_check
 from accounts.models import Role, Tenant, User
-from accounts.services import person_add, person_edit, tenant_add, tenant_edit, tenant_remove, token_create
+from accounts.services import person_add, person_edit, tenant_add, tenant_edit, tenant_remove
+from accounts.token_services import token_create
 from core.errors import Conflict, Forbidden, Invalid
 
 pytestmark = pytest.mark.usefixtures("fresh_log")

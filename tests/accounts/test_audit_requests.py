@@ -16,8 +16,8 @@ from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import request_id
 from accounts.audit.models import AuditEntry
 from accounts.models import Role, Token, User
-from accounts.services import token_create
 from accounts.sign_in.security import MAX_FAILED_LOGINS
+from accounts.token_services import token_create
 from fabric.inventory.models import Device
 from falconweb.asgi import application
 from falconweb.audit_middleware import HEADER

@@ -7,25 +7,22 @@ from datetime import timedelta
 
 import pytest
 from axes.models import AccessAttempt
-from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import Role, Tenant, Token, User
+from accounts.models import BrowserSession, Role, Tenant, Token, User
 from accounts.services import (
-    MAX_TOKENS,
     person_add,
     person_edit,
     person_password_reset,
     tenant_add,
     tenant_edit,
     tenant_remove,
-    token_create,
-    token_revoke,
 )
 from accounts.sign_in.security import MAX_FAILED_LOGINS
 from accounts.tasks import ATTEMPTS_KEPT, forget
+from accounts.token_services import MAX_TOKENS, token_create, token_revoke
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.models import Chassis, Device
 from tests.pages import page_text
@@ -350,7 +347,7 @@ def test_a_token_that_does_not_fit_is_refused(bob: User, changes: dict[str, obje
     values: dict[str, object] = {"name": "new", "scope": "read", "days": 30}
     answer = signed_in(bob).post(reverse("accounts:token_add"), values | changes)
     assert answer.status_code == 400
-    assert list(answer.context["token_form"].errors) == [field]
+    assert list(answer.context["form"].errors) == [field]
     assert Token.objects.count() == 1
 
 
@@ -474,9 +471,9 @@ def test_expired_sessions_and_old_attempts_are_forgotten(bob: User) -> None:
     AccessAttempt.objects.filter(username="old").update(
         attempt_time=timezone.now() - ATTEMPTS_KEPT - timedelta(hours=1)
     )
-    Session.objects.create(session_key="old", session_data="", expire_date=timezone.now() - timedelta(seconds=1))
+    BrowserSession.objects.create(session_key="old", session_data="", expire_date=timezone.now() - timedelta(seconds=1))
     forget()
-    assert Session.objects.count() == 1
+    assert BrowserSession.objects.count() == 1
     assert list(AccessAttempt.objects.values_list("username", flat=True)) == ["new"]
 
 

@@ -107,6 +107,6 @@ def test_signing_out_elsewhere_is_said_with_a_way_back(browser: Browser, running
             expect(page.locator("#freshness")).to_have_text("● Live")
         other = context.new_page()
         other.goto("/account/")
-        other.get_by_role("button", name="Sign out").click()
+        other.get_by_role("button", name="Sign out", exact=True).click()
         for page in pages:
             expect(page.locator("#freshness a")).to_contain_text("sign in again")

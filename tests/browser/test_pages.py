@@ -71,7 +71,7 @@ def test_the_sign_in_is_accessible_also_when_it_refuses(browser: Browser, runnin
 
 
 def test_a_new_token_is_accessible(page: Page) -> None:
-    page.goto("/account/")
+    page.goto("/account/tokens/")
     page.fill("#id_name", f"A script of {time.monotonic()}")
     page.get_by_role("button", name="Make the token").click()
     expect(page.locator("#secret")).to_be_visible()

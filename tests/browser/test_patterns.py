@@ -13,7 +13,7 @@ from tests.browser.judging import judge
 
 def test_every_component_reads_well_in_both_themes_wide_and_narrow(page: Page) -> None:
     request = RequestFactory().get("/patterns/")
-    request.user = User(username="ada", role=Role.ADMINISTRATOR)
+    request.user = User(username="ada", role=Role.USER)
     shown = render_to_string("falconweb/patterns.html", samples(), request)
     page.route("**/patterns/", lambda route: route.fulfill(body=shown, content_type="text/html; charset=utf-8"))
     # A page that no server sent is of no known network to Chromium, which lets it open no socket to this machine.

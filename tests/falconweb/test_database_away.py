@@ -17,7 +17,7 @@ from django.urls import reverse
 from accounts.audit.models import AuditEntry
 from accounts.models import Role, Tenant, User
 from falconweb import middleware
-from falconweb.api.errors import DATABASE_UNAVAILABLE, database_unavailable
+from falconweb.api.errors import DATABASE_UNAVAILABLE, unavailable_part
 from falconweb.launch.broker import free_port
 from falconweb.sqlite.base import limit_lock_wait, remaining_lock_wait
 
@@ -96,7 +96,7 @@ def test_a_server_that_is_away_is_told_of() -> None:
     handler = ConnectionHandler({DEFAULT_DB_ALIAS: settings})
     with pytest.raises(OperationalError) as caught:
         handler[DEFAULT_DB_ALIAS].ensure_connection()
-    away = database_unavailable(caught.value)
+    away = unavailable_part(caught.value)
     assert away is not None
     assert (away.status, away.sentence) == (503, DATABASE_UNAVAILABLE)
 
@@ -104,9 +104,9 @@ def test_a_server_that_is_away_is_told_of() -> None:
 def test_an_error_of_the_site_is_none_of_the_database() -> None:
     with pytest.raises((OperationalError, ProgrammingError)) as caught, connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM what_there_is_not")
-    assert database_unavailable(caught.value) is None
-    assert database_unavailable(ValueError()) is None
-    assert database_unavailable(None) is None
+    assert unavailable_part(caught.value) is None
+    assert unavailable_part(ValueError()) is None
+    assert unavailable_part(None) is None
 
 
 def test_patience_is_for_all_that_is_asked_together() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,18 +14,25 @@ from django.core.cache import caches
 from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
+from django.utils import timezone
 
+from fabric.agents.models import HostAgent
+from fabric.inventory.models import Host
 from falconweb import health
 from falconweb.launch.broker import free_port
+from hostwire import heartbeat
 from telemetry.instrumentation.publisher import MetricsPublisher
 
 pytestmark = pytest.mark.django_db(databases="__all__")
-ALL_WELL = {"database": "ok", "readings": "ok", "migrations": "ok", "redis": "ok", "workers": "ok"}
+HELPERS = {"workers": "ok", "scheduler": "ok", "web": "ok"}
+ALL_WELL = {"database": "ok", "readings": "ok", "migrations": "ok", "redis": "ok", **HELPERS, "agents": "ok"}
 
 
 @pytest.fixture(autouse=True)
-def not_looked_at_yet() -> Iterator[None]:
-    """A process that has not found its migrations applied."""
+def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has not found its migrations applied, and has no loops: those of other tests have ended."""
+    monkeypatch.setattr(heartbeat, "_beats", {})
+    monkeypatch.setattr(heartbeat, "_turned", set())
     health._migrated.clear()
     yield
     health._migrated.clear()
@@ -31,11 +40,13 @@ def not_looked_at_yet() -> Iterator[None]:
 
 @pytest.fixture
 def worker() -> Iterator[MetricsPublisher]:
-    """A worker that has just been heard."""
-    publisher = MetricsPublisher("worker")
+    """A worker that has just been heard, and a scheduler."""
+    publisher, scheduler = MetricsPublisher("worker"), MetricsPublisher("scheduler")
     publisher.publish()
+    scheduler.publish()
     yield publisher
     publisher.end()
+    scheduler.end()
 
 
 @pytest.fixture
@@ -62,15 +73,41 @@ def test_a_site_that_can_serve_is_ready(worker: MetricsPublisher) -> None:
 def test_without_a_worker_it_serves_and_says_that_it_is_not_whole() -> None:
     client = redis.Redis.from_url(settings.REDIS_URL)
     client.delete("pipeline:processes")
-    assert ready() == (200, {"status": "degraded", **ALL_WELL, "workers": "none heard"})
+    assert ready() == (200, {"status": "degraded", **ALL_WELL, "workers": "none heard", "scheduler": "none heard"})
     web = MetricsPublisher("web")
     web.publish()
     assert ready()[1]["workers"] == "none heard"
     web.end()
 
 
+def test_a_part_whose_loop_hangs_is_named(worker: MetricsPublisher) -> None:
+    web = MetricsPublisher("web")
+    web.publish()
+    heartbeat._beats["tasks"] = time.monotonic() - 60
+    try:
+        worker.publish()
+        assert ready() == (200, {"status": "degraded", **ALL_WELL, "workers": "none heard"})
+        web.publish()
+        assert ready()[1]["web"] == "silent"
+    finally:
+        heartbeat.pause("tasks")
+        web.end()
+    worker.publish()
+    assert ready() == (200, {"status": "ok", **ALL_WELL})
+
+
+def test_a_silent_agent_is_named_and_no_trouble_of_the_site(worker: MetricsPublisher) -> None:
+    host = Host.objects.create(name="gpu-host", identity="gpu-host")
+    reported_at = timezone.now() - timedelta(minutes=5)
+    agent = HostAgent.objects.create(host=host, digest="0", key_encrypted="", reported_at=reported_at)
+    assert ready() == (200, {"status": "ok", **ALL_WELL, "agents": "silent"})
+    agent.reported_at = timezone.now()
+    agent.save()
+    assert ready() == (200, {"status": "ok", **ALL_WELL})
+
+
 def test_without_redis_it_is_not_ready(redis_away: None) -> None:
-    assert ready() == (503, {"status": "down", **ALL_WELL, "redis": "down", "workers": "unknown"})
+    assert ready() == (503, {"status": "down", **ALL_WELL, "redis": "down", **dict.fromkeys(HELPERS, "unknown")})
     answer = Client().get("/healthz")
     assert (answer.status_code, answer.json()) == (503, {"status": "down", "database": "ok", "redis": "down"})
 

@@ -11,13 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
+from falconweb.config import SECRET_VARIABLES
 from falconweb.launch import processes
-from tests.site import ROOT, RunningSite, kill, processes_of
+from falconweb.launch.simulation import AGENT_RIGHTS
+from tests.site import ADMINISTRATOR_PASSWORD, ROOT, RunningSite, kill, parent_of, processes_of
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.process
@@ -57,10 +61,55 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("launched")
 
 
+@dataclass
+class FirstStart:
+    """What a first start says, the environment of each of its processes, and what the broker refused to an agent."""
+
+    said: list[str]
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+GIVEN_KEY = "a-signing-key-of-the-operator-which-is-long-enough-for-django"
+# Of the kinds of what an account may not do: other keys, other hosts, and everybody.
+FORBIDDEN = [
+    "GET pipeline:since", "SET scheduler x", "LPUSH falconweb x", "BRPOP falconweb 1", "LRANGE host.another 0 -1",
+    "LPUSH host.another x", "HGETALL unacked", "PUBLISH access x", "PSUBSCRIBE live:*", "KEYS *", "SCAN 0",
+    "FLUSHALL", "FLUSHDB", "CONFIG GET *", "EVAL return(1) 0", "SCRIPT FLUSH", "ACL LIST", "ACL WHOAMI", "CLIENT LIST",
+    "SHUTDOWN NOSAVE", "MONITOR", "SAVE", "INFO", "SWAPDB 0 1",
+]  # fmt: skip
+
+
+def environments_of(site: RunningSite) -> dict[str, dict[str, str]]:
+    """Return the environment of each child of a launcher, as the kernel shows it, by the child's name and id."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and parent_of(int(folder.name)) == site.process.pid:
+            words = (folder / "environ").read_bytes().decode().split("\0")
+            name = f"{(folder / 'comm').read_text().strip()} {(folder / 'cmdline').read_bytes().decode()}"
+            found[f"{name} {folder.name}"] = dict(word.split("=", 1) for word in words if "=" in word)
+    return found
+
+
+def refusals_of(address: str) -> dict[str, str]:
+    """Return what the broker says to each of FORBIDDEN, as the account of an address."""
+    refused = {}
+    with redis.Redis.from_url(address) as client:
+        assert client.ping()
+        for command in FORBIDDEN:
+            try:
+                refused[command] = f"{client.execute_command(*command.split())}"
+            except redis.exceptions.NoPermissionError:
+                refused[command] = "no permission"
+    return refused
+
+
 @pytest.fixture(scope="module")
-def first_start(data: Path) -> list[str]:
-    """What a first start says; it was ended as Ctrl-C does, and nothing of it is left."""
-    with RunningSite(data, prepared=False, FALCONWEB_ADMIN_PASSWORD="") as site:
+def first_start(data: Path) -> FirstStart:
+    """A first start; it was ended as Ctrl-C does, and nothing of it is left."""
+    with RunningSite(
+        data, prepared=False, FALCONWEB_ADMIN_PASSWORD=ADMINISTRATOR_PASSWORD, FALCONWEB_SECRET_KEY=GIVEN_KEY
+    ) as site:
         status, text = site.get("/healthz")
         assert (status, json.loads(text)["status"]) == (200, "ok")
         # Static files are collected by now, and their names known.
@@ -69,13 +118,19 @@ def first_start(data: Path) -> list[str]:
         for place in re.findall(r'"(/static/[^"]+)"', page):
             assert site.get(place)[0] == 200, place
         wait_for(lambda: len(processes_naming(f"FALCONWEB_DATA={data}")) >= 6, "there are fewer processes")
+        found = FirstStart(site.said)
+        # The agents are started last.
+        wait_for(lambda: any("\0agent\0" in name for name in environments_of(site)), "there is no agent")
+        found.environments = environments_of(site)
+        agent = next(one for name, one in found.environments.items() if "\0agent\0" in name)
+        found.refused = refusals_of(agent["AGENT_BROKER"])
         assert site.stop() == 0
     assert all_gone(data)
-    return site.said
+    return found
 
 
 @pytest.fixture(scope="module")
-def later_starts(data: Path, first_start: list[str]) -> Iterator[list[RunningSite]]:
+def later_starts(data: Path, first_start: FirstStart) -> Iterator[list[RunningSite]]:
     """Sites of the same folder, one after the other: where a test has ended the last one, the next starts another."""
     sites: list[RunningSite] = []
     yield sites
@@ -91,11 +146,34 @@ def site(data: Path, later_starts: list[RunningSite]) -> RunningSite:
     return later_starts[-1]
 
 
-def test_the_first_start_prints_a_password_once_and_ctrl_c_ends_every_process(
-    first_start: list[str], site: RunningSite
+def test_the_first_start_names_the_password_once_and_ctrl_c_ends_every_process(
+    first_start: FirstStart, site: RunningSite
 ) -> None:
-    assert any("Sign in as administrator with the password" in line for line in first_start)
+    assert any("Created the administrator with the password of" in line for line in first_start.said)
     assert not any("password" in line for line in site.said)
+
+
+def test_no_process_has_the_password_of_the_administrator_in_its_environment(first_start: FirstStart) -> None:
+    for name, environment in first_start.environments.items():
+        assert ADMINISTRATOR_PASSWORD not in " ".join(environment.values()), name
+
+
+def test_agents_simulators_and_the_broker_have_none_of_the_sites_secrets(first_start: FirstStart) -> None:
+    inside = outside = 0
+    for name, environment in first_start.environments.items():
+        if name.split()[0].partition("-")[0] in {"web", "worker", "beat"}:
+            inside += 1
+        else:
+            assert not [one for one in SECRET_VARIABLES if environment.get(one)], name
+            assert GIVEN_KEY not in " ".join(environment.values())
+            outside += 1
+    assert (inside, outside >= 4) == (3, True)
+
+
+def test_an_agent_has_an_account_that_reaches_its_own_queue_alone(first_start: FirstStart) -> None:
+    assert first_start.refused == dict.fromkeys(FORBIDDEN, "no permission")
+    rule = (ROOT / "docs" / "agent.md").read_text().split("ACL SETUSER agent-4c4c4544 reset on >PASSWORD ")[1]
+    assert rule.splitlines()[0] == AGENT_RIGHTS.replace("QUEUE", "host.DIGEST")
 
 
 def test_a_taken_port_is_said_in_one_sentence_and_nothing_is_started(site: RunningSite, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from django.test import Client
 
 from accounts.audit.context import add_log_context, log_context
 from accounts.models import Token, User
-from accounts.services import token_create
+from accounts.token_services import token_create
 from falconweb.config import Config, ConfigurationError
 from falconweb.logs import JsonLines
 from tests.processes import ROOT

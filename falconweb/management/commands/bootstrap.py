@@ -7,7 +7,6 @@ import os
 import secrets
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand
@@ -18,6 +17,7 @@ from accounts.models import Role, User
 from fabric.agents.models import HostAgent
 from fabric.agents.services import agent_register
 from fabric.inventory.models import Chassis, Host
+from falconweb.config import Config
 
 
 class Command(BaseCommand):
@@ -36,7 +36,8 @@ class Command(BaseCommand):
     def _administrator(self) -> None:
         if User.objects.filter(role=Role.ADMINISTRATOR, is_active=True).exists():
             return
-        given = settings.CONFIG.admin_password
+        # `make up` gives it to this process, and has loaded the settings without it.
+        given = Config.from_environment().admin_password
         password = given or secrets.token_urlsafe(12)
         with audited(Action.PERSON_ADD, actor=None, target=Target("person", name="administrator")) as act:
             person = User.objects.create_superuser("administrator", password=password)

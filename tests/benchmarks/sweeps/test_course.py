@@ -49,13 +49,13 @@ def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_e
     sweep_halt(person=lab.person, sweep=sweep)
     with pytest.raises(Conflict, match="nothing to halt"):
         sweep_halt(person=lab.person, sweep=sweep)
-    # The worker that was to see to the rest has died in the middle of it: its lease has to run out first.
+    # The worker that was to see to the rest has died in the middle of it: its claim has to be released first.
     dead = Sweep.objects.filter(pk=sweep.pk)
     dead.update(worker="dead", lease_until=timezone.now() + timedelta(minutes=1))
     assert str(sweep.pk) not in sweeps_due()
     sweep_advance(str(sweep.pk), worker="tests")
     assert not Sweep.objects.get(pk=sweep.pk).settled
-    dead.update(lease_until=timezone.now() - timedelta(seconds=1))
+    dead.update(lease_until=None)
     halted = settled(sweep)
     assert halted.state == "halted"
     assert attached(lab.chassis) == before

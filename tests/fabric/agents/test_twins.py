@@ -110,7 +110,7 @@ def orphan(operation: Operation, **steps: str) -> None:
         step["state"] = steps.get(step["name"].replace(" ", "_"), step["state"])
     past = timezone.now() - timedelta(seconds=1)
     Operation.objects.filter(pk=operation.pk).update(
-        attempts=1, started_at=past, state="running", lease_until=past, worker="dead", steps=operation.steps
+        attempts=1, started_at=past, state="running", lease_until=None, worker="", steps=operation.steps
     )
 
 

@@ -261,6 +261,13 @@ def test_nothing_listening_is_said_so(administrator: User) -> None:
     assert not Chassis.objects.exists()
 
 
+@pytest.mark.parametrize("host", ["169.254.169.254", "[::ffff:169.254.0.1]", "[fe80::1]", "100.100.100.200"])
+def test_no_chassis_has_a_link_local_address_or_that_of_a_metadata_service(administrator: User, host: str) -> None:
+    errors = refused(lambda: add(administrator, f"https://{host}"))
+    assert errors["url"].endswith("Nothing is sent there.")
+    assert not Chassis.objects.exists()
+
+
 def test_a_listener_that_says_nothing_is_not_waited_for_forever(
     administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

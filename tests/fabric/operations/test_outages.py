@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from django.db import OperationalError, connection, connections
 
 from accounts.models import User
+from core import claims as core_claims
+from core.claims import ClaimWatcher
 from fabric.execution import claims, services
 from fabric.execution.services import execute, runnable_operations
 from fabric.inventory.models import Chassis, Device, HostPort
@@ -27,15 +30,15 @@ pytestmark = [
     pytest.mark.skipif("connection.vendor != 'sqlite'", reason="SQLite is locked by whoever writes; a server is ended"),
 ]
 BUSY_SECONDS = 0.2  # instead of 20
-LEASE_SECONDS = 0.5
+CLAIM_SECONDS = 0.5
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give a locked database up soon, and the operations of a worker that is away."""
+    """Give a locked database up soon, and the claims of a worker that is away."""
     monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", BUSY_SECONDS)
-    monkeypatch.setattr(claims, "CLAIM_SECONDS", LEASE_SECONDS)
-    monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", LEASE_SECONDS / 3)
+    monkeypatch.setattr(core_claims, "WATCHED", [replace(one, seconds=CLAIM_SECONDS) for one in core_claims.WATCHED])
+    monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", CLAIM_SECONDS / 3)
     monkeypatch.setattr(services, "PICKUP_SECONDS", 0)
     connection.close()
     yield
@@ -88,14 +91,14 @@ def test_an_operation_waits_for_a_locked_database_and_goes_on(
 
 def execute_in_vain(operation: Operation) -> None:
     """Let another worker try while nobody can write."""
-    wait_for(lambda: runnable_operations() == [str(operation.pk)])
     connection.close()
     with pytest.raises(OperationalError):
         execute(str(operation.pk), worker="second")
 
 
 def wait_and_end(plan: Plan) -> Plan:
-    wait_for(runnable_operations)
+    watcher = ClaimWatcher()
+    wait_for(lambda: watcher.look() or runnable_operations())
     return carry_out_plan(plan)
 
 

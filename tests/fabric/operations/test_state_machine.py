@@ -101,9 +101,9 @@ class Composing(RuleBasedStateMachine):
         slow = self.simulator.fault("slow", path="/Zones/", method="PATCH", delay=0.4)
         self.workers.take(operation, seconds=seconds)
         self.simulator.end_fault(slow)
-        # Its lease runs out; nobody need wait here for that.
+        # Its claim is released; nobody need wait here for that.
         past = timezone.now() - timedelta(seconds=5)
-        Operation.objects.open().filter(lease_until__isnull=False).update(lease_until=past)
+        Operation.objects.open().filter(lease_until__isnull=False).update(lease_until=None)
         Operation.objects.open().filter(lease_until=None).update(requested_at=past)
         operation.refresh_from_db()
         assert runnable_operations() == ([str(operation.pk)] if operation.is_open else [])

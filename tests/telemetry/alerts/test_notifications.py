@@ -86,7 +86,7 @@ def pass_time(seconds: float) -> None:
     Alert.objects.filter(resolved_at__isnull=False).update(resolved_at=F("resolved_at") - back)
     Tenure.objects.update(began_at=F("began_at") - back, ended_at=F("ended_at") - back)
     Delivery.objects.update(made_at=F("made_at") - back, next_try_at=F("next_try_at") - back)
-    Delivery.objects.filter(claimed_until__isnull=False).update(claimed_until=F("claimed_until") - back)
+    Delivery.objects.filter(claimed_until__isnull=False).update(claimed_until=None)
 
 
 def summaries(sink: HttpSink) -> list[tuple[str, int, int]]:

@@ -134,9 +134,9 @@ def test_a_run_that_was_killed_goes_on_to_the_same_file_byte_for_byte(
     assert 0 < run.counted < 3_000
     # What the dead worker wrote after the last moment that it kept is cut off.
     assert (folder / f"{run.file}.part").stat().st_size > run.bytes
-    # Its claim runs out; nobody takes the run before that.
+    # Its claim is released; nobody takes the run before that.
     assert exports_begin_due() == []
-    ExportRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    ExportRun.objects.filter(pk=run.pk).update(lease_until=None)
     assert exports_begin_due() == [run.pk]
     run = turn(run)
     assert (run.state, run.counted) == ("done", 3_000)
@@ -186,7 +186,7 @@ def test_a_worker_whose_claim_ran_out_writes_nothing_more(define: Define, falcon
     first = ExportRunClaim.claim(run.pk, "first")
     assert first is not None
     first.write(counted=1)
-    ExportRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    ExportRun.objects.filter(pk=run.pk).update(lease_until=None)
     assert turn(run, worker="second").state == "done"
     with pytest.raises(ClaimLost):
         first.write(counted=7)

@@ -19,6 +19,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
+from accounts.sign_in.services import sessions_end
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
 from fabric.inventory.selectors import ReadingScope
 from fabric.signals import access_changed
@@ -234,7 +235,7 @@ async def test_signing_out_closes_the_socket_with_4401() -> None:
         assert await other.wire.receive_nothing(timeout=0.3)
 
 
-@pytest.mark.parametrize("change", ["deactivated", "password", "removed"])
+@pytest.mark.parametrize("change", ["deactivated", "password", "session", "removed"])
 async def test_a_person_who_is_shut_out_loses_the_socket(change: str) -> None:
     lab = await sync_to_async(make_lab)()
     people = get_user_model().objects
@@ -244,6 +245,8 @@ async def test_a_person_who_is_shut_out_loses_the_socket(change: str) -> None:
         person = await people.aget(username="owner")
         if change == "removed":
             await person.adelete()
+        elif change == "session":
+            await sync_to_async(sessions_end)(person=person)
         else:
             if change == "password":
                 person.set_password("another")

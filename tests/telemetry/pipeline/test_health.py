@@ -54,11 +54,14 @@ def process(name: str = "worker@node:1", *, silent: float = 1.0, **gauges: float
     return PublishingProcess(name, name.partition("@")[0], _ago(60), _ago(silent), gauges)
 
 
+SCHEDULER = process("scheduler@node:9")
+
+
 def pipeline(
     *processes: PublishingProcess, counts: Mapping[MetricKey, int] | None = None, queue: int = 0, redis_most: int = 0
 ) -> PipelineSnapshot:
     return PipelineSnapshot(
-        at=NOW, since=_ago(3600), seconds=600.0, processes=processes or (process(),),
+        at=NOW, since=_ago(3600), seconds=600.0, processes=processes or (process(), SCHEDULER),
         counts={name: CounterValue(n, n, NOW) for name, n in (counts or {}).items()},
         gauges={1: {"poll_lag_seconds": 0.2, "poll_period_seconds": 1.0}}, polled_by={1: "worker@node:1"},
         queue=queue, redis_bytes=95, redis_max_bytes=redis_most,
@@ -77,11 +80,29 @@ def test_where_nothing_is_wrong_nothing_is_found() -> None:
 
 
 def test_a_site_without_a_worker_is_the_worst() -> None:
-    assert found(pipeline(process("web@node:2"), counts={("frames_skipped", None): 4})) == [
+    assert found(pipeline(process("web@node:2"), SCHEDULER, counts={("frames_skipped", None): 4})) == [
         "BAD No worker is running",
         "NOTE Frames skipped by slow browsers: 4",
     ]
     assert "BAD No worker is running" in found(pipeline(process(silent=11.0)))
+
+
+def test_a_site_without_a_scheduler_is_told_so() -> None:
+    assert found(pipeline(process())) == ["BAD No scheduler is running"]
+
+
+def test_a_process_whose_loop_hangs_is_silent_although_it_still_publishes() -> None:
+    of = pipeline(process(silent_seconds=40.0), process("worker@node:2"), SCHEDULER)
+    assert found(of) == ["WARNING Worker node:1 has sent no heartbeat for 41 s"]
+    assert of.is_heard("worker")
+    assert "BAD No worker is running" in found(pipeline(process(silent_seconds=40.0), SCHEDULER))
+
+
+def test_an_agent_is_silent_when_reports_are_missing() -> None:
+    agent = process("agent@gpu-host:0", silent=30.0)
+    assert found(pipeline(process(), SCHEDULER, agent)) == []
+    agent = process("agent@gpu-host:0", silent=40.0)
+    assert found(pipeline(process(), SCHEDULER, agent)) == ["WARNING Agent gpu-host has sent no heartbeat for 40 s"]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +141,13 @@ def test_chassis_stand_worst_first() -> None:
 @pytest.mark.parametrize(
     ("of", "sizes", "waiting", "words"),
     [
-        (pipeline(process(loop_lag_seconds=0.4)), ROOMY, (), "WARNING Worker node:1 is 0.40 s behind"),
-        (pipeline(process(loop_lag_seconds=2.0)), ROOMY, (), "BAD Worker node:1 is 2.00 s behind"),
+        (pipeline(process(loop_lag_seconds=0.4), SCHEDULER), ROOMY, (), "WARNING Worker node:1 is 0.40 s behind"),
+        (pipeline(process(loop_lag_seconds=2.0), SCHEDULER), ROOMY, (), "BAD Worker node:1 is 2.00 s behind"),
         (pipeline(queue=500), ROOMY, (), "WARNING 500 tasks wait"),
         (pipeline(redis_most=100), ROOMY, (), "BAD Redis is nearly full"),
         (pipeline(), StorageSizes(1, 1, 2**30, 2**40), (), "WARNING The disk has 1.0 GB left"),
         (
-            pipeline(process(), process("web@node:2", silent=12.0)), ROOMY, (),
+            pipeline(process(), SCHEDULER, process("web@node:2", silent=12.0)), ROOMY, (),
             "WARNING Web node:2 has sent no heartbeat for 12 s",
         ),
         (

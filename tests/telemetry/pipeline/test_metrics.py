@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import Role, Tenant, Token, User
-from accounts.services import token_create
+from accounts.token_services import token_create
 from fabric.inventory.models import Chassis
 from falconweb import metrics
 from tests.telemetry.pipeline.conftest import entry, read

@@ -222,3 +222,19 @@ def test_whatever_happens_a_chassis_has_one_claim_at_most(steps: list[tuple[str,
         sizes = [len(share.claimed) for share in ended.values()]
         assert max(sizes) - min(sizes) <= 1
         forget(client)
+
+
+def test_a_clock_that_was_set_back_lets_a_dead_worker_keep_its_chassis_no_longer(client: redis.Redis) -> None:
+    dead, other = ChassisClaims(client, "dead"), ChassisClaims(client, "other")
+    settle([dead, other], range(1, 11))
+    # What an hour less does to times of Redis: they lie an hour further ahead.
+    for key in ("polling:workers", "polling:since"):
+        for name in ("dead", "other"):
+            client.zincrby(key, 3_600_000, name)
+    for pk in range(1, 11):
+        client.pexpire(f"polling:{pk}", 3_600_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "CLAIM_SECONDS", SHORT)
+        patch.setattr(claims, "LULL_SECONDS", 0.001)
+        wait_for(lambda: len(other.renew(range(1, 11)).claimed) == 10, seconds=10)
+        assert other.renew(range(1, 11)).workers == 1

@@ -1,0 +1,62 @@
+"""The parameters of a service as JSON and back: rows by their ids, instants, collections, members of enumerations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from enum import Enum
+from importlib import import_module
+from typing import Any
+
+import msgspec
+from django.apps import apps
+from django.db import models
+
+from core.errors import Conflict
+
+
+def sealed_parameters(value: Any) -> Any:
+    """Return a parameter as plain JSON; raises TypeError for a type that has no such form."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Enum():  # before text, which some are too
+            return {"enum": f"{type(value).__module__}:{type(value).__name__}", "name": value.name}
+        case str():
+            return value
+        case datetime():
+            return {"instant": value.isoformat()}
+        case models.Model():
+            return {"model": value._meta.label, "id": str(value.pk)}  # noqa: SLF001 - documented by Django
+        case Mapping():
+            return {"members": {str(name): sealed_parameters(one) for name, one in value.items()}}
+        case Collection():
+            return [sealed_parameters(one) for one in value]
+    raise TypeError(f"{type(value).__name__} cannot wait for an approval.")
+
+
+def opened_parameters(value: Any) -> Any:
+    """Return what `sealed_parameters` was given, with rows as they are now; raises Conflict for one that is gone."""
+    match value:
+        case {"enum": str(place), "name": str(name)}:
+            module, _, kind = place.partition(":")
+            return getattr(import_module(module), kind)[name]
+        case {"instant": str(text)}:
+            return datetime.fromisoformat(text)
+        case {"model": str(label), "id": str(pk)}:
+            model = apps.get_model(label)
+            row = model._default_manager.filter(pk=pk).first()  # noqa: SLF001 - documented by Django
+            if row is None:
+                raise Conflict(f"A {model._meta.verbose_name} that it is about is no longer there.")  # noqa: SLF001
+            return row
+        case {"members": dict(members)}:
+            return {name: opened_parameters(one) for name, one in members.items()}
+        case list(items):
+            return [opened_parameters(one) for one in items]
+    return value
+
+
+def plain_facts(facts: Mapping[str, object]) -> dict[str, Any]:
+    """Return facts as JSON holds them, so that stored ones equal present ones."""
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(facts))
+    return plain
