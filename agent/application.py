@@ -25,7 +25,7 @@ CONCURRENCY = 8
 OUTBOX_SECONDS = 5.0
 
 
-class ConsumerHeartbeat(bootsteps.StartStopStep):
+class CommandLoopHeartbeat(bootsteps.StartStopStep):
     """Beats with the loop that takes commands, while the broker is there. Commands run in other threads."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -65,7 +65,7 @@ def application(settings: Settings) -> Celery:
         worker_send_task_events=False,
         worker_hijack_root_logger=False,
     )
-    app.steps["consumer"].add(ConsumerHeartbeat)
+    app.steps["consumer"].add(CommandLoopHeartbeat)
     return app
 
 

@@ -20,7 +20,7 @@ application.autodiscover_tasks()
 application.autodiscover_tasks(["telemetry.polling"])  # a feature that is not a Django application
 
 
-class ConsumerHeartbeat(bootsteps.StartStopStep):
+class TaskLoopHeartbeat(bootsteps.StartStopStep):
     """Beats with the loop that takes tasks; pauses while the broker is away. Tasks run in other threads."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -37,7 +37,7 @@ class ConsumerHeartbeat(bootsteps.StartStopStep):
         pause("tasks")
 
 
-application.steps["consumer"].add(ConsumerHeartbeat)
+application.steps["consumer"].add(TaskLoopHeartbeat)
 
 
 @worker_init.connect(weak=False)

@@ -12,7 +12,6 @@ from axes.utils import reset as axes_reset
 from django.conf import settings
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.tokens import default_token_generator
-from django.core.cache import cache
 from django.core.mail import EmailMessage
 from django.db.models import Q
 from django.http import HttpRequest
@@ -21,7 +20,6 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 from django.views.decorators.debug import sensitive_variables
 from kombu.exceptions import OperationalError
-from redis.exceptions import RedisError
 
 from accounts.audit.actions import Action
 from accounts.audit.services import attempt, target_of
@@ -29,6 +27,7 @@ from accounts.models import PersonKind, User
 from accounts.sign_in.passwords import password_problem
 from accounts.sign_in.security import client_address
 from accounts.sign_in.services import access_end
+from core.counters import count_in_period
 from core.enqueue import enqueue
 from core.errors import Invalid, Unavailable
 
@@ -78,12 +77,8 @@ def address_count_key(address: str) -> str:
 
 def _is_admitted(key: str, most: int) -> bool:
     """Count a request of the present hour; returns whether it is within the limit. Without the cache none is."""
-    try:
-        cache.add(key, 0, PERIOD_SECONDS)
-        return bool(cache.incr(key) <= most)
-    except (RedisError, OSError, ValueError) as error:
-        logger.warning("a request for a mail was not counted: %r", error)
-        return False
+    count = count_in_period(key, PERIOD_SECONDS, "a request for a mail")
+    return count is not None and count <= most
 
 
 def password_mail_send(*, name: str) -> None:

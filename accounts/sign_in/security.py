@@ -23,6 +23,7 @@ from django.http import HttpRequest
 from redis.exceptions import RedisError
 
 from accounts.models import BrowserSession
+from core.counters import count_in_period
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +39,8 @@ def _cache_key(request: HttpRequest) -> str:
 @receiver(user_login_failed)
 def count_failed_login(sender: Any, request: HttpRequest | None = None, **kwargs: Any) -> None:
     """Count a wrong password; the count ends 15 minutes after the first."""
-    if request is None:
-        return
-    try:
-        cache.add(_cache_key(request), 0, FAILURE_WINDOW_SECONDS)
-        cache.incr(_cache_key(request))
-    except (RedisError, OSError, ValueError) as error:
-        logger.warning("a wrong password was not counted: %r", error)
+    if request is not None:
+        count_in_period(_cache_key(request), FAILURE_WINDOW_SECONDS, "a wrong password")
 
 
 def too_many_failed_logins(request: HttpRequest) -> bool:

@@ -1,0 +1,23 @@
+"""Counts of events in a period, in the cache: for limits of what anybody may send."""
+
+from __future__ import annotations
+
+import logging
+
+from django.core.cache import cache
+from redis.exceptions import RedisError
+
+logger = logging.getLogger(__name__)
+
+
+def count_in_period(key: str, seconds: float, what: str, *, level: int = logging.WARNING) -> int | None:
+    """Count an event and return how many there were; the count ends `seconds` after the first.
+
+    Returns None without the cache, and logs at `level` that `what` was not counted.
+    """
+    try:
+        cache.add(key, 0, seconds)
+        return int(cache.incr(key))
+    except (RedisError, OSError, ValueError) as error:
+        logger.log(level, "%s was not counted: %r", what, error)
+        return None
