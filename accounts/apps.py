@@ -15,9 +15,10 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def import_models(self) -> None:
-        """Import the models of the audit log: Django itself imports only `models`."""
+        """Import the models of the features: Django itself imports only `models`."""
         super().import_models()
         import_module("accounts.audit.models")
+        import_module("accounts.second_factor.models")
 
     def ready(self) -> None:
         """Connect the receiver that stores the previous sign-in.

@@ -6,16 +6,21 @@ from django.urls import path
 
 from accounts import views as accounts_views
 from accounts.audit import views as audit_views
+from accounts.second_factor import sign_in_views as factor_sign_in_views
+from accounts.second_factor import views as factor_views
 from accounts.sign_in import views as sign_in_views
 
 app_name = "accounts"
 urlpatterns = [
     path("sign-in/", sign_in_views.SignIn.as_view(), name="sign_in"),
     path("sign-out/", sign_in_views.SignOut.as_view(), name="sign_out"),
+    path("sign-in/passkey/", factor_sign_in_views.PasskeySignIn.as_view(), name="sign_in_passkey"),
+    path("sign-in/second-factor/", factor_sign_in_views.second_factor, name="second_factor"),
     path("people/", accounts_views.people, name="people"),
     path("people/add/", accounts_views.person_add, name="person_add"),
     path("people/<int:pk>/", accounts_views.person, name="person"),
     path("people/<int:pk>/password/", accounts_views.person_password, name="person_password"),
+    path("people/<int:pk>/second-factor/", factor_views.person_second_factor, name="person_second_factor"),
     path("tenants/", accounts_views.tenants, name="tenants"),
     path("tenants/add/", accounts_views.tenant_add, name="tenant_add"),
     path("audit/", audit_views.audit, name="audit"),
@@ -24,6 +29,14 @@ urlpatterns = [
     path("audit/verification/", audit_views.audit_verification, name="audit_verification"),
     path("account/", accounts_views.account, name="account"),
     path("account/password/", accounts_views.account_password, name="account_password"),
+    path("account/second-factor/", factor_views.second_factor_enrol, name="second_factor_enrol"),
+    path("account/passkeys/add/", factor_views.passkey_add, name="passkey_add"),
+    path("account/passkeys/save/", factor_views.passkey_save, name="passkey_save"),
+    path("account/passkeys/<int:pk>/", factor_views.passkey, name="passkey"),
+    path("account/passkeys/<int:pk>/remove/", factor_views.passkey_remove, name="passkey_remove"),
+    path("account/authenticator/", factor_views.authenticator, name="authenticator"),
+    path("account/authenticator/remove/", factor_views.authenticator_remove, name="authenticator_remove"),
+    path("account/recovery-codes/", factor_views.recovery_codes, name="recovery_codes"),
     path("account/tokens/", accounts_views.token_add, name="token_add"),
     path("account/tokens/<int:pk>/revoke/", accounts_views.token_revoke, name="token_revoke"),
 ]

@@ -21,6 +21,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import Audience, MenuEntry, declare
 from accounts.forms import PasswordForm, PersonForm, TenantForm, TokenForm
 from accounts.models import Token, User
+from accounts.second_factor.selectors import second_factors_of
 from accounts.selectors import find_people, find_tenants
 from accounts.visibility import row_or_404
 from core.errors import Conflict, FalconWebError, Invalid
@@ -74,7 +75,14 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
             messages.success(request, f"{row.username} was saved.")
             # Administrators who give up the role can no longer see this page.
             return redirect("accounts:account") if row.pk == by.pk else redirect("accounts:person", pk=row.pk)
-    context = {"subject": row, "form": form, "tokens": row.tokens.all(), "now": timezone.now(), "self": row == by}
+    context = {
+        "subject": row,
+        "form": form,
+        "factors": second_factors_of(row),
+        "tokens": row.tokens.all(),
+        "now": timezone.now(),
+        "self": row == by,
+    }
     return render(request, "accounts/person.html", context, status=400 if form.errors else 200)
 
 
@@ -182,6 +190,7 @@ def _account(
         "password_form": password_form or PasswordForm(),
         "token_form": token_form or TokenForm(),
         "tokens": person_of(request).tokens.all(),
+        "factors": second_factors_of(person_of(request)),
         "now": timezone.now(),
     }
     return render(request, "accounts/account.html", context, status=400 if password_form or token_form else 200)

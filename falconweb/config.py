@@ -111,6 +111,12 @@ class Config:
         "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is trusted", 0
     )
 
+    second_factor_roles: tuple[str, ...] = _setting(
+        "FALCONWEB_SECOND_FACTOR_ROLES",
+        "Roles that must have a second factor, comma-separated, such as administrator,user; none when empty",
+        (),
+        among=("administrator", "user", "viewer"),
+    )
     exports: str = _setting(
         "FALCONWEB_EXPORTS",
         "Folder of exported files, on the worker and the web machine alike; `exports` in the data folder when empty",
@@ -231,8 +237,9 @@ def stored_secret(folder: Path, name: str, *, size: int = 32) -> str:
 
 
 def _check_range(metadata: Mapping[str, Any], value: Any) -> None:
-    if metadata["among"] and value not in metadata["among"]:
-        raise ConfigurationError(f"{metadata['name']} is '{value}'; it may be {' or '.join(metadata['among'])}.")
+    values = value if isinstance(value, tuple) else (value,)
+    if metadata["among"] and (wrong := [one for one in values if one not in metadata["among"]]):
+        raise ConfigurationError(f"{metadata['name']} is '{wrong[0]}'; it may be {' or '.join(metadata['among'])}.")
     least, most = metadata["least"], metadata["most"]
     if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value <= most:
         limit = f"from {least:g}" + ("" if most == math.inf else f" to {most:g}")

@@ -10,6 +10,7 @@ import logging
 import threading
 from typing import Any
 
+from axes.handlers.proxy import AxesProxyHandler
 from django.conf import settings
 from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.contrib.auth.signals import user_login_failed
@@ -18,6 +19,8 @@ from django.core.cache import cache
 from django.dispatch import Signal, receiver
 from django.http import HttpRequest
 from redis.exceptions import RedisError
+
+from accounts.models import User
 
 logger = logging.getLogger(__name__)
 
@@ -32,21 +35,35 @@ def _cache_key(request: HttpRequest) -> str:
 @receiver(user_login_failed)
 def count_failed_login(sender: Any, request: HttpRequest | None = None, **kwargs: Any) -> None:
     """Count a wrong password; the count ends 15 minutes after the first."""
-    if request is None:
-        return
-    try:
-        cache.add(_cache_key(request), 0, FAILURE_WINDOW_SECONDS)
-        cache.incr(_cache_key(request))
-    except (RedisError, OSError, ValueError) as error:
-        logger.warning("a wrong password was not counted: %r", error)
+    if request is not None:
+        count_failure(_cache_key(request))
 
 
 def too_many_failed_logins(request: HttpRequest) -> bool:
     """Return whether sign-ins from this address are locked."""
+    return too_many_failures(_cache_key(request), MAX_FAILED_LOGINS)
+
+
+def is_locked(request: HttpRequest, person: User) -> bool:
+    """Return whether sign-ins from this address, or of this person from it, are locked."""
+    return too_many_failed_logins(request) or not AxesProxyHandler.is_allowed(request, {"username": person.username})
+
+
+def count_failure(key: str) -> None:
+    """Count a failure; the count ends 15 minutes after the first."""
     try:
-        return bool(cache.get(_cache_key(request), 0) >= MAX_FAILED_LOGINS)
+        cache.add(key, 0, FAILURE_WINDOW_SECONDS)
+        cache.incr(key)
+    except (RedisError, OSError, ValueError) as error:
+        logger.warning("a failed sign-in was not counted: %r", error)
+
+
+def too_many_failures(key: str, most: int) -> bool:
+    """Return whether there were `most` failures or more."""
+    try:
+        return bool(cache.get(key, 0) >= most)
     except (RedisError, OSError) as error:
-        logger.warning("wrong passwords cannot be looked up: %r", error)
+        logger.warning("failed sign-ins cannot be looked up: %r", error)
         return False
 
 

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 
 from accounts.audit.context import complete_origin
 from accounts.models import Token, User
+from accounts.second_factor.selectors import ENROL_FIRST, must_enrol
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 # `last_used_at` is informative only, so it is not written at every request.
@@ -27,6 +28,8 @@ class SessionAuthentication(authentication.SessionAuthentication):
         found = super().authenticate(request)
         if found is not None:
             complete_origin(person_id=found[0].pk)
+            if must_enrol(found[0], request.session):
+                raise exceptions.PermissionDenied(ENROL_FIRST)
         return found
 
     def authenticate_header(self, request: Request) -> str:
