@@ -60,7 +60,7 @@ class Config:
     secret_key: str = _setting("FALCONWEB_SECRET_KEY", "Django's signing key; generated when empty", "", secret=True)
     credentials_key: str = _setting(
         "FALCONWEB_CREDENTIALS_KEY",
-        "Fernet keys for BMC passwords at rest, newest first, comma-separated; generated when empty",
+        "Fernet keys for BMC passwords and other secrets at rest, newest first, comma-separated; generated when empty",
         "",
         secret=True,
     )

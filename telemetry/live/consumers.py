@@ -151,7 +151,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return None, {}
         # Read again: the session may have ended or expired meanwhile. A new password ends sessions of the old one.
         kept = SessionStore(session.session_key)
-        if not constant_time_compare(kept.get(HASH_SESSION_KEY, ""), person.get_session_auth_hash()):
+        session_hash = kept.get(HASH_SESSION_KEY, "")
+        if not constant_time_compare(session_hash, person.get_session_auth_hash()):
             return None, {}
         if must_enrol(person, kept):
             return None, {}
