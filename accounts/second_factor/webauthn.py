@@ -28,6 +28,7 @@ from fido2.webauthn import (
     AttestedCredentialData,
     AuthenticationResponse,
     AuthenticatorData,
+    AuthenticatorTransport,
     PublicKeyCredentialDescriptor,
     PublicKeyCredentialRpEntity,
     PublicKeyCredentialType,
@@ -130,8 +131,8 @@ def registration_check(party: RelyingParty, purpose: str, answer: str) -> Regist
         credential = data.credential_data
         if credential is None or credential.public_key.ALGORITHM not in CoseKey.supported_algorithms():
             raise ValueError("no key of an algorithm that was offered")
-        transports = values["response"].get("transports") or []
-        return Registration(data, credential, [str(one)[:20] for one in transports[:10]])
+        told = values["response"].get("transports") or []
+        return Registration(data, credential, [one.value for one in AuthenticatorTransport if one.value in told])
 
 
 def assertion_parse(answer: str) -> AuthenticationResponse:
