@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
 
 from accounts.models import User
 from accounts.second_factor.models import Passkey, TotpDevice
@@ -50,6 +49,6 @@ def is_required(person: User) -> bool:
     return person.role in settings.CONFIG.second_factor_roles
 
 
-def must_enrol(person: User, session: Mapping[str, Any] | Any) -> bool:
+def must_enrol(person: User, session: SessionBase) -> bool:
     """Return whether nothing but setting up a second factor is open to a person in a session."""
     return is_required(person) and session.get(SESSION_METHOD) not in STRONG_METHODS and not has_second_factor(person)

@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyotp
 from django.conf import settings
@@ -59,7 +59,7 @@ COPIED: Final = (
 LAST_FACTOR: Final = "Your role needs a second factor. Add another one first, then remove this."
 
 
-def passkey_options(*, person: User, party: RelyingParty, purpose: str) -> dict[str, object]:
+def passkey_options(*, person: User, party: RelyingParty, purpose: str) -> dict[str, Any]:
     """Return what the browser is asked for to make another passkey."""
     return registration_options(
         party,

@@ -53,7 +53,10 @@ def second_factor(request: HttpRequest) -> HttpResponse:
             factor = _factor_used(request, pending, form, purpose)
         except Invalid as error:
             _count_refused(request, pending.person, error.sentence)
-            form.add_error(None, error.sentence) if form.is_bound else messages.error(request, error.sentence)
+            if form.is_bound:
+                form.add_error(None, error.sentence)
+            else:
+                messages.error(request, error.sentence)
         else:
             method = f"{pending.method} and {factor}"
             sign_in_finish(request, pending.person, backend=pending.backend, method=method)

@@ -196,7 +196,10 @@ def _passkey(request: HttpRequest, pk: int) -> Passkey:
 
 
 def _passkey_page(request: HttpRequest, row: Passkey, **forms: Any) -> HttpResponse:
-    shown = {"form": PasskeyNameForm(initial={"name": row.name}), "removal": PresentPasswordForm()} | forms
+    shown: dict[str, Any] = {
+        "form": PasskeyNameForm(initial={"name": row.name}),
+        "removal": PresentPasswordForm(),
+    } | forms
     status = 400 if any(form.errors for form in shown.values()) else 200
     return render(request, "accounts/second_factor/passkey.html", {"passkey": row, **shown}, status=status)
 

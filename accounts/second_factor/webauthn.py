@@ -108,7 +108,7 @@ def registration_options(
         user_verification=UserVerificationRequirement.REQUIRED,
         challenge=challenge_issue(purpose),
     )
-    return dict(options)["publicKey"] | {"timeout": CHALLENGE_SECONDS * 1000}
+    return {**options.public_key, "timeout": CHALLENGE_SECONDS * 1000}
 
 
 def request_options(party: RelyingParty, purpose: str, *, known: Iterable[Passkey] = ()) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def request_options(party: RelyingParty, purpose: str, *, known: Iterable[Passke
         user_verification=UserVerificationRequirement.REQUIRED,
         challenge=challenge_issue(purpose),
     )
-    return dict(options)["publicKey"] | {"timeout": CHALLENGE_SECONDS * 1000}
+    return {**options.public_key, "timeout": CHALLENGE_SECONDS * 1000}
 
 
 def registration_check(party: RelyingParty, purpose: str, answer: str) -> Registration:
@@ -185,7 +185,9 @@ def _state(challenge: bytes) -> dict[str, Any]:
 def _parsed(answer: str) -> dict[str, Any]:
     if len(answer) > MAX_ANSWER_LENGTH:
         raise ValueError("the answer is too long")
-    values: dict[str, Any] = json.loads(answer)
+    values = json.loads(answer)
+    if not isinstance(values, dict):
+        raise TypeError("the answer is no object")
     return values
 
 

@@ -231,7 +231,7 @@ def test_a_passkey_alone_signs_in_and_leads_on(bob: User) -> None:
     assert Client().post(PASSKEY, made_up)["Location"] == "/"
 
 
-@pytest.mark.parametrize("sent", ["", "{}", "x" * 30_000, '{"id": "a"}'])
+@pytest.mark.parametrize("sent", ["", "{}", "null", "x" * 30_000, '{"id": "a"}'])
 def test_nonsense_instead_of_a_passkey_is_refused_and_counted(bob: User, sent: str) -> None:
     client = Client()
     answer = client.post(PASSKEY, {"credential": sent}, follow=True)
