@@ -19,6 +19,7 @@ class AccountsConfig(AppConfig):
         super().import_models()
         import_module("accounts.audit.models")
         import_module("accounts.approvals.models")
+        import_module("accounts.second_factor.models")
 
     def ready(self) -> None:
         """Connect the receiver that stores the previous sign-in.

@@ -63,6 +63,8 @@ class Declaration:
     # The kind of the object whose id is in the address; '' where the action names it.
     target_kind: str = ""
     menu_entry: MenuEntry | None = None
+    # Whether it is open to people whose role needs a second factor, and who have none yet.
+    is_open_without_factor: bool = False
     # The view, or the menu, that is marked in the navigation; '' for the entry above the address, None for none.
     section: str | None = ""
     # The maximum size of a body in bytes, and the sentence for more; None for the limit of the site.

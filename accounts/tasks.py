@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from axes.models import AccessAttempt
 from celery import shared_task
+from django.core.mail import EmailMessage
 from django.utils import timezone
 
 from accounts.approvals.services import approvals_expire
@@ -24,6 +25,19 @@ def forget() -> None:
     """Delete expired sessions and old records of wrong passwords."""
     sessions_delete_old()
     AccessAttempt.objects.filter(attempt_time__lt=timezone.now() - ATTEMPTS_KEPT).delete()
+
+
+@shared_task(name="accounts.notify_second_factor_reset")
+def notify_second_factor_reset(person_id: int, by: str) -> None:
+    """Send a person an e-mail that their second factors were removed."""
+    person = User.objects.get(pk=person_id)
+    subject = "Your second factors were removed"
+    text = (
+        f"{by} removed the passkeys, the authenticator app and the recovery codes of {person.username}, and ended all"
+        " sessions. Your password alone signs you in now: add a new second factor on your account page.\n\n"
+        "If you did not ask for this, tell an administrator.\n"
+    )
+    EmailMessage(subject, text, to=[person.email], headers={"Auto-Submitted": "auto-generated"}).send()
 
 
 @shared_task(name="accounts.verify_audit")

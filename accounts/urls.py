@@ -8,6 +8,8 @@ from accounts import token_views
 from accounts import views as accounts_views
 from accounts.approvals import views as approval_views
 from accounts.audit import views as audit_views
+from accounts.second_factor import sign_in_views as factor_sign_in_views
+from accounts.second_factor import views as factor_views
 from accounts.sign_in import account_views
 from accounts.sign_in import views as sign_in_views
 
@@ -17,6 +19,8 @@ urlpatterns = [
     path("sign-in/forgotten/", account_views.password_forgotten, name="password_forgotten"),
     path("sign-in/password/<uidb64>/<token>/", account_views.PasswordNew.as_view(), name="password_new"),
     path("sign-out/", sign_in_views.SignOut.as_view(), name="sign_out"),
+    path("sign-in/passkey/", factor_sign_in_views.PasskeySignIn.as_view(), name="sign_in_passkey"),
+    path("sign-in/second-factor/", factor_sign_in_views.second_factor, name="second_factor"),
     path("people/", accounts_views.people, name="people"),
     path("people/add/", accounts_views.person_add, name="person_add"),
     path("people/service-accounts/add/", accounts_views.service_add, name="service_add"),
@@ -26,6 +30,7 @@ urlpatterns = [
     path("people/<int:pk>/tokens/add/", token_views.service_token_add, name="service_token_add"),
     path("tokens/", token_views.tokens, name="tokens"),
     path("tokens/csv/", token_views.tokens_csv, name="tokens_csv"),
+    path("people/<int:pk>/second-factor/", factor_views.person_second_factor, name="person_second_factor"),
     path("tenants/", accounts_views.tenants, name="tenants"),
     path("tenants/add/", accounts_views.tenant_add, name="tenant_add"),
     path("approvals/", approval_views.approvals, name="approvals"),
@@ -38,6 +43,14 @@ urlpatterns = [
     path("audit/verification/", audit_views.audit_verification, name="audit_verification"),
     path("account/", accounts_views.account, name="account"),
     path("account/password/", accounts_views.account_password, name="account_password"),
+    path("account/second-factor/", factor_views.second_factor_enrol, name="second_factor_enrol"),
+    path("account/passkeys/add/", factor_views.passkey_add, name="passkey_add"),
+    path("account/passkeys/save/", factor_views.passkey_save, name="passkey_save"),
+    path("account/passkeys/<int:pk>/", factor_views.passkey, name="passkey"),
+    path("account/passkeys/<int:pk>/remove/", factor_views.passkey_remove, name="passkey_remove"),
+    path("account/authenticator/", factor_views.authenticator, name="authenticator"),
+    path("account/authenticator/remove/", factor_views.authenticator_remove, name="authenticator_remove"),
+    path("account/recovery-codes/", factor_views.recovery_codes, name="recovery_codes"),
     path("account/confirmation/", account_views.confirmation, name="confirmation"),
     path("account/end/", account_views.access_end, name="access_end"),
     path("account/sessions/end/", account_views.sessions_end, name="sessions_end"),

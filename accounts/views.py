@@ -21,6 +21,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import Audience, MenuEntry, declare
 from accounts.forms import PasswordForm, PersonForm, ServiceForm, TenantForm
 from accounts.models import BrowserSession, User
+from accounts.second_factor.selectors import second_factors_of
 from accounts.selectors import find_people, find_tenants
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid
@@ -90,6 +91,7 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "subject": row,
         "form": form,
+        "factors": second_factors_of(row),
         "tokens": row.tokens.select_related("parent"),
         "sessions": BrowserSession.live().filter(person=row),
         "present": request.session.session_key,
@@ -172,6 +174,7 @@ def _account(request: HttpRequest, *, password_form: PasswordForm | None = None)
     me = person_of(request)
     context = {
         "password_form": password_form or PasswordForm(),
+        "factors": second_factors_of(me),
         "tokens": me.tokens.select_related("parent"),
         "sessions": BrowserSession.live().filter(person=me),
         "present": request.session.session_key,

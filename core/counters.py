@@ -21,3 +21,13 @@ def count_in_period(key: str, seconds: float, what: str, *, level: int = logging
     except (RedisError, OSError, ValueError) as error:
         logger.log(level, "%s was not counted: %r", what, error)
         return None
+
+
+def is_count_reached(key: str, most: int) -> bool:
+    """Return whether `most` events or more were counted in the running period; False without the cache."""
+    try:
+        count = cache.get(key)
+    except (RedisError, OSError) as error:
+        logger.warning("a count cannot be looked up: %r", error)
+        return False
+    return isinstance(count, int) and count >= most  # it may be anything: the cache is not trusted

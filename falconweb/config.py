@@ -60,7 +60,7 @@ class Config:
     secret_key: str = _setting("FALCONWEB_SECRET_KEY", "Django's signing key; generated when empty", "", secret=True)
     credentials_key: str = _setting(
         "FALCONWEB_CREDENTIALS_KEY",
-        "Fernet keys for BMC passwords at rest, newest first, comma-separated; generated when empty",
+        "Fernet keys for BMC passwords and other secrets at rest, newest first, comma-separated; generated when empty",
         "",
         secret=True,
     )
@@ -137,6 +137,12 @@ class Config:
         most=10_000_000,
     )
 
+    second_factor_roles: tuple[str, ...] = _setting(
+        "FALCONWEB_SECOND_FACTOR_ROLES",
+        "Roles that must have a second factor, comma-separated, such as administrator,user; none when empty",
+        (),
+        among=("administrator", "user", "viewer"),
+    )
     exports: str = _setting(
         "FALCONWEB_EXPORTS",
         "Folder of exported files, on the worker and the web machine alike; `exports` in the data folder when empty",
@@ -280,8 +286,9 @@ def stored_secret(folder: Path, name: str, *, size: int = 32) -> str:
 
 
 def _check_range(metadata: Mapping[str, Any], value: Any) -> None:
-    if metadata["among"] and value not in metadata["among"]:
-        raise ConfigurationError(f"{metadata['name']} is '{value}'; it may be {' or '.join(metadata['among'])}.")
+    values = value if isinstance(value, tuple) else (value,)
+    if metadata["among"] and (wrong := [one for one in values if one not in metadata["among"]]):
+        raise ConfigurationError(f"{metadata['name']} is '{wrong[0]}'; it may be {' or '.join(metadata['among'])}.")
     least, most = metadata["least"], metadata["most"]
     if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value <= most:
         limit = f"from {least:g}" + ("" if most == math.inf else f" to {most:g}")

@@ -24,8 +24,11 @@ from servestatic.middleware import ServeStaticMiddleware
 
 from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, request_id
+from accounts.declaration import declaration_of
+from accounts.models import User
+from accounts.second_factor.selectors import ENROL_FIRST, must_enrol
 from accounts.sign_in.services import session_touch
-from core.errors import FalconWebError, SignInTooOld
+from core.errors import FalconWebError, Forbidden, SignInTooOld
 from falconweb import csp_reports
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import PREFIX, unavailable_part
@@ -88,9 +91,12 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
         """Leave authentication to the API (sessions and tokens); redirect others to the sign-in page."""
         if request.path.startswith("/api/"):
             return None
-        if getattr(view_func, "login_required", True) and (person_id := request.user.pk) is not None:
-            complete_origin(person_id=person_id)
+        if getattr(view_func, "login_required", True) and isinstance(request.user, User):
+            complete_origin(person_id=request.user.pk)
             session_touch(request)
+            is_open = declaration_of(view_func, request.method or "").is_open_without_factor
+            if not is_open and must_enrol(request.user, request.session):
+                return enrolment_response(request)
         return super().process_view(request, view_func, view_args, view_kwargs)  # type: ignore[arg-type]
 
     def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponseBase:  # type: ignore[override]
@@ -99,6 +105,13 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
             return super().handle_no_permission(request, view_func)  # type: ignore[arg-type]
         messages.warning(request, "You are not signed in, so nothing was changed. Sign in and do it again.")
         return redirect_to_login(referring_page(request), resolve_url(settings.LOGIN_URL))
+
+
+def enrolment_response(request: HttpRequest) -> HttpResponse:
+    """Lead a person whose role needs a second factor to the page where they set one up; nothing else is done."""
+    if request.method in SAFE_METHODS:
+        return redirect("accounts:second_factor_enrol")
+    return error_response(request, Forbidden(ENROL_FIRST))
 
 
 def referring_page(request: HttpRequest) -> str:

@@ -12,6 +12,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from accounts.approvals.selectors import waiting_count
 from accounts.declaration import Declaration, MenuEntry, declaration_of
+from accounts.models import User
+from accounts.second_factor.selectors import must_enrol
 from falconweb import __version__
 
 # The bar from left to right: entries and menus. Views declare their entries in menus.
@@ -116,11 +118,13 @@ def navigation(view: str, *, is_administrator: bool) -> Sequence[NavigationLink 
 def site_context(request: HttpRequest) -> dict[str, Any]:
     """Return the context of all templates: version, navigation, and permissions of the signed-in person."""
     person = getattr(request, "user", None)
-    signed_in = bool(person and person.is_authenticated)
+    # Who must set up a second factor first sees no navigation: nothing else is open.
+    signed_in = isinstance(person, User) and not must_enrol(person, request.session)
     is_administrator = signed_in and bool(getattr(person, "is_administrator", False))
     match = request.resolver_match
     return {
         "falconweb_version": __version__,
+        "is_signed_in": signed_in,
         "is_administrator": is_administrator,
         "navigation": navigation(match.view_name if match else "", is_administrator=is_administrator)
         if signed_in

@@ -183,7 +183,7 @@ AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
 AXES_CLIENT_IP_CALLABLE = "accounts.sign_in.security.client_address"
 # Failed sign-ins are stored with their form data: fields with passwords to mask, besides `password`.
-AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "current", "new", "again"]
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "current", "new", "again", "code", "credential"]
 
 SESSION_ENGINE = "accounts.sign_in.security"
 SESSION_COOKIE_HTTPONLY = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -21,37 +22,46 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, declare
 from accounts.models import User
+from accounts.second_factor.forms import PasskeyAnswerForm
+from accounts.second_factor.services import passkey_confirm
+from accounts.second_factor.webauthn import RelyingParty, request_options
 from accounts.sign_in import services
 from accounts.sign_in.forms import ConfirmationForm, ForgottenForm, NewPasswordForm
 from accounts.sign_in.password_mails import are_password_mails_sent, password_mail_request, password_set_by_mail
 from accounts.sign_in.security import too_many_failed_logins
 from accounts.visibility import row_or_404
 from core.errors import Invalid, NotFound
-from core.forms import add_service_errors
+from core.forms import refusals_as_messages, service_errors_in
 
 
 @never_cache
 @sensitive_post_parameters()
 @require_http_methods(["GET", "POST"])
-@declare(Audience.EVERYBODY, audited_as=Action.SIGN_IN_CONFIRM, section=None)
+@declare(Audience.EVERYBODY, audited_as=Action.SIGN_IN_CONFIRM, section=None, is_open_without_factor=True)
 def confirmation(request: HttpRequest) -> HttpResponse:
-    """Ask for the password before what needs a recent sign-in, then return to `next`."""
+    """Ask for the password or a passkey before what needs a recent sign-in, then return to `next`."""
     where = request.POST.get("next", request.GET.get("next", ""))
     if not url_has_allowed_host_and_scheme(where, {request.get_host()}, require_https=request.is_secure()):
         where = resolve_url("accounts:account")
-    person = person_of(request)
-    form = ConfirmationForm(request.POST if request.method == "POST" else None)
-    if form.is_bound and too_many_failed_logins(request):
-        return render(request, "accounts/sign_in/locked.html", {"address": True}, status=429)
-    if form.is_bound and form.is_valid():
-        try:
-            services.sign_in_confirm(request=request, person=person, password=form.cleaned_data["password"])
-        except Invalid as error:
-            add_service_errors(form, error)
-        else:
-            return redirect(where)
-    context = {"form": form, "next": where}
-    return render(request, "accounts/sign_in/confirmation.html", context, status=400 if form.errors else 200)
+    person, purpose = person_of(request), f"confirm {request.session.session_key}"
+    form = ConfirmationForm(request.POST if "password" in request.POST else None)
+    if request.method == "POST":
+        if too_many_failed_logins(request):
+            return render(request, "accounts/sign_in/locked.html", {"address": True}, status=429)
+        with service_errors_in(form):
+            if form.is_bound and form.is_valid():
+                services.sign_in_confirm(request=request, person=person, password=form.cleaned_data["password"])
+                return redirect(where)
+        passkey = PasskeyAnswerForm(request.POST)
+        with refusals_as_messages(request):
+            if passkey.is_valid():
+                passkey_confirm(request, person, purpose=purpose, answer=passkey.cleaned_data["credential"])
+                return redirect(where)
+    passkeys = list(person.passkeys.all())
+    options = json.dumps(request_options(RelyingParty.of(request), purpose, known=passkeys)) if passkeys else ""
+    context = {"form": form, "next": where, "options": options}
+    status = 400 if request.method == "POST" else 200
+    return render(request, "accounts/sign_in/confirmation.html", context, status=status)
 
 
 @require_POST

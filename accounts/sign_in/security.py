@@ -6,26 +6,22 @@ django-axes locks one name at one address. The count by address is in the cache;
 from __future__ import annotations
 
 import ipaddress
-import logging
 import threading
 import unicodedata
 from typing import Any, cast
 
 from asgiref.sync import sync_to_async
+from axes.handlers.proxy import AxesProxyHandler
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.contrib.auth.signals import user_login_failed
 from django.contrib.sessions.backends import db
-from django.core.cache import cache
 from django.dispatch import Signal, receiver
 from django.http import HttpRequest
-from redis.exceptions import RedisError
 
-from accounts.models import BrowserSession
-from core.counters import count_in_period
-
-logger = logging.getLogger(__name__)
+from accounts.models import BrowserSession, User
+from core.counters import count_in_period, is_count_reached
 
 DEVICE, ADDRESS = "device", "address"  # keys of a session's data that have columns
 MAX_FAILED_LOGINS = 50  # many users may share one address
@@ -45,12 +41,12 @@ def count_failed_login(sender: Any, request: HttpRequest | None = None, **kwargs
 
 def too_many_failed_logins(request: HttpRequest) -> bool:
     """Return whether sign-ins from this address are locked."""
-    try:
-        count = cache.get(_cache_key(request))
-        return isinstance(count, int) and count >= MAX_FAILED_LOGINS
-    except (RedisError, OSError) as error:
-        logger.warning("wrong passwords cannot be looked up: %r", error)
-        return False
+    return is_count_reached(_cache_key(request), MAX_FAILED_LOGINS)
+
+
+def is_locked(request: HttpRequest, person: User) -> bool:
+    """Return whether sign-ins from this address, or of this person from it, are locked."""
+    return too_many_failed_logins(request) or not AxesProxyHandler.is_allowed(request, {"username": person.username})
 
 
 NETWORK_BITS = 64  # the IPv6 prefix of one subscriber

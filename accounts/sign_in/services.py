@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.auth import authenticate, login
@@ -15,23 +15,27 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
-from accounts.audit.actions import Action
+from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import complete_origin
-from accounts.audit.services import attempt, audited, target_of
+from accounts.audit.services import Target, attempt, audit_record, audited, target_of
 from accounts.freshness import sign_in_renew
 from accounts.models import BrowserSession, User
 from accounts.sign_in.devices import device_words
-from accounts.sign_in.security import ADDRESS, DEVICE, client_address
+from accounts.sign_in.security import ADDRESS, DEVICE, client_address, sign_in_refused
 from core.errors import Forbidden, Invalid, NotFound
 
 logger = logging.getLogger(__name__)
+
+SESSION_METHOD: Final = "sign_in_method"  # key in the session: how its person signed in
 
 # Sent after the commit; browsers' open sockets check their sessions again.
 sessions_ended = Signal()
 
 
 def sign_in_complete(request: HttpRequest, person: User, *, backend: str, method: str) -> None:
-    """Sign a person in whose identity was proved, by `method` in words ('password', 'passkey'), and record it.
+    """Sign a person in whose identity was proved, and record it.
+
+    `method` says how, in words: 'password', 'passkey', 'password and TOTP'.
 
     The only caller of Django's `login`. Raises Forbidden for those who may not sign in.
     """
@@ -40,6 +44,23 @@ def sign_in_complete(request: HttpRequest, person: User, *, backend: str, method
         if not person.is_active or person.is_service:
             raise Forbidden("This account cannot sign in. Ask an administrator.")
         login(request, person, backend=backend)
+        request.session[SESSION_METHOD] = method
+
+
+def refused_sign_in_record(
+    request: HttpRequest, person: User | None, sentence: str, *, status: int | None = None, actor: User | None = None
+) -> None:
+    """Record a refused sign-in of a person, None for an unknown one; `actor` is whoever is signed in already."""
+    audit_record(
+        action=Action.SIGN_IN,
+        actor=actor,
+        target=target_of(person) if person else Target("person", name="(no person of that name)"),
+        outcome=Outcome.REFUSED,
+        sentence=sentence,
+        status=status,
+    )
+    if actor is None:
+        sign_in_refused.send(User, person=person, address=client_address(request), sentence=sentence)
 
 
 @receiver(user_logged_in)

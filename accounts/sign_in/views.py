@@ -6,18 +6,19 @@ from typing import Any
 
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from accounts.access import person_of
-from accounts.audit.actions import Action, Outcome
-from accounts.audit.services import Target, audit_record, audited, target_of
+from accounts.audit.actions import Action
+from accounts.audit.services import audited, target_of
 from accounts.declaration import Audience, declare
 from accounts.models import User
+from accounts.second_factor.pending import sign_in_continue
 from accounts.sign_in.password_mails import are_password_mails_sent
-from accounts.sign_in.security import client_address, sign_in_refused, too_many_failed_logins
-from accounts.sign_in.services import sign_in_complete
+from accounts.sign_in.security import too_many_failed_logins
+from accounts.sign_in.services import refused_sign_in_record
 from core.errors import NotFound
 
 
@@ -46,10 +47,11 @@ class SignIn(LoginView):
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in."""
+        """Sign in, or go on to the second factor."""
         person = authenticated_person(form)
-        sign_in_complete(self.request, person, backend=person.backend, method="password")
-        return HttpResponseRedirect(self.get_success_url())
+        return sign_in_continue(
+            self.request, person, backend=person.backend, method="password", next_url=self.get_success_url()
+        )
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """Record the refusal and show the form again."""
@@ -64,16 +66,7 @@ class SignIn(LoginView):
     def _refused(self, sentence: str, *, status: int | None = None, actor: User | None = None) -> None:
         # An unknown name may be a password typed into the wrong field.
         named = User.objects.filter(username=self.request.POST.get("username", "").replace("\0", "")).first()
-        audit_record(
-            action=Action.SIGN_IN,
-            actor=actor,
-            target=target_of(named) if named else Target("person", name="(no person of that name)"),
-            outcome=Outcome.REFUSED,
-            sentence=sentence,
-            status=status,
-        )
-        if actor is None:
-            sign_in_refused.send(type(self), person=named, address=client_address(self.request), sentence=sentence)
+        refused_sign_in_record(self.request, named, sentence, status=status, actor=actor)
 
     def get_redirect_url(self) -> str:  # type: ignore[override]  # the stub has an argument of a later Django
         """Return the redirect target, '' for this page itself, which would loop."""
@@ -81,7 +74,7 @@ class SignIn(LoginView):
         return "" if where.partition("?")[0] == self.request.path else where
 
 
-@declare(Audience.EVERYBODY, audited_as=Action.SIGN_OUT, section=None)
+@declare(Audience.EVERYBODY, audited_as=Action.SIGN_OUT, section=None, is_open_without_factor=True)
 class SignOut(LogoutView):
     """Sign out and record it."""
 

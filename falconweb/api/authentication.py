@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from accounts.audit.context import complete_origin
 from accounts.declaration import area_of
 from accounts.models import Area, Token, User
+from accounts.second_factor.selectors import ENROL_FIRST, must_enrol
 from accounts.sign_in.security import exact_client_address
 from accounts.sign_in.services import session_touch
 from accounts.token_rules import covers, is_admitted
@@ -47,6 +48,8 @@ class SessionAuthentication(authentication.SessionAuthentication):
             complete_origin(person_id=found[0].pk)
             limit_person(found[0])
             session_touch(request._request)  # noqa: SLF001 - its documented name is in newer versions
+            if must_enrol(found[0], request.session):
+                raise exceptions.PermissionDenied(ENROL_FIRST)
         return found
 
     def authenticate_header(self, request: Request) -> str:

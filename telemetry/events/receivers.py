@@ -31,7 +31,8 @@ from telemetry.events.services import event_record
 
 logger = logging.getLogger(__name__)
 
-SIGN_IN, SIGN_OUT = "accounts:sign_in", "accounts:sign_out"
+SIGN_IN_VIEWS = {"accounts:sign_in", "accounts:second_factor", "accounts:sign_in_passkey"}
+SIGN_OUT = "accounts:sign_out"
 LOOK_BACK = timedelta(hours=1)
 OPERATION_ENDS = {
     "done": ("OperationDone", "OK"),
@@ -122,8 +123,8 @@ def record_chassis_removed(instance: Chassis, **kwargs: Any) -> None:
 
 @receiver(user_logged_in)
 def record_sign_in(request: Any, user: User, **kwargs: Any) -> None:
-    """Record that a person signed in on the sign-in page."""
-    if _view_name(request) == SIGN_IN:
+    """Record that a person signed in on a page."""
+    if _view_name(request) in SIGN_IN_VIEWS:
         _record_person("SignedIn", user, f"{user.username} signed in from {client_address(request)}.")
 
 

@@ -20,6 +20,7 @@ from django.utils.crypto import constant_time_compare
 from redis import RedisError
 
 from accounts.models import User
+from accounts.second_factor.selectors import must_enrol
 from core.websockets import WRITE_FRAME
 from fabric.inventory.models import Chassis
 from fabric.inventory.selectors import ReadingScope, reading_scope
@@ -152,8 +153,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if person is None or session is None:
             return None, {}
         # Read again: the session may have ended or expired meanwhile. A new password ends sessions of the old one.
-        session_hash = SessionStore(session.session_key).get(HASH_SESSION_KEY, "")
+        kept = SessionStore(session.session_key)
+        session_hash = kept.get(HASH_SESSION_KEY, "")
         if not constant_time_compare(session_hash, person.get_session_auth_hash()):
+            return None, {}
+        if must_enrol(person, kept):
             return None, {}
         # One query, so that two hundred invalid ids cost no more than one.
         visible = set(Chassis.objects.visible_to(person).filter(pk__in=chassis_ids).values_list("pk", flat=True))

@@ -22,6 +22,7 @@ from accounts.audit.actions import Action
 from accounts.audit.models import AuditEntry
 from accounts.audit.services import audit_record, target_of
 from accounts.models import PersonKind, Role, Tenant, User
+from accounts.second_factor.models import Passkey
 from benchmarks.runs.models import Run
 from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.models import Point, Sweep
@@ -298,7 +299,12 @@ def make_lab() -> Lab:
         "drawer": [drawer.pk], "slot": [device.slot_id],
     }  # fmt: skip
     arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove", "chassis_settings")}
-    arguments |= {name: [people["owner"].pk] for name in ("person", "person_password")}
+    arguments |= {name: [people["owner"].pk] for name in ("person", "person_password", "person_second_factor")}
+    passkey = Passkey.objects.create(
+        person=people["owner"], name="laptop", credential_id="-", credential=b"-", user_handle=b"-", sign_count=0,
+        is_backed_up=False,
+    )  # fmt: skip
+    arguments |= {name: [passkey.pk] for name in ("passkey", "passkey_remove")}
     arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
     program = User.objects.create(
         username="program", password="!", kind=PersonKind.SERVICE, role=Role.VIEWER, tenant=tenant

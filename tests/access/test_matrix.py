@@ -40,6 +40,8 @@ EXCEPTIONS = {
     "api:approval": (200, 200, 404, 404, 401),
     "accounts:password_forgotten": (404, 404, 404, 404, 404),
     "accounts:password_new": (400, 400, 400, 400, 400),
+    "accounts:second_factor": (302, 302, 302, 302, 302),
+    "accounts:passkey": (404, 200, 404, 404, 302),
     "fabric:lease_request": (302, 200, 200, 200, 302),
     "history:throughput_csv": (200, 200, 200, 404, 302),
     "recommend:recommend_csv": (400, 400, 400, 400, 302),
@@ -58,15 +60,19 @@ EXCEPTIONS = {
 }
 # What is not for everybody who is signed in, said a second time: a mistake in a declaration does not change it here.
 RESTRICTED = {
-    Audience.PUBLIC: "accounts:password_forgotten accounts:password_new accounts:sign_in",
+    Audience.PUBLIC: """
+        accounts:password_forgotten accounts:password_new accounts:second_factor accounts:sign_in
+        accounts:sign_in_passkey
+    """,
     Audience.COMPOSERS: """
         runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add
     """,
     Audience.ADMINISTRATORS: """
         accounts:approval_policy accounts:approvals
         accounts:audit accounts:audit_entry accounts:audit_export accounts:audit_verification accounts:people
-        accounts:person accounts:person_add accounts:person_password accounts:person_sessions_end accounts:service_add
-        accounts:service_token_add accounts:tenant_add accounts:tenants accounts:tokens accounts:tokens_csv
+        accounts:person accounts:person_add accounts:person_password accounts:person_second_factor
+        accounts:person_sessions_end accounts:service_add accounts:service_token_add accounts:tenant_add
+        accounts:tenants accounts:tokens accounts:tokens_csv
         alerts:built_in alerts:deliveries alerts:delivery_retry alerts:route alerts:route_add alerts:route_remove
         alerts:route_test alerts:routes alerts:rule alerts:rule_add alerts:rule_preview alerts:rule_remove
         alerts:rule_switch alerts:rules alerts:silence_add alerts:silence_end alerts:silences api:alert_built_in

@@ -25,6 +25,7 @@ from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
 from accounts.declaration import Audience, declaration_of
 from accounts.models import Tenant, Token, User
+from accounts.second_factor.models import Passkey, TotpDevice
 from benchmarks.workloads.catalogue import spec_of
 from fabric.inventory.models import Device, HostPort
 from fabric.leases.models import Lease, LeaseItem
@@ -46,12 +47,16 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 # By these everybody changes what is their own.
 OWN = {
     Action.SIGN_IN, Action.SIGN_OUT, Action.PASSWORD_CHANGE, Action.TOKEN_CREATE, Action.DASHBOARD_ADD,
+    Action.PASSKEY_ADD, Action.TOTP_ADD, Action.TOTP_REMOVE, Action.RECOVERY_CODES_RENEW,
     Action.DEPLOYMENT_MAKE, Action.EVENT_VIEW_ADD, Action.RECOMMENDATION_ASK, Action.SIGN_IN_CONFIRM,
     Action.SESSIONS_END, Action.ACCESS_END,
 }  # fmt: skip
 # What no body of these tests gets an administrator: the BMC is asked first and does not answer, who gives leases asks
-# nobody for one, and whoever is signed in does not sign in.
-REFUSED = {Action.CHASSIS_ADD, Action.CHASSIS_EDIT, Action.PORT_COUNTERS, Action.LEASE_REQUEST, Action.SIGN_IN}
+# nobody for one, whoever is signed in does not sign in, and no passkey or app answers.
+REFUSED = {
+    Action.CHASSIS_ADD, Action.CHASSIS_EDIT, Action.PORT_COUNTERS, Action.LEASE_REQUEST, Action.SIGN_IN,
+    Action.PASSKEY_ADD, Action.TOTP_ADD,
+}  # fmt: skip
 # Nor these: no mail is sent here.
 REFUSED |= {Action.PASSWORD_FORGOTTEN, Action.PASSWORD_SET}
 # Here whoever is no viewer makes what is their tenant's.
@@ -367,6 +372,12 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     bodies["page"]["seen"] = ownership_revision()
     pinned: list[object] = [Dashboard.objects.create(person=boss, name="mine", query="").pk]
     lab.arguments |= dict.fromkeys(("my_dashboard", "dashboard_change", "dashboard_remove"), pinned)
+    own = Passkey.objects.create(
+        person=boss, name="mine", credential_id="mine", credential=b"-", user_handle=b"-", sign_count=0,
+        is_backed_up=False,
+    )  # fmt: skip
+    TotpDevice.objects.create(person=boss, secret_encrypted="-", last_step=0)
+    lab.arguments |= {name: [own.pk] for name in ("passkey", "passkey_remove")}
     view: list[object] = [SavedView.objects.create(person=boss, name="mine").pk]
     lab.arguments |= dict.fromkeys(("my_event_view", "saved_change", "saved_remove"), view)
     lab.arguments |= {"my_token": mine, "tenant": empty, "tenant_removal": empty}

@@ -72,6 +72,13 @@ def test_a_period_that_readings_cannot_be_kept_for_is_named(name: str, text: str
         _ = Config.from_environment({name: text}).keep_seconds
 
 
+def test_a_role_that_there_is_not_needs_no_second_factor() -> None:
+    name = "FALCONWEB_SECOND_FACTOR_ROLES"
+    assert Config.from_environment({name: "user, administrator"}).second_factor_roles == ("user", "administrator")
+    with pytest.raises(ConfigurationError, match="'emperor'; it may be administrator or user or viewer"):
+        Config.from_environment({name: "user,emperor"})
+
+
 def test_a_generated_secret_is_kept_and_readable_by_the_owner_only(tmp_path: Path) -> None:
     first = stored_secret(tmp_path, "secret_key")
     assert len(first) >= 43

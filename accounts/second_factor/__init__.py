@@ -1,0 +1,1 @@
+"""Second factors of people: passkeys, authenticator apps, recovery codes."""

@@ -1,0 +1,57 @@
+"""Which second factors people have, and who must have one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
+
+from accounts.models import User
+from accounts.second_factor.models import Passkey, TotpDevice
+from accounts.sign_in.services import SESSION_METHOD
+
+# Ways to sign in whose second factor is the provider's.
+STRONG_METHODS: Final = frozenset({"OpenID Connect"})
+ENROL_FIRST = "Your role needs a second factor: set up a passkey or an authenticator app first, on a page of the site."
+
+
+@dataclass(frozen=True)
+class SecondFactors:
+    """The second factors of a person, as pages show them."""
+
+    passkeys: list[Passkey]
+    totp_device: TotpDevice | None
+    recovery_codes: int  # unused
+    is_required: bool
+
+    @property
+    def is_any(self) -> bool:
+        """Whether the person has one."""
+        return bool(self.passkeys) or self.totp_device is not None
+
+
+def second_factors_of(person: User) -> SecondFactors:
+    """Return the second factors of a person."""
+    return SecondFactors(
+        passkeys=list(person.passkeys.all()),
+        totp_device=TotpDevice.objects.filter(person=person).first(),
+        recovery_codes=person.recovery_codes.filter(used_at=None).count(),
+        is_required=is_required(person),
+    )
+
+
+def has_second_factor(person: User) -> bool:
+    """Return whether a person's password alone does not sign them in."""
+    return person.passkeys.exists() or TotpDevice.objects.filter(person=person).exists()
+
+
+def is_required(person: User) -> bool:
+    """Return whether the person's role must have a second factor."""
+    return person.role in settings.CONFIG.second_factor_roles
+
+
+def must_enrol(person: User, session: SessionBase) -> bool:
+    """Return whether nothing but setting up a second factor is open to a person in a session."""
+    return is_required(person) and session.get(SESSION_METHOD) not in STRONG_METHODS and not has_second_factor(person)
