@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 
+from core.endpoints import DeliveryFailed
 from telemetry.alerts.rules import value_label
-from telemetry.delivery.endpoints import DeliveryFailed
 from telemetry.delivery.formats import one_line, rfc5424_message
 from telemetry.delivery.senders import send_syslog, send_webhook
 

@@ -22,6 +22,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from core.claims import RowClaim, unclaimed
+from core.endpoints import DeliveryFailed
 from core.enqueue import enqueue
 from core.errors import FalconWebError
 from fabric.leases.models import Tenure
@@ -30,7 +31,6 @@ from telemetry.alerts.messages import NotificationLine
 from telemetry.alerts.models import Alert, AlertSeverity, Delivery, Route, Told
 from telemetry.alerts.route_services import delivery_add, email_addresses
 from telemetry.alerts.selectors import suppressed_alerts
-from telemetry.delivery.endpoints import DeliveryFailed
 
 logger = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited, target_of
 from accounts.models import User
 from accounts.visibility import row_or_404
+from core.endpoints import syslog_endpoint, webhook_endpoint
 from core.errors import Conflict, Invalid
 from telemetry.alerts.messages import build_notification
 from telemetry.alerts.models import AlertSeverity, Delivery, Route, Rule, Silence
 from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_text, refuse_field, save_named, scope_set
 from telemetry.alerts.rules import BUILT_IN_RULES
-from telemetry.delivery.endpoints import syslog_endpoint, webhook_endpoint
 
 MAX_ROUTES: Final = 100
 MAX_ADDRESSES: Final = 20

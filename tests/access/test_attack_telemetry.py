@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Tenant, User
+from core.endpoints import refusal_reason
 from core.errors import Unavailable
 from fabric.history.models import Attachment
 from fabric.history.selectors import owned_since
@@ -19,7 +20,6 @@ from telemetry.alerts.messages import build_notification, email_body
 from telemetry.alerts.models import Alert
 from telemetry.alerts.notifications import notification_line
 from telemetry.alerts.services import alerts_acknowledge
-from telemetry.delivery.endpoints import refusal_reason
 from telemetry.history.encoding import MAX_DOWNLOADS, raw_csv
 from telemetry.history.rules import TimeRange
 from telemetry.history.subjects import visible_subjects

@@ -14,9 +14,9 @@ from email.utils import format_datetime
 
 import pytest
 
+from core.endpoints import DeliveryFailed, refusal_reason, retry_after_seconds
 from core.errors import Invalid
 from simulator.certificates import ServerCertificate, server_certificate
-from telemetry.delivery.endpoints import DeliveryFailed, refusal_reason, retry_after_seconds
 from telemetry.delivery.senders import send_webhook
 from tests.telemetry.delivery.sinks import HttpSink, closed_port
 
