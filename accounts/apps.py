@@ -15,9 +15,10 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def import_models(self) -> None:
-        """Import the models of the audit log: Django itself imports only `models`."""
+        """Import the models of features: Django itself imports only `models`."""
         super().import_models()
         import_module("accounts.audit.models")
+        import_module("accounts.identity_providers.models")
 
     def ready(self) -> None:
         """Connect the receiver that stores the previous sign-in.
@@ -26,6 +27,7 @@ class AccountsConfig(AppConfig):
         because INSTALLED_APPS names this application before django.contrib.auth.
         """
         user_logged_in.connect(keep_previous_login, dispatch_uid="keep_previous_login")
+        from accounts.identity_providers import selectors  # noqa: F401 - its receiver
         from accounts.sign_in import security  # noqa: F401 - its receiver
 
 

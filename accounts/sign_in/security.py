@@ -19,6 +19,8 @@ from django.dispatch import Signal, receiver
 from django.http import HttpRequest
 from redis.exceptions import RedisError
 
+from accounts.models import User
+
 logger = logging.getLogger(__name__)
 
 MAX_FAILED_LOGINS = 50  # many users may share one address
@@ -107,3 +109,10 @@ class SessionStore(db.SessionStore):
 
 # person: User | None (None: an unknown name), address: str, sentence: str, the reason.
 sign_in_refused = Signal()
+# person: User, address: str: the administrator for emergencies has signed in with the local password.
+break_glass_used = Signal()
+
+
+def is_break_glass(person: User) -> bool:
+    """Return whether a person is the administrator who may sign in where no identity provider answers."""
+    return person.is_administrator and person.username == settings.CONFIG.break_glass

@@ -6,18 +6,27 @@ from typing import Any
 
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from accounts.access import person_of
 from accounts.audit.actions import Action, Outcome
-from accounts.audit.context import complete_origin
 from accounts.audit.services import Target, audit_record, audited, target_of
 from accounts.declaration import Audience, declare
+from accounts.identity_providers.selectors import sign_in_providers
 from accounts.models import User
-from accounts.sign_in.security import client_address, sign_in_refused, too_many_failed_logins
-from core.errors import NotFound
+from accounts.sign_in.security import (
+    break_glass_used,
+    client_address,
+    is_break_glass,
+    sign_in_refused,
+    too_many_failed_logins,
+)
+from accounts.sign_in.services import sign_in_complete
+from core.errors import Forbidden, NotFound, Unavailable
+
+DIRECTORY_BACKEND = "accounts.sign_in.backends.DirectoryBackend"
 
 
 @declare(Audience.PUBLIC, audited_as=Action.SIGN_IN, section=None)
@@ -38,14 +47,31 @@ class SignIn(LoginView):
         if too_many_failed_logins(request):
             self._refused("Sign-in from this address is closed after too many wrong passwords.", status=429)
             return render(request, "accounts/sign_in/locked.html", {"address": True}, status=429)
-        return super().post(request, *args, **kwargs)
+        try:
+            return super().post(request, *args, **kwargs)
+        except (Forbidden, Unavailable) as error:
+            # Of a directory: it vouches for the person, who may not sign in here, or does not answer.
+            self._refused(error.sentence, status=error.status)
+            blank = AuthenticationForm(request, initial={"username": request.POST.get("username", "")})
+            return self.render_to_response(
+                self.get_context_data(form=blank, problem=error.sentence), status=error.status
+            )
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Add the identity providers that have a button."""
+        return super().get_context_data(providers=sign_in_providers(), **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in and record it."""
-        complete_origin(credential="password")
+        """Sign in and record it; the administrator for emergencies is reported."""
         person = authenticated_person(form)
-        with audited(Action.SIGN_IN, actor=person, target=target_of(person)):
-            return super().form_valid(form)
+        backend: str = person.backend  # type: ignore[attr-defined]  # set by `authenticate`
+        if is_break_glass(person):
+            address = client_address(self.request)
+            with audited(Action.BREAK_GLASS, actor=person, target=target_of(person)):
+                break_glass_used.send(type(self), person=person, address=address)
+        method = "LDAP" if backend == DIRECTORY_BACKEND else "password"
+        sign_in_complete(self.request, person, backend=backend, method=method)
+        return HttpResponseRedirect(self.get_success_url())
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """Record the refusal and show the form again."""

@@ -25,6 +25,7 @@ FEATURES = (
     "telemetry.alerts.api",
     "telemetry.alerts.rules_api",
     "accounts.audit.api",
+    "accounts.identity_providers.api",
     "telemetry.events.api",
     "telemetry.pipeline.api",
     "telemetry.exports.api",

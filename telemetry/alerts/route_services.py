@@ -9,6 +9,7 @@ from typing import Final
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
+from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
@@ -124,6 +125,15 @@ def delivery_add(route: Route, summary: str, content: dict[str, object], *, is_t
     return Delivery.objects.create(
         route=route, number=last + 1, summary=summary[:300], content=content, is_test=is_test
     )
+
+
+def notice_send(sentence: str) -> None:
+    """Queue a critical notice that is about no device, for every route of all alerts that is switched on."""
+    message = build_notification([], site=settings.CONFIG.address, at=timezone.now())
+    with transaction.atomic():
+        for route in Route.objects.select_for_update(of=("self",)).filter(enabled=True, scope="all").order_by("pk"):
+            if route.kind != Route.Kind.PAGE:
+                delivery_add(route, sentence, {**message, "kind": "notice", "summary": sentence, "critical": 1})
 
 
 def _fill(row: Route, values: RouteValues, *, moved: bool) -> None:

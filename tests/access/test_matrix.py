@@ -36,6 +36,8 @@ STATUSES: dict[Audience, tuple[int, ...]] = {
 # What else they and nobody get: from what leads on, does nothing without parameters, or is somebody's own.
 EXCEPTIONS = {
     "accounts:sign_in": (302, 302, 302, 302, 200),
+    "accounts:provider_start": (302, 302, 302, 302, 302),
+    "accounts:provider_callback": (302, 302, 302, 302, 302),
     "fabric:lease_request": (302, 200, 200, 200, 302),
     "history:throughput_csv": (200, 200, 200, 404, 302),
     "recommend:recommend_csv": (400, 400, 400, 400, 302),
@@ -54,30 +56,32 @@ EXCEPTIONS = {
 }
 # What is not for everybody who is signed in, said a second time: a mistake in a declaration does not change it here.
 RESTRICTED = {
-    Audience.PUBLIC: "accounts:sign_in",
+    Audience.PUBLIC: "accounts:provider_callback accounts:provider_start accounts:sign_in",
     Audience.COMPOSERS: """
         runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add
     """,
     Audience.ADMINISTRATORS: """
-        accounts:audit accounts:audit_entry accounts:audit_export accounts:audit_verification accounts:people
-        accounts:person accounts:person_add accounts:person_password accounts:tenant_add accounts:tenants
-        alerts:built_in alerts:deliveries alerts:delivery_retry alerts:route alerts:route_add alerts:route_remove
-        alerts:route_test alerts:routes alerts:rule alerts:rule_add alerts:rule_preview alerts:rule_remove
-        alerts:rule_switch alerts:rules alerts:silence_add alerts:silence_end alerts:silences api:alert_built_in
-        api:alert_built_ins api:alert_deliveries api:alert_delivery_retry api:alert_route api:alert_route_test
-        api:alert_routes api:alert_rule api:alert_rule_preview api:alert_rules api:alert_silence_end
-        api:alert_silences api:audit api:audit_entry api:audit_export api:audit_verification api:chassis_settings
-        api:export api:export_preview api:export_run api:export_run_cancel api:export_run_file api:export_run_resume
-        api:export_runs api:export_start api:export_try api:exports api:lease_approval api:lease_decline
-        api:lease_extension_decline api:leases_given api:operation_proof api:people api:person api:person_password
-        api:person_token api:person_tokens api:pipeline api:tenant api:tenant_grants api:tenant_quotas api:tenants
-        exports:export exports:export_add exports:export_edit exports:export_preview exports:export_remove
-        exports:export_run exports:export_run_cancel exports:export_run_file exports:export_run_resume
-        exports:export_runs exports:export_runs_csv exports:export_start exports:export_switch exports:export_test
-        exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_edit fabric:chassis_remove
-        fabric:lease_decision fabric:lease_extension_decline fabric:lease_give fabric:quotas fabric:system
-        fabric:tenant fabric:tenant_grants fabric:tenant_removal pipeline:chassis_csv pipeline:counts_csv
-        pipeline:pipeline
+        accounts:audit accounts:audit_entry accounts:audit_export accounts:audit_verification accounts:identity_link
+        accounts:identity_provider accounts:identity_provider_add accounts:identity_provider_remove
+        accounts:identity_provider_rules accounts:identity_provider_test accounts:identity_providers
+        accounts:identity_unlink accounts:people accounts:person accounts:person_add accounts:person_password
+        accounts:tenant_add accounts:tenants alerts:built_in alerts:deliveries alerts:delivery_retry alerts:route
+        alerts:route_add alerts:route_remove alerts:route_test alerts:routes alerts:rule alerts:rule_add
+        alerts:rule_preview alerts:rule_remove alerts:rule_switch alerts:rules alerts:silence_add alerts:silence_end
+        alerts:silences api:alert_built_in api:alert_built_ins api:alert_deliveries api:alert_delivery_retry
+        api:alert_route api:alert_route_test api:alert_routes api:alert_rule api:alert_rule_preview api:alert_rules
+        api:alert_silence_end api:alert_silences api:audit api:audit_entry api:audit_export api:audit_verification
+        api:chassis_settings api:export api:export_preview api:export_run api:export_run_cancel api:export_run_file
+        api:export_run_resume api:export_runs api:export_start api:export_try api:exports api:identity_provider
+        api:identity_providers api:lease_approval api:lease_decline api:lease_extension_decline api:leases_given
+        api:operation_proof api:people api:person api:person_password api:person_token api:person_tokens
+        api:pipeline api:tenant api:tenant_grants api:tenant_quotas api:tenants exports:export exports:export_add
+        exports:export_edit exports:export_preview exports:export_remove exports:export_run
+        exports:export_run_cancel exports:export_run_file exports:export_run_resume exports:export_runs
+        exports:export_runs_csv exports:export_start exports:export_switch exports:export_test exports:exports
+        exports:exports_csv fabric:chassis_add fabric:chassis_edit fabric:chassis_remove fabric:lease_decision
+        fabric:lease_extension_decline fabric:lease_give fabric:quotas fabric:system fabric:tenant
+        fabric:tenant_grants fabric:tenant_removal pipeline:chassis_csv pipeline:counts_csv pipeline:pipeline
     """,
 }
 SOCKETS = {"ws/live/"}
