@@ -20,6 +20,12 @@ from core.errors import Unavailable
 class LocalBackend(ModelBackend):
     """Local passwords; where an administrator for emergencies is named, that one's alone, in old sessions too."""
 
+    @sensitive_variables("password")
+    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> Any:
+        """Return the person of a name and password; none of a provider, also where a command gave them a password."""
+        found = super().authenticate(request, **credentials)
+        return None if found is not None and hasattr(found, "external_identity") else found
+
     def user_can_authenticate(self, user: Any) -> bool:
         """Return whether the account is active, and local accounts are open or it is that of emergencies."""
         return super().user_can_authenticate(user) and (not settings.CONFIG.break_glass or is_break_glass(user))

@@ -159,6 +159,9 @@ def test_an_administrator_links_an_account_which_has_no_local_password_from_then
     assert "signs in through an identity provider" in answer.content.decode()
     local.refresh_from_db()
     assert not local.has_usable_password()
+    local.set_password("a-long-password-1")  # as a command may
+    local.save()
+    assert sign_in("ada", "a-long-password-1").status_code == 200
 
 
 def test_another_person_of_the_same_name_later_does_not_get_the_account(
