@@ -19,6 +19,7 @@ class AccountsConfig(AppConfig):
         super().import_models()
         import_module("accounts.audit.models")
         import_module("accounts.approvals.models")
+        import_module("accounts.identity_providers.models")
         import_module("accounts.second_factor.models")
 
     def ready(self) -> None:
@@ -28,6 +29,7 @@ class AccountsConfig(AppConfig):
         because INSTALLED_APPS names this application before django.contrib.auth.
         """
         user_logged_in.connect(keep_previous_login, dispatch_uid="keep_previous_login")
+        from accounts.identity_providers import selectors  # noqa: F401 - its receiver
         from accounts.sign_in import security, services  # noqa: F401 - their receivers
 
 

@@ -111,6 +111,27 @@ def person_edit(
         return person
 
 
+def person_provision(
+    *, person: User | None, username: str, full_name: str, email: str, role: str, tenant: Tenant | None
+) -> User:
+    """Add (None) or update a user as their identity provider and its rules describe them.
+
+    A new one has no local password; the user name of an existing one stays. Raises Invalid.
+    """
+    row = person or User(password=make_password(None))
+    before = _person_audit_values(row) if person else None
+    name = row.username if person else username
+    _assign_fields(row, username=name, full_name=full_name, email=email, role=role, tenant=tenant, active=row.is_active)
+    _validate_person(row)
+    after = _person_audit_values(row)
+    if after != before:
+        with audited(Action.PERSON_EDIT if person else Action.PERSON_ADD, actor=person) as act:
+            row.save(update_fields=PERSON_FIELDS if person else None)
+            act.actor, act.target, act.before, act.after = row, target_of(row), before, after
+        logger.info("%s is %s by an identity provider", row.username, row.role)
+    return row
+
+
 @sensitive_variables("password")
 def person_password_reset(*, by: User, person: User) -> str:
     """Set a generated password, end the user's sessions and tokens, remove a lock; returns the password."""
@@ -120,6 +141,8 @@ def person_password_reset(*, by: User, person: User) -> str:
             raise Conflict("Change your own password on your account page.")
         if person.is_service:
             raise Conflict(f"{person.username} is a service account: it has tokens, and no password.")
+        if hasattr(person, "external_identity"):
+            raise Conflict(f"{person.username} signs in through an identity provider. Remove that link first.")
         password = generated_password()
         hashed = make_password(password)
         with act.change():
@@ -141,6 +164,8 @@ def password_change(*, request: HttpRequest, person: User, current: str, new: st
     wrong ones count towards the lock (outside the transaction, whose rollback would undo the count).
     """
     with attempt(Action.PASSWORD_CHANGE, actor=person, target=target_of(person)) as act:
+        if not person.has_usable_password():
+            raise Conflict("You sign in through an identity provider: change your password there.")
         if authenticate(request, username=person.username, password=current) is None:
             raise Invalid(
                 "The current password is wrong.",

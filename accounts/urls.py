@@ -8,9 +8,11 @@ from accounts import token_views
 from accounts import views as accounts_views
 from accounts.approvals import views as approval_views
 from accounts.audit import views as audit_views
+from accounts.identity_providers import views as provider_views
 from accounts.second_factor import sign_in_views as factor_sign_in_views
 from accounts.second_factor import views as factor_views
 from accounts.sign_in import account_views
+from accounts.sign_in import provider_views as sign_in_provider_views
 from accounts.sign_in import views as sign_in_views
 
 app_name = "accounts"
@@ -18,6 +20,8 @@ urlpatterns = [
     path("sign-in/", sign_in_views.SignIn.as_view(), name="sign_in"),
     path("sign-in/forgotten/", account_views.password_forgotten, name="password_forgotten"),
     path("sign-in/password/<uidb64>/<token>/", account_views.PasswordNew.as_view(), name="password_new"),
+    path("sign-in/<int:pk>/", sign_in_provider_views.provider_start, name="provider_start"),
+    path("sign-in/<int:pk>/answer/", sign_in_provider_views.provider_callback, name="provider_callback"),
     path("sign-out/", sign_in_views.SignOut.as_view(), name="sign_out"),
     path("sign-in/passkey/", factor_sign_in_views.PasskeySignIn.as_view(), name="sign_in_passkey"),
     path("sign-in/second-factor/", factor_sign_in_views.second_factor, name="second_factor"),
@@ -37,6 +41,14 @@ urlpatterns = [
     path("approvals/policy/", approval_views.approval_policy, name="approval_policy"),
     path("approvals/<int:pk>/", approval_views.approval, name="approval"),
     path("approvals/<int:pk>/decision/", approval_views.approval_decision, name="approval_decision"),
+    path("identity-providers/", provider_views.providers, name="identity_providers"),
+    path("identity-providers/add/", provider_views.provider_add, name="identity_provider_add"),
+    path("identity-providers/<int:pk>/", provider_views.provider, name="identity_provider"),
+    path("identity-providers/<int:pk>/rules/", provider_views.provider_rules, name="identity_provider_rules"),
+    path("identity-providers/<int:pk>/test/", provider_views.provider_test, name="identity_provider_test"),
+    path("identity-providers/<int:pk>/removal/", provider_views.provider_remove, name="identity_provider_remove"),
+    path("identity-providers/<int:pk>/people/", provider_views.link, name="identity_link"),
+    path("identity-providers/links/<int:pk>/removal/", provider_views.unlink, name="identity_unlink"),
     path("audit/", audit_views.audit, name="audit"),
     path("audit/<int:pk>/", audit_views.audit_entry, name="audit_entry"),
     path("audit/export/", audit_views.audit_export, name="audit_export"),

@@ -121,6 +121,12 @@ class Config:
     reading_period: float = _setting(
         "FALCONWEB_READING_PERIOD", "Seconds between readings of a chassis", 1.0, least=1, most=3600
     )
+    break_glass: str = _setting(
+        "FALCONWEB_BREAK_GLASS",
+        "User name of the one administrator who may still sign in with a local password when all others sign in "
+        "through an identity provider; each such sign-in is reported. Everybody with a local password may when empty",
+        "",
+    )
     trusted_proxies: int = _setting(
         "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is trusted", 0
     )

@@ -158,7 +158,7 @@ def create_session() -> str:
     person = User.objects.create_superuser("perf")
     session = SessionStore()
     session[SESSION_KEY] = str(person.pk)
-    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
+    session[BACKEND_SESSION_KEY] = "accounts.sign_in.backends.LocalBackend"
     session[HASH_SESSION_KEY] = person.get_session_auth_hash()
     session.save()
     return str(session.session_key)

@@ -37,7 +37,7 @@ from accounts.second_factor.webauthn import (
     registration_options,
 )
 from accounts.sign_in.passwords import PASSWORD_ALPHABET
-from accounts.sign_in.security import FAILURE_WINDOW_SECONDS
+from accounts.sign_in.security import FAILURE_WINDOW_SECONDS, may_sign_in_locally
 from accounts.sign_in.services import sessions_end
 from core import credentials
 from core.counters import count_in_period, is_count_reached
@@ -59,6 +59,7 @@ COPIED: Final = (
     "This passkey counts fewer uses than the site: it may have been copied. It was not accepted. Sign in another way,"
     " remove it, and tell an administrator."
 )
+NOT_LOCAL: Final = "This passkey alone signs nobody in here: sign in through your identity provider."
 LAST_FACTOR: Final = "Your role needs a second factor. Add another one first, then remove this."
 
 
@@ -222,6 +223,8 @@ def passkey_use(*, party: RelyingParty, purpose: str, answer: str, person: User 
         passkey = rows.filter(credential_id=credential_key(response.raw_id), person__is_active=True).first()
         if passkey is None or (person is not None and passkey.person_id != person.pk):
             raise Invalid(REFUSED)
+        if person is None and not may_sign_in_locally(passkey.person):
+            raise Invalid(NOT_LOCAL)
         checked = assertion_check(party, purpose, response, passkey)
         if passkey.last_used_at is not None and checked.issued_at <= passkey.last_used_at:
             raise Invalid("This passkey was used since the page asked for it. Try again.")

@@ -27,7 +27,7 @@ from accounts.sign_in.services import refused_sign_in_record
 from core.errors import FalconWebError, Invalid
 
 LOCKED = "Sign-in is closed after too many wrong passwords or codes."
-PASSKEY_BACKEND = "django.contrib.auth.backends.ModelBackend"
+PASSKEY_BACKEND = "accounts.sign_in.backends.LocalBackend"
 PASSKEY_PURPOSE = "sign in"
 
 

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, declare
+from accounts.identity_providers.models import IdentityProvider
 from accounts.models import User
 from accounts.second_factor.forms import PasskeyAnswerForm
 from accounts.second_factor.services import passkey_confirm
@@ -39,7 +40,7 @@ from core.forms import refusals_as_messages, service_errors_in
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.SIGN_IN_CONFIRM, section=None, is_open_without_factor=True)
 def confirmation(request: HttpRequest) -> HttpResponse:
-    """Ask for the password or a passkey before what needs a recent sign-in, then return to `next`."""
+    """Ask for a proof of who this is before what needs a recent sign-in, then return to `next`."""
     where = request.POST.get("next", request.GET.get("next", ""))
     if not url_has_allowed_host_and_scheme(where, {request.get_host()}, require_https=request.is_secure()):
         where = resolve_url("accounts:account")
@@ -59,7 +60,9 @@ def confirmation(request: HttpRequest) -> HttpResponse:
                 return redirect(where)
     passkeys = list(person.passkeys.all())
     options = json.dumps(request_options(RelyingParty.of(request), purpose, known=passkeys)) if passkeys else ""
-    context = {"form": form, "next": where, "options": options}
+    provider = IdentityProvider.objects.filter(identities__person=person).first()
+    has_password = person.has_usable_password() or (provider is not None and provider.is_directory)
+    context = {"form": form, "next": where, "options": options, "provider": provider, "has_password": has_password}
     status = 400 if request.method == "POST" else 200
     return render(request, "accounts/sign_in/confirmation.html", context, status=status)
 

@@ -25,7 +25,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import attempt, target_of
 from accounts.models import PersonKind, User
 from accounts.sign_in.passwords import password_problem
-from accounts.sign_in.security import client_address
+from accounts.sign_in.security import client_address, may_sign_in_locally
 from accounts.sign_in.services import access_end
 from core.counters import count_in_period
 from core.enqueue import enqueue
@@ -86,7 +86,7 @@ def password_mail_send(*, name: str) -> None:
     people = User.objects.filter(Q(username__iexact=name) | Q(email__iexact=name)).exclude(email="")
     for person in people.filter(is_active=True, kind=PersonKind.PERSON):
         # The database compares letters more loosely than mail servers do.
-        if not person.has_usable_password() or name.casefold() not in {
+        if not person.has_usable_password() or not may_sign_in_locally(person) or name.casefold() not in {
             person.username.casefold(), person.email.casefold(),
         }:  # fmt: skip
             continue

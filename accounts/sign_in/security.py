@@ -144,3 +144,15 @@ class SessionStore(db.SessionStore):
 
 # person: User | None (None: an unknown name), address: str, sentence: str, the reason.
 sign_in_refused = Signal()
+# person: User, address: str: the administrator for emergencies has signed in with the local password.
+break_glass_used = Signal()
+
+
+def is_break_glass(person: User) -> bool:
+    """Return whether a person is the administrator who may sign in where no identity provider answers."""
+    return person.is_administrator and person.username == settings.CONFIG.break_glass
+
+
+def may_sign_in_locally(person: User) -> bool:
+    """Return whether what this site stores may sign a person in: a password or a passkey, no provider's word."""
+    return not hasattr(person, "external_identity") and (not settings.CONFIG.break_glass or is_break_glass(person))

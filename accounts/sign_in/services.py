@@ -21,7 +21,14 @@ from accounts.audit.services import Target, attempt, audit_record, audited, targ
 from accounts.freshness import sign_in_renew
 from accounts.models import BrowserSession, User
 from accounts.sign_in.devices import device_words
-from accounts.sign_in.security import ADDRESS, DEVICE, client_address, sign_in_refused
+from accounts.sign_in.security import (
+    ADDRESS,
+    DEVICE,
+    break_glass_used,
+    client_address,
+    is_break_glass,
+    sign_in_refused,
+)
 from core.errors import Forbidden, Invalid, NotFound
 
 logger = logging.getLogger(__name__)
@@ -35,11 +42,13 @@ sessions_ended = Signal()
 def sign_in_complete(request: HttpRequest, person: User, *, backend: str, method: str) -> None:
     """Sign a person in whose identity was proved, and record it.
 
-    `method` says how, in words: 'password', 'passkey', 'password and TOTP'.
-
-    The only caller of Django's `login`. Raises Forbidden for those who may not sign in.
+    `method` says how, in words: 'password', 'passkey', 'password and TOTP'. That of the administrator for emergencies is
+    reported. The only caller of Django's `login`. Raises Forbidden for those who may not sign in.
     """
     complete_origin(credential=method)
+    if is_break_glass(person):
+        with audited(Action.BREAK_GLASS, actor=person, target=target_of(person)):
+            break_glass_used.send(User, person=person, address=client_address(request))
     with audited(Action.SIGN_IN, actor=person, target=target_of(person)):
         if not person.is_active or person.is_service:
             raise Forbidden("This account cannot sign in. Ask an administrator.")

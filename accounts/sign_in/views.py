@@ -14,12 +14,15 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.declaration import Audience, declare
+from accounts.identity_providers.selectors import sign_in_providers
 from accounts.models import User
 from accounts.second_factor.pending import sign_in_continue
 from accounts.sign_in.password_mails import are_password_mails_sent
 from accounts.sign_in.security import too_many_failed_logins
 from accounts.sign_in.services import refused_sign_in_record
-from core.errors import NotFound
+from core.errors import Forbidden, NotFound, Unavailable
+
+DIRECTORY_BACKEND = "accounts.sign_in.backends.DirectoryBackend"
 
 
 @declare(Audience.PUBLIC, audited_as=Action.SIGN_IN, section=None)
@@ -30,8 +33,9 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Return the context, with whether a forgotten password can be set by mail."""
-        return super().get_context_data(**kwargs, are_mails_sent=are_password_mails_sent())
+        """Return the context, with the providers that have a button, and whether a new password can be set by mail."""
+        more = {"providers": sign_in_providers(), "are_mails_sent": are_password_mails_sent()}
+        return super().get_context_data(**more, **kwargs)
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Redirect people who are signed in: to switch accounts, sign out first."""
@@ -44,14 +48,22 @@ class SignIn(LoginView):
         if too_many_failed_logins(request):
             self._refused("Sign-in from this address is closed after too many wrong passwords.", status=429)
             return render(request, "accounts/sign_in/locked.html", {"address": True}, status=429)
-        return super().post(request, *args, **kwargs)
+        try:
+            return super().post(request, *args, **kwargs)
+        except (Forbidden, Unavailable) as error:
+            # Of a directory: it vouches for the person, who may not sign in here, or does not answer.
+            self._refused(error.sentence, status=error.status)
+            blank = AuthenticationForm(request, initial={"username": request.POST.get("username", "")})
+            return self.render_to_response(
+                self.get_context_data(form=blank, problem=error.sentence), status=error.status
+            )
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         """Sign in, or go on to the second factor."""
         person = authenticated_person(form)
-        return sign_in_continue(
-            self.request, person, backend=person.backend, method="password", next_url=self.get_success_url()
-        )
+        backend: str = person.backend  # type: ignore[attr-defined]  # set by `authenticate`
+        method = "LDAP" if backend == DIRECTORY_BACKEND else "password"
+        return sign_in_continue(self.request, person, backend=backend, method=method, next_url=self.get_success_url())
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """Record the refusal and show the form again."""

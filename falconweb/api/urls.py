@@ -27,6 +27,7 @@ FEATURES = (
     "telemetry.alerts.rules_api",
     "accounts.approvals.api",
     "accounts.audit.api",
+    "accounts.identity_providers.api",
     "telemetry.events.api",
     "telemetry.pipeline.api",
     "telemetry.exports.api",

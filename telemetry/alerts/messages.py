@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 
+from core.endpoints import DeliveryFailed
 from telemetry.alerts.rules import value_label
-from telemetry.delivery.endpoints import DeliveryFailed
 from telemetry.delivery.formats import one_line, rfc5424_message
 from telemetry.delivery.senders import send_syslog, send_webhook
 
@@ -47,7 +47,7 @@ class NotificationLine(TypedDict):
 
 
 class Notification(TypedDict):
-    """Content of a delivery, the same at each attempt; `kind` is 'alerts' or 'test'."""
+    """Content of a delivery, the same at each attempt; `kind` is 'alerts', 'test', or 'notice' (the summary alone)."""
 
     kind: str
     site: str
@@ -96,6 +96,8 @@ def build_notification(lines: Sequence[NotificationLine], *, site: str, at: date
 def email_body(message: Notification) -> str:
     if message["kind"] == "test":
         return f"{message['summary']}.\n\nNothing is wrong: this is a test of the delivery of alerts.\n"
+    if message["kind"] == "notice":
+        return f"{message['summary']}\n"
     parts = [_alert_text(one) for one in message["alerts"]]
     if message["more"]:
         parts.append(f"And {message['more']} more: see {message['site']}/alerts/" if message["site"] else
@@ -188,7 +190,8 @@ def send_to_syslog(address: str, message: Notification, *, message_id: str) -> N
         # The alerts that are not listed are one line.
         text = f"{message['summary']}; {message['more']} of them are not listed" if lines else message["summary"]
         severity = "Critical" if message["critical"] else "Warning" if message["warning"] else "OK"
-        lines.append((severity, "ALERTS" if lines else "TEST", {"delivery": message_id}, text))
+        word = "ALERTS" if lines else message["kind"].upper()
+        lines.append((severity, word, {"delivery": message_id}, text))
     messages = [
         rfc5424_message(
             at=made_at,

@@ -23,6 +23,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from core.claims import LONGEST_WAIT, RowClaim, unclaimed, wait_is_over
+from core.endpoints import DeliveryFailed
 from core.enqueue import enqueue
 from core.errors import FalconWebError
 from fabric.leases.models import Tenure
@@ -31,7 +32,6 @@ from telemetry.alerts.messages import NotificationLine
 from telemetry.alerts.models import Alert, AlertNotification, AlertSeverity, Delivery, Route
 from telemetry.alerts.route_services import delivery_add, email_addresses
 from telemetry.alerts.selectors import suppressed_alerts
-from telemetry.delivery.endpoints import DeliveryFailed
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import Final
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
+from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
@@ -17,12 +18,12 @@ from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited, target_of
 from accounts.models import User
 from accounts.visibility import row_or_404
+from core.endpoints import syslog_endpoint, webhook_endpoint
 from core.errors import Conflict, Invalid
 from telemetry.alerts.messages import build_notification
 from telemetry.alerts.models import AlertSeverity, Delivery, Route, Rule, Silence
 from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_text, refuse_field, save_named, scope_set
 from telemetry.alerts.rules import BUILT_IN_RULES
-from telemetry.delivery.endpoints import syslog_endpoint, webhook_endpoint
 
 MAX_ROUTES: Final = 100
 MAX_ADDRESSES: Final = 20
@@ -124,6 +125,15 @@ def delivery_add(route: Route, summary: str, content: dict[str, object], *, is_t
     return Delivery.objects.create(
         route=route, number=last + 1, summary=summary[:300], content=content, is_test=is_test
     )
+
+
+def notice_send(sentence: str) -> None:
+    """Queue a critical notice that is about no device, for every route of all alerts that is switched on."""
+    message = build_notification([], site=settings.CONFIG.address, at=timezone.now())
+    with transaction.atomic():
+        for route in Route.objects.select_for_update(of=("self",)).filter(enabled=True, scope="all").order_by("pk"):
+            if route.kind != Route.Kind.PAGE:
+                delivery_add(route, sentence, {**message, "kind": "notice", "summary": sentence, "critical": 1})
 
 
 def _fill(row: Route, values: RouteValues, *, moved: bool) -> None:

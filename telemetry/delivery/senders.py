@@ -11,22 +11,19 @@ import binascii
 import contextlib
 import hashlib
 import hmac
-import io
 import socket
 import ssl
 import struct
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fcntl import ioctl
 from http.client import HTTPException, HTTPResponse
-from typing import Any
 
-from core.errors import Invalid
-from telemetry.delivery.endpoints import (
+from core.connections import DeadlineReader, delivery_errors, header_value, open_connection, seconds_left
+from core.endpoints import (
     DeliveryEndpoint,
     DeliveryFailed,
-    Peer,
     resolve_peers,
     retry_after_seconds,
     syslog_endpoint,
@@ -34,7 +31,6 @@ from telemetry.delivery.endpoints import (
 )
 
 TIMEOUT_SECONDS = 15.0
-MAX_RESPONSE_BYTES = 64 * 1024  # bytes; more is not read
 MAX_DATAGRAM_BYTES = 65_507  # bytes (RFC 5426)
 # HTTP statuses of 4xx after which the same request may succeed: too slow, too early, too often.
 RETRYABLE_STATUSES = frozenset({408, 425, 429})
@@ -74,12 +70,12 @@ def send_webhook(
         headers["Content-Encoding"] = encoding
     if secret:
         headers["webhook-signature"] = webhook_signature(secret, message_id=identity, timestamp=stamp, body=body)
-    head = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in headers.items())
+    head = "".join(f"{name}: {header_value(value)}\r\n" for name, value in headers.items())
     request = f"POST {endpoint.path} HTTP/1.1\r\n{head}\r\n".encode("ascii") + body
     deadline = time.monotonic() + timeout
-    with _connection(endpoint, deadline, ca, tls=endpoint.scheme == "https") as connection:
+    with open_connection(endpoint, deadline, ca, tls=endpoint.scheme == "https") as connection:
         try:
-            connection.settimeout(_seconds_left(deadline))
+            connection.settimeout(seconds_left(deadline))
             connection.sendall(request)
         except (BrokenPipeError, ConnectionResetError):
             pass  # a receiver that refuses a large body responds before it has read all of it
@@ -119,16 +115,16 @@ def send_syslog(*, address: str, messages: Sequence[bytes], ca: str = "", timeou
         _send_datagrams(endpoint, messages, deadline)
         return
     framed = b"".join(b"%d %s" % (len(one), one) for one in messages)
-    with _connection(endpoint, deadline, ca, tls=endpoint.scheme == "tls") as connection:
-        connection.settimeout(_seconds_left(deadline))
+    with open_connection(endpoint, deadline, ca, tls=endpoint.scheme == "tls") as connection:
+        connection.settimeout(seconds_left(deadline))
         connection.sendall(framed)
         _finish_stream(endpoint, connection, deadline)
 
 
 def _send_datagrams(endpoint: DeliveryEndpoint, messages: Sequence[bytes], deadline: float) -> None:
     peer = resolve_peers(endpoint)[0]
-    with _delivery_errors(endpoint), socket.socket(peer.family, socket.SOCK_DGRAM) as connection:
-        connection.settimeout(_seconds_left(deadline))
+    with delivery_errors(endpoint), socket.socket(peer.family, socket.SOCK_DGRAM) as connection:
+        connection.settimeout(seconds_left(deadline))
         connection.connect(peer.address)
         for one in messages:
             connection.send(one[:MAX_DATAGRAM_BYTES])
@@ -142,13 +138,13 @@ def _finish_stream(endpoint: DeliveryEndpoint, connection: socket.socket, deadli
     """Close the sending side, and wait until everything is acknowledged."""
     if isinstance(connection, ssl.SSLSocket):
         # The receiver answers close_notify with its own (RFC 5425, 4.4), after all data; some just close.
-        connection.settimeout(_seconds_left(deadline))
+        connection.settimeout(seconds_left(deadline))
         with contextlib.suppress(ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError):
             connection.unwrap()
         return
     connection.shutdown(socket.SHUT_WR)
     # Most receivers close after reading everything; for others, the kernel has acknowledged the data at least.
-    connection.settimeout(min(2.0, _seconds_left(deadline)))
+    connection.settimeout(min(2.0, seconds_left(deadline)))
     with contextlib.suppress(TimeoutError):
         while connection.recv(4096):
             pass
@@ -167,98 +163,9 @@ def _unacknowledged_bytes(connection: socket.socket) -> int:
     return int(size)
 
 
-@contextlib.contextmanager
-def _connection(endpoint: DeliveryEndpoint, deadline: float, ca: str, *, tls: bool) -> Iterator[socket.socket]:
-    """Connect to the first of a host's addresses that answers; errors inside become a DeliveryFailed."""
-    context = tls_context(ca) if tls else None
-    peers = resolve_peers(endpoint)
-    with _delivery_errors(endpoint), _connect_first(peers, deadline) as connection:
-        if context is None:
-            yield connection
-            return
-        connection.settimeout(_seconds_left(deadline))
-        with context.wrap_socket(connection, server_hostname=endpoint.host) as secured:
-            yield secured
-
-
-def _connect_first(peers: Sequence[Peer], deadline: float) -> socket.socket:
-    for number, peer in enumerate(peers, 1):
-        connection: socket.socket | None = None
-        try:
-            connection = socket.socket(peer.family, socket.SOCK_STREAM)  # of a family that this machine may not have
-            # Each address has its share of the time, so that a silent one does not use all of it.
-            connection.settimeout(_seconds_left(deadline) / (len(peers) + 1 - number))
-            connection.connect(peer.address)
-        except OSError:
-            if connection is not None:
-                connection.close()
-            if number == len(peers):
-                raise
-        else:
-            return connection
-    raise ConnectionError
-
-
-def tls_context(ca: str) -> ssl.SSLContext:
-    """Return a TLS context that trusts `ca` (PEM), for '' the system's CAs; raises Invalid."""
-    try:
-        context = ssl.create_default_context(cadata=ca or None)
-    except (ssl.SSLError, ValueError) as error:
-        sentence = "The CA has no certificate in PEM form."
-        raise Invalid(sentence, errors={"ca": sentence}) from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
-@contextlib.contextmanager
-def _delivery_errors(endpoint: DeliveryEndpoint) -> Iterator[None]:
-    """Convert errors of the connection into a DeliveryFailed with a sentence."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise DeliveryFailed(f"{endpoint.name} did not answer in time.") from error
-    except ssl.SSLCertVerificationError as error:
-        # The certificate may be renewed any time: not permanent.
-        raise DeliveryFailed(
-            f"The certificate of {endpoint.name} is not trusted: {error.verify_message}. Give the CA that signed it."
-        ) from error
-    except ssl.SSLError as error:
-        raise DeliveryFailed(f"TLS with {endpoint.name} failed: {(error.reason or 'it broke off').lower()}.") from error
-    except ConnectionRefusedError as error:
-        raise DeliveryFailed(f"Nothing listens at {endpoint.name}.") from error
-    except (OSError, HTTPException) as error:
-        why = getattr(error, "strerror", None) or "the connection broke off"
-        raise DeliveryFailed(f"{endpoint.name} cannot be reached, or broke off: {why}.") from error
-
-
-class _DeadlineReader(io.RawIOBase):
-    """Reads from a connection until a deadline, however slowly the data arrives, and up to MAX_RESPONSE_BYTES."""
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection, self._deadline, self._room = connection, deadline, MAX_RESPONSE_BYTES
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """Return this as a file, as HTTPResponse requires of a socket."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def shorten_deadline(self, seconds: float) -> None:
-        self._deadline = min(self._deadline, time.monotonic() + seconds)
-
-    def readinto(self, buffer: Any) -> int:
-        if self._room <= 0:
-            return 0
-        self._connection.settimeout(_seconds_left(self._deadline))
-        size = self._connection.recv_into(buffer)
-        self._room -= size
-        return size
-
-
 def _read_response(connection: socket.socket, deadline: float) -> tuple[int, str, float | None]:
     """Return status, reason and the seconds of Retry-After; the rest of the response is read and discarded."""
-    reader = _DeadlineReader(connection, deadline)
+    reader = DeadlineReader(connection, deadline)
     response = HTTPResponse(reader, method="POST")  # type: ignore[arg-type]  # needs `makefile` alone
     try:
         response.begin()
@@ -270,17 +177,3 @@ def _read_response(connection: socket.socket, deadline: float) -> tuple[int, str
         return response.status, reason, retry_after_seconds(response.getheader("Retry-After"), time.time())
     finally:
         response.close()
-
-
-def _seconds_left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _header_value(value: str) -> str:
-    """Return a header's value; raises Invalid for characters that could inject another header."""
-    if not value.isascii() or not value.isprintable():
-        raise Invalid("A header of the request has invalid characters.")
-    return value

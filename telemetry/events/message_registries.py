@@ -39,6 +39,11 @@ SITE: dict[str, MessageText] = {
         "A sign-in was refused. Repeated attempts within a minute are one event.",
         "If it was not the person, check in the audit log where the attempts came from.",
     ),
+    "BreakGlassUsed": (
+        CRITICAL,
+        "The local administrator for emergencies signed in with a password.",
+        "If nobody of you did it, change the password, and see in the audit log what was done.",
+    ),
     "LeaseGiven": (OK, "A tenant leased devices or host ports.", ""),
     "LeaseEnded": (OK, "A lease ended: its devices and host ports are unassigned.", ""),
     "ChassisAdded": (OK, "An administrator added a chassis to this site.", ""),

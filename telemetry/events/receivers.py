@@ -20,7 +20,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
-from accounts.sign_in.security import client_address, sign_in_refused
+from accounts.sign_in.security import break_glass_used, client_address, sign_in_refused
 from fabric.drift.models import Drift
 from fabric.inventory.models import Chassis
 from fabric.leases.models import Lease, LeaseEvent
@@ -31,7 +31,9 @@ from telemetry.events.services import event_record
 
 logger = logging.getLogger(__name__)
 
-SIGN_IN_VIEWS = {"accounts:sign_in", "accounts:second_factor", "accounts:sign_in_passkey"}
+SIGN_IN_VIEWS = {
+    "accounts:sign_in", "accounts:second_factor", "accounts:sign_in_passkey", "accounts:provider_callback",
+}  # fmt: skip
 SIGN_OUT = "accounts:sign_out"
 LOOK_BACK = timedelta(hours=1)
 OPERATION_ENDS = {
@@ -123,7 +125,7 @@ def record_chassis_removed(instance: Chassis, **kwargs: Any) -> None:
 
 @receiver(user_logged_in)
 def record_sign_in(request: Any, user: User, **kwargs: Any) -> None:
-    """Record that a person signed in on a page."""
+    """Record that a person signed in on a page, or came back to it from a provider."""
     if _view_name(request) in SIGN_IN_VIEWS:
         _record_person("SignedIn", user, f"{user.username} signed in from {client_address(request)}.")
 
@@ -132,6 +134,13 @@ def record_sign_in(request: Any, user: User, **kwargs: Any) -> None:
 def record_sign_out(request: Any, user: User | None, **kwargs: Any) -> None:
     if user is not None and _view_name(request) == SIGN_OUT:
         _record_person("SignedOut", user, f"{user.username} signed out.")
+
+
+@receiver(break_glass_used)
+def record_break_glass(person: User, address: str, **kwargs: Any) -> None:
+    """Record the sign-in of the administrator for emergencies."""
+    text = f"{person.username}, who is for when no identity provider answers, signed in from {address}."
+    _record_person("BreakGlassUsed", person, text, severity="Critical")
 
 
 @receiver(sign_in_refused)

@@ -19,8 +19,8 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from core.claims import ClaimLost
+from core.endpoints import DeliveryFailed
 from core.errors import FalconWebError
-from telemetry.delivery.endpoints import DeliveryFailed
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventQuerySet

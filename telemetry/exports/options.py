@@ -10,10 +10,10 @@ from typing import Any
 
 from cronsim import CronSim, CronSimError
 
+from core.connections import tls_context
+from core.endpoints import syslog_endpoint, webhook_endpoint
 from core.errors import Invalid
-from telemetry.delivery.endpoints import syslog_endpoint, webhook_endpoint
 from telemetry.delivery.formats import FACILITIES
-from telemetry.delivery.senders import tls_context
 from telemetry.events.filters import FILTERS, EventFilter
 from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS, EventFormatter
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun, ExportSchedule, ExportSpan, ExportTarget

@@ -14,7 +14,7 @@ from typing import Any, cast
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from django.contrib.auth import HASH_SESSION_KEY
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, load_backend
 from django.urls import path
 from django.utils.crypto import constant_time_compare
 from redis import RedisError
@@ -149,15 +149,19 @@ class LiveConsumer(AsyncWebsocketConsumer):
     @database_sync_to_async
     def _reading_scopes(self, chassis_ids: set[int]) -> tuple[User | None, dict[int, ReadingScope | None]]:
         session: Any = self.scope.get("session")
-        person = User.objects.filter(pk=self.person_id, is_active=True).first()
-        if person is None or session is None:
+        if session is None:
             return None, {}
-        # Read again: the session may have ended or expired meanwhile. A new password ends sessions of the old one.
-        kept = SessionStore(session.session_key)
-        session_hash = kept.get(HASH_SESSION_KEY, "")
-        if not constant_time_compare(session_hash, person.get_session_auth_hash()):
+        # Read again: the session may have ended or expired meanwhile. A new password ends sessions of the old one, and
+        # an identity provider that was switched off those of its people.
+        stored = SessionStore(session.session_key)
+        backend = stored.get(BACKEND_SESSION_KEY, "")
+        known = backend in settings.AUTHENTICATION_BACKENDS
+        person = load_backend(backend).get_user(self.person_id) if known else None
+        if not isinstance(person, User):
             return None, {}
-        if must_enrol(person, kept):
+        if not constant_time_compare(stored.get(HASH_SESSION_KEY, ""), person.get_session_auth_hash()):
+            return None, {}
+        if must_enrol(person, stored):
             return None, {}
         # One query, so that two hundred invalid ids cost no more than one.
         visible = set(Chassis.objects.visible_to(person).filter(pk__in=chassis_ids).values_list("pk", flat=True))

@@ -21,6 +21,7 @@ from accounts.approvals.models import ApprovalRequest
 from accounts.audit.actions import Action
 from accounts.audit.models import AuditEntry
 from accounts.audit.services import audit_record, target_of
+from accounts.identity_providers.models import ExternalIdentity, IdentityProvider
 from accounts.models import PersonKind, Role, Tenant, User
 from accounts.second_factor.models import Passkey
 from benchmarks.runs.models import Run
@@ -318,7 +319,15 @@ def make_lab() -> Lab:
     arguments |= {"audit_entry": [AuditEntry.objects.latest("sequence").pk]}
     arguments |= {name: [device.slot_id] for name in ("slot_history", "slot_history_csv")}
     arguments |= {name: [device.pk] for name in ("device_history", "device_history_csv")}
-    arguments |= {"drift": [drift.pk]}
+    provider = IdentityProvider.objects.create(
+        kind="oidc", name="Company", enabled=True, address="https://127.0.0.1:1", client_id="falconweb"
+    )
+    identity = ExternalIdentity.objects.create(
+        provider=provider, subject="1", person=User.objects.create_user("linked", role=Role.USER, tenant=tenant)
+    )
+    arguments |= {f"identity_provider{name}": [provider.pk] for name in ("", "_rules", "_test", "_remove")}
+    arguments |= {name: [provider.pk] for name in ("provider_start", "provider_callback", "identity_link")}
+    arguments |= {"identity_unlink": [identity.pk], "drift": [drift.pk]}
     arguments |= exported(people["administrator"])
     arguments |= {"event": [happened(device, other)]}
     view = SavedView.objects.create(person=people["administrator"], name="Of the administrator").pk

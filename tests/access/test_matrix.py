@@ -42,6 +42,8 @@ EXCEPTIONS = {
     "accounts:password_new": (400, 400, 400, 400, 400),
     "accounts:second_factor": (302, 302, 302, 302, 302),
     "accounts:passkey": (404, 200, 404, 404, 302),
+    "accounts:provider_start": (302, 302, 302, 302, 302),
+    "accounts:provider_callback": (302, 302, 302, 302, 302),
     "fabric:lease_request": (302, 200, 200, 200, 302),
     "history:throughput_csv": (200, 200, 200, 404, 302),
     "recommend:recommend_csv": (400, 400, 400, 400, 302),
@@ -61,15 +63,18 @@ EXCEPTIONS = {
 # What is not for everybody who is signed in, said a second time: a mistake in a declaration does not change it here.
 RESTRICTED = {
     Audience.PUBLIC: """
-        accounts:password_forgotten accounts:password_new accounts:second_factor accounts:sign_in
-        accounts:sign_in_passkey
+        accounts:password_forgotten accounts:password_new accounts:provider_callback accounts:provider_start
+        accounts:second_factor accounts:sign_in accounts:sign_in_passkey
     """,
     Audience.COMPOSERS: """
         runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add
     """,
     Audience.ADMINISTRATORS: """
         accounts:approval_policy accounts:approvals
-        accounts:audit accounts:audit_entry accounts:audit_export accounts:audit_verification accounts:people
+        accounts:audit accounts:audit_entry accounts:audit_export accounts:audit_verification accounts:identity_link
+        accounts:identity_provider accounts:identity_provider_add accounts:identity_provider_remove
+        accounts:identity_provider_rules accounts:identity_provider_test accounts:identity_providers
+        accounts:identity_unlink accounts:people api:identity_provider api:identity_providers
         accounts:person accounts:person_add accounts:person_password accounts:person_second_factor
         accounts:person_sessions_end accounts:service_add accounts:service_token_add accounts:tenant_add
         accounts:tenants accounts:tokens accounts:tokens_csv

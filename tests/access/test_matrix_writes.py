@@ -128,6 +128,7 @@ CHANGES_NO_ROW = {
     "accounts:session_end",
     "accounts:sessions_end",
     "accounts:person_sessions_end",
+    "accounts:identity_provider_test",
     "accounts:audit_verification",
     "api:audit_verification",
     "fabric:plan_anew",
@@ -229,11 +230,21 @@ def fields_of(route: str, method: str) -> set[str]:
     return {name for name, field in known.items() if not field.get("readOnly")}
 
 
+def of_providers(name: str) -> dict[str, Any]:
+    """Return what one would send to the addresses of identity providers."""
+    return {
+        "address": "https://127.0.0.1:1", "client_id": "another", "scopes": "openid", "username_claim": "sub",
+        "groups_claim": "groups", "secret": "", "subject": "2", "username": "owner", "sample": "",
+        "rules-TOTAL_FORMS": 1, "rules-INITIAL_FORMS": 0, "rules-0-group": "a", "rules-0-role": "administrator",
+        "rules-0-ORDER": 1,
+    } if name.startswith("accounts:identity_") else {}  # fmt: skip
+
+
 def play(lab: Lab, who: str, route: tuple[str, str], body: dict[str, Any]) -> Any:
     """Send a request from a browser of its own: who signs out there is signed in elsewhere."""
     name, method = route
     if body:
-        body = {**body, **of_alerts(lab, name)}
+        body = {**body, **of_alerts(lab, name), **of_providers(name)}
     if name == "deploy:deploy" and body:
         body = {"request": json.dumps(FILES["api:deployments"])}
     if name == "records:import" and body:

@@ -226,7 +226,7 @@ def test_a_service_account_has_tokens_of_administrators_and_no_sign_in(ada: User
     assert after["person"] == "ci"
     request: Any = client.get(reverse("accounts:account")).wsgi_request
     with pytest.raises(Forbidden, match="cannot sign in"):
-        sign_in_complete(request, service, backend="django.contrib.auth.backends.ModelBackend", method="password")
+        sign_in_complete(request, service, backend="accounts.sign_in.backends.LocalBackend", method="password")
     for password in ("", "!", service.password):
         assert Client().post(reverse("accounts:sign_in"), {"username": "ci", "password": password}).status_code == 200
     assert client.post(reverse("accounts:person_password", args=[service.pk])).status_code == 302

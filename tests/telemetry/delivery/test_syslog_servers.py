@@ -6,9 +6,9 @@ from typing import Literal
 
 import pytest
 
+from core.endpoints import DeliveryFailed
 from core.errors import Invalid
 from simulator.certificates import ServerCertificate, server_certificate
-from telemetry.delivery.endpoints import DeliveryFailed
 from telemetry.delivery.senders import send_syslog
 from tests.telemetry.delivery.sinks import SyslogSink, closed_port
 from tests.waiting import wait_for

@@ -15,9 +15,9 @@ from email.utils import format_datetime
 import pytest
 
 from core.addresses import refusal_reason
+from core.endpoints import DeliveryFailed, retry_after_seconds
 from core.errors import Invalid
 from simulator.certificates import ServerCertificate, server_certificate
-from telemetry.delivery.endpoints import DeliveryFailed, retry_after_seconds
 from telemetry.delivery.senders import send_webhook
 from tests.telemetry.delivery.sinks import HttpSink, closed_port
 

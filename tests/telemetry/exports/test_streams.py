@@ -12,9 +12,9 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import User
+from core.endpoints import DeliveryFailed
 from core.errors import Conflict, Invalid
 from simulator.certificates import ServerCertificate
-from telemetry.delivery.endpoints import DeliveryFailed
 from telemetry.events.models import Event
 from telemetry.exports import execution
 from telemetry.exports.execution import exports_begin_due, retry_delay

@@ -19,6 +19,8 @@ from core.errors import FalconWebError, Invalid
 MAX_ADDRESS_LENGTH = 2000
 SYSLOG_PORTS = {"udp": 514, "tcp": 601, "tls": 6514}  # RFC 5426, RFC 6587, RFC 5425
 HTTP_PORTS = {"http": 80, "https": 443}
+LDAP_PORTS = {"ldap": 389, "ldaps": 636}
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class DeliveryFailed(FalconWebError):
@@ -51,6 +53,11 @@ class DeliveryEndpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
+    def is_loopback(self) -> bool:
+        """Whether nothing that is sent there leaves this machine."""
+        return self.host in LOOPBACK_HOSTS
+
+    @property
     def authority(self) -> str:
         """The value of the Host header: without the default port."""
         return self.name.rpartition(":")[0] if self.port == HTTP_PORTS.get(self.scheme) else self.name
@@ -78,6 +85,14 @@ def syslog_endpoint(address: str) -> DeliveryEndpoint:
     if parts.path not in {"", "/"} or parts.query:
         raise _invalid_address("The address of a syslog server ends after its port: tls://host:6514.")
     return _endpoint(parts, SYSLOG_PORTS, "")
+
+
+def ldap_endpoint(address: str) -> DeliveryEndpoint:
+    """Return the endpoint of `ldap://host:port` or `ldaps://host:port`; raises Invalid."""
+    parts = _split(address, "ldap:// or ldaps://", LDAP_PORTS)
+    if parts.path not in {"", "/"} or parts.query:
+        raise _invalid_address("The address of a directory ends after its port: ldaps://host:636.")
+    return _endpoint(parts, LDAP_PORTS, "")
 
 
 def resolve_peers(endpoint: DeliveryEndpoint) -> list[Peer]:

@@ -1,0 +1,44 @@
+"""Identity providers as rows, and signing in at the site's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.test import Client
+
+from accounts.identity_providers.models import IdentityProvider, MappingRule
+from accounts.models import Tenant
+from tests.accounts.slapd import BASE, SITE_DN, SITE_PASSWORD, Directory
+
+
+def rule(provider: IdentityProvider, group: str, role: str, tenant: Tenant | None = None) -> MappingRule:
+    place = provider.rules.count() + 1
+    return MappingRule.objects.create(provider=provider, position=place, group=group, role=role, tenant=tenant)
+
+
+def directory_provider(directory: Directory, **values: Any) -> IdentityProvider:
+    """Make the row of a running directory, switched on."""
+    row = IdentityProvider(
+        kind="ldap", name="Company directory", enabled=True, address=directory.address, ca=directory.ca,
+        bind_dn=SITE_DN, user_base=f"ou=people,{BASE}",
+    )  # fmt: skip
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.set_secret(SITE_PASSWORD)
+    row.save()
+    return row
+
+
+def sign_in(username: str, password: str, client: Client | None = None, **more: Any) -> Any:
+    """Return the answer of the sign-in page to a name and password."""
+    return (client or Client()).post("/sign-in/", {"username": username, "password": password, **more})
+
+
+def openid_provider(address: str, **values: Any) -> IdentityProvider:
+    """Make the row of a provider of OpenID Connect, switched on."""
+    row = IdentityProvider(kind="oidc", name="Company", enabled=True, address=address, client_id="falconweb")
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.set_secret("of-the-client: 1/é")
+    row.save()
+    return row
