@@ -149,8 +149,7 @@ class DirectorySession:
         return found
 
     def _refusal(self, result: LDAPResult) -> Unavailable:
-        code = result.result_code
-        word = code.name.lower().replace("_", " ") if isinstance(code, LDAPResultCode) else str(code)
+        word = result.result_code.name.lower().replace("_", " ")
         return Unavailable(f"{self.name} refuses what the site asks of it ({word}).")
 
 

@@ -104,7 +104,7 @@ def keys_of(provider: IdentityProvider, metadata: ProviderMetadata) -> KeySet:
     found = _json(provider, "GET", metadata.jwks_uri)
     usable = [one for one in found.get("keys", []) if isinstance(one, dict) and one.get("kty") != "oct"]
     try:
-        return KeySet.import_key_set({"keys": usable})  # type: ignore[typeddict-item]  # checked by it
+        return KeySet.import_key_set({"keys": usable})
     except (JoseError, ValueError, TypeError, KeyError) as error:
         raise Unavailable(f"{provider.name} publishes keys that cannot be read.") from error
 

@@ -34,7 +34,7 @@ def directories_of(username: str) -> list[IdentityProvider]:
     return list(rows.filter(enabled=True, kind=Kind.LDAP))
 
 
-def external_user(pk: object) -> User | None:
+def external_user(pk: int | str) -> User | None:
     """Return the active person of that id who signs in through a provider, while the provider is switched on."""
     rows = User.objects.select_related("external_identity")
     return rows.filter(pk=pk, is_active=True, external_identity__provider__enabled=True).first()

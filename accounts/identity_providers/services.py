@@ -148,7 +148,8 @@ def rules_try(*, by: User, provider: IdentityProvider, rules: Sequence[GroupRule
         _check_rules(rules)
         person = _sample_person(provider, sample)
         match = first_match(rules, person.groups)
-        tenant = Tenant.objects.filter(pk=match[1].tenant_id).first() if match else None
+        tenant_id = match[1].tenant_id if match else None
+        tenant = None if tenant_id is None else Tenant.objects.filter(pk=tenant_id).first()
         with act.change():
             act.after = {"rule": match[0] if match else None}
         return SampleResult(person, match, tenant)

@@ -68,7 +68,7 @@ def passkey_add(request: HttpRequest) -> HttpResponse:
 def passkey_save(request: HttpRequest) -> HttpResponse:
     """Add the passkey that the browser has made."""
     me, form = person_of(request), PasskeyAnswerForm(request.POST)
-    name = request.session.pop(NEW_PASSKEY, "")
+    name, codes = request.session.pop(NEW_PASSKEY, ""), None
     with refusals_as_messages(request):
         if not name or not form.is_valid():
             raise Conflict(NAME_FIRST)
@@ -79,8 +79,9 @@ def passkey_save(request: HttpRequest) -> HttpResponse:
             name=name,
             answer=form.cleaned_data["credential"],
         )
-        return _added(request, f"The passkey '{name}' was added.", codes)
-    return redirect("accounts:passkey_add")
+    if codes is None:
+        return redirect("accounts:passkey_add")
+    return _added(request, f"The passkey '{name}' was added.", codes)
 
 
 @require_http_methods(["GET", "POST"])
@@ -146,9 +147,10 @@ def authenticator_remove(request: HttpRequest) -> HttpResponse:
 @declare(Audience.EVERYBODY, audited_as=Action.RECOVERY_CODES_RENEW, section=None, fresh_sign_in=True)
 def recovery_codes(request: HttpRequest) -> HttpResponse:
     """Replace one's recovery codes; the answer shows the new ones."""
+    codes = None
     with refusals_as_messages(request):
-        return _show_codes(request, "New recovery codes", services.recovery_codes_renew(person=person_of(request)))
-    return redirect("accounts:account")
+        codes = services.recovery_codes_renew(person=person_of(request))
+    return redirect("accounts:account") if codes is None else _show_codes(request, "New recovery codes", codes)
 
 
 @require_POST

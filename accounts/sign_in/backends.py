@@ -21,9 +21,11 @@ class LocalBackend(ModelBackend):
     """Local passwords; where an administrator for emergencies is named, that one's alone, in old sessions too."""
 
     @sensitive_variables("password")
-    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> Any:
+    def authenticate(
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **rest: Any
+    ) -> Any:
         """Return the person of a name and password; none of a provider, also where a command gave them a password."""
-        found = super().authenticate(request, **credentials)
+        found = super().authenticate(request, username, password, **rest)
         return None if found is not None and hasattr(found, "external_identity") else found
 
     def user_can_authenticate(self, user: Any) -> bool:
@@ -45,7 +47,7 @@ class DirectoryBackend(OpenIdBackend):
     """Names and passwords of directories."""
 
     @sensitive_variables("password")
-    def authenticate(  # type: ignore[override]  # the base has no named credentials
+    def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **rest: Any
     ) -> User | None:
         """Return the person of a name and password, None where they are nobody's.

@@ -79,7 +79,7 @@ def provider_callback(request: HttpRequest, pk: int) -> HttpResponse:
         if too_many_failed_logins(request):
             raise Forbidden("Sign-in from this address is closed after too many wrong passwords.")
         pending = _pending(request, provider)
-        answer = {name: value for name, value in request.GET.items() if len(value) <= MAX_PARAMETER}
+        answer = {name: str(value) for name, value in request.GET.items() if len(value) <= MAX_PARAMETER}
         claims = oidc.claims_of_answer(provider, pending, answer, _callback(request, provider))
         external = person_of_claims(claims, username_claim=provider.username_claim, groups_claim=provider.groups_claim)
         if pending.confirms:

@@ -42,7 +42,7 @@ sessions_ended = Signal()
 def sign_in_complete(request: HttpRequest, person: User, *, backend: str, method: str) -> None:
     """Sign a person in whose identity was proved, and record it.
 
-    `method` says how, in words: 'password', 'passkey', 'password and TOTP'. That of the administrator for emergencies is
+    `method` says how, in words: 'password', 'passkey', 'password and TOTP'. The use of the account for emergencies is
     reported. The only caller of Django's `login`. Raises Forbidden for those who may not sign in.
     """
     complete_origin(credential=method)

@@ -61,7 +61,7 @@ class SignIn(LoginView):
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         """Sign in, or go on to the second factor."""
         person = authenticated_person(form)
-        backend: str = person.backend  # type: ignore[attr-defined]  # set by `authenticate`
+        backend: str = person.backend
         method = "LDAP" if backend == DIRECTORY_BACKEND else "password"
         return sign_in_continue(self.request, person, backend=backend, method=method, next_url=self.get_success_url())
 

@@ -14,6 +14,8 @@ from django.db import connections
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from fido2.cose import CoseKey
+from fido2.webauthn import AttestedCredentialData
 from msgspec import to_builtins
 from pytest_django import DjangoDbBlocker
 
@@ -265,6 +267,16 @@ def rung(*devices: Device) -> dict[str, list[object]]:
     return made | {name: [delivery.pk] for name in ("delivery_retry", "alert_delivery_retry")}
 
 
+def passkey_row(person: User, name: str) -> Passkey:
+    """Make the row of a passkey that no device keeps."""
+    public = CoseKey({1: 2, 3: -7, -1: 1, -2: b"x" * 32, -3: b"y" * 32})
+    key = AttestedCredentialData.create(b"0" * 16, name.encode(), public)
+    return Passkey.objects.create(
+        person=person, name=name, credential_id=name, credential=bytes(key), user_handle=b"-", sign_count=0,
+        is_backed_up=False,
+    )  # fmt: skip
+
+
 def make_lab() -> Lab:
     """Make an owner and a member (viewer) of one tenant, and a stranger of another that holds nothing here."""
     tenant, others, strangers = (Tenant.objects.create(name=name) for name in ("One", "Two", "Three"))
@@ -301,10 +313,7 @@ def make_lab() -> Lab:
     }  # fmt: skip
     arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove", "chassis_settings")}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password", "person_second_factor")}
-    passkey = Passkey.objects.create(
-        person=people["owner"], name="laptop", credential_id="-", credential=b"-", user_handle=b"-", sign_count=0,
-        is_backed_up=False,
-    )  # fmt: skip
+    passkey = passkey_row(people["owner"], "laptop")
     arguments |= {name: [passkey.pk] for name in ("passkey", "passkey_remove")}
     arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
     program = User.objects.create(

@@ -25,7 +25,7 @@ from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
 from accounts.declaration import Audience, declaration_of
 from accounts.models import Tenant, Token, User
-from accounts.second_factor.models import Passkey, TotpDevice
+from accounts.second_factor.models import TotpDevice
 from benchmarks.workloads.catalogue import spec_of
 from fabric.inventory.models import Device, HostPort
 from fabric.leases.models import Lease, LeaseItem
@@ -37,7 +37,7 @@ from falconweb.audit_middleware import HEADER
 from falconweb.navigation import addresses
 from telemetry.events.models import SavedView
 from telemetry.history.models import Dashboard
-from tests.access.lab import Lab, lab, made_lab
+from tests.access.lab import Lab, lab, made_lab, passkey_row
 from tests.access.test_matrix import audience_of, methods_of
 from tests.turns import at_night
 
@@ -383,10 +383,7 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     bodies["page"]["seen"] = ownership_revision()
     pinned: list[object] = [Dashboard.objects.create(person=boss, name="mine", query="").pk]
     lab.arguments |= dict.fromkeys(("my_dashboard", "dashboard_change", "dashboard_remove"), pinned)
-    own = Passkey.objects.create(
-        person=boss, name="mine", credential_id="mine", credential=b"-", user_handle=b"-", sign_count=0,
-        is_backed_up=False,
-    )  # fmt: skip
+    own = passkey_row(boss, "mine")
     TotpDevice.objects.create(person=boss, secret_encrypted="-", last_step=0)
     lab.arguments |= {name: [own.pk] for name in ("passkey", "passkey_remove")}
     view: list[object] = [SavedView.objects.create(person=boss, name="mine").pk]

@@ -10,4 +10,5 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, preferred_username: id, ...claims }) }),
   pkce: { required: () => true },
 });
+process.stdin.on("end", () => process.exit()).resume(); // with the test that started it
 createServer(provider.callback()).listen(Number(port), "127.0.0.1", () => process.stdout.write("listening\n"));

