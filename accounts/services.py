@@ -21,6 +21,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import PersonKind, Role, Tenant, User
 from accounts.selectors import tenant_asset_labels
+from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.sign_in.passwords import generated_password, password_problem
 from accounts.sign_in.services import access_end
 from core.errors import Conflict, Forbidden, Invalid
@@ -152,6 +153,7 @@ def person_password_reset(*, by: User, person: User) -> str:
             # An attacker with the old password may have created tokens.
             act.after = access_end(person=person)
             axes_reset(username=person.username)
+            change_mail_enqueue(person, f"{by.username} reset your password. Your sessions and tokens ended.")
         logger.info("%s reset the password of %s", by.username, person.username)
         return password
 
@@ -177,6 +179,7 @@ def password_change(*, request: HttpRequest, person: User, current: str, new: st
         with act.change():
             person.save(update_fields=["password"])
             act.after = access_end(person=person, keep=request.session.session_key or "")
+            change_mail_enqueue(person, "Your password was changed. Your other sessions and your tokens ended.")
         logger.info("%s changed the own password", person.username)
 
 

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from axes.models import AccessAttempt
 from celery import shared_task
-from django.core.mail import EmailMessage
 from django.utils import timezone
 
 from accounts.approvals.services import approvals_expire
 from accounts.audit.services import refusals_summarise
 from accounts.audit.verification import audit_verify
 from accounts.models import User
+from accounts.sign_in.change_mails import change_mail_send
 from accounts.sign_in.password_mails import password_mail_send
 from accounts.sign_in.services import sessions_delete_old
 
@@ -25,19 +25,6 @@ def forget() -> None:
     """Delete expired sessions and old records of wrong passwords."""
     sessions_delete_old()
     AccessAttempt.objects.filter(attempt_time__lt=timezone.now() - ATTEMPTS_KEPT).delete()
-
-
-@shared_task(name="accounts.notify_second_factor_reset")
-def notify_second_factor_reset(person_id: int, by: str) -> None:
-    """Send a person an e-mail that their second factors were removed."""
-    person = User.objects.get(pk=person_id)
-    subject = "Your second factors were removed"
-    text = (
-        f"{by} removed the passkeys, the authenticator app and the recovery codes of {person.username}, and ended all"
-        " sessions. Your password alone signs you in now: add a new second factor on your account page.\n\n"
-        "If you did not ask for this, tell an administrator.\n"
-    )
-    EmailMessage(subject, text, to=[person.email], headers={"Auto-Submitted": "auto-generated"}).send()
 
 
 @shared_task(name="accounts.verify_audit")
@@ -62,3 +49,9 @@ def expire_approvals() -> None:
 def send_password_mail(name: str) -> None:
     """Send a mail with a link to set a new password to those whom the typed name or address names, if any."""
     password_mail_send(name=name)
+
+
+@shared_task(name="accounts.send_change_mail")
+def send_change_mail(person_id: int, what: str) -> None:
+    """Mail a person what was changed of their means to sign in."""
+    change_mail_send(person_id=person_id, what=what)

@@ -15,6 +15,7 @@ from accounts.audit.actions import Action
 from accounts.audit.context import current_origin
 from accounts.audit.services import Target, audited, target_of
 from accounts.models import Area, Token, User
+from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.token_rules import WRITE, TokenRights, rights_within
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 
@@ -77,6 +78,7 @@ def token_create(
             expires_at=min(expires_at, parent.expires_at) if parent else expires_at,
         )
         act.target, act.after = target_of(token), _audit_values(token)
+        change_mail_enqueue(person, f"The API token '{name}' of your account was made.")
         logger.info("%s made token %r (%s) of %s", by.username, name, scope, person.username)
         return token, secret
 

@@ -26,6 +26,7 @@ from accounts.identity_providers.rules import ExternalPerson, GroupRule, first_m
 from accounts.identity_providers.selectors import group_rules
 from accounts.models import Role, Tenant, User
 from accounts.services import person_provision
+from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.sign_in.services import access_end
 from core import credentials
 from core.connections import tls_context
@@ -183,6 +184,7 @@ def identity_link(*, by: User, provider: IdentityProvider, username: str, subjec
         person.set_unusable_password()
         person.save(update_fields=["password"])
         access_end(person=person)
+        change_mail_enqueue(person, f"You sign in through {row.name} from now on. Your password was removed.")
         act.target, act.after = target_of(person), {"provider": row.name, "subject": subject}
         return made
 

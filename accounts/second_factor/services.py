@@ -9,11 +9,9 @@ import hmac
 import logging
 import secrets
 import time
-from functools import partial
 from typing import Any, Final
 
 import pyotp
-from django.conf import settings
 from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
@@ -36,12 +34,12 @@ from accounts.second_factor.webauthn import (
     registration_check,
     registration_options,
 )
+from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.sign_in.passwords import PASSWORD_ALPHABET
 from accounts.sign_in.security import FAILURE_WINDOW_SECONDS, may_sign_in_locally
 from accounts.sign_in.services import sessions_end
 from core import credentials
 from core.counters import count_in_period, is_count_reached
-from core.enqueue import enqueue
 from core.errors import Conflict, Invalid, NotFound
 
 logger = logging.getLogger(__name__)
@@ -97,6 +95,7 @@ def passkey_add(*, person: User, party: RelyingParty, purpose: str, name: str, a
             is_backed_up=bool(found.data.flags & found.data.FLAG.BS),
         )
         act.target, act.after = target_of(passkey), _passkey_audit_values(passkey)
+        change_mail_enqueue(person, f"The passkey '{name}' was added to your account.")
         logger.info("%s added passkey %r", person.username, name)
         return _first_recovery_codes(person)
 
@@ -116,6 +115,7 @@ def passkey_remove(*, person: User, passkey: Passkey) -> None:
         act.before = _passkey_audit_values(passkey)
         Passkey.objects.filter(pk=passkey.pk).delete()
         _after_removal(person)
+        change_mail_enqueue(person, f"The passkey '{passkey.name}' was removed from your account.")
         logger.info("%s removed passkey %r", person.username, passkey.name)
 
 
@@ -143,6 +143,7 @@ def totp_add(*, person: User, secret: str, code: str, now: float | None = None) 
                 errors={"code": "This is not the code of now. Type the newest, and check the clock of your phone."},
             )
         TotpDevice.objects.create(person=person, secret_encrypted=credentials.encrypt(secret), last_step=step)
+        change_mail_enqueue(person, "An authenticator app was added to your account.")
         logger.info("%s added an authenticator app", person.username)
         return _first_recovery_codes(person)
 
@@ -154,6 +155,7 @@ def totp_remove(*, person: User) -> None:
         if not TotpDevice.objects.filter(person=person).delete()[0]:
             raise NotFound("You have no authenticator app.")
         _after_removal(person)
+        change_mail_enqueue(person, "The authenticator app was removed from your account.")
         logger.info("%s removed the authenticator app", person.username)
 
 
@@ -163,6 +165,7 @@ def recovery_codes_renew(*, person: User) -> list[str]:
         _lock(person)
         if not has_second_factor(person):
             raise Conflict("Recovery codes stand in for a second factor. Add a passkey or an authenticator app first.")
+        change_mail_enqueue(person, "New recovery codes of your account were made; the old ones count no more.")
         logger.info("%s renewed the recovery codes", person.username)
         return _make_recovery_codes(person)
 
@@ -182,9 +185,11 @@ def second_factor_reset(*, by: User | None, person: User) -> None:
         for rows in (Passkey.objects, TotpDevice.objects, RecoveryCode.objects):
             rows.filter(person=person).delete()
         act.after = {"browsers signed out": sessions_end(person=person)}
-        if settings.EMAIL_IS_SENT and person.email:
-            send = partial(enqueue, "accounts.notify_second_factor_reset", person.pk, actor_name(by))
-            transaction.on_commit(send, robust=True)
+        change_mail_enqueue(
+            person,
+            f"{actor_name(by)} removed your passkeys, authenticator app and recovery codes, and ended your sessions."
+            " Your password alone signs you in now: add a new second factor on your account page.",
+        )
         logger.info("%s reset the second factors of %s", actor_name(by), person.username)
 
 

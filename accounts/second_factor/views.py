@@ -24,7 +24,7 @@ from accounts.second_factor.selectors import second_factors_of
 from accounts.second_factor.webauthn import RelyingParty
 from accounts.visibility import row_or_404
 from core import credentials
-from core.errors import Conflict
+from core.errors import Conflict, Invalid
 from core.forms import refusals_as_messages, service_errors_in
 
 NEW_PASSKEY = "new_passkey"  # key in the session: the name of the passkey that the browser is asked for
@@ -68,8 +68,8 @@ def passkey_add(request: HttpRequest) -> HttpResponse:
 def passkey_save(request: HttpRequest) -> HttpResponse:
     """Add the passkey that the browser has made."""
     me, form = person_of(request), PasskeyAnswerForm(request.POST)
-    name, codes = request.session.pop(NEW_PASSKEY, ""), None
-    with refusals_as_messages(request):
+    name = request.session.pop(NEW_PASSKEY, "")
+    try:
         if not name or not form.is_valid():
             raise Conflict(NAME_FIRST)
         codes = services.passkey_add(
@@ -79,7 +79,8 @@ def passkey_save(request: HttpRequest) -> HttpResponse:
             name=name,
             answer=form.cleaned_data["credential"],
         )
-    if codes is None:
+    except (Invalid, Conflict) as error:
+        messages.error(request, error.sentence)
         return redirect("accounts:passkey_add")
     return _added(request, f"The passkey '{name}' was added.", codes)
 
@@ -147,10 +148,12 @@ def authenticator_remove(request: HttpRequest) -> HttpResponse:
 @declare(Audience.EVERYBODY, audited_as=Action.RECOVERY_CODES_RENEW, section=None, fresh_sign_in=True)
 def recovery_codes(request: HttpRequest) -> HttpResponse:
     """Replace one's recovery codes; the answer shows the new ones."""
-    codes = None
-    with refusals_as_messages(request):
+    try:
         codes = services.recovery_codes_renew(person=person_of(request))
-    return redirect("accounts:account") if codes is None else _show_codes(request, "New recovery codes", codes)
+    except Conflict as error:
+        messages.error(request, error.sentence)
+        return redirect("accounts:account")
+    return _show_codes(request, "New recovery codes", codes)
 
 
 @require_POST

@@ -24,6 +24,7 @@ from kombu.exceptions import OperationalError
 from accounts.audit.actions import Action
 from accounts.audit.services import attempt, target_of
 from accounts.models import PersonKind, User
+from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.sign_in.passwords import password_problem
 from accounts.sign_in.security import client_address, may_sign_in_locally
 from accounts.sign_in.services import access_end
@@ -125,4 +126,5 @@ def password_set_by_mail(*, person: User, token: str, new: str) -> None:
             person.save(update_fields=["password"])
             act.after = access_end(person=person)
             axes_reset(username=person.username)
+            change_mail_enqueue(person, "Your password was set anew by mail. Your sessions and tokens ended.")
         logger.info("%s set a new password by mail", person.username)

@@ -22,7 +22,10 @@ from accounts.second_factor import services, webauthn
 from accounts.second_factor.models import Passkey, RecoveryCode, TotpDevice
 from accounts.second_factor.selectors import has_second_factor
 from accounts.second_factor.services import MAX_WRONG_CODES, code_use, passkey_use
-from accounts.tasks import notify_second_factor_reset
+from accounts.services import person_password_reset
+from accounts.sign_in import change_mails
+from accounts.tasks import send_change_mail
+from accounts.token_services import token_create
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid
 from tests.accounts.second_factor.conftest import CONFIRMED_AT, PARTY, SECRET, with_passkey, with_totp
 from tests.accounts.second_factor.soft_authenticator import PRESENT, SoftAuthenticator
@@ -297,11 +300,40 @@ def test_the_last_administrator_is_let_in_again_by_a_command(ada: User, capsys: 
         assert ended.value.code == 1
 
 
-def test_a_person_is_told_by_e_mail_of_a_reset(bob: User, mailoutbox: list[Any]) -> None:
-    notify_second_factor_reset(bob.pk, "ada")
-    (mail,) = mailoutbox
-    assert mail.to == ["bob@example.org"]
-    assert "ada removed the passkeys" in mail.body
+@pytest.fixture
+def queued(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[tuple[int, str]]:
+    """The arguments of the tasks that are enqueued, at a site that sends mail."""
+    settings.EMAIL_IS_SENT = True
+    tasks: list[tuple[int, str]] = []
+    monkeypatch.setattr(change_mails, "enqueue", lambda _, *arguments: tasks.append(arguments))
+    return tasks
+
+
+def test_a_person_hears_by_mail_of_each_change(
+    bob: User, ada: User, queued: list[tuple[int, str]], mailoutbox: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        with_totp(bob)
+        with_passkey(bob)
+        services.totp_remove(person=bob)
+        services.recovery_codes_renew(person=bob)
+        token_create(person=bob, name="job", scope="read", days=1)
+        services.passkey_remove(person=bob, passkey=bob.passkeys.get())
+        with_totp(bob)
+        services.second_factor_reset(by=ada, person=bob)
+        person_password_reset(by=ada, person=bob)
+        with_totp(ada)  # who has no address
+    for arguments in queued:
+        send_change_mail(*arguments)
+    assert {one for mail in mailoutbox for one in mail.to} == {"bob@example.org"}
+    heard = [mail.body.partition("\n")[0] for mail in mailoutbox]
+    assert heard[:3] == [
+        "An authenticator app was added to your account.", "The passkey 'laptop' was added to your account.",
+        "The authenticator app was removed from your account.",
+    ]  # fmt: skip
+    assert len(heard) == 9
+    assert heard[-2].startswith("ada removed your passkeys")
+    assert heard[-1].startswith("ada reset your password")
 
 
 def test_passkeys_have_names_of_some_length_and_a_limit(bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
