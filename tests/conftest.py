@@ -14,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import redis
 from django.conf import settings
 from django.core.cache import cache
 from django.test.client import ClientHandler
@@ -22,6 +23,7 @@ from xdist.scheduler import LoadFileScheduling
 from accounts.audit import refusal_limits
 from accounts.models import Role, Tenant, User
 from accounts.sign_in.security import BoundedArgon2PasswordHasher
+from telemetry.instrumentation import publisher
 from tests.postgres import PROGRAMS, PostgresServer
 from tests.without import NO_TORCH
 
@@ -120,6 +122,19 @@ def quick_passwords() -> None:
     """Hash passwords with little work: people are made for each test. Sites in processes of their own do as always."""
     BoundedArgon2PasswordHasher.time_cost = 1
     BoundedArgon2PasswordHasher.memory_cost = 64  # KiB
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_of_other_files() -> None:
+    """Begin each file with an empty Redis: what others left there is of chassis, people and processes that ended.
+
+    Their numbers come again, and who is silent for long is reported.
+    """
+    if publisher._publisher is not None:
+        publisher._publisher.end()
+        publisher._publisher = None
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.flushall()
 
 
 @pytest.fixture(autouse=True)
