@@ -29,7 +29,6 @@ from core.forms import refusals_as_messages, service_errors_in
 
 NEW_PASSKEY = "new_passkey"  # key in the session: the name of the passkey that the browser is asked for
 NEW_TOTP_SECRET = "new_totp_secret"  # noqa: S105 - key in the session: the secret, encrypted, until a code confirms it
-NAME_FIRST = "Name the passkey first, then create it."
 
 
 @require_GET
@@ -69,15 +68,10 @@ def passkey_save(request: HttpRequest) -> HttpResponse:
     """Add the passkey that the browser has made."""
     me, form = person_of(request), PasskeyAnswerForm(request.POST)
     name = request.session.pop(NEW_PASSKEY, "")
+    answer = form.cleaned_data["credential"] if form.is_valid() else ""
     try:
-        if not name or not form.is_valid():
-            raise Conflict(NAME_FIRST)
         codes = services.passkey_add(
-            person=me,
-            party=RelyingParty.of(request),
-            purpose=_purpose(request),
-            name=name,
-            answer=form.cleaned_data["credential"],
+            person=me, party=RelyingParty.of(request), purpose=_purpose(request), name=name, answer=answer
         )
     except (Invalid, Conflict) as error:
         messages.error(request, error.sentence)
