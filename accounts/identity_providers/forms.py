@@ -11,7 +11,7 @@ from accounts.identity_providers.models import IdentityProvider
 from accounts.identity_providers.rules import GroupRule
 from accounts.models import Role, Tenant
 
-EMPTY_RULES: Final = 5  # for new ones, below those that there are
+EMPTY_RULES: Final = 3  # for new ones, below those that there are
 SECRET_HELP = "Stored encrypted and never shown. Leave it empty to keep the stored one."  # noqa: S105 - a help text
 
 
