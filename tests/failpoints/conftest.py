@@ -16,7 +16,6 @@ from core.failpoints import set_failpoint_handler
 from fabric.inventory.models import Chassis
 from fabric.leases.services import lease_give
 from falconweb.testing import SimulatorProcess
-from telemetry.exports.models import ExportRun
 from telemetry.exports.options import ExportOptions, ExportSpec
 from telemetry.exports.services import export_add, run_request
 from tests.benchmarks.runs.conftest import running_lab
@@ -106,8 +105,3 @@ def no_failpoint_left() -> Iterator[None]:
     """Nothing happens at failpoints after a test."""
     yield
     set_failpoint_handler(None)
-
-
-def files_left() -> list[str]:
-    """Return the files of exports that are there."""
-    return sorted(run.file for run in ExportRun.objects.filter(file_removed_at=None).exclude(file=""))
