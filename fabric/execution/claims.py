@@ -222,6 +222,15 @@ class OperationClaim:
             for entry in shown:
                 entry["sentence"] = ""  # saved with the next change
 
+    async def check_held(self) -> None:
+        """Cancel the running task where the claim is lost.
+
+        A worker may have hung since its last renewal. After a read, and before a write that depends on it.
+        """
+        if not await run_in_thread(self.held().exists):
+            self.lost = True
+            raise asyncio.CancelledError
+
     async def check_cancelled(self) -> None:
         """Raise OperationCancelledError if a cancellation was requested; checks at most twice a second."""
         if time.monotonic() < self._checked_at + CANCEL_CHECK_SECONDS:

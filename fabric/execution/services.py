@@ -135,7 +135,9 @@ class _OperationRun:
     @asynccontextmanager
     async def _bmc(self, timeout: float) -> AsyncIterator[BmcClient]:
         address = await run_in_thread(self.operation.chassis.address)
-        async with BmcClient(address, timeout=timeout, at_a_time=CONNECTIONS_PER_OPERATION) as bmc:
+        async with BmcClient(
+            address, timeout=timeout, at_a_time=CONNECTIONS_PER_OPERATION, before_write=self.claim.check_held
+        ) as bmc:
             yield bmc
 
     async def _finish(self, error: str, state: Operation.State = Operation.State.FAILED) -> None:

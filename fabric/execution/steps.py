@@ -89,7 +89,7 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         return ""
     zone_uri = await _zone_uri_of(claim, bmc, operation.device.endpoint_uri)
     failpoint("operation.read")
-    await refresh_attachment(bmc, operation.device, zone_uri)
+    await refresh_attachment(bmc, operation.device, zone_uri, before_write=claim.check_held)
     failpoint("operation.mirrored")
     return zone_uri
 

@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from accounts.models import User
 from core.failpoints import FAILPOINTS, Failpoint
+from fabric.execution.services import execute
+from fabric.inventory.models import Chassis
+from fabric.operations.models import Operation
 from falconweb.failpoints import ACTIONS, EXIT_STATUS, LOST_ANSWERS, failpoints_activate
+from falconweb.testing import SimulatorProcess
 from telemetry.events.models import Event
+from tests.fabric.disorder import at_step
 from tests.failpoints import courses
 from tests.failpoints.conftest import World
 from tests.failpoints.courses import ASKS, TIMES, course_of, settle
@@ -186,3 +192,16 @@ def test_each_failpoint_of_a_course_is_reached(site: Begin, workers: Workers, co
 @pytest.mark.parametrize(("fault", "what"), cells())
 def test_each_fault_at_each_failpoint_ends_as_without_it(site: Begin, workers: Workers, fault: str, what: str) -> None:
     assert ends(site, workers, fault, what) == wanted(course_of(fault), what)
+
+
+def test_a_worker_whose_operation_others_have_by_now_writes_nothing_to_the_hardware(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    """It hung before it read the zone: its condition is fresh, and only its claim says that it is late."""
+    operation = courses.ask_operation(1, "H3", "late")
+    with at_step(operation.pk, "Detach", lambda: Operation.objects.update(worker="second")):
+        execute(str(operation.pk), worker="first")
+    operation.refresh_from_db()
+    assert (operation.state, operation.worker) == ("running", "second")
+    assert "PATCH" not in simulator.state()["requests"]
+    assert courses.attached() == courses.AT_FIRST
