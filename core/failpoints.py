@@ -1,7 +1,7 @@
 """Named points at the boundaries of work that must survive any fault: a row changed, a request sent, an answer there.
 
-They do nothing in a site. Tests let a process die or hang there, lose an answer or the database: see
-falconweb/failpoints.py. So each boundary is shown to lose nothing and to do nothing twice. A name that ends with
+In a site they do nothing, and nothing can make them do anything: no setting, and no code besides the tests, sets a
+handler. Tests let a process die or hang there, lose an answer or the database (tests/failpoints). A name that ends with
 '.uncommitted' is inside a transaction.
 """
 
@@ -116,6 +116,6 @@ def failpoint(name: Failpoint) -> None:
 
 
 def set_failpoint_handler(handler: Callable[[Failpoint], None] | None) -> None:
-    """Have `handler` called with the name of each failpoint that this process reaches; None for nothing."""
+    """Have `handler` called with the name of each failpoint that this process reaches; None for nothing. For tests."""
     global _handler  # noqa: PLW0603 - one for the process; a check of one name is all that a site pays
     _handler = handler

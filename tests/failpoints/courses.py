@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from accounts.models import User
 from benchmarks.runs.execution import orphaned_runs_end
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.scheduler import run_advance, runs_schedule
+from core import claims as core_claims
+from core.claims import ClaimWatcher
 from core.enqueue import worker_name
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import latest_report
@@ -45,11 +48,13 @@ from tests.benchmarks.runs.lab import Lab
 from tests.waiting import Pauses
 
 SECONDS: Final = 60.0  # for a course
+CLAIM_SECONDS: Final = 0.1
 OPEN_LEASES: Final = (Lease.State.APPROVED, Lease.State.ENDING)
 
 
 def shorten_waits(folder: Path, change: Callable[[Any, str, Any], None] = setattr) -> None:
     """Wait for what does not come for a moment only, and keep exports in this folder."""
+    change(core_claims, "WATCHED", [replace(one, seconds=CLAIM_SECONDS) for one in core_claims.WATCHED])
     change(services, "PICKUP_SECONDS", 0)
     change(claims, "CLAIM_RENEW_SECONDS", 0.1)
     change(execution_steps, "RETRAIN_SECONDS", 0.5)
@@ -90,12 +95,13 @@ def is_settled() -> bool:
     )
 
 
-def settle(*, others_are_dead: bool = False) -> None:
-    """Take turns until nothing is left to do; the claims of dead workers are over at once."""
-    end, pauses = time.monotonic() + SECONDS, Pauses()
+def settle() -> None:
+    """Take turns until nothing is left to do. Nobody works in between: claims that are left are of the dead."""
+    end, pauses, watcher = time.monotonic() + SECONDS, Pauses(), ClaimWatcher()
     while not is_settled():
-        if others_are_dead:
-            claims_expire()
+        watcher.look()
+        # The next try of what has failed waits for minutes.
+        Lease.objects.exclude(tried_at=None).update(tried_at=timezone.now() - timedelta(hours=1))
         turn()
         assert time.monotonic() < end, f"it is stuck: {what_is_open()}"
         pauses.take(what_is_open())
@@ -106,18 +112,6 @@ def what_is_open() -> list[str]:
     rows = [*Operation.objects.open(), *Plan.objects.active(), *Lease.objects.filter(state__in=OPEN_LEASES)]
     rows += [*ExportRun.objects.open(), *Run.objects.open()]
     return [f"{type(row).__name__} {row.pk} {row.state}" for row in rows]
-
-
-def claims_expire() -> None:
-    """Let time pass for all claims, and for pauses between tries."""
-    before = timezone.now() - timedelta(seconds=1)
-    Operation.objects.open().exclude(lease_until=None).update(lease_until=before)
-    Plan.objects.exclude(planning_until=None).update(planning_until=before)
-    HostAgent.objects.exclude(turn_of=None).update(turn_until=before)
-    ExportRun.objects.exclude(lease_until=None).update(lease_until=before)
-    ExportRun.objects.exclude(retry_at=None).update(retry_at=None)
-    Run.objects.exclude(lease_until=None).update(lease_until=before)
-    Lease.objects.exclude(tried_at=None).update(tried_at=before - timedelta(hours=1))
 
 
 def ask_operation(slot: int, label: str | None, key: str) -> Operation:

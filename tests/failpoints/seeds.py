@@ -28,7 +28,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from accounts.models import User
-from core import threads
+from core import claims, threads
+from core.claims import LOOK_SECONDS, ClaimWatcher
 from core.errors import Conflict, FalconWebError
 from core.failpoints import Failpoint, set_failpoint_handler
 from fabric.bmc import client
@@ -105,10 +106,12 @@ class Course:
         self.chance = random.Random(self.seed)  # noqa: S311 - chance, no secret
         self.loop = SeededLoop(self.chance)
         # Some seeds have few faults and long courses, others many.
-        self.rate = self.chance.choice([0.002, 0.01, 0.03])
+        self.rate = self.chance.choice([0.005, 0.02, 0.05])
 
     def note(self, what: str) -> None:
-        """Add a line to the trace."""
+        """Add a line to the trace, not of what becomes of dead workers when all is over."""
+        if not self.loop.is_running():
+            return
         process = PROCESS.get()
         self.trace.append(f"{self.loop.seconds:11.6f} {process.name if process else 'bmc':9} {what}")
 
@@ -224,6 +227,8 @@ def surroundings(course: Course) -> Iterator[None]:
         patch.setattr(time, "monotonic", course.loop.time)
         patch.setattr(time, "time", lambda: course.now().timestamp())
         patch.setattr(timezone, "now", course.now)
+        # Of what the workers here do; a query for each of the others would take most of the time.
+        patch.setattr(claims, "WATCHED", [one for one in claims.WATCHED if one.rows().model is Operation])
         patch.setattr(client, "Transport", transport_of(course))
         patch.setattr(threads, "close_old_connections", lambda: None)  # all of it is in the test's transaction
         set_failpoint_handler(course.at_failpoint)
@@ -249,6 +254,15 @@ def falcon() -> Falcon:
 async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
     """Do work of the database as the engine does."""
     return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*arguments))
+
+
+async def watch(course: Course) -> None:
+    """Release the claims of dead workers, as each worker does."""
+    watcher = ClaimWatcher()
+    while not course.over:
+        await asyncio.sleep(LOOK_SECONDS)
+        if await in_thread(watcher.look):
+            course.note("releases a claim")
 
 
 async def work(course: Course, process: Process) -> None:
@@ -309,7 +323,8 @@ async def course_of_events(course: Course) -> None:
             workers.append(process := Process(f"worker-{started}"))
             context = copy_context()
             context.run(PROCESS.set, process)
-            course.loop.create_task(work(course, process), context=context)
+            for task in (work(course, process), watch(course)):
+                course.loop.create_task(task, context=context)
         await asyncio.sleep(4.0)
         hangs = any(process.hangs_until > course.loop.seconds for process in workers)
         if asking.done() and not hangs and not in_no_loop(Operation.objects.open().exists):

@@ -41,8 +41,8 @@ def main() -> None:
 def work(order: dict[str, Any]) -> None:
     """Do a course until nothing is left to do, an error comes, or the fault; does not return."""
     from core.failpoints import set_failpoint_handler
-    from falconweb.failpoints import FaultInjector
     from tests.failpoints import courses
+    from tests.failpoints.injector import FaultInjector
 
     folder, status = Path(order["folder"]), 1
     try:
