@@ -103,7 +103,8 @@ class SeededLoop(asyncio.BaseEventLoop):
         if process is not None and process.hangs_until > self.seconds:
             self._held += 1
             at = process.hangs_until + self._held * 1e-9  # in their order
-            self.call_at(at, lambda: None if handle.cancelled() else handle._run(), context=handle._context)  # type: ignore[attr-defined]
+            again = handle._context.copy()  # type: ignore[attr-defined]  # nobody enters one context twice
+            self.call_at(at, lambda: None if handle.cancelled() else handle._run(), context=again)
             return
         handle._run()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from datetime import date
 
 import pytest
 
@@ -44,8 +43,7 @@ def test_under_each_seed_a_request_ends_once_and_the_rows_are_as_the_hardware_is
 def test_a_seed_does_the_same_each_time(rows: None) -> None:
     first, again, other = run_seed(3), run_seed(3), run_seed(4)
     assert first.changes, "something happened"
-    assert first.trace == again.trace
-    assert first.digest() == again.digest() != other.digest()
+    assert first.trace == again.trace != other.trace
 
 
 def test_a_dead_workers_operation_that_nobody_takes_over_is_found(rows: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +59,7 @@ def test_a_dead_workers_operation_that_nobody_takes_over_is_found(rows: None, mo
 @pytest.mark.nightly
 @pytest.mark.timeout(0)
 def test_thousands_of_seeds_lose_double_and_hold_nothing(rows: None, capsys: pytest.CaptureFixture[str]) -> None:
-    first = date.today().toordinal() * 10_000  # others each night
+    first = int(time.time()) // 86_400 * 10_000  # others each night
     end, seed, faults = time.monotonic() + NIGHT_SECONDS, first, 0
     while time.monotonic() < end:
         faults += run_seed(seed).faults.total()
