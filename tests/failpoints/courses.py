@@ -184,7 +184,7 @@ def nothing() -> None:
     """Leases are due by the clock."""
 
 
-ASKS: Final = {
+ASKS: Final[Mapping[str, Callable[[], None]]] = {
     "move": move,
     "cancel": cancel,
     "configure": configure,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from telemetry.delivery.endpoints import DeliveryFailed
 EXIT_STATUS: Final = 137  # as of a process that the kernel has killed
 POLL_SECONDS: Final = 0.01
 # How a lost answer shows itself, by whose answer it is.
-LOST_ANSWERS: Final = {
+LOST_ANSWERS: Final[Mapping[str, Callable[[], Exception]]] = {
     "bmc.": lambda: Unreachable("The chassis broke the connection before its answer was complete."),
     "agent.": lambda: Unavailable("The agent of the host cannot be reached: the broker does not answer."),
     "export.batch.": lambda: DeliveryFailed("The receiver broke the connection."),

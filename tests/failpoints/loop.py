@@ -64,7 +64,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         """Return the time of this loop, s."""
         return self.seconds
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Future[Any]:
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Future[Any]:  # type: ignore[override]
         """Do work for a thread after a moment; nothing else happens meanwhile."""
         future: Future[Any] = self.create_future()
 

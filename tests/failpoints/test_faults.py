@@ -186,7 +186,11 @@ def test_a_worker_whose_operation_others_have_by_now_writes_nothing_to_the_hardw
 ) -> None:
     """It hung before it read the zone: its condition is fresh, and only its claim says that it is late."""
     operation = courses.ask_operation(1, "H3", "late")
-    with at_step(operation.pk, "Detach", lambda: Operation.objects.update(worker="second")):
+
+    def lose_claim() -> None:
+        Operation.objects.update(worker="second")
+
+    with at_step(operation.pk, "Detach", lose_claim):
         execute(str(operation.pk), worker="first")
     operation.refresh_from_db()
     assert (operation.state, operation.worker) == ("running", "second")

@@ -45,9 +45,9 @@ def work(order: dict[str, Any]) -> None:
     from tests.failpoints.injector import FaultInjector
 
     folder, status = Path(order["folder"]), 1
+    injector = FaultInjector(order["fault"], folder)
     try:
         courses.shorten_waits(Path(order["exports"]))
-        injector = FaultInjector(order["fault"], folder)
         set_failpoint_handler(injector)
         courses.ASKS[order["course"]]()
         courses.settle()
