@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError, connection
 
 from core.errors import Unavailable
@@ -51,7 +53,8 @@ class FaultInjector:
             case "lose_answer":
                 raise next(lost() for prefix, lost in LOST_ANSWERS.items() if name.startswith(prefix))
             case "lose_database":
-                connection.close()
+                with contextlib.suppress(SynchronousOnlyOperation):  # a loop's own thread has no connection
+                    connection.close()
                 raise OperationalError("the database is gone")
             case unknown:
                 raise ValueError(f"'{unknown}' is no action")

@@ -118,7 +118,7 @@ def wanted(course: str, what: str) -> dict[str, Any]:
 
 def others_go_on(copy: Copy, course: str, what: str) -> None:
     """Let others do the work of a worker that hangs, then kill it, or let it go on."""
-    wait_for(lambda: copy.hangs or copy.is_over, "it reaches the failpoint")
+    wait_for(lambda: copy.hangs or copy.is_over, "it reaches the failpoint", courses.SECONDS)
     assert copy.hangs
     if copy.is_uncommitted:
         copy.kill()  # nobody can write until then, and what it wrote is undone
@@ -151,8 +151,8 @@ def test_each_failpoint_is_at_one_place_and_has_a_course_and_no_site_arms_one() 
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("operation.claimed", "die"), ("bmc.attach.answered", "lose_answer"), ("bmc.attach.request", "late"),
-        ("operation.end.uncommitted", "die"), ("plan.settled", "lose_database"), ("export.renamed", "die"),
+        ("operation.end.uncommitted", "die"), ("bmc.attach.answered", "lose_answer"), ("bmc.attach.request", "late"),
+        ("plan.settled", "lose_database"), ("export.renamed", "die"),
     ],
 )  # fmt: skip
 def test_a_fault_loses_nothing_and_doubles_nothing(site: Begin, workers: Workers, name: Failpoint, what: str) -> None:
