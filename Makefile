@@ -20,7 +20,7 @@ CUDA := ^(torch=|nvidia-|cuda-|triton)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-postgres check format nightly perf torch locks sbom audit clean
+.PHONY: help up test test-postgres check format nightly repro perf torch locks sbom audit clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp ## Run all
 	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ARGS)
 	@$(MAKE) test-postgres ARGS='-m "nightly or not nightly" $(ARGS)'
 	@$(MAKE) test-postgres SHUFFLE=1 ARGS='-m "nightly or not nightly" $(ARGS)'
+
+repro: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the test of a fault that was found once (NAME=..., SEED=... where it has one); without a NAME, list them
+	@$(IN_MEMORY) $(PYTHON) -m tests.repro $(NAME) $(SEED:%=--seed=%)
 
 perf: $(VENV)/dev.stamp node_modules/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) -m perf $(ONLY)

@@ -8,6 +8,7 @@ from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
 from core.enqueue import enqueue, worker_name
+from core.failpoints import failpoint
 from fabric.agents.inbox import start_inbox, stop_inbox
 from fabric.agents.services import answers_delete_expired
 from fabric.execution.services import execute, next_operation, runnable_operations
@@ -21,6 +22,7 @@ def run_operation(operation_id: str) -> None:
     following: str | None = operation_id
     while following is not None:
         execute(following, worker=worker_name())
+        failpoint("operation.next")
         if (plan_id := plan_id_of(following)) is not None:
             plan_advance(plan_id)
         following = next_operation(following)

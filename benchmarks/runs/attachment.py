@@ -18,6 +18,7 @@ from benchmarks.runs.requests import desired_state, validate_trainer, validated_
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, NotFound, RuleViolation
+from core.failpoints import failpoint
 from fabric.inventory.models import Device
 from fabric.operations.models import Plan
 from fabric.plans.jobs import plan_cancel
@@ -93,6 +94,8 @@ def _start_plan(claim: RunClaim) -> bool:
             )
             plan = plan_apply(person=person, plan=plan, on_failure="roll_back", claimant=str(run.pk))
             claim.write(plan=plan, sentence="Its devices are being attached.")
+            failpoint("run.attaching.uncommitted")
+        failpoint("run.attaching")
     except FalconWebError as error:
         is_temporary = isinstance(error, Conflict) and not isinstance(error, RuleViolation | InUse)
         if not is_temporary or claim.seconds_in_state > ATTACH_RETRY_SECONDS:
@@ -167,6 +170,8 @@ def restore_devices(claim: RunClaim) -> bool:
         with audit_batch():
             plan = _restore_plan(run, desired)
             claim.write(plan_back=plan, sentence="Its devices are being returned.")
+            failpoint("run.restoring.uncommitted")
+        failpoint("run.restoring")
     except FalconWebError as error:
         if claim.seconds_in_state > RESTORE_RETRY_SECONDS:
             return _finish_run(claim, error.sentence)
@@ -217,6 +222,8 @@ def _finish_run(claim: RunClaim, why_not_back: str) -> bool:
             request_id=run.request_id,
         )
         _record_end_event(run, sentence, went_well=run.state != State.FAILED and not why_not_back)
+        failpoint("run.finished.uncommitted")
+    failpoint("run.finished")
     return False
 
 

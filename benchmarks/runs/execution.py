@@ -26,6 +26,7 @@ from benchmarks.runs.simulation import simulation_profile
 from benchmarks.runs.topology import ADDRESSES_KEY, device_label, own_drive, recorded_topology
 from core.clock import process_clock
 from core.errors import Unavailable
+from core.failpoints import failpoint
 from core.threads import single_connection_thread
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, device_selector, is_agent_away, latest_report, match_device
@@ -88,10 +89,12 @@ def start_on_host(claim: RunClaim) -> bool:
     # An unreachable host may start minutes after its devices were attached: authorise as late as possible.
     authorise_requester(run)
     answer = _request_agent(claim, _train_request(run, seen), wait=START_TIMEOUT)
+    failpoint("run.start.answered")
     match None if answer is None else answer.outcome:
         case "started":
             source = {**run.source, ADDRESSES_KEY: _device_labels(run, seen)}
             claim.transition(State.RUNNING, started_at=run.started_at or timezone.now(), source=source)
+            failpoint("run.started")
             return True
         case None | "interrupted":
             # The agent restarted meanwhile: the next request returns the outcome.
@@ -116,6 +119,8 @@ def poll_host(claim: RunClaim) -> bool:
         news = answer.news
         with transaction.atomic():
             claim.write(**run_update_store(run, news))
+            failpoint("run.polled.uncommitted")
+        failpoint("run.polled")
         continues = news.more or news.state == "running"
         if continues and run.state == State.STOPPING and claim.seconds_in_state > AGENT_LOST_AFTER.total_seconds():
             raise RunFailed("lost", f"{_host_name(run)} could not end its processes in {AGENT_LOST_MINUTES} minutes.")
@@ -126,6 +131,7 @@ def poll_host(claim: RunClaim) -> bool:
             return False
         _polled_since.pop(run.pk, None)
         _record_exit(claim, news)
+        failpoint("run.outcome.stored")
         return True
     return False
 
@@ -137,6 +143,7 @@ def delete_from_host(claim: RunClaim) -> None:
     if run.started_at is None or agent is None or is_agent_away(agent):
         return
     _request_agent(claim, TrainDeleteRequest(str(run.pk)))
+    failpoint("run.deleted")
 
 
 def _stop_on_host(claim: RunClaim) -> bool:
@@ -348,6 +355,7 @@ def _end_orphan(host: Host, run: str) -> bool:
 
     async def stop() -> bool:
         stopped = await agent_request(host, TrainStopRequest(run, GRACE_SECONDS), wait=STOP_TIMEOUT)
+        failpoint("run.orphan.stopped")
         return stopped is not None and await agent_request(host, TrainDeleteRequest(run)) is not None
 
     done = _run_if_available(stop(), run)

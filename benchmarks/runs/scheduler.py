@@ -21,6 +21,7 @@ from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.results import summarise, traffic_record
 from core.claims import ClaimLost, unclaimed
 from core.errors import FalconWebError
+from core.failpoints import failpoint
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def run_advance(run_id: str, *, worker: str) -> None:
     if claim is None:
         return
     try:
+        failpoint("run.claimed")
         for _ in range(MAX_STEPS):
             if not _advance_once(claim):
                 break
@@ -91,6 +93,7 @@ def _collect_results(claim: RunClaim) -> None:
     try:
         traffic_record(claim.run)
         claim.write(results=msgspec.to_builtins(summarise(claim.run)))
+        failpoint("run.results.stored")
     except (ClaimLost, OperationalError, InterfaceError):
         raise
     except Exception:
@@ -126,5 +129,7 @@ def _start_queued() -> None:
             if not mine.update(state=State.COMPOSING, begun_at=now, state_since=now, sentence=""):
                 transaction.set_rollback(True)
                 continue
+            failpoint("run.held.uncommitted")
+        failpoint("run.held")
         run.refresh_from_db()
         run_changed.send(Run, run=run)

@@ -32,6 +32,7 @@ from benchmarks.runs.rules import Composition
 from benchmarks.workloads.definitions import Workload
 from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
 
 MAX_TITLE_LENGTH: Final = 200
@@ -104,6 +105,7 @@ def run_create(
                 run.devices.set(composition.devices)
                 act.target = target_of(run, run.title)
                 act.after = {"workload": spec.workload, "executor": executor, "host": host.name, "spec": spec.hash}
+                failpoint("run.created.uncommitted")
                 transaction.on_commit(partial(_notify_and_enqueue, run), robust=True)
         except IntegrityError:
             if known := find_replayed(Run, person, idempotency_key, digest):

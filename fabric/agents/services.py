@@ -23,6 +23,7 @@ from core import credentials
 from core.database import lock_rows
 from core.enqueue import enqueue
 from core.errors import Forbidden, NotFound, Unavailable
+from core.failpoints import failpoint
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent, HostAnswer
 from fabric.inventory.models import Host
@@ -143,17 +144,20 @@ async def agent_request(host: Host, request: Request, *, wait: float = 0.0) -> C
     command = new_command(host.identity, request, life=life)
     text = seal_command(command, agent.key)
     await run_in_thread(HostAnswer.objects.create, nonce=command.nonce, host=host)
+    failpoint("agent.command.stored")
     send = partial(enqueue, command.task, text, queue=queue_name(host.identity))
     try:
         await asyncio.to_thread(send)
     except BROKER_ERRORS as error:
         raise Unavailable("The agent of the host cannot be reached: the broker does not answer.") from error
+    failpoint("agent.command.sent")
     sent = time.monotonic()
     end = sent + life
     while (now := time.monotonic()) < end:
         await asyncio.sleep(ANSWER_POLL_SECONDS)
         row = await run_in_thread(HostAnswer.objects.filter(nonce=command.nonce).exclude(body={}).first)
         if row is not None:
+            failpoint("agent.command.answered")
             return msgspec.convert(row.body, CommandAnswer)
         if now - sent >= RESEND_SECONDS:
             sent = now

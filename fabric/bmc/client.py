@@ -52,11 +52,20 @@ class BmcClient:
     """The client of one BMC. Belongs to the event loop that started it, and signs in when a request first needs it.
 
     `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four connections this client may
-    use, where it shares the BMC with others. Usable as an async context manager or with start() and close().
+    use, where it shares the BMC with others. `before_write` is awaited before each write, and may raise to prevent it.
+    Usable as an async context manager or with start() and close().
     """
 
-    def __init__(self, address: BmcAddress, *, timeout: float = 10.0, at_a_time: int = MAX_CONNECTIONS) -> None:
+    def __init__(
+        self,
+        address: BmcAddress,
+        *,
+        timeout: float = 10.0,
+        at_a_time: int = MAX_CONNECTIONS,
+        before_write: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._address = address
+        self._before_write = before_write
         self.at_a_time = min(at_a_time, MAX_CONNECTIONS)
         self._transport = Transport(address.url, address.trust, timeout=timeout)
         self.host = self._transport.host
@@ -145,6 +154,8 @@ class BmcClient:
         return await self._write("POST", uri, body, etag)
 
     async def _write(self, method: str, uri: str, body: dict[str, Any], etag: str) -> BmcResponse:
+        if self._before_write is not None:
+            await self._before_write()
         headers = {"Content-Type": "application/json", **({"If-Match": etag} if etag else {})}
         return self._accept(uri, await self.fetch(method, uri, headers=headers, content=msgspec.json.encode(body)))
 

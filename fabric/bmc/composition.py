@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from core.failpoints import failpoint
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import are_distinct_members, expand_query, is_embedded
 from fabric.bmc.discovery import read_zone_body
@@ -111,11 +112,13 @@ async def _set_membership(
         zone.etag and current.etag and zone.etag != current.etag
     ):
         raise ZoneChanged(changed)
+    failpoint("bmc.attach.request" if present else "bmc.detach.request")
     with _refusals_explained(changed):
         if dialect is Dialect.ZONE_PATCH:
             written = await _patch_zone(bmc, current, answer.body, member, present=present)
         else:
             written = await _run_zone_action(bmc, dialect, current, member, present=present)
+    failpoint("bmc.attach.answered" if present else "bmc.detach.answered")
     await bmc.finish(written)
     what = "does not hold" if present else "still holds"
     return await _wait_until(
@@ -197,8 +200,10 @@ async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> 
     )
     if not vendor:
         raise CompositionRefused(f"{bmc.host} does not let the mode of this drawer be set.")
+    failpoint("bmc.mode.request")
     with _refusals_explained(f"The drawer of {bmc.host} has just changed; nothing was written."):
         written = await bmc.patch(drawer_uri, {"Oem": {vendor: {"DrawerMode": mode.value}}}, etag=answer.etag)
+    failpoint("bmc.mode.answered")
     await bmc.finish(written)
     await _wait_until(
         partial(read_drawer_mode, bmc, drawer_uri),
@@ -231,6 +236,7 @@ async def configure_port(
         if previous is not None and _writable_values(now) != _writable_values(previous):
             raise ZoneChanged(f"The port of {bmc.host} has just been changed by somebody else; nothing was written.")
         previous = now
+        failpoint("bmc.port.request")
         try:
             with _refusals_explained(f"The port of {bmc.host} keeps changing; nothing was written."):
                 written = await bmc.patch(port_uri, change, etag=answer.etag)
@@ -239,6 +245,7 @@ async def configure_port(
                 raise
             await asyncio.sleep(SETTLE_POLL_SECONDS)
             continue
+        failpoint("bmc.port.answered")
         await bmc.finish(written)
         break
 

@@ -23,6 +23,7 @@ from accounts.audit.services import audit_record, target_of
 from core.claims import WATCHED, WatchedClaims, unclaimed
 from core.database import DATABASE_UNAVAILABLE
 from core.errors import FalconWebError
+from core.failpoints import failpoint
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent
 from fabric.bmc.client import retry_while_unreachable
@@ -66,6 +67,7 @@ class OperationClaim:
         chassis = Operation.objects.filter(pk=operation_id).values_list("chassis", flat=True).first()
         if chassis is None:
             return None
+        failpoint("operation.claim")
         with transaction.atomic():
             # The lock serialises claims of this chassis: values read before it may be stale.
             lock_chassis([chassis])
@@ -85,6 +87,8 @@ class OperationClaim:
             values = {"worker": worker, "lease_until": until, "state": "running"}
             if free.update(attempts=F("attempts") + 1, **values) != 1:
                 return None
+            failpoint("operation.claimed.uncommitted")
+        failpoint("operation.claimed")
         operation.refresh_from_db(fields=["attempts", *values])
         return cls(operation, worker)
 
@@ -99,6 +103,7 @@ class OperationClaim:
             except DATABASE_UNAVAILABLE:
                 logger.exception("operation %s: the claim could not be renewed", self.operation.pk)
                 continue
+            failpoint("operation.claim.renewed")
             if held != 1:
                 if self.operation.is_open:
                     self.lost = True
@@ -123,10 +128,13 @@ class OperationClaim:
         values = {"state": state, "error": error, "finished_at": timezone.now(), "lease_until": None}
         for name, value in values.items():
             setattr(self.operation, name, value)
+        failpoint("operation.end")
         if not await run_in_thread(self._write_end, values):
             self.lost = True
             raise asyncio.CancelledError
+        failpoint("operation.ended")
         await run_in_thread(operation_changed.send, Operation, operation=self.operation)
+        failpoint("operation.announced")
 
     def _write_end(self, values: dict[str, Any]) -> bool:
         """Write the end, and stop its plan in the same transaction where it failed."""
@@ -140,6 +148,7 @@ class OperationClaim:
                 transaction.set_rollback(True)
                 return False
             operation_result_approve(operation)
+            failpoint("operation.end.uncommitted")
             # The last statement of the transaction.
             audit_record(
                 action=Action.OPERATION_END,
@@ -160,7 +169,9 @@ class OperationClaim:
         if entry is not self.operation.steps[-1]:
             await self.check_cancelled()
         entry.update(state="running", started_at=entry["started_at"] or iso_now())
+        failpoint("operation.step.begin")
         await self.save()
+        failpoint("operation.step.begun")
         # The end is saved with the next change, which follows immediately: the next step's start, or the operation's.
         try:
             yield entry
@@ -170,6 +181,7 @@ class OperationClaim:
             entry.update(state="failed", finished_at=iso_now())
             raise
         entry.update(state="done", finished_at=iso_now())
+        failpoint("operation.step.done")
 
     async def skip(self, name: str, sentence: str) -> None:
         """Skip a step, with the reason."""
@@ -209,6 +221,15 @@ class OperationClaim:
         finally:
             for entry in shown:
                 entry["sentence"] = ""  # saved with the next change
+
+    async def check_held(self) -> None:
+        """Cancel the running task where the claim is lost.
+
+        A worker may have hung since its last renewal. After a read, and before a write that depends on it.
+        """
+        if not await run_in_thread(self.held().exists):
+            self.lost = True
+            raise asyncio.CancelledError
 
     async def check_cancelled(self) -> None:
         """Raise OperationCancelledError if a cancellation was requested; checks at most twice a second."""
@@ -256,11 +277,13 @@ async def host_claim(claim: OperationClaim, port: HostPort) -> AsyncIterator[Non
             await show(f"{name} is busy with another operation: this one waits for it.")
             await asyncio.sleep(HOST_CLAIM_POLL_SECONDS)
             await claim.check_cancelled()
+    failpoint("operation.host.claimed")
     try:
         yield
     finally:
         if not claim.lost:
             await run_in_thread(host_claims_release, operation)
+    failpoint("operation.host.released")
 
 
 def _agents_behind(port: HostPort) -> list[int]:

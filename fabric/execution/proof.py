@@ -11,6 +11,7 @@ import msgspec
 from django.db.models import Q
 from django.utils import timezone
 
+from core.failpoints import failpoint
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import CompositionSnapshot, read_snapshot
@@ -40,6 +41,7 @@ async def proof_begin(claim: OperationClaim, bmc: BmcClient) -> None:
     await run_in_thread(
         Proof.objects.get_or_create, operation=claim.operation, defaults={"before": plain, "before_at": now}
     )
+    failpoint("operation.proof.begun")
 
 
 async def proof_end(claim: OperationClaim, bmc: BmcClient) -> None:
@@ -48,6 +50,7 @@ async def proof_end(claim: OperationClaim, bmc: BmcClient) -> None:
         return  # it ended before it could have changed anything
     found = await _rest_of_chassis(claim, bmc)
     await run_in_thread(_conclude, claim.operation, found)
+    failpoint("operation.proof.ended")
 
 
 def proof_mark_unread(operation: Operation) -> None:

@@ -15,6 +15,7 @@ from django.utils import timezone
 from accounts.audit.context import log_context
 from core.database import DATABASE_UNAVAILABLE
 from core.errors import FalconWebError
+from core.failpoints import failpoint
 from core.threads import run_in_thread, single_connection_thread
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
@@ -114,6 +115,7 @@ class _OperationRun:
                 )
                 return
             await self.claim.save(started_at=operation.started_at or timezone.now())
+            failpoint("operation.begun")
             async with asyncio.timeout(_seconds_of(operation)), self._bmc(REQUEST_SECONDS) as bmc:
                 await run_steps(self.claim, bmc)
         except DATABASE_UNAVAILABLE:
@@ -133,7 +135,9 @@ class _OperationRun:
     @asynccontextmanager
     async def _bmc(self, timeout: float) -> AsyncIterator[BmcClient]:
         address = await run_in_thread(self.operation.chassis.address)
-        async with BmcClient(address, timeout=timeout, at_a_time=CONNECTIONS_PER_OPERATION) as bmc:
+        async with BmcClient(
+            address, timeout=timeout, at_a_time=CONNECTIONS_PER_OPERATION, before_write=self.claim.check_held
+        ) as bmc:
             yield bmc
 
     async def _finish(self, error: str, state: Operation.State = Operation.State.FAILED) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 
 from accounts.models import User
 from core.errors import Unavailable
+from core.failpoints import failpoint
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, set_drawer_mode, zone_members
@@ -87,7 +88,9 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
     if operation.device is None:
         return ""
     zone_uri = await _zone_uri_of(claim, bmc, operation.device.endpoint_uri)
-    await refresh_attachment(bmc, operation.device, zone_uri)
+    failpoint("operation.read")
+    await refresh_attachment(bmc, operation.device, zone_uri, before_write=claim.check_held)
+    failpoint("operation.mirrored")
     return zone_uri
 
 

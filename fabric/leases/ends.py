@@ -25,6 +25,7 @@ from accounts.audit.services import audit_batch, audited, target_of
 from accounts.models import User
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid
+from core.failpoints import failpoint
 from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.leases import emails
@@ -219,6 +220,7 @@ REPORT_AFTER_TRIES: Final = 2  # tries: a single failure may be transient
 def lease_release_parts(lease: Lease) -> None:
     """Release all detached parts, and let a plan detach the rest; to be called until the lease has ended."""
     known = _read_chassis(lease)
+    failpoint("lease.read")
     with transaction.atomic():
         row = lock_lease(None, lease)
         if row.state != Lease.State.ENDING:
@@ -226,14 +228,18 @@ def lease_release_parts(lease: Lease) -> None:
         attached, waits = _release_detached(row, known)
         leases_end_empty([row.pk], by=SITE_NAME)
         row.refresh_from_db()
+        failpoint("lease.released.uncommitted")
         if row.state == Lease.State.ENDED:
             emails.notify_ended(row)
             return
+    failpoint("lease.released")
     # Outside the transaction above, which locks devices first: here chassis are locked first.
     with audit_batch():
         row = lock_lease(None, lease)
         if row.state == Lease.State.ENDING:
             _detach(row, attached, waits)
+        failpoint("lease.detaching.uncommitted")
+    failpoint("lease.detaching")
 
 
 def _read_chassis(lease: Lease) -> Mapping[int, datetime]:

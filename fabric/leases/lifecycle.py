@@ -22,6 +22,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audit_record, target_of
 from core.enqueue import enqueue
 from core.errors import FalconWebError
+from core.failpoints import failpoint
 from fabric.inventory.locks import lock_tenants
 from fabric.leases import emails
 from fabric.leases.emails import letters_send
@@ -85,6 +86,8 @@ def lease_start(lease: Lease) -> None:
             sentence = f"{awaited} of its parts are not free yet, and are assigned as soon as they are."
             timeline_add(row, SITE_NAME, sentence)
         audit_record(action=Action.LEASE_START, actor=None, target=target_of(row), after=lease_audit_values(row))
+        failpoint("lease.started.uncommitted")
+    failpoint("lease.started")
 
 
 def lease_acquire_pending(lease: Lease) -> None:
@@ -100,6 +103,8 @@ def lease_acquire_pending(lease: Lease) -> None:
             timeline_add(
                 row, SITE_NAME, f"{waiting - awaited} that it waited for became free, and is the tenant's now.{rest}"
             )
+            failpoint("lease.acquired.uncommitted")
+    failpoint("lease.acquired")
 
 
 def lease_end(lease: Lease) -> None:
@@ -114,6 +119,7 @@ def lease_end(lease: Lease) -> None:
             row, SITE_NAME, "It has ended: attached devices are detached, then everything returns to the pool."
         )
         audit_record(action=Action.LEASE_END, actor=None, target=target_of(row), after=lease_audit_values(row))
+    failpoint("lease.ended")
 
 
 def lease_warn(lease: Lease) -> None:

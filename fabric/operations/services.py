@@ -18,6 +18,7 @@ from accounts.models import User
 from core.database import lock_rows
 from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, InUse, Invalid, NotFound, RuleViolation
+from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
 from fabric.bmc.types import DrawerMode
@@ -151,6 +152,7 @@ def _cancel(person: User, operation: Operation) -> Operation:
         row.steps = [{**step, "state": "skipped"} for step in row.steps]
     row.cancel_requested_at = row.cancel_requested_at or timezone.now()
     row.save(update_fields=["state", "finished_at", "error", "steps", "cancel_requested_at"])
+    failpoint("operation.cancelled.uncommitted")
     transaction.on_commit(lambda: operation_changed.send(Operation, operation=row), robust=True)
     return row
 
@@ -191,6 +193,7 @@ def _store(person: User, kind: Operation.Kind, idempotency_key: str, digest: str
         steps=initial_steps(kind),
         **values,
     )
+    failpoint("operation.requested.uncommitted")
     transaction.on_commit(lambda: operation_enqueue(operation), robust=True)
     return operation
 
@@ -391,6 +394,7 @@ def initial_steps(kind: str) -> list[dict[str, object]]:
 
 def operation_enqueue(operation: Operation) -> None:
     """Publish a new operation, and enqueue it for a worker; to be called once it is committed."""
+    failpoint("operation.requested")
     operation_changed.send(Operation, operation=operation)
     # An unreachable broker loses nothing: recover_operations picks up what no worker has claimed.
     enqueue("fabric.run_operation", str(operation.pk))

@@ -27,6 +27,7 @@ from core.claims import RowClaim
 from core.database import DATABASE_UNAVAILABLE
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError
+from core.failpoints import failpoint
 from fabric.inventory.labels import host_port_name, redact_address, slot_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
@@ -84,6 +85,7 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
         else:
             raise Conflict(f"The plan is '{row.get_state_display()}': there is nothing to cancel.")
         act.after = {"state": row.state, "roll_back": roll_back}
+        failpoint("plan.cancelled.uncommitted")
     _advance_soon(row)
     return row
 
@@ -108,6 +110,7 @@ def plan_step_failed(operation: Operation) -> None:
     lock_chassis(_chassis_of(operation.plan))
     plan = lock_plan(operation.plan.pk)
     _cancel_rest(plan, f"Not started: '{operation.summary}' failed before it."[:500])
+    failpoint("plan.step.failed.uncommitted")
 
 
 def plan_advance(plan_id: UUID | str) -> None:
@@ -115,12 +118,15 @@ def plan_advance(plan_id: UUID | str) -> None:
 
     Safe to call at any time, also concurrently. A BMC that cannot be read stops the plan with a sentence.
     """
+    failpoint("plan.advance")
     with transaction.atomic():
         plan = lock_plan(plan_id)
         if not plan.is_active or _open(plan).exists():
             return
         changed = _settle(plan)
         claim = PlanningClaim.take(Plan.objects.filter(state__in=PLANNED_STATES), plan.pk)
+        failpoint("plan.settled.uncommitted")
+    failpoint("plan.settled")
     if changed:
         plan_changed.send(Plan, plan=plan)
     if claim is None:
@@ -197,6 +203,7 @@ def _replan(claim: PlanningClaim) -> None:
     desired = rollback_state(plan) if back else DesiredState.from_json(plan.wanted)
     chassis = _chassis_of(plan)
     asyncio.run(_read_hardware(claim, list(Chassis.objects.filter(pk__in=chassis).order_by("pk")), desired))
+    failpoint("plan.read")
     with transaction.atomic():
         lock_chassis(chassis)
         row = lock_plan(plan.pk)
@@ -230,7 +237,9 @@ def _replan(claim: PlanningClaim) -> None:
         operations_create(row, steps, is_rollback=back)
         if row.is_final:
             _record_end(row)
+        failpoint("plan.replanned.uncommitted")
         transaction.on_commit(lambda: plan_changed.send(Plan, plan=row), robust=True)
+    failpoint("plan.replanned")
 
 
 def _retry_steps(

@@ -5,7 +5,7 @@ Each function raises BmcError where the BMC cannot be read; the database is unch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -87,11 +87,17 @@ async def refresh_cable(bmc: BmcClient, host_port: HostPort) -> str:
     return identity
 
 
-async def refresh_attachment(bmc: BmcClient, device: Device, zone_uri: str) -> None:
-    """Store that a device is in a zone ('': in none), and how the link of its slot has trained."""
+async def refresh_attachment(
+    bmc: BmcClient, device: Device, zone_uri: str, *, before_write: Callable[[], Awaitable[None]]
+) -> None:
+    """Store that a device is in a zone ('': in none), and how the link of its slot has trained.
+
+    `before_write` is awaited after the reads: it raises where they may be outdated.
+    """
     behind = device.slot.port if device.slot is not None else None
     link = None if behind is None else await read_link(bmc, behind.uri)
     own = Device.objects.filter(pk=device.pk)
+    await before_write()
     await run_in_thread(mirror_attachments, own, chassis=device.chassis_id, zones={device.endpoint_uri: zone_uri})
     if behind is not None and link is not None:
         values = _link_values(link) | (

@@ -19,6 +19,7 @@ from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from core.database import lock_rows
 from core.errors import Conflict, Invalid, NotFound, RuleViolation
+from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
 from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Device
@@ -91,6 +92,7 @@ def plan_create(
                     request_digest=digest,
                 )
                 act.target, act.after = target_of(plan), _audit_values(plan)
+                failpoint("plan.created.uncommitted")
         except IntegrityError:
             if known := find_replayed(Plan, person, idempotency_key, digest):
                 return known
@@ -160,6 +162,7 @@ def plan_apply(
         if known is None:
             raise NotFound("There is no such plan.")
         chassis = _check_unchanged(person, known, DesiredState.from_json(known.wanted))[0].chassis
+        failpoint("plan.apply")
         with act.change():
             # Chassis are locked first, in the order that every change of a chassis uses; then the plan.
             lock_chassis(chassis)
@@ -195,9 +198,11 @@ def plan_apply(
             locked.wanted = desired.with_interrupted(planned.steps).as_json()
             locked.save()
             operations_create(locked, planned.steps, force=force)
+            failpoint("plan.applied.uncommitted")
             act.before = {"state": "draft"}
             act.after = {"state": locked.state, "steps": [step["sentence"] for step in locked.preview]}
             transaction.on_commit(lambda: plan_changed.send(Plan, plan=locked), robust=True)
+    failpoint("plan.applied")
     return locked
 
 

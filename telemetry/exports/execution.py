@@ -21,6 +21,7 @@ from django.utils import timezone
 from core.claims import ClaimLost
 from core.endpoints import DeliveryFailed
 from core.errors import FalconWebError
+from core.failpoints import failpoint
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventQuerySet
@@ -60,6 +61,7 @@ def run_continue(run_id: int, *, worker: str) -> bool:
     if claim is None:
         return False
     try:
+        failpoint("export.claimed")
         claim.check_may_continue()
         return _write_file(claim) if claim.row.makes_file else _deliver(claim)
     except ClaimLost:
@@ -96,6 +98,7 @@ def _begin_run(claim: ExportRunClaim, rows: EventQuerySet) -> int:
     total = rows.order_by().filter(pk__gt=run.cursor, pk__lte=until).count()
     more = {"file": files.file_name(run)} if run.makes_file else {}
     claim.write(until=until, total=total, **more)
+    failpoint("export.begun")
     return until
 
 
@@ -125,21 +128,26 @@ def _fill_file(
     try:
         for block in events_after(rows, cursor, until=until):
             part.write(_compress(b"".join(shape.lines(block)), packed=packed))
+            failpoint("export.page.written")
             cursor, counted = block[-1].pk, counted + len(block)
             if claim.is_due:
                 part.sync()
                 claim.write(cursor=cursor, counted=counted, bytes=part.position)
+                failpoint("export.progress.stored")
                 claim.check_may_continue()
     except files.InsufficientStorage as error:
         # Only the part up to the last stored position counts: the rest is truncated when the run is resumed.
         raise ExportRunEnded(State.FAILED, f"{error.sentence} {run.counted:,} events are written.") from error
+    failpoint("export.rename")
     part.finish()
+    failpoint("export.renamed")
     with transaction.atomic():
         claim.end(
             State.DONE, cursor=until, counted=counted, total=counted, bytes=part.position,
             checksum=part.digest.hexdigest(),
         )  # fmt: skip
         cursor_move(run, until)
+    failpoint("export.ended")
     if run.definition is not None:
         files.files_delete_expired(run.definition)
 
@@ -164,8 +172,11 @@ def _deliver(claim: ExportRunClaim) -> bool:
         if not batch.events:
             _record_caught_up(claim, known)
             return False
+        failpoint("export.batch.chosen")
         _send(run, shape, batch)
+        failpoint("export.batch.sent")
         _record_delivered(claim, batch)
+        failpoint("export.batch.stored")
         claim.check_may_continue()
     claim.release()
     return True

@@ -29,6 +29,7 @@ from accounts.audit.services import audit_record, target_of
 from accounts.models import User
 from core.downloads import Download
 from core.errors import FalconWebError, Invalid, NotFound
+from core.failpoints import failpoint
 from telemetry.exports.formats import CONTENT_TYPES, SUFFIXES
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun
 from telemetry.exports.options import FOLDER_PATTERN, spec_of
@@ -227,6 +228,7 @@ def files_delete(runs: Collection[int]) -> int:
             path = _file_path(run.file)
             path.unlink(missing_ok=True)
             path.with_name(path.name + PART_SUFFIX).unlink(missing_ok=True)
+        failpoint("export.file.deleted")
         ExportRun.objects.filter(pk=run.pk).update(file_removed_at=timezone.now())
         removed += 1
     return removed

@@ -19,6 +19,7 @@ from accounts.models import User
 from core import credentials
 from core.claims import ClaimLost, RowClaim
 from core.errors import Conflict, FalconWebError, Invalid, Unavailable
+from core.failpoints import failpoint
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.models import Event, EventSeverity, EventSource
 from telemetry.events.selectors import horizon
@@ -256,6 +257,7 @@ def run_request(*, by: User | None, definition: ExportDefinition, trigger: str =
             except IntegrityError as error:
                 raise Conflict("A run of this export is in progress. Wait for its end, or cancel it.") from error
             act.after = {"run": run.pk}
+            failpoint("export.requested.uncommitted")
     return run
 
 
