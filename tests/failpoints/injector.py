@@ -13,10 +13,10 @@ from typing import Final
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError, connection
 
+from core.endpoints import DeliveryFailed
 from core.errors import Unavailable
 from core.failpoints import Failpoint
 from fabric.bmc.errors import Unreachable
-from telemetry.delivery.endpoints import DeliveryFailed
 
 EXIT_STATUS: Final = 137  # as of a process that the kernel has killed
 POLL_SECONDS: Final = 0.01
