@@ -64,6 +64,7 @@ class User(AbstractUser):
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="people")
     previous_login = models.DateTimeField(null=True, blank=True, editable=False)
 
+    MAX_NAME_LENGTH: ClassVar[int] = 150  # of `username`, by Django
     backend: str  # of whom `authenticate` returned: the backend that knew them
 
     objects: ClassVar[PeopleManager] = PeopleManager()

@@ -25,6 +25,8 @@ def directories_of(username: str) -> list[IdentityProvider]:
 
     A person of a directory is known by that one alone; a name that nobody has here is asked of each.
     """
+    if len(username) > User.MAX_NAME_LENGTH:
+        return []
     if User.objects.filter(username=username, external_identity__provider__kind=Kind.LDAP).exists():
         rows = IdentityProvider.objects.filter(identities__person__username=username)
     elif User.objects.filter(username__iexact=username).exists():

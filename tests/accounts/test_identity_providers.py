@@ -11,16 +11,17 @@ from django.test import Client
 from accounts.audit.models import AuditEntry
 from accounts.identity_providers.models import ExternalIdentity, IdentityProvider, MappingRule
 from accounts.identity_providers.rules import (
+    ExternalPerson,
     GroupRule,
     filter_escape,
     first_match,
     group_names,
     person_of_claims,
 )
-from accounts.identity_providers.services import identity_link
+from accounts.identity_providers.services import identity_link, identity_sign_in
 from accounts.models import Role, Tenant, User
 from core import credentials
-from core.errors import Invalid
+from core.errors import Forbidden, Invalid
 from telemetry.alerts.models import Delivery, Route
 from telemetry.events.models import Event
 from tests.accounts.providers import openid_provider, rule, sign_in
@@ -322,3 +323,15 @@ def test_a_wrong_password_of_that_account_rings_nothing(closed: User, django_cap
     with django_capture_on_commit_callbacks(execute=True):
         sign_in("boss", "wrong")
     assert not Event.objects.filter(message="FalconWeb.BreakGlassUsed").exists()
+
+
+@pytest.mark.parametrize("length", [151, 60_000])
+def test_a_name_that_is_too_long_is_nobodys_at_the_form_and_refused_of_a_provider(db: None, length: int) -> None:
+    provider = openid_provider("https://login.example.org")
+    IdentityProvider.objects.create(kind="ldap", name="Campus", enabled=True, address="ldap://127.0.0.1:1")
+    assert sign_in("x" * length, "any").status_code == 200
+    rule(provider, "vision", "administrator")
+    external = ExternalPerson(subject="1", username="x" * length, groups=("vision",))
+    with pytest.raises(Forbidden, match="cannot be used here"):
+        identity_sign_in(provider=provider, external=external)
+    assert not User.objects.exists()
