@@ -22,6 +22,7 @@ from rest_framework.views import exception_handler, set_rollback
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
+from core.sqlite_damage import is_damage
 from falconweb.api.authentication import SAFE_METHODS
 
 logger = logging.getLogger(__name__)
@@ -149,6 +150,7 @@ def _as_problem(answer: HttpResponse, status: int, code: str, sentence: str, **d
     return answer
 
 
+DATABASE_DAMAGED = "The database is damaged. An administrator finds in the log of the site what is wrong."
 DATABASE_UNAVAILABLE = "The database does not answer just now: try again."
 # SQLite's errors for a locked or unreachable file. Its other errors are bugs of the site.
 FILE_ERRORS = {
@@ -158,6 +160,8 @@ FILE_ERRORS = {
 
 def database_unavailable(error: BaseException | None) -> Unavailable | None:
     """Return the sentence for an unavailable database, None for any other error."""
+    if is_damage(error):
+        return Unavailable(DATABASE_DAMAGED)
     if not isinstance(error, OperationalError | InterfaceError):
         return None
     cause = error.__cause__
