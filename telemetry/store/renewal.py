@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +68,17 @@ def _create(path: Path) -> None:
     """Create an empty database of readings."""
     alias = settings.READINGS_DATABASE
     known = connections[alias]
-    with closing(type(known)({**known.settings_dict, "NAME": str(path)}, alias)) as connection:
+    connection = type(known)({**known.settings_dict, "NAME": str(path)}, alias)
+    # Migrations find their database by its alias; of this thread alone.
+    connections[alias] = connection
+    try:
         executor = MigrationExecutor(connection)
         executor.migrate([one for one in executor.loader.graph.leaf_nodes() if one[0] == "store"])
         with connection.cursor() as cursor:
             # Processes remember ids of the old file: none of them may mean another row of the new one.
             begin = int(time.time())
             cursor.executemany("INSERT INTO sqlite_sequence (name, seq) VALUES (%s, %s)", [(t, begin) for t in TABLES])
+    finally:
+        connections[alias] = known
+        connection.close()
     path.chmod(0o600)

@@ -147,7 +147,7 @@ def test_counts_of_two_processes_are_summed_and_outlive_them() -> None:
     first.end()
     second.end()
     after = pipeline_snapshot()
-    assert after.processes == ()
+    assert [one.kind for one in after.processes] == ["broker"]
     assert after.count("publish_failures", CHASSIS).total == before + 6
 
 
