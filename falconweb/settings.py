@@ -129,7 +129,7 @@ READINGS_DATABASE = "default"
 if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
     READINGS_DATABASE = "readings"
     DATABASES["readings"] = {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "falconweb.sqlite.readings",
         "NAME": str(CONFIG.data / "readings.sqlite3"),
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
@@ -286,6 +286,7 @@ CELERY_BEAT_SCHEDULE = {
     "note activity": {"task": "telemetry.note_activity", "schedule": 60.0},
     "roll readings up": {"task": "telemetry.store.roll_up", "schedule": 60.0},
     "remove old readings": {"task": "telemetry.store.clean", "schedule": 120.0},
+    "check the database files": {"task": "telemetry.store.check", "schedule": 86400.0},
     "tend sweeps": {"task": "sweeps.tend", "schedule": 2.0},
     "tend runs": {"task": "runs.tend", "schedule": 1.0},
     "end strays of runs": {"task": "runs.end_strays", "schedule": 30.0},

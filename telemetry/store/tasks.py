@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from redis.exceptions import LockError
 from redis.lock import Lock
 
-from telemetry.store import services
+from telemetry.store import renewal, services
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,11 @@ def clean() -> None:
     with _exclusive("cleaning") as lock:
         if lock is not None:
             services.delete_expired(seconds=LOCK_SECONDS)
+
+
+@shared_task(name="telemetry.store.check")
+def check() -> None:
+    renewal.databases_check()
 
 
 @contextmanager
