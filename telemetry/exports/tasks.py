@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from core.enqueue import enqueue, worker_name
+from telemetry.exports.audit_entries import audit_entries_add
 from telemetry.exports.execution import exports_begin_due, exports_delete_expired, run_continue
 
 # Period of `exports.tend`: a task that was not started until then expires, and is queued again.
@@ -21,6 +22,7 @@ def run(run_id: int) -> None:
 @shared_task(name="exports.tend")
 def begin_due() -> None:
     """Start due exports, and continue runs without a worker."""
+    audit_entries_add()
     for run_id in exports_begin_due():
         enqueue("exports.run", run_id, expires=TEND_SECONDS)
 
