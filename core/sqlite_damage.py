@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from django.db.utils import DatabaseErrorWrapper
 from django.dispatch import Signal
@@ -37,6 +37,8 @@ class DamageAnnouncer:
 
 
 class _DamageAnnouncingWrapper(DatabaseErrorWrapper):
+    wrapper: Any  # the stub lacks it
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:

@@ -74,7 +74,7 @@ def test_entries_arrive_whole_in_order_and_once_though_workers_repeat(
     for _ in range(3):
         assert audit_entries_add() == 0
     assert AuditPosition.objects.get().sequence == wanted[-1].sequence
-    event = Event.objects.filter(source="audit", text__contains="One").get()
+    event = Event.objects.filter(source="audit", text__contains=": One,").get()
     entry = entries.get(pk=json.loads(event.arguments[0])["sequence"])
     assert event.arguments == [chain.canonical(entry.record()).decode()]
     assert event.text == f"Add a tenant: One, by {falconweb_administrator.username}: done."
