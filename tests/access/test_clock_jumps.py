@@ -76,6 +76,10 @@ class ClockedSite:
         asked = {"device_id": device["id"], "target_host_port_id": None if device["host_port_id"] else port}
         return str(self.operator.post("operations/", asked)["id"])
 
+    def steps_under_way(self, operation: str) -> set[str]:
+        steps = self.operator.get(f"operations/{operation}/")["steps"]
+        return {one["name"] for one in steps if one["state"] == "running"}
+
     def wait_until_whole(self) -> None:
         def parts() -> dict[str, str]:
             return dict(json.loads(self.site.get("/readyz")[1]))
@@ -107,7 +111,8 @@ def test_a_clock_that_is_set_stops_nothing_and_does_nothing_twice(clocked: Clock
     processes, name = {part: processes_of(site, part) for part in PARTS}, clocked.turn()[0]
     site.control("falcon-1", "POST", "/faults", SLOW)
     writes, under_way = zone_writes(site, "falcon-1"), clocked.move()
-    wait_for(lambda: clocked.operator.get(f"operations/{under_way}/")["state"] == "running", every=0.1)
+    # A command that is on its way to a host while the clock is set back is one of the future, and refused.
+    wait_for(lambda: clocked.steps_under_way(under_way) & {"Attach", "Detach"}, "it does not begin", every=0.1)
     clocked.set_clock(seconds)
     begun = clocked.turn()[1]
     clocked.wait_for_end(under_way, seconds=90)

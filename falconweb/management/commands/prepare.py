@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any
 
 from django.conf import settings
@@ -37,6 +38,8 @@ class Command(BaseCommand):
             if on_sqlite:
                 fingerprints.mark_migrated(data)
         if not fingerprints.is_collected(static):
+            if fingerprints.is_damaged(static):  # what is newer than its source would stay
+                shutil.rmtree(static, ignore_errors=True)
             call_command("collectstatic", interactive=False, verbosity=0)
             fingerprints.mark_collected(static)
         if not options["skip_bootstrap"]:
