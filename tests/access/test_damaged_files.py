@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,10 @@ def test_a_start_works_or_says_in_a_sentence_why_not(backup: Path, tmp_path: Pat
     assert troubles == {}
 
 
+def is_written(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0
+
+
 def answers(operator: Operator) -> dict[str, int]:
     """Return how the pages are answered once somebody does: a process may have died and be started anew."""
 
@@ -156,9 +161,9 @@ def test_a_running_site_does_without_any_other_file_and_begins_readings_anew(dat
         read_at = operator.get("chassis/1/")["inventory_at"]
         wait_for(lambda: operator.get("chassis/1/")["inventory_at"] != read_at, "it is not read on", every=0.5)
         for suffix in SUFFIXES:
-            file = data / f"readings.sqlite3{suffix}"
-            wait_for(lambda file=file: file.is_file() and file.stat().st_size, "nothing is stored", seconds=120)
-            damage(file)
+            readings = data / f"readings.sqlite3{suffix}"
+            wait_for(partial(is_written, readings), "nothing is stored", seconds=120)
+            damage(readings)
             assert set(answers(operator).values()) <= {200, 503}
             wait_for(lambda: operator.status("/readyz") == 200, lambda: site.get("/readyz")[1], 120, every=0.5)
         assert site.stop() == 0
