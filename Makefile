@@ -20,7 +20,7 @@ CUDA := ^(torch=|nvidia-|cuda-|triton)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-postgres check format nightly repro perf torch locks sbom audit clean
+.PHONY: help up test test-postgres attack check format nightly repro perf torch locks sbom audit clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,13 @@ ON_POSTGRES := $(foreach name,inventory/test_sync leases/test_grants leases/test
 
 test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
 	@$(PYTHON) -m tests.postgres -n 4 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
+
+# Who sends what nobody may, who writes to Redis or into the data folder, stops processes or sets clocks.
+ATTACKS := tests/access tests/test_hostile_text.py tests/core/test_sqlite_damage.py tests/telemetry/store/test_renewal.py \
+	$(foreach name,cache redis_away database_away watchdog,tests/falconweb/test_$(name).py)
+
+attack: $(VENV)/dev.stamp node_modules/dev.stamp ## Run what attacks the site, at length; part of nightly
+	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ATTACKS) $(ARGS)
 
 check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp ## Run ruff, djangofmt, Biome, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from django.core.cache import cache
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +19,8 @@ def count_in_period(key: str, seconds: float, what: str, *, level: int = logging
         cache.add(key, 0, seconds)
         return int(cache.incr(key))
     except (RedisError, OSError, ValueError) as error:
+        if isinstance(error, ResponseError):
+            cache.delete(key)  # it is no number
         logger.log(level, "%s was not counted: %r", what, error)
         return None
 

@@ -10,6 +10,7 @@ import math
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -273,22 +274,34 @@ class Config:
 
 
 def stored_secret(folder: Path, name: str, *, size: int = 32) -> str:
-    """Return the secret in `folder/secrets/name`, creating it if missing (random, URL-safe base64, mode 0600)."""
+    """Return the secret in `folder/secrets/name`, creating it if missing (random, URL-safe base64, mode 0600).
+
+    Raises ConfigurationError for one that cannot be read, or is shorter than those that are created.
+    """
     path = folder / "secrets" / name
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
         import base64
 
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         value = base64.urlsafe_b64encode(secrets.token_bytes(size)).decode()
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:  # a concurrent process created it
-            return path.read_text().strip()
-        with os.fdopen(handle, "w") as file:
-            file.write(value)
-        return value
+        new = path.with_name(f"{name}.{secrets.token_hex(8)}")
+        new.touch(0o600)
+        new.write_text(value)
+        with suppress(FileExistsError):  # a concurrent process created it
+            path.hardlink_to(new)
+        new.unlink()
+    try:
+        value = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}. {RESTORE_SENTENCE}") from error
+    if len(value) < 4 * math.ceil(size / 3) or not value.isprintable():
+        raise ConfigurationError(f"{path} is damaged. {RESTORE_SENTENCE}")
+    return value
+
+
+RESTORE_SENTENCE = (
+    "Restore it from a backup; 'When a file is damaged' in docs/operate.md says what is lost without one."
+)
 
 
 def _check_range(metadata: Mapping[str, Any], value: Any) -> None:

@@ -11,8 +11,11 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from core.errors import Unavailable
+from core.sqlite_damage import files_set_aside, known_damage
 from telemetry.pipeline.selectors import agents_heard, pipeline_snapshot
+from telemetry.store.renewal import database_file
 
+SET_ASIDE = "set aside"  # readings: within the last day a damaged file was, and they began anew
 # SQLite accesses its file only for a query of a table.
 TABLE_QUERY = "SELECT id FROM django_migrations LIMIT 1"
 HELPERS = {"workers": "worker", "scheduler": "scheduler", "web": "web"}  # part, and kind of its processes
@@ -34,14 +37,15 @@ def readyz(request: HttpRequest) -> JsonResponse:
     off is no trouble of the site: its silent agent is named, and no more.
     """
     parts = {
-        "database": _database("default", TABLE_QUERY),
-        "readings": _database(settings.READINGS_DATABASE, TABLE_QUERY),
+        "database": _main_database(),
+        "readings": _readings(),
         "migrations": _migrations(),
         "redis": _redis(),
     }
-    is_ready = all(state == "ok" for state in parts.values())
+    is_ready = all(state in {"ok", SET_ASIDE} for state in parts.values())
     helpers = _helpers() if parts["redis"] == "ok" else dict.fromkeys(HELPERS, "unknown")
-    word = "down" if not is_ready else "ok" if all(state == "ok" for state in helpers.values()) else "degraded"
+    is_whole = all(state == "ok" for state in (*parts.values(), *helpers.values()))
+    word = "down" if not is_ready else "ok" if is_whole else "degraded"
     return JsonResponse({"status": word, **parts, **helpers, "agents": _agents()}, status=200 if is_ready else 503)
 
 
@@ -52,6 +56,17 @@ def _database(alias: str, query: str = "SELECT 1") -> str:
     except DatabaseError:
         return "down"
     return "ok"
+
+
+def _main_database() -> str:
+    file = database_file("default")
+    return "damaged" if file is not None and known_damage(file) else _database("default", TABLE_QUERY)
+
+
+def _readings() -> str:
+    state = _database(settings.READINGS_DATABASE, TABLE_QUERY)
+    file = database_file(settings.READINGS_DATABASE)
+    return SET_ASIDE if state == "ok" and file is not None and files_set_aside(file) else state
 
 
 def _redis() -> str:

@@ -129,7 +129,7 @@ READINGS_DATABASE = "default"
 if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
     READINGS_DATABASE = "readings"
     DATABASES["readings"] = {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "falconweb.sqlite.readings",
         "NAME": str(CONFIG.data / "readings.sqlite3"),
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
@@ -264,6 +264,10 @@ LANGUAGE_CODE = "en"
 CELERY_BROKER_URL = REDIS_URL
 # Callers do not wait for an unreachable broker: beat enqueues the task again.
 CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True, "max_retries": 0}
+# Neither messages that a dead worker had taken come again after an hour, since beat has enqueued their tasks anew, nor
+# do commands from Redis reach a worker.
+CELERY_BROKER_TRANSPORT_OPTIONS["ack_emulation"] = CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_BROKER_TRANSPORT = "falconweb.task_queue:QueueTransport"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
@@ -291,6 +295,7 @@ CELERY_BEAT_SCHEDULE = {
     "note activity": {"task": "telemetry.note_activity", "schedule": 60.0},
     "roll readings up": {"task": "telemetry.store.roll_up", "schedule": 60.0},
     "remove old readings": {"task": "telemetry.store.clean", "schedule": 120.0},
+    "check the database files": {"task": "telemetry.store.check", "schedule": 86400.0},
     "tend sweeps": {"task": "sweeps.tend", "schedule": 2.0},
     "tend runs": {"task": "runs.tend", "schedule": 1.0},
     "end strays of runs": {"task": "runs.end_strays", "schedule": 30.0},

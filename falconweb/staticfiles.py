@@ -14,6 +14,14 @@ class HashedStaticFilesStorage(CompressedManifestStaticFilesStorage):  # type: i
     support_js_module_import_aggregation = True
     manifest_strict = False
 
+    def load_manifest(self) -> tuple[dict[str, str], str]:
+        """Return the names of the collected files: none where the list of them is damaged, until it is made anew."""
+        try:
+            names: tuple[dict[str, str], str] = super().load_manifest()
+        except (OSError, ValueError, AttributeError):
+            return {}, ""
+        return names
+
 
 class StaticFiles(StaticFilesConfig):
     """Omits files of libraries for pages that the site does not have; compressing them took most of a first start."""

@@ -17,6 +17,8 @@ from typing import cast
 import redis
 from django.conf import settings
 
+from core.redis_keys import delete_other_types
+
 logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 900  # s
@@ -61,10 +63,12 @@ def refusal_admitted(person: int | None, address: str) -> bool:
 def ended_period_counts(now: float) -> dict[int, dict[tuple[int | None, str], int]]:
     """Return the ended periods with their numbers of refusals, by user and address ('': others)."""
     found = {}
+    delete_other_types(_client, "set", PERIODS_KEY)
     texts = cast("set[str]", _client.smembers(PERIODS_KEY))
     for period in sorted(int(text) for text in texts if NUMBER.fullmatch(text)):
         if now >= (period + 1) * PERIOD_SECONDS + 60:  # clocks differ
             counts = {}
+            delete_other_types(_client, "hash", _hash(period))
             for name, count in cast("dict[str, str]", _client.hgetall(_hash(period))).items():
                 person, _, address = name.partition("|")
                 if (not person or NUMBER.fullmatch(person)) and NUMBER.fullmatch(count):

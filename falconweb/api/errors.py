@@ -24,6 +24,7 @@ from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
+from core.sqlite_damage import is_damage
 from falconweb.api.authentication import SAFE_METHODS
 
 logger = logging.getLogger(__name__)
@@ -157,6 +158,7 @@ def _as_problem(answer: HttpResponse, status: int, code: str, sentence: str, **d
     return answer
 
 
+DATABASE_DAMAGED = "The database is damaged. An administrator finds in the log of the site what is wrong."
 REDIS_UNAVAILABLE = "Redis does not answer just now: try again."
 DATABASE_UNAVAILABLE = "The database does not answer just now: try again."
 # SQLite's errors for a locked or unreachable file. Its other errors are bugs of the site.
@@ -167,6 +169,8 @@ FILE_ERRORS = {
 
 def unavailable_part(error: BaseException | None) -> Unavailable | None:
     """Return the sentence for an unavailable database or Redis (also one that still loads), None for other errors."""
+    if is_damage(error):
+        return Unavailable(DATABASE_DAMAGED)
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):
         return Unavailable(REDIS_UNAVAILABLE)
     if not isinstance(error, OperationalError | InterfaceError):

@@ -57,7 +57,7 @@ def main() -> int:
             watchdog.look()
             time.sleep(LOOK_SECONDS)
         del lock
-    except (CannotStartError, ConfigurationError, BrokerError, TimeoutError) as error:
+    except (CannotStartError, ConfigurationError, BrokerError, OSError) as error:  # such as a file of another kind
         if not stop:
             _print(f"FalconWeb did not start: {error}")
             return 1

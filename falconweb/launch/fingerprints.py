@@ -7,6 +7,7 @@ from a backup has its own, and in the folder of the static files.
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 import sysconfig
 from contextlib import closing
@@ -16,6 +17,7 @@ from falconweb.config import BASE_DIR
 
 DATABASES = ("falconweb.sqlite3", "readings.sqlite3")
 STATIC_SOURCES = (BASE_DIR / "static", BASE_DIR / "node_modules")
+MANIFEST = "staticfiles.json"  # the names of the files, by servestatic
 _STAMP = ".collected-from"
 
 
@@ -52,8 +54,19 @@ def mark_migrated(data: Path) -> None:
 
 def is_collected(static: Path) -> bool:
     """Return whether a folder has the present static files."""
-    stamp = static / _STAMP
-    return stamp.is_file() and stamp.read_text() == static_fingerprint()
+    try:
+        return not is_damaged(static) and (static / _STAMP).read_text() == static_fingerprint()
+    except (OSError, ValueError):
+        return False
+
+
+def is_damaged(static: Path) -> bool:
+    """Return whether the list of the collected static files is missing or damaged, or the fingerprint is no file."""
+    try:
+        json.loads((static / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return True
+    return (static / _STAMP).is_dir()
 
 
 def mark_collected(static: Path) -> None:

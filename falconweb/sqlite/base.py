@@ -25,6 +25,8 @@ from weakref import WeakSet
 
 from django.db.backends.sqlite3 import base
 
+from core.sqlite_damage import DamageAnnouncer
+
 POOL_SIZE = 16  # per path: the number of concurrent requests
 
 FileIdentity = tuple[int, int, int]  # the process, and the file's device and inode
@@ -110,7 +112,7 @@ _write_lock = FairLock()  # a site has one database
 _pool = ConnectionPool()
 
 
-class DatabaseWrapper(base.DatabaseWrapper):
+class DatabaseWrapper(DamageAnnouncer, base.DatabaseWrapper):
     """A connection that acquires the fair lock before it writes."""
 
     _holds_write_lock = False

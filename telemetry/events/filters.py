@@ -102,6 +102,9 @@ class EventFilter:
         for name in ("source", "severity", "message"):
             if values := getattr(self, name):
                 rows = rows.filter(**_lookup(name, values))
+        if not self.source:
+            # They are there for exports, and have a page of their own.
+            rows = rows.exclude(source=EventSource.AUDIT)
         if self.person:
             rows = rows.filter(person_name__iexact=self.person)
         return rows

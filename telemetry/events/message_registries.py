@@ -34,6 +34,7 @@ SITE: dict[str, MessageText] = {
     "PlanLeft": (OK, "A plan that had stopped was left partly done.", ""),
     "SignedIn": (OK, "A person signed in.", ""),
     "SignedOut": (OK, "A person signed out.", ""),
+    "AuditEntry": (OK, "An entry of the audit log; `arguments` has all of it.", ""),
     "SignInRefused": (
         WARNING,
         "A sign-in was refused. Repeated attempts within a minute are one event.",

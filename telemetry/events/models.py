@@ -20,6 +20,7 @@ class EventSource(models.TextChoices):
     ALERT = "alert", "Alert"
     SIGN_IN = "sign_in", "Sign-in"
     SITE = "site", "Site"
+    AUDIT = "audit", "Audit log"
 
 
 class EventSeverity(models.TextChoices):

@@ -99,6 +99,12 @@ class ExportDefinition(models.Model):
         return self.schedule == ExportSchedule.STREAM
 
 
+class AuditPosition(models.Model):
+    """Up to which entry the audit log was added to the events, in one row."""
+
+    sequence = models.BigIntegerField()
+
+
 class ExportRunQuerySet(AdministratorOnlyQuerySet):
     def open(self) -> Self:
         """Return those that have not ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from core.enqueue import enqueue, worker_name
+from telemetry.exports.audit_entries import audit_entries_add
 from telemetry.exports.execution import exports_begin_due, exports_delete_expired, run_continue
 
 
@@ -17,9 +18,10 @@ def run(run_id: int) -> None:
 
 @shared_task(name="exports.tend")
 def begin_due() -> None:
-    """Start due exports, and continue runs without a worker."""
+    """Start due exports, and continue runs without a worker; then add what the audit log has for the next time."""
     for run_id in exports_begin_due():
         enqueue("exports.run", run_id)
+    audit_entries_add()
 
 
 @shared_task(name="exports.tidy")

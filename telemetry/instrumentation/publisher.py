@@ -45,6 +45,10 @@ PROCESSES_KEY, COUNTS_KEY = "pipeline:processes", "pipeline:counts"
 SEEN_KEY, SINCE_KEY = "pipeline:seen", "pipeline:since"
 
 
+def _minute_key(now: float) -> str:
+    return f"{COUNTS_KEY}:{int(now // 60)}"
+
+
 class LoopLagProbe:
     """Measures the delay of an event loop from another thread."""
 
@@ -117,6 +121,8 @@ class MetricsPublisher:
             try:
                 self._publish()
             except (redis.RedisError, OSError) as error:
+                if "WRONGTYPE" in str(error) or "not an integer" in str(error):  # somebody else wrote there
+                    self._redis.delete(COUNTS_KEY, SEEN_KEY, SINCE_KEY, PROCESSES_KEY, _minute_key(time.time()))
                 if not self._is_failing:
                     logger.warning("the pipeline's counts are not published: %s", error)
                 self._is_failing = True
@@ -126,7 +132,7 @@ class MetricsPublisher:
     def _publish(self) -> None:
         counted, now = metrics.counter_values(), time.time()
         more = {name: total - self._published.get(name, 0) for name, total in counted.items()}
-        minute = f"{COUNTS_KEY}:{int(now // 60)}"
+        minute = _minute_key(now)
         with self._redis.pipeline(transaction=True) as pipe:
             pipe.set(f"pipeline:{self.process}", json.dumps(self._process_state(now)), ex=EXPIRY_SECONDS)
             pipe.zadd(PROCESSES_KEY, {self.process: now})

@@ -244,8 +244,9 @@ for place = 2, #ARGV, 6 do
   local chassis, raw, recent, counted, expiry, head = unpack(ARGV, place, place + 5)
   own('live:frame:' .. chassis, 'string')
   own('live:recent:' .. chassis, 'list')
+  own('live:catalogue:' .. chassis, 'string')
   local newest = redis.call('GETRANGE', 'live:frame:' .. chassis, 8, 11)
-  if redis.call('GET', 'polling:' .. chassis) == ARGV[1] and newest ~= string.sub(raw, 9, 12) then
+  if redis.pcall('GET', 'polling:' .. chassis) == ARGV[1] and newest ~= string.sub(raw, 9, 12) then
     redis.call('SET', 'live:frame:' .. chassis, raw, 'EX', expiry)
     if counted ~= '' then redis.call('SET', 'live:counted:' .. chassis, counted, 'EX', expiry) end
     redis.call('RPUSH', 'live:recent:' .. chassis, recent)

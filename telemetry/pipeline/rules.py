@@ -196,6 +196,17 @@ def _chassis_findings(chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
 
 
 def _storage_findings(pipeline: PipelineSnapshot, sizes: StorageSizes) -> Iterator[Finding]:
+    if sizes.damage:
+        yield Finding(
+            HealthLevel.BAD, "The database is damaged", f"SQLite found in it: {sizes.damage}.",
+            "End the site and restore a backup: 'Back up' in docs/operate.md says how.",
+        )  # fmt: skip
+    if sizes.set_aside:
+        yield Finding(
+            HealthLevel.WARNING, "Damaged readings were set aside",
+            f"Their file is {sizes.set_aside} now, in the data folder; stored readings begin anew.",
+            "Check the disk. This is shown for a day, or until the file is moved away.",
+        )  # fmt: skip
     if pipeline.redis_max_bytes and pipeline.redis_bytes > FULL_SHARE * pipeline.redis_max_bytes:
         yield Finding(
             HealthLevel.BAD, "Redis is nearly full", "When it is full, live frames stop and tasks cannot be queued.",
@@ -322,3 +333,5 @@ class StorageSizes:
     disk_free: int | None
     disk: int | None
     tiers: tuple[TierSize, ...] = ()  # of the readings
+    damage: str = ""  # of the site's own database
+    set_aside: str = ""  # name of the file of damaged readings, for a day

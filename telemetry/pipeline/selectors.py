@@ -23,6 +23,7 @@ from django.utils import timezone
 from accounts.access import require_administrator
 from accounts.models import User
 from core.errors import Unavailable
+from core.sqlite_damage import files_set_aside, known_damage
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Chassis
 from telemetry.alerts.models import Delivery
@@ -30,6 +31,7 @@ from telemetry.exports.models import ExportRun
 from telemetry.instrumentation.metrics import PROBLEMS, MetricKey, ProblemDescription
 from telemetry.instrumentation.publisher import COUNTS_KEY, EXPIRY_SECONDS, PROCESSES_KEY, SEEN_KEY, SINCE_KEY
 from telemetry.pipeline import rules
+from telemetry.store.renewal import database_file
 from telemetry.store.services import sqlite_bytes, store_size
 
 logger = logging.getLogger(__name__)
@@ -169,12 +171,15 @@ def storage_sizes() -> rules.StorageSizes:
         store = store_size()
     except (DatabaseError, redis.RedisError, OSError):
         store = None
+    own, readings = database_file("default"), database_file(settings.READINGS_DATABASE)
     return rules.StorageSizes(
         database=_database_bytes(),
         readings=store.on_disk if store else None,
         disk_free=disk.free if disk else None,
         disk=disk.total if disk else None,
         tiers=store.tiers if store else (),
+        damage=known_damage(own) if own is not None else "",
+        set_aside=", ".join(file.name for file in files_set_aside(readings)[:1]) if readings is not None else "",
     )
 
 

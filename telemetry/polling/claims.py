@@ -8,7 +8,8 @@
 One round trip a renewal, for any number of chassis. A claim expires in Redis by itself; the worker computes the expiry
 with the monotonic clock, which also runs while the process is suspended. After Redis' clock was set back, no claim and
 no presence lasts for longer than CLAIM_SECONDS from then on; after it was set forward, all of them have expired, and
-the workers that had claims have them again as after a loss of data.
+the workers that had claims have them again as after a loss of data. What somebody else writes at these keys ends after
+CLAIM_SECONDS, too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ CLAIM_SCRIPT = """
 local name, duration, settled, releasing = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local known, first = {}, 8 + tonumber(ARGV[7])
 for place = 8, first - 1 do known[ARGV[place]] = true end
+for _, key in ipairs({'polling:workers', 'polling:since'}) do
+  if redis.call('TYPE', key).ok ~= 'zset' then redis.call('DEL', key) end
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for _, ahead in ipairs(redis.call('ZRANGEBYSCORE', 'polling:workers', '(' .. now + duration, '+inf')) do
@@ -43,12 +47,13 @@ for _, ahead in ipairs(redis.call('ZRANGEBYSCORE', 'polling:since', '(' .. now, 
   redis.call('ZADD', 'polling:since', now - settled, ahead)
 end
 local function limit(key)
-  if redis.call('PTTL', key) > duration then redis.call('PEXPIRE', key, duration) end
+  local left = redis.call('PTTL', key)
+  if left == -1 or left > duration then redis.call('PEXPIRE', key, duration) end
 end
 limit('polling:forgotten')
-for _, gone in ipairs(redis.call('ZRANGEBYSCORE', 'polling:workers', '-inf', now)) do
-  redis.call('ZREM', 'polling:workers', gone)
-  redis.call('ZREM', 'polling:since', gone)
+redis.call('ZREMRANGEBYSCORE', 'polling:workers', '-inf', now)
+for _, one in ipairs(redis.call('ZRANGE', 'polling:since', 0, -1)) do
+  if not redis.call('ZSCORE', 'polling:workers', one) then redis.call('ZREM', 'polling:since', one) end
 end
 if first > 8 and redis.call('ZCARD', 'polling:workers') == 0 then
   redis.call('SET', 'polling:forgotten', 1, 'NX', 'PX', duration)

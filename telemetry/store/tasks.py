@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import redis
 from celery import shared_task
@@ -13,7 +14,7 @@ from django.db import DatabaseError
 from redis.exceptions import LockError
 from redis.lock import Lock
 
-from telemetry.store import services
+from telemetry.store import renewal, services
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +35,19 @@ def clean() -> None:
             services.delete_expired(seconds=LOCK_SECONDS)
 
 
+@shared_task(name="telemetry.store.check")
+def check() -> None:
+    renewal.databases_check()
+
+
 @contextmanager
 def _exclusive(what: str) -> Iterator[Lock | None]:
     """Lock during a task; yields None where another worker has the lock. The next run makes up for a failure."""
     try:
         with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
+            left = cast("int", client.pttl(f"store:{what}"))
+            if left == -1 or left > 1000 * LOCK_SECONDS:  # it is nobody's
+                client.delete(f"store:{what}")
             lock = client.lock(f"store:{what}", timeout=LOCK_SECONDS, blocking=False)
             is_mine = lock.acquire()
             yield lock if is_mine else None

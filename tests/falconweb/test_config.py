@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
@@ -84,6 +85,23 @@ def test_a_generated_secret_is_kept_and_readable_by_the_owner_only(tmp_path: Pat
     assert len(first) >= 43
     assert stored_secret(tmp_path, "secret_key") == first
     assert stat.S_IMODE((tmp_path / "secrets" / "secret_key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("damage", [b"", b"half-of-it", b"\xfe" * 64, b"\0" * 64, None])
+def test_a_secret_that_is_damaged_is_none(tmp_path: Path, damage: bytes | None) -> None:
+    stored_secret(tmp_path, "secret_key")
+    file = tmp_path / "secrets" / "secret_key"
+    file.unlink()
+    file.mkdir() if damage is None else file.write_bytes(damage)
+    with pytest.raises(ConfigurationError, match=r"secrets/secret_key (is damaged|cannot be read).*Restore it from"):
+        stored_secret(tmp_path, "secret_key")
+
+
+def test_of_many_that_need_a_secret_at_once_all_get_the_same(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        found = set(pool.map(lambda _: stored_secret(tmp_path, "audit_key"), range(64)))
+    assert len(found) == 1
+    assert [one.name for one in (tmp_path / "secrets").iterdir()] == ["audit_key"]
 
 
 def test_every_setting_is_in_the_operators_documentation() -> None:

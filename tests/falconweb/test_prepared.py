@@ -60,6 +60,21 @@ def test_static_files_are_collected_again_where_one_changed(monkeypatch: pytest.
     monkeypatch.setattr(fingerprints, "STATIC_SOURCES", (source, tmp_path / "nothing"))
     assert not fingerprints.is_collected(static)
     fingerprints.mark_collected(static)
+    (static / fingerprints.MANIFEST).write_text("{}")
     assert fingerprints.is_collected(static)
     os.utime(source / "site.css", (1, 1))
     assert not fingerprints.is_collected(static)
+    assert not fingerprints.is_damaged(static)
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"paths": {', b"\xff\xfe", None])
+def test_static_files_are_collected_again_where_their_list_is_damaged(tmp_path: Path, damage: bytes | None) -> None:
+    fingerprints.mark_collected(tmp_path)
+    manifest = tmp_path / fingerprints.MANIFEST
+    manifest.write_text("{}")
+    assert fingerprints.is_collected(tmp_path)
+    manifest.unlink()
+    if damage is not None:
+        manifest.write_bytes(damage)
+    assert fingerprints.is_damaged(tmp_path)
+    assert not fingerprints.is_collected(tmp_path)

@@ -8,13 +8,16 @@ import re
 import select
 import signal
 import socket
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from core.sqlite_damage import files_set_aside
 from falconweb.launch.processes import ChildProcess, terminate_all
 from falconweb.launch.watchdog import KINDS, ServiceManager
 from hostwire import heartbeat
@@ -66,6 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, systemd: NotifySocket) -> Ite
     with RunningSite(
         tmp_path_factory.mktemp("watched"),
         FALCONWEB_SIMULATED="1",
+        FALCONWEB_STORE_SECONDS="1",
         FALCONWEB_WEB_HANG_SECONDS=str(HANG_SECONDS),
         FALCONWEB_HANG_SECONDS=str(HANG_SECONDS),
         NOTIFY_SOCKET=str(systemd.path),
@@ -85,13 +89,16 @@ def site(tmp_path_factory: pytest.TempPathFactory, systemd: NotifySocket) -> Ite
 def wait_until_whole(site: RunningSite) -> None:
     """Wait until the site says that all its parts have heartbeats."""
 
-    def parts() -> dict[str, str]:
-        try:
-            return dict(json.loads(site.get("/readyz")[1]))
-        except (OSError, ValueError):
-            return {}
+    wait_for(lambda: parts_of(site).get("status") == "ok", lambda: f"{parts_of(site)}", seconds=120, every=0.5)
 
-    wait_for(lambda: parts().get("status") == "ok", lambda: f"{parts()}", seconds=120, every=0.5)
+
+def parts_of(site: RunningSite) -> dict[str, str]:
+    """Return what the site says of its parts, nothing while it does not answer."""
+    try:
+        found: dict[str, str] = json.loads(site.get("/readyz")[1])
+    except (OSError, ValueError):
+        return {}
+    return found
 
 
 def pids(site: RunningSite, part: str) -> set[int]:
@@ -152,6 +159,27 @@ def test_a_pause_of_the_launcher_or_the_machine_is_no_hang(site: RunningSite) ->
     until = time.monotonic() + 1.5
     wait_for(lambda: time.monotonic() > until, "", seconds=60)
     assert {part: pids(site, part) for part in PARTS} == before
+
+
+def test_readings_that_are_damaged_while_the_site_runs_begin_anew(site: RunningSite) -> None:
+    wait_until_whole(site)
+    file = site.data / "readings.sqlite3"
+
+    def stored() -> int:
+        with closing(sqlite3.connect(file)) as database:
+            return int(database.execute("SELECT count(*) FROM store_chunk").fetchone()[0])
+
+    wait_for(stored, "the worker stores nothing", seconds=120, every=0.5)
+    for one in (file, site.data / "readings.sqlite3-wal"):
+        if one.exists():
+            with one.open("r+b") as opened:
+                opened.write(os.urandom(one.stat().st_size))
+    # Who asks whether the site is ready meets the damage, a worker mends it, and all follow to the new file.
+    wait_for(lambda: parts_of(site).get("readings") == "set aside", "it stays", seconds=120, every=0.5)
+    (aside,) = files_set_aside(file)
+    wait_for(stored, "the worker stores nothing in the new file", seconds=120, every=0.5)
+    aside.unlink()
+    wait_until_whole(site)
 
 
 def test_ready_is_told_once_the_site_answers_and_only_to_who_asked(tmp_path: Path) -> None:

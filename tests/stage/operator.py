@@ -7,6 +7,7 @@ import json
 import math
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections import defaultdict
@@ -60,6 +61,16 @@ class Operator:
     def page(self, path: str) -> str:
         """Return what an address of the site answers, such as a page's or /metrics, as text."""
         return self._send("GET", path).decode()
+
+    def status(self, path: str) -> int:
+        """Return the status that an address answers with; 0 where nobody answers."""
+        try:
+            self._send("GET", path)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+        return 200
 
     def get(self, path: str) -> Any:
         """Return what the API answers."""

@@ -6,6 +6,7 @@ import csv
 import io
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -146,6 +147,8 @@ def test_chassis_stand_worst_first() -> None:
         (pipeline(queue=500), ROOMY, (), "WARNING 500 tasks wait"),
         (pipeline(redis_most=100), ROOMY, (), "BAD Redis is nearly full"),
         (pipeline(), StorageSizes(1, 1, 2**30, 2**40), (), "WARNING The disk has 1.0 GB left"),
+        (pipeline(), replace(ROOMY, damage="it is empty"), (), "BAD The database is damaged"),
+        (pipeline(), replace(ROOMY, set_aside="readings"), (), "WARNING Damaged readings were set aside"),
         (
             pipeline(process(), SCHEDULER, process("web@node:2", silent=12.0)), ROOMY, (),
             "WARNING Web node:2 has sent no heartbeat for 12 s",
