@@ -262,12 +262,13 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 
 CELERY_BROKER_URL = REDIS_URL
-# Callers do not wait for an unreachable broker: beat enqueues the task again.
-CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True, "max_retries": 0}
-# Neither messages that a dead worker had taken come again after an hour, since beat has enqueued their tasks anew, nor
-# do commands from Redis reach a worker.
-CELERY_BROKER_TRANSPORT_OPTIONS["ack_emulation"] = CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_BROKER_TRANSPORT = "falconweb.task_queue:QueueTransport"
+# Callers do not wait for an unreachable broker: beat enqueues the task again. It does so too for what a dead worker had
+# taken, which without `ack_emulation` does not come again after an hour.
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    **REDIS_TIMEOUTS, "socket_keepalive": True, "max_retries": 0, "ack_emulation": False,
+}  # fmt: skip
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # nobody commands a worker by Redis
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
