@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
+from contextvars import copy_context
+from random import Random
 
 import pytest
 
@@ -12,6 +15,7 @@ from accounts.models import User
 from fabric.inventory.models import Chassis
 from fabric.operations.models import Operation
 from tests.failpoints import seeds
+from tests.failpoints.loop import PROCESS, Process, SeededLoop
 from tests.failpoints.seeds import SeedFailed, run_seed
 from tests.repro import SEED
 
@@ -38,6 +42,18 @@ def run_few() -> None:
 
 def test_under_each_seed_a_request_ends_once_and_the_rows_are_as_the_hardware_is(rows: None) -> None:
     run_few()
+
+
+def test_what_a_process_has_to_do_while_it_hangs_it_does_later_in_order() -> None:
+    loop, process, done = SeededLoop(Random(1)), Process("hangs"), list[tuple[int, float]]()  # noqa: S311 - chance
+    process.hangs_until = 5.0
+    context = copy_context()
+    context.run(PROCESS.set, process)
+    for number in (1, 2):
+        loop.call_soon(lambda number: done.append((number, round(loop.seconds, 3))), number, context=context)
+    loop.run_until_complete(asyncio.sleep(9.0))
+    loop.close()
+    assert done == [(1, 5.0), (2, 5.0)]
 
 
 def test_a_seed_does_the_same_each_time(rows: None) -> None:
