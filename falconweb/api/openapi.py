@@ -34,6 +34,7 @@ TAG_DESCRIPTIONS = {
     "alert-rules": "Conditions of alerts, for administrators; rules can be tested on stored readings.",
     "alert-silences": "Times without notifications of alerts, for administrators.",
     "alert-routes": "Recipients of alerts, for administrators.",
+    "identity-providers": "Providers through which people sign in, and their rules, for administrators.",
     "alert-deliveries": "Delivered and waiting notifications, for administrators.",
     "me": "Your account, your tokens and your dashboards.",
     "people": "People and service accounts, for administrators.",

@@ -44,7 +44,7 @@ def ada(db: None) -> User:
 def no_wrong_codes(forget_refusals: Callable[[], None]) -> None:
     """Forget wrong codes, since the numbers of people come again, and refusals, so that each gets an entry."""
     forget_refusals()
-    cache.delete_many([f"codes:{number}" for number in range(100)])
+    cache.delete_many([f"codes:{number}" for number in range(10_000)])
 
 
 @pytest.fixture
