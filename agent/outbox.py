@@ -80,7 +80,8 @@ class AgentOutbox:
                 logger.exception("A message could not be sent")
                 wait = MAX_WAIT_SECONDS
                 self._wake.set()
-            if self._ended.is_set():
+            # What came while the rest was sent goes, too; not where the broker is away.
+            if self._ended.is_set() and (wait or not self._wake.is_set()):
                 return
             time.sleep(wait)
 
