@@ -46,7 +46,8 @@ def application() -> ProtocolTypeRouter:
     """Return the ASGI application, with its own settings: for uvicorn's --factory."""
     from django.conf import settings
 
-    settings.configure(CHANNEL_LAYERS=layers())
+    # The address of Redis is for the heartbeat of the web process.
+    settings.configure(CHANNEL_LAYERS=layers(), REDIS_URL=os.environ["REDIS_URL"])
     return ProtocolTypeRouter({"websocket": cast("Any", GroupConsumer.as_asgi())})
 
 
