@@ -1,9 +1,12 @@
-"""BMC passwords at rest: Fernet, with key rotation (the first key encrypts, all decrypt)."""
+"""Passwords and secrets at rest: Fernet, with key rotation (the first key encrypts, all decrypt)."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
+from django.db import models
 
 from core.errors import Unavailable
 
@@ -13,14 +16,14 @@ def encrypt(text: str) -> str:
     return _keys().encrypt(text.encode()).decode()
 
 
-def decrypt(token: str) -> str:
-    """Return the plain text; raises Unavailable when none of the site's keys fits."""
+def decrypt(token: str, *, of: str = "this chassis", kind: str = "password") -> str:
+    """Return the plain text; raises Unavailable, which names it, when none of the site's keys fits."""
     try:
         return _keys().decrypt(token.encode()).decode()
     except InvalidToken as error:
         raise Unavailable(
-            "The stored password of this chassis cannot be decrypted with the site's key. "
-            "Restore FALCONWEB_CREDENTIALS_KEY, or enter the password again."
+            f"The stored {kind} of {of} cannot be decrypted with the site's key. "
+            f"Restore FALCONWEB_CREDENTIALS_KEY, or enter the {kind} again."
         ) from error
 
 
@@ -38,3 +41,24 @@ def reencrypt(token: str) -> str:
 
 def _keys() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in settings.CREDENTIALS_KEYS])
+
+
+class SecretHolder(models.Model):
+    """A row that may have a secret, encrypted."""
+
+    described_as: ClassVar[str]  # as sentences call the row
+    secret_encrypted = models.TextField(blank=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def has_secret(self) -> bool:
+        return bool(self.secret_encrypted)
+
+    def set_secret(self, secret: str) -> None:
+        self.secret_encrypted = encrypt(secret) if secret else ""
+
+    def secret(self) -> str:
+        """Return the secret, decrypted; raises Unavailable when the key does not fit."""
+        return decrypt(self.secret_encrypted, of=self.described_as, kind="secret") if self.secret_encrypted else ""

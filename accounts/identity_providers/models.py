@@ -6,12 +6,13 @@ from django.core.validators import MinValueValidator
 from django.db import models
 
 from accounts.models import Role, Tenant, User
-from core import credentials
-from core.errors import Unavailable
+from core.credentials import SecretHolder
 
 
-class IdentityProvider(models.Model):
-    """A provider of OpenID Connect, or a directory that is asked by LDAP."""
+class IdentityProvider(SecretHolder):
+    """A provider of OpenID Connect, or a directory that is asked by LDAP. The secret is the client's or bind DN's."""
+
+    described_as = "this identity provider"
 
     class Kind(models.TextChoices):
         OIDC = "oidc", "OpenID Connect"
@@ -22,7 +23,6 @@ class IdentityProvider(models.Model):
     enabled = models.BooleanField(default=False)
     address = models.CharField(max_length=500)  # the issuer, or ldap(s)://host:port
     ca = models.TextField(blank=True)  # PEM; the system's CAs when empty
-    secret_encrypted = models.TextField(blank=True, editable=False)  # of the client, or of the bind DN
     created_at = models.DateTimeField(auto_now_add=True)
     # OpenID Connect
     client_id = models.CharField(max_length=255, blank=True)
@@ -48,25 +48,6 @@ class IdentityProvider(models.Model):
     @property
     def is_directory(self) -> bool:
         return self.kind == self.Kind.LDAP
-
-    @property
-    def has_secret(self) -> bool:
-        return bool(self.secret_encrypted)
-
-    def set_secret(self, secret: str) -> None:
-        self.secret_encrypted = credentials.encrypt(secret) if secret else ""
-
-    def secret(self) -> str:
-        """Return the secret, decrypted; raises Unavailable when the key does not fit."""
-        if not self.secret_encrypted:
-            return ""
-        try:
-            return credentials.decrypt(self.secret_encrypted)
-        except Unavailable as error:
-            raise Unavailable(
-                "The stored secret of this identity provider cannot be decrypted with the site's key. "
-                "Restore FALCONWEB_CREDENTIALS_KEY, or enter the secret again."
-            ) from error
 
 
 class ExternalIdentity(models.Model):

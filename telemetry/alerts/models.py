@@ -12,8 +12,7 @@ from django.utils import timezone
 
 from accounts.models import Tenant, User
 from accounts.visibility import RestrictedQuerySet
-from core import credentials
-from core.errors import Unavailable
+from core.credentials import SecretHolder
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms, duration_label
 
@@ -269,8 +268,10 @@ class Silence(Scoped):
         return self.ends_at <= timezone.now()
 
 
-class Route(Scoped):
+class Route(Scoped, SecretHolder):
     """A recipient of notifications, and the alerts that it is notified of."""
+
+    described_as = "this route"
 
     class Kind(models.TextChoices):
         PAGE = "page", "Page (the mark in the header)"
@@ -281,7 +282,6 @@ class Route(Scoped):
     name = models.CharField(max_length=100, unique=True)
     kind = models.CharField(max_length=10, choices=Kind)
     address = models.CharField(max_length=500, blank=True)
-    secret_encrypted = models.TextField(blank=True, editable=False)
     severity = models.CharField(max_length=10, choices=AlertSeverity, default=AlertSeverity.WARNING)  # at least
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -300,25 +300,6 @@ class Route(Scoped):
     def alerts(self) -> Q:
         severities = ["Critical"] if self.severity == AlertSeverity.CRITICAL else AlertSeverity.values
         return super().alerts() & Q(severity__in=severities)
-
-    @property
-    def has_secret(self) -> bool:
-        return bool(self.secret_encrypted)
-
-    def set_secret(self, secret: str) -> None:
-        self.secret_encrypted = credentials.encrypt(secret) if secret else ""
-
-    def secret(self) -> str:
-        """Return the secret, decrypted; raises Unavailable when the key does not fit."""
-        if not self.secret_encrypted:
-            return ""
-        try:
-            return credentials.decrypt(self.secret_encrypted)
-        except Unavailable as error:
-            raise Unavailable(
-                "The stored secret of this route cannot be decrypted with the site's key. "
-                "Restore FALCONWEB_CREDENTIALS_KEY, or enter the secret again."
-            ) from error
 
 
 class DeliveryQuerySet(AdministratorQuerySet):

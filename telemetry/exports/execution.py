@@ -221,7 +221,7 @@ def _send(run: ExportRun, shape: EventFormatter, batch: EventBatch) -> None:
         body=_compress(shape.heading + b"".join(batch.lines), packed=options.gzip),
         content_type=shape.content_type,
         encoding="gzip" if options.gzip else "",
-        secret=run.definition.secret if run.definition is not None else "",
+        secret=run.definition.secret() if run.definition is not None else "",
         message_id=f"export-{run.definition_id}-{events[0].pk}-{events[-1].pk}",
         ca=options.ca,
     )

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
-from core import credentials
 from core.claims import LONGEST_WAIT, unclaimed, wait_is_over
+from core.credentials import SecretHolder
 
 
 class ExportFormat(models.TextChoices):
@@ -51,8 +51,13 @@ class AdministratorOnlyQuerySet(RestrictedQuerySet):
         return Q(pk__in=[])
 
 
-class ExportDefinition(models.Model):
-    """An export defined by administrators. It belongs to the site and stays when its owner is removed."""
+class ExportDefinition(SecretHolder):
+    """An export defined by administrators. It belongs to the site and stays when its owner is removed.
+
+    The secret signs webhooks.
+    """
+
+    described_as = "this export"
 
     name = models.CharField(max_length=100, unique=True)
     filter = models.JSONField(default=dict)  # as telemetry.events.filters reads it: names to lists of texts
@@ -60,7 +65,6 @@ class ExportDefinition(models.Model):
     format = models.CharField(max_length=10, choices=ExportFormat)
     target = models.CharField(max_length=10, choices=ExportTarget)
     options = models.JSONField(default=dict)  # as telemetry.exports.options reads it
-    secret_encrypted = models.TextField(blank=True, editable=False)
     schedule = models.CharField(max_length=10, choices=ExportSchedule, default=ExportSchedule.NONE)
     cron = models.CharField(max_length=100, blank=True)
     span = models.CharField(max_length=10, choices=ExportSpan, default=ExportSpan.ALL)
@@ -83,15 +87,6 @@ class ExportDefinition(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    def set_secret(self, secret: str) -> None:
-        """Set the secret that signs webhooks, encrypted."""
-        self.secret_encrypted = credentials.encrypt(secret) if secret else ""
-
-    @property
-    def secret(self) -> str:
-        """The secret that signs webhooks; raises Unavailable when the site's key does not fit."""
-        return credentials.decrypt(self.secret_encrypted) if self.secret_encrypted else ""
 
     @property
     def is_stream(self) -> bool:

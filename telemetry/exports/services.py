@@ -129,7 +129,7 @@ def target_check(*, by: User, spec: ExportSpec, definition: ExportDefinition | N
         secret = kept.secret
         if secret is None:
             same = definition is not None and spec_of(definition).options.address == kept.options.address
-            secret = definition.secret if definition is not None and same else ""
+            secret = definition.secret() if definition is not None and same else ""
         sentence = _check_target(kept, secret)
         with act.change():
             act.after = {"target": kept.target, "address": kept.options.address, "folder": kept.options.folder}
@@ -185,7 +185,7 @@ def _signature_changes(row: ExportDefinition, kept: ExportSpec) -> bool:
     if kept.secret is None:
         return False
     try:
-        return kept.secret != row.secret
+        return kept.secret != row.secret()
     except Unavailable:  # the site's key has changed
         return True
 

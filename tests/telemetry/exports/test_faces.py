@@ -132,11 +132,11 @@ def test_a_change_keeps_what_the_form_does_not_show(administrator_client: Client
     }  # fmt: skip
     assert post(administrator_client, "export_edit", definition.pk, **body).status_code == 302
     definition.refresh_from_db()
-    assert (definition.name, definition.secret, definition.columns) == ("Two", "s3cret", ["text", "id", "at"])
+    assert (definition.name, definition.secret(), definition.columns) == ("Two", "s3cret", ["text", "id", "at"])
     assert definition.filter == {"chassis": ["77"], "device": ["1", "2"]}
     assert post(administrator_client, "export_edit", definition.pk, **body, unsigned="on").status_code == 302
     definition.refresh_from_db()
-    assert definition.secret == ""
+    assert definition.secret() == ""
     assert "s3cret" not in "".join(str(one) for one in AuditEntry.objects.values())
 
 

@@ -202,7 +202,7 @@ def test_a_stream_that_is_changed_goes_on_as_it_is_now(
         options=ExportOptions(address=webhook.url),
     )  # fmt: skip
     definition = export_edit(by=falconweb_administrator, definition=definition, spec=wanted)
-    assert definition.secret == "", "the secret went along to another address"
+    assert definition.secret() == "", "the secret went along to another address"
     tend()
     tend()
     assert arrived(webhook) == numbers(made)
@@ -374,7 +374,7 @@ def test_a_secret_is_kept_encrypted_and_told_to_nobody(define: Define, webhook: 
     definition = define(target="webhook", format="jsonl", address=webhook.url, secret="whsec_Zm9v")
     row = ExportDefinition.objects.values().get()
     assert "whsec_Zm9v" not in json.dumps(row, default=str)
-    assert definition.secret == "whsec_Zm9v"
+    assert definition.secret() == "whsec_Zm9v"
     run = run_request(by=None, definition=definition)
     assert run.snapshot["signed"] is True
     assert "Zm9v" not in json.dumps(run.snapshot)
