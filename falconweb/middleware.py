@@ -29,6 +29,7 @@ from accounts.models import User
 from accounts.second_factor.selectors import ENROL_FIRST, must_enrol
 from accounts.sign_in.services import session_touch
 from core.errors import FalconWebError, Forbidden, SignInTooOld
+from core.local_pages import local_page
 from falconweb import csp_reports
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import PREFIX, unavailable_part
@@ -121,7 +122,7 @@ def referring_page(request: HttpRequest) -> str:
         return "/"
     page = urlsplit(referrer)
     where = page._replace(scheme="", netloc="", fragment="").geturl()
-    return where if url_has_allowed_host_and_scheme(where, None) and where.startswith("/") else "/"
+    return local_page(where) or "/"
 
 
 def lock_wait_middleware(get_response: GetResponse) -> GetResponse:

@@ -13,7 +13,6 @@ from django.contrib.auth.views import INTERNAL_RESET_SESSION_TOKEN, PasswordRese
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse_lazy
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -33,6 +32,7 @@ from accounts.sign_in.security import too_many_failed_logins
 from accounts.visibility import row_or_404
 from core.errors import Invalid, NotFound
 from core.forms import refusals_as_messages, service_errors_in
+from core.local_pages import local_page
 
 
 @never_cache
@@ -41,9 +41,7 @@ from core.forms import refusals_as_messages, service_errors_in
 @declare(Audience.EVERYBODY, audited_as=Action.SIGN_IN_CONFIRM, section=None, is_open_without_factor=True)
 def confirmation(request: HttpRequest) -> HttpResponse:
     """Ask for a proof of who this is before what needs a recent sign-in, then return to `next`."""
-    where = request.POST.get("next", request.GET.get("next", ""))
-    if not url_has_allowed_host_and_scheme(where, {request.get_host()}, require_https=request.is_secure()):
-        where = resolve_url("accounts:account")
+    where = local_page(request.POST.get("next", request.GET.get("next", ""))) or resolve_url("accounts:account")
     person, purpose = person_of(request), f"confirm {request.session.session_key}"
     form = ConfirmationForm(request.POST if "password" in request.POST else None)
     if request.method == "POST":

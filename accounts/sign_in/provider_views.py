@@ -15,7 +15,7 @@ from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, resolve_url
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET
@@ -23,9 +23,8 @@ from redis.exceptions import RedisError
 
 from accounts.access import person_of
 from accounts.audit.actions import Action, Outcome
-from accounts.audit.services import attempt, audit_record, target_of
+from accounts.audit.services import audit_record, target_of
 from accounts.declaration import NO_PAGE, Audience, declare
-from accounts.freshness import sign_in_renew
 from accounts.identity_providers import oidc
 from accounts.identity_providers.models import IdentityProvider
 from accounts.identity_providers.rules import ExternalPerson, person_of_claims
@@ -33,14 +32,16 @@ from accounts.identity_providers.selectors import sign_in_providers
 from accounts.identity_providers.services import identity_sign_in
 from accounts.models import User
 from accounts.sign_in.security import client_address, sign_in_refused, too_many_failed_logins
-from accounts.sign_in.services import sign_in_complete
+from accounts.sign_in.services import sign_in_complete, sign_in_confirmed
 from accounts.visibility import row_or_404
 from core.errors import FalconWebError, Forbidden, Unavailable
+from core.local_pages import local_page
 
 logger = logging.getLogger(__name__)
 
 SALT: Final = "accounts.sign_in.pending"
 MAX_PARAMETER: Final = 4000  # characters
+MAX_NEXT: Final = 1000  # characters; it is in a cookie
 BACKEND: Final = "accounts.sign_in.backends.OpenIdBackend"
 
 
@@ -50,7 +51,9 @@ BACKEND: Final = "accounts.sign_in.backends.OpenIdBackend"
 def provider_start(request: HttpRequest, pk: int) -> HttpResponse:
     """Send a browser to a provider's sign-in page; with `confirm` also that of somebody who is signed in."""
     provider: IdentityProvider = row_or_404(sign_in_providers(), pk, "identity provider")
-    where = _safe_next(request, request.GET.get("next", ""))
+    where = local_page(request.GET.get("next", ""))
+    if len(where) > MAX_NEXT or where.partition("?")[0] == reverse("accounts:sign_in"):
+        where = ""
     confirms = request.user.pk if isinstance(request.user, User) and "confirm" in request.GET else 0
     if isinstance(request.user, User) and not confirms:
         return redirect(where or resolve_url(settings.LOGIN_REDIRECT_URL))
@@ -120,11 +123,10 @@ def _pending(request: HttpRequest, provider: IdentityProvider) -> oidc.Authentic
 
 def _confirm(request: HttpRequest, provider: IdentityProvider, external: ExternalPerson) -> None:
     person = person_of(request)
-    with attempt(Action.SIGN_IN_CONFIRM, actor=person, target=target_of(person)) as act:
-        if not provider.identities.filter(person=person, subject=external.subject).exists():
-            raise Forbidden(f"At {provider.name} you are somebody else than here.")
-        with act.change():
-            sign_in_renew(request)
+    if not provider.identities.filter(person=person, subject=external.subject).exists():
+        raise Forbidden(f"At {provider.name} you are somebody else than here.")  # `_back` records it
+    with sign_in_confirmed(request, person):
+        pass
 
 
 def _back(request: HttpRequest, provider: IdentityProvider, error: FalconWebError, where: str) -> HttpResponse:
@@ -150,14 +152,6 @@ def _back(request: HttpRequest, provider: IdentityProvider, error: FalconWebErro
 def _callback(request: HttpRequest, provider: IdentityProvider) -> str:
     """Return the address to which the provider sends its answers: one a provider, so that none answers for another."""
     return request.build_absolute_uri(reverse("accounts:provider_callback", args=[provider.pk]))
-
-
-def _safe_next(request: HttpRequest, where: str) -> str:
-    """Return a page of this site to go on at, '' for any other address."""
-    is_ours = url_has_allowed_host_and_scheme(
-        where, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    )
-    return where if is_ours and len(where) <= 1000 and where.partition("?")[0] != reverse("accounts:sign_in") else ""
 
 
 def _cookie_name() -> str:

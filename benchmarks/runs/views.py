@@ -14,7 +14,6 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
@@ -45,6 +44,7 @@ from benchmarks.runs.topology import gpu_labels, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, FalconWebError, Invalid, NotFound
+from core.local_pages import next_page
 from fabric.inventory.models import Host
 
 ROWS_A_PAGE = 50
@@ -132,9 +132,7 @@ def runs_cancel(request: HttpRequest) -> HttpResponse:
         messages.success(request, f"{cancelled} run{'' if cancelled == 1 else 's'} cancelled.")
     for sentence in refused[:10]:
         messages.error(request, sentence)
-    where = request.POST.get("next", "")
-    safe = url_has_allowed_host_and_scheme(where, allowed_hosts={request.get_host()}) and where.startswith("/")
-    return redirect(where if safe else "runs:runs")
+    return redirect(next_page(request, "runs:runs"))
 
 
 # Charts of a run: title, unit, and the suffix or prefix of the names of its series.

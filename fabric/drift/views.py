@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -17,6 +16,7 @@ from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import row_or_404
 from core.errors import Conflict
+from core.local_pages import next_page
 from core.text import parse_id
 from fabric.drift.selectors import drift_rows, drift_views
 from fabric.drift.services import drifts_accept, drifts_of_chassis, drifts_reapply, drifts_reapply_effects
@@ -66,10 +66,10 @@ def drift_accept(request: HttpRequest) -> HttpResponse:
         rows = drifts_accept(person=person, drifts=_chosen_drifts(request, person, reapply=False))
     except Conflict as error:
         _show_conflict(request, error)
-        return redirect(_return_address(request))
+        return redirect(next_page(request, "fabric:drifts"))
     names = rows[0].what if len(rows) == 1 else f"{len(rows)} differences"
     messages.success(request, f"Accepted: {names}. The current allocation is now the approved one.")
-    return redirect(_return_address(request))
+    return redirect(next_page(request, "fabric:drifts"))
 
 
 @require_POST
@@ -88,14 +88,14 @@ def drift_reapply(request: HttpRequest) -> HttpResponse:
             context = {
                 "ahead": ahead,
                 "views": views,
-                "next": resolve_url(_return_address(request)),
+                "next": resolve_url(next_page(request, "fabric:drifts")),
                 "minutes": round(CABLE_SECONDS / 60),
             }
             return render(request, "fabric/drift/drift_agree.html", context)
         plan = drifts_reapply(person=person, drifts=chosen, agreed=ahead.key)
     except Conflict as error:
         _show_conflict(request, error)
-        return redirect(_return_address(request))
+        return redirect(next_page(request, "fabric:drifts"))
     return redirect("fabric:plan", pk=plan.pk)
 
 
@@ -122,12 +122,3 @@ def _show_conflict(request: HttpRequest, error: Conflict) -> None:
     differences = error.details.get("differences") or []
     for sentence in [one for one in differences if isinstance(one, str)] or [error.sentence]:
         messages.error(request, sentence)
-
-
-def _return_address(request: HttpRequest) -> str:
-    """Return the page of this site that the form was on, or the list."""
-    wanted = request.POST.get("next", "")
-    here = {request.get_host()}
-    if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, here, require_https=request.is_secure()):
-        return wanted
-    return "fabric:drifts"

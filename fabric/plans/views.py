@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of, require_composer
@@ -22,6 +21,7 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
 from core.forms import refusals_as_messages
+from core.local_pages import next_page
 from core.text import parse_id
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Drawer, Host, HostPort, Port
@@ -150,7 +150,7 @@ def plan_removal(request: HttpRequest, person: User, row: Plan) -> HttpResponse:
     if request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE:
         return JsonResponse({"sentence": sentence})
     messages.info(request, sentence)
-    return redirect(_return_address(request) or "fabric:plans")
+    return redirect(next_page(request, "fabric:plans"))
 
 
 @plan_action(Action.PLAN_UNDO)
@@ -184,11 +184,11 @@ def draft(request: HttpRequest) -> HttpResponse:
         if error.status != 409:
             raise
         messages.error(request, error.sentence)
-        return redirect(_return_address(request) or "fabric:fabric")
+        return redirect(next_page(request, "fabric:fabric"))
     if fetched:
         return JsonResponse({"sentence": sentence, "plan": str(row.pk)})
     messages.success(request, sentence)
-    return redirect(_return_address(request) or "fabric:fabric")
+    return redirect(next_page(request, "fabric:fabric"))
 
 
 def _desired_state(person: User, request: HttpRequest) -> DesiredState:
@@ -229,9 +229,3 @@ def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredS
     )
     broken = attachments_broken_by_mode(seen, DrawerMode(mode))
     return DesiredState(modes=desired.modes, attachments={device.id: None for device, _ in broken})
-
-
-def _return_address(request: HttpRequest) -> str:
-    """Return the URL on this site that the form came from, '' for none or another site's."""
-    where = request.POST.get("next", "")
-    return where if url_has_allowed_host_and_scheme(where, None) and where.startswith("/") else ""

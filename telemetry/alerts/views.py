@@ -9,7 +9,6 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -19,6 +18,7 @@ from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declar
 from accounts.visibility import row_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
+from core.local_pages import next_page
 from core.text import parse_id
 from fabric.inventory.models import Chassis
 from telemetry.alerts.models import Alert, AlertSeverity, Silence
@@ -116,7 +116,7 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
         for one in results:
             if one.sentence:
                 messages.warning(request, f"{one.name}: {one.sentence}")
-    return redirect(_return_url(request))
+    return redirect(next_page(request, resolve_url("alerts:alerts")))
 
 
 @never_cache
@@ -145,12 +145,3 @@ def badge(request: HttpRequest) -> JsonResponse:
             ],
         }
     )
-
-
-def _return_url(request: HttpRequest) -> str:
-    """Return the page of this site that the form was on, or the list."""
-    wanted = request.POST.get("next", "")
-    here = {request.get_host()}
-    if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, here, require_https=request.is_secure()):
-        return wanted
-    return resolve_url("alerts:alerts")
