@@ -8,7 +8,8 @@ from typing import Any
 
 import pyotp
 import pytest
-from django.core.cache import cache
+import redis
+from django.conf import settings as site
 
 from accounts.models import Role, Tenant, User
 from accounts.second_factor.services import passkey_add, passkey_options, totp_add
@@ -44,7 +45,9 @@ def ada(db: None) -> User:
 def no_wrong_codes(forget_refusals: Callable[[], None]) -> None:
     """Forget wrong codes, since the numbers of people come again, and refusals, so that each gets an entry."""
     forget_refusals()
-    cache.delete_many([f"codes:{number}" for number in range(10_000)])
+    with redis.Redis.from_url(site.REDIS_URL) as client:
+        for key in client.scan_iter("*codes:*"):
+            client.delete(key)
 
 
 @pytest.fixture
