@@ -97,13 +97,23 @@ def frames(page: Page, count: int) -> None:
     )
 
 
-def sign_in(context: BrowserContext, name: str, password: str) -> Page:
-    """Return a page of a person who has just signed in."""
-    page = context.new_page()
+def give_password(page: Page, name: str, password: str) -> None:
+    """Type a name and a password on the sign-in page, and send them."""
     page.goto("/sign-in/")
     page.fill("#id_username", name)
     page.fill("#id_password", password)
     page.click("form.narrow button")
+
+
+def see_signed_in(page: Page, name: str) -> None:
+    """Wait until the page shows that this person is signed in."""
+    expect(page.locator("summary .account")).to_have_text(name)
+
+
+def sign_in(context: BrowserContext, name: str, password: str) -> Page:
+    """Return a page of a person who has just signed in."""
+    page = context.new_page()
+    give_password(page, name, password)
     page.wait_for_url(lambda address: "sign-in" not in address)
     return page
 

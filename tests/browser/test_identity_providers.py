@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 from falconweb.launch.broker import free_port
 from tests.accounts.providers import running_openid_provider
 from tests.accounts.slapd import BASE, SITE_DN, SITE_PASSWORD, SLAPD, Directory
-from tests.browser.conftest import WIDE, opened, without_errors
+from tests.browser.conftest import WIDE, give_password, opened, see_signed_in, without_errors
 from tests.browser.judging import judge
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
 
@@ -33,22 +33,11 @@ def add_provider(page: Page, kind: str, **values: str) -> int:
     return int(page.url.split("/")[-3])
 
 
-def give_password(page: Page, name: str, password: str) -> None:
-    page.goto("/sign-in/")
-    page.fill("#id_username", name)
-    page.fill("#id_password", password)
-    page.click("form.narrow button")
-
-
 def sign_in_there(page: Page, name: str) -> None:
     """Sign in at the provider's own page, and agree where it asks."""
     page.fill("[name=login]", name)
     page.fill("[name=password]", "any")
     page.click("button[type=submit]")
-
-
-def signed_in_as(page: Page, name: str) -> None:
-    expect(page.locator("summary .account")).to_have_text(name)
 
 
 def test_a_person_signs_in_at_the_companys_provider_and_confirms_there(
@@ -70,7 +59,7 @@ def test_a_person_signs_in_at_the_companys_provider_and_confirms_there(
             sign_in_there(theirs, "olga")
             theirs.get_by_role("button", name="Continue").click()
             theirs.wait_for_url("**/account/")
-            signed_in_as(theirs, "olga")
+            see_signed_in(theirs, "olga")
             expect(theirs.get_by_text("You sign in through Company")).to_be_visible()
             theirs.goto("/account/confirmation/?next=/account/")
             judge(theirs, "a confirmation at a provider")
@@ -90,7 +79,7 @@ def test_a_person_of_the_directory_signs_in_and_the_page_says_when_it_is_away(
         )  # fmt: skip
         with without_errors(context) as theirs:
             give_password(theirs, "ada", "of-ada-in-the-directory")
-            signed_in_as(theirs, "ada")
+            see_signed_in(theirs, "ada")
         context.clear_cookies()
         theirs = context.new_page()
         give_password(theirs, "bob", "of-bob-in-the-directory")
@@ -99,4 +88,4 @@ def test_a_person_of_the_directory_signs_in_and_the_page_says_when_it_is_away(
         give_password(theirs, "ada", "of-ada-in-the-directory")
         expect(theirs.get_by_role("alert")).to_contain_text("Company directory does not answer")
         give_password(theirs, "administrator", ADMINISTRATOR_PASSWORD)
-        signed_in_as(theirs, "administrator")
+        see_signed_in(theirs, "administrator")

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pyotp
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 
-from tests.browser.conftest import WIDE, opened, sign_in, without_errors
+from tests.browser.conftest import WIDE, give_password, opened, see_signed_in, sign_in, without_errors
 from tests.browser.judging import judge
 from tests.site import RunningSite
 
@@ -37,17 +37,6 @@ def named(browser: Browser, site: RunningSite) -> Iterator[BrowserContext]:
     """Open a context on the site by its host name, which passkeys need."""
     with opened(browser, site, base_url=f"http://localhost:{site.port}", viewport=WIDE) as context:
         yield context
-
-
-def give_password(page: Page, name: str, password: str) -> None:
-    page.goto("/sign-in/")
-    page.fill("#id_username", name)
-    page.fill("#id_password", password)
-    page.click("form.narrow button")
-
-
-def see_signed_in(page: Page, name: str) -> None:
-    expect(page.locator("summary .account")).to_have_text(name)
 
 
 def test_a_passkey_is_made_signs_in_alone_and_is_a_second_factor(
