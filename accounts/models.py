@@ -27,6 +27,9 @@ class Tenant(models.Model):
         return self.name
 
 
+MAX_NAME_LENGTH = 150  # of a user name, by Django
+
+
 class Role(models.TextChoices):
     """The role of a user."""
 
@@ -44,6 +47,13 @@ class PeopleManager(UserManager["User"]):
         """Create an administrator."""
         extra["role"] = Role.ADMINISTRATOR
         return super().create_superuser(username, email, password, **extra)
+
+    def named(self, username: str) -> models.QuerySet[User]:
+        """Return who has this user name, in small or capital letters.
+
+        A name longer than any is nobody's: the database refuses to compare what is far longer.
+        """
+        return self.filter(username__iexact=username) if len(username) <= MAX_NAME_LENGTH else self.none()
 
 
 class PersonKind(models.TextChoices):
@@ -64,7 +74,6 @@ class User(AbstractUser):
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="people")
     previous_login = models.DateTimeField(null=True, blank=True, editable=False)
 
-    MAX_NAME_LENGTH: ClassVar[int] = 150  # of `username`, by Django
     backend: str  # of whom `authenticate` returned: the backend that knew them
 
     objects: ClassVar[PeopleManager] = PeopleManager()

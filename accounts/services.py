@@ -258,7 +258,7 @@ def _validate_person(person: User) -> None:
         names = {"first_name": "full_name", "is_active": "active"}
         errors = {names.get(field, field): " ".join(found) for field, found in error.message_dict.items()}
     # Names that differ only in case would be confused.
-    if User.objects.filter(username__iexact=person.username).exclude(pk=person.pk).exists():
+    if User.objects.named(person.username).exclude(pk=person.pk).exists():
         errors["username"] = "Somebody has this user name, perhaps in other case. Choose another."
     if person.is_service and person.role == Role.ADMINISTRATOR:
         errors["role"] = "A service account is a user or a viewer of a tenant."

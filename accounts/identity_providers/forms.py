@@ -115,7 +115,7 @@ def rules_of(forms_of_rules: Any) -> list[GroupRule]:
     ]
 
 
-class SampleForm(forms.Form):
+class ClaimsSampleForm(forms.Form):
     """A sample on which rules are tried."""
 
     sample = forms.CharField(

@@ -9,7 +9,7 @@ from django.dispatch import receiver
 
 from accounts.identity_providers.models import IdentityProvider, MappingRule
 from accounts.identity_providers.rules import GroupRule
-from accounts.models import User
+from accounts.models import MAX_NAME_LENGTH, User
 from accounts.selectors import tenant_assets
 
 Kind = IdentityProvider.Kind
@@ -25,11 +25,11 @@ def directories_of(username: str) -> list[IdentityProvider]:
 
     A person of a directory is known by that one alone; a name that nobody has here is asked of each.
     """
-    if len(username) > User.MAX_NAME_LENGTH:
+    if len(username) > MAX_NAME_LENGTH:
         return []
     if User.objects.filter(username=username, external_identity__provider__kind=Kind.LDAP).exists():
         rows = IdentityProvider.objects.filter(identities__person__username=username)
-    elif User.objects.filter(username__iexact=username).exists():
+    elif User.objects.named(username).exists():
         return []
     else:
         rows = IdentityProvider.objects.all()

@@ -217,8 +217,7 @@ def identity_sign_in(*, provider: IdentityProvider, external: ExternalPerson) ->
         person = known.person if known is not None else None
         if person is not None and not person.is_active:
             raise Forbidden("An administrator of this site has closed your account.")
-        is_name = len(external.username) <= User.MAX_NAME_LENGTH  # the database refuses to compare what is far longer
-        if person is None and is_name and User.objects.filter(username__iexact=external.username).exists():
+        if person is None and User.objects.named(external.username).exists():
             raise Forbidden(
                 f"Somebody else here is called '{external.username}'. Ask an administrator of this site: only they can "
                 "link that account to yours."

@@ -16,7 +16,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.identity_providers import services
-from accounts.identity_providers.forms import FORMS, LinkForm, RuleFormSet, SampleForm, rules_of
+from accounts.identity_providers.forms import FORMS, ClaimsSampleForm, LinkForm, RuleFormSet, rules_of
 from accounts.identity_providers.models import ExternalIdentity, IdentityProvider
 from accounts.identity_providers.selectors import find_providers
 from accounts.visibility import row_or_404
@@ -108,7 +108,7 @@ def provider_rules(request: HttpRequest, pk: int) -> HttpResponse:
     forms_of_rules = (
         RuleFormSet(request.POST, prefix="rules") if is_sent else RuleFormSet(initial=stored, prefix="rules")
     )
-    sample = SampleForm(request.POST if is_sent else None)
+    sample = ClaimsSampleForm(request.POST if is_sent else None)
     context: dict[str, Any] = {"provider": row, "rules": forms_of_rules, "sample": sample}
     if is_sent and forms_of_rules.is_valid() and sample.is_valid():
         rules = rules_of(forms_of_rules)

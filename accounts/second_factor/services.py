@@ -20,8 +20,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from accounts.access import SITE_NAME, actor_name, require_administrator
 from accounts.audit.actions import Action
-from accounts.audit.services import attempt, audited, target_of
-from accounts.freshness import sign_in_renew
+from accounts.audit.services import audited, target_of
 from accounts.models import Token, User
 from accounts.second_factor.models import Passkey, RecoveryCode, TotpDevice
 from accounts.second_factor.selectors import has_second_factor, is_required
@@ -37,7 +36,7 @@ from accounts.second_factor.webauthn import (
 from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.sign_in.passwords import PASSWORD_ALPHABET
 from accounts.sign_in.security import FAILURE_WINDOW_SECONDS, may_sign_in_locally
-from accounts.sign_in.services import sessions_end
+from accounts.sign_in.services import sessions_end, sign_in_confirmed
 from core import credentials
 from core.counters import count_in_period, is_count_reached
 from core.errors import Conflict, Invalid, NotFound
@@ -246,10 +245,8 @@ def passkey_use(*, party: RelyingParty, purpose: str, answer: str, person: User 
 
 def passkey_confirm(request: HttpRequest, person: User, *, purpose: str, answer: str) -> None:
     """Confirm the identity of a signed-in person by a passkey of theirs; raises Invalid."""
-    with attempt(Action.SIGN_IN_CONFIRM, actor=person, target=target_of(person)) as act:
+    with sign_in_confirmed(request, person):
         passkey_use(party=RelyingParty.of(request), purpose=purpose, answer=answer, person=person)
-        with act.change():
-            sign_in_renew(request)
 
 
 def _use_totp_code(person: User, code: str, now: float | None) -> bool:

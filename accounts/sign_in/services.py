@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from uuid import UUID
 
@@ -80,15 +81,22 @@ def describe_session(request: HttpRequest, **kwargs: Any) -> None:
     sign_in_renew(request)
 
 
+@contextmanager
+def sign_in_confirmed(request: HttpRequest, person: User) -> Iterator[None]:
+    """Record that a signed-in person proves anew, inside, who they are, or the error with which the proof failed."""
+    with attempt(Action.SIGN_IN_CONFIRM, actor=person, target=target_of(person)) as act:
+        yield
+        with act.change():
+            sign_in_renew(request)
+
+
 @sensitive_variables("password")
 def sign_in_confirm(*, request: HttpRequest, person: User, password: str) -> None:
     """Confirm the identity of a signed-in person by the password; wrong ones count towards the lock."""
-    with attempt(Action.SIGN_IN_CONFIRM, actor=person, target=target_of(person)) as act:
+    with sign_in_confirmed(request, person):
         found = authenticate(request, username=person.username, password=password)
         if found is None or found.pk != person.pk:
             raise Invalid("This is not your password.", errors={"password": "This is not your password. Try again."})
-        with act.change():
-            sign_in_renew(request)
 
 
 def session_touch(request: HttpRequest) -> None:
