@@ -87,7 +87,7 @@ def password_mail_send(*, name: str) -> None:
     people = User.objects.filter(Q(username__iexact=name) | Q(email__iexact=name)).exclude(email="")
     for person in people.filter(is_active=True, kind=PersonKind.PERSON):
         # The database compares letters more loosely than mail servers do.
-        if not person.has_usable_password() or not may_sign_in_locally(person) or name.casefold() not in {
+        if not may_sign_in_locally(person) or name.casefold() not in {
             person.username.casefold(), person.email.casefold(),
         }:  # fmt: skip
             continue

@@ -155,4 +155,9 @@ def is_break_glass(person: User) -> bool:
 
 def may_sign_in_locally(person: User) -> bool:
     """Return whether what this site stores may sign a person in: a password or a passkey, no provider's word."""
-    return not hasattr(person, "external_identity") and (not settings.CONFIG.break_glass or is_break_glass(person))
+    # Without a password: whoever was linked to a provider once, and stays out when that link ends.
+    return (
+        person.has_usable_password()
+        and not hasattr(person, "external_identity")
+        and (not settings.CONFIG.break_glass or is_break_glass(person))
+    )

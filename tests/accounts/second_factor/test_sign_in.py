@@ -454,6 +454,10 @@ def test_a_passkey_alone_is_no_way_around_an_identity_provider_or_closed_local_a
     assert "through your identity provider" in page_text(tried(made).get("/sign-in/"))
     identity.delete()
     assert is_in(tried(made))
+    # A link has removed the password: whoever was let in by it alone stays out after it.
+    bob.set_unusable_password()
+    bob.save()
+    assert not is_in(tried(made))
     settings.CONFIG = replace(settings.CONFIG, break_glass="ada")
     assert not is_in(tried(made))
     assert is_in(tried(hers))
