@@ -101,14 +101,15 @@ def provider_edit(
 
 
 def provider_remove(*, by: User, provider: IdentityProvider) -> None:
-    """Delete a provider with its rules and links: its people's sessions end, and their accounts stay."""
+    """Delete a provider with its rules and links: its people's sessions and tokens end, and their accounts stay."""
     with audited(Action.PROVIDER_REMOVE, actor=by, target=target_of(provider)) as act:
         require_administrator(by)
         row = _locked(provider)
-        act.before = _audit_values(row) | {
-            "people": [one.person.username for one in row.identities.select_related("person")]
-        }
+        people = [one.person for one in row.identities.select_related("person")]
+        act.before = _audit_values(row) | {"people": [one.username for one in people]}
         row.delete()
+        for person in people:
+            access_end(person=person)
 
 
 def provider_test(*, by: User, provider: IdentityProvider) -> str:

@@ -20,6 +20,7 @@ from accounts.identity_providers.rules import (
 )
 from accounts.identity_providers.services import identity_link, identity_sign_in
 from accounts.models import Role, Tenant, User
+from accounts.token_services import token_create
 from core import credentials
 from core.errors import Forbidden, Invalid
 from telemetry.alerts.models import Delivery, Route
@@ -262,7 +263,9 @@ def test_a_provider_goes_with_its_rules_and_links_and_its_people_stay(
     rule(provider, "vision", "user", tenant)
     ada = User.objects.create_user("ada", role=Role.USER, tenant=tenant)
     ExternalIdentity.objects.create(provider=provider, subject="1", person=ada)
+    token_create(person=ada, name="job", scope="write", days=1)
     assert office.post(f"/identity-providers/{provider.pk}/removal/").status_code == 302
+    assert not ada.tokens.exists()
     assert not MappingRule.objects.exists()
     assert User.objects.filter(pk=ada.pk).exists()
     before = AuditEntry.objects.latest("sequence").before
