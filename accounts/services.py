@@ -168,15 +168,21 @@ def password_change(*, request: HttpRequest, person: User, current: str, new: st
     with attempt(Action.PASSWORD_CHANGE, actor=person, target=target_of(person)) as act:
         if not person.has_usable_password():
             raise Conflict("You sign in through an identity provider: change your password there.")
-        if authenticate(request, username=person.username, password=current) is None:
+        found = authenticate(request, username=person.username, password=current)
+        if found is None:
             raise Invalid(
                 "The current password is wrong.",
                 errors={"current": "This is not your current password. Type it again."},
             )
         if problem := password_problem(new, person):
             raise Invalid("The new password cannot be used.", errors={"new": problem})
-        person.set_password(new)
+        hashed = make_password(new)
         with act.change():
+            row = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
+            # An administrator or a mail may have set another since: a thief's own must not replace that.
+            if row.password != found.password or not row.is_active:
+                raise Conflict("Your password was changed at the same moment. Sign in with the new one.")
+            person.password = hashed
             person.save(update_fields=["password"])
             act.after = access_end(person=person, keep=request.session.session_key or "")
             change_mail_enqueue(person, "Your password was changed. Your other sessions and your tokens ended.")

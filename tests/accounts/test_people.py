@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from axes.models import AccessAttempt
@@ -273,6 +274,25 @@ def test_an_open_browser_does_not_let_passwords_be_guessed(bob: User) -> None:
     assert client.post(reverse("accounts:account_password"), values).status_code == 429
     bob.refresh_from_db()
     assert bob.check_password(PASSWORD)
+
+
+class ResetMeanwhile:
+    """Has an administrator reset the password of whoever is about to change it."""
+
+    def validate(self, password: str, user: User | None = None) -> None:
+        assert user is not None
+        person_password_reset(by=User.objects.create_superuser("adam", password=PASSWORD), person=user)
+
+
+def test_a_password_that_is_reset_at_the_same_moment_is_not_changed_back(bob: User, settings: Any) -> None:
+    """Whoever knows the old one stays out."""
+    settings.AUTH_PASSWORD_VALIDATORS = [{"NAME": f"{__name__}.ResetMeanwhile"}]
+    client = signed_in(bob)
+    values = {"current": PASSWORD, "new": "another-long-one-2", "again": "another-long-one-2"}
+    assert client.post(reverse("accounts:account_password"), values).status_code == 409
+    bob.refresh_from_db()
+    assert not bob.check_password("another-long-one-2")
+    assert not is_in(client)
 
 
 def token_of(client: Client, **changes: object) -> str:
