@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.backends import BaseBackend, ModelBackend
+from django.contrib.auth.signals import user_login_failed
 from django.http import HttpRequest
 from django.views.decorators.debug import sensitive_variables
 
@@ -56,6 +57,7 @@ class DirectoryBackend(OpenIdBackend):
         other knows the name.
         """
         away: Unavailable | None = None
+        has_refused = False
         for provider in directories_of((username or "").strip().replace("\0", "")):
             try:
                 found = directory_person(provider, (username or "").strip(), password or "")
@@ -64,6 +66,9 @@ class DirectoryBackend(OpenIdBackend):
             else:
                 if found is not None:
                     return identity_sign_in(provider=provider, external=found)
+                has_refused = True
         if away is not None:
+            if has_refused:  # a guess like any other, which is not counted where an error is raised
+                user_login_failed.send(__name__, credentials={"username": username}, request=request)
             raise away
         return None

@@ -212,6 +212,14 @@ def test_while_the_directory_is_away_the_page_says_so_and_local_accounts_sign_in
         slapd.start()
 
 
+def test_while_another_directory_is_away_passwords_are_not_guessed_without_limit(provider: IdentityProvider) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = f"ldap://127.0.0.1:{server.getsockname()[1]}"
+    IdentityProvider.objects.create(kind="ldap", name="Another", enabled=True, address=nobody, user_base=BASE)
+    assert [sign_in("ada", "wrong").status_code for _ in range(12)][-1] == 429
+    assert sign_in("ada", ADAS).status_code == 429
+
+
 @pytest.mark.parametrize(
     "spoken", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x30\x84\xff\xff\xff\xff", b"0\x03\x02\x01\x07" * 9]
 )
