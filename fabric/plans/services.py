@@ -171,10 +171,9 @@ def plan_apply(
             # A grant locks these rows too: devices granted to another tenant since the preview are refused here.
             lock_parts(devices=desired.attachments, host_ports=desired.attachments.values())
             parts, drawers = _check_unchanged(person, locked, desired)
-            if not parts.chassis <= chassis:
-                raise Conflict(
-                    "The draft was changed at the same moment, and is about another chassis now. Open it again."
-                )
+            # What was approved, or needed no approval, is what the caller has seen.
+            if locked.wanted != plan.wanted or not parts.chassis <= chassis:
+                raise Conflict("The draft was changed at the same moment. Open it again.")
             planned = steps_plan(drawers, desired)
             check_no_foreign_parts(locked.tenant, planned)
             if planned.objections:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,14 +13,18 @@ from django.utils import timezone
 
 from accounts.approvals.models import ApprovalPolicy, ApprovalRequest, Danger
 from accounts.approvals.services import approvals_expire
+from accounts.audit.context import Origin, bind_origin, unbind_origin
 from accounts.audit.models import AuditEntry
 from accounts.models import Role, User
 from accounts.services import person_add, person_edit
 from core.errors import Conflict
+from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort
 from fabric.leases.emails import letters_send
 from fabric.leases.models import Letter
 from fabric.operations.models import Operation
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_change, plan_create
 from tests.access.lab import Lab, lab, made_lab
 from tests.pages import page_text
 
@@ -141,6 +146,23 @@ def test_another_mode_of_a_drawer_waits(lab: Lab, ben: User) -> None:
     assert not Operation.objects.open().exists()
     assert decide(client_of(ben), row, "approve").json()["state"] == "done"
     assert Operation.objects.open().get().mode == "StandardOneHost"
+
+
+def test_a_draft_that_is_changed_while_it_is_applied_is_not_carried_out_unasked(lab: Lab, ben: User) -> None:
+    """What needs an approval is read from the draft before it is locked."""
+    policy(Danger.MODE)
+    Device.objects.exclude(pk=lab.device.pk).update(host_port=None)
+    Operation.objects.all().delete()
+    me, drawer = User.objects.get(username="administrator"), Drawer.objects.get()
+    detach = DesiredState(attachments={lab.device.pk: None})
+    harmless = plan_create(person=me, desired=detach, title="Detach", origin="page")
+    plan_change(person=me, plan=harmless, desired=replace(detach, modes={drawer.pk: DrawerMode.STANDARD_ONE_HOST}))
+    token = bind_origin(Origin(request_id="", via="page"))
+    try:
+        with pytest.raises(Conflict, match="changed at the same moment"):
+            plan_apply(person=me, plan=harmless)
+    finally:
+        unbind_origin(token)
 
 
 def test_an_account_that_the_requester_made_is_no_second_person(lab: Lab, ben: User) -> None:
