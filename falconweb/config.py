@@ -186,7 +186,7 @@ class Config:
     )
     fresh_sign_in_minutes: float = _setting(
         "FALCONWEB_FRESH_SIGN_IN_MINUTES",
-        "Minutes after a sign-in in which tokens, people, keys and forced changes need no further password",
+        "Minutes after a sign-in in which tokens, people, keys, approvals and forced changes need no further password",
         10.0,
         least=1,
         most=720,

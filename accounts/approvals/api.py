@@ -86,7 +86,7 @@ class ApprovalViewSet(ResourceViewSet):
         """Show an approval."""
         return self.answer(self.find_row(pk))
 
-    @command(audited_as=Action.APPROVAL_APPROVE, conflict=ENDED, problems={403: OWN})
+    @command(audited_as=Action.APPROVAL_APPROVE, fresh_sign_in=True, conflict=ENDED, problems={403: OWN})
     def approve(self, approval: ApprovalRequest, values: dict[str, Any]) -> ApprovalRequest:
         """Have the act carried out, as the person who asked.
 

@@ -15,6 +15,7 @@ from accounts.approvals.selectors import approval_rows, chosen_dangers
 from accounts.audit.actions import Action
 from accounts.audit.selectors import target_url
 from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
+from accounts.freshness import require_fresh_sign_in
 from accounts.visibility import visible_or_404
 from core.forms import refusals_as_messages
 
@@ -57,6 +58,7 @@ def approval_decision(request: HttpRequest, pk: int) -> HttpResponse:
     with refusals_as_messages(request):
         match request.POST.get("decision"):
             case "approve":
+                require_fresh_sign_in(request)
                 row = services.approval_approve(by=by, approval=row)
                 if row.state == ApprovalRequest.State.FAILED:
                     messages.error(request, row.reason)

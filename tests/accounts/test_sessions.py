@@ -190,9 +190,9 @@ GUARDED = """
     accounts:identity_provider_add accounts:identity_provider_remove accounts:identity_provider_rules
     accounts:identity_unlink accounts:passkey_add accounts:passkey_remove accounts:passkey_save accounts:person
     accounts:person_add accounts:person_password accounts:person_second_factor accounts:recovery_codes
-    accounts:service_add accounts:service_token_add accounts:token_add api:chassis api:chassis_list api:my_tokens
-    api:people api:person api:person_password api:person_tokens api:service_accounts fabric:chassis_add
-    fabric:chassis_edit fabric:host_agent
+    accounts:service_add accounts:service_token_add accounts:token_add api:approval_approve api:chassis api:chassis_list
+    api:my_tokens api:people api:person api:person_password api:person_tokens api:service_accounts
+    fabric:chassis_add fabric:chassis_edit fabric:host_agent
 """
 # Of these, forms with a page of their own.
 GUARDED_PAGES = ("accounts:token_add", "accounts:person_add", "accounts:service_add", "fabric:chassis_add")

@@ -136,6 +136,20 @@ def test_nobody_approves_for_themselves_by_session_or_token(lab: Lab, ben: User)
     assert row.state == State.WAITING
 
 
+def test_an_approval_needs_a_recent_sign_in(lab: Lab, ben: User) -> None:
+    """A browser that an administrator left open is no second person."""
+    policy(Danger.FORCE)
+    detach_by_force(lab)
+    row, client = ApprovalRequest.objects.get(), client_of(ben)
+    session = client.session
+    session["proved_at"] = 0
+    session.save()
+    assert decide(client, row, "approve").json()["code"] == "sign_in_too_old"
+    page = client.post(reverse("accounts:approval_decision", args=[row.pk]), {"decision": "approve"})
+    assert page["Location"].startswith("/account/confirmation/")
+    assert decide(client, row, "refuse", {"reason": "no"}).json()["state"] == "refused"
+
+
 def test_another_mode_of_a_drawer_waits(lab: Lab, ben: User) -> None:
     policy(Danger.MODE)
     Device.objects.update(host_port=None)
