@@ -109,6 +109,11 @@ class BmcClient:
         """Return a link as a path on this BMC; raises ForeignLink for one that leaves it."""
         return str(self._transport.locate(uri).relative())
 
+    def check_received(self, before: int, most: int) -> None:
+        """Raise Malformed where more than `most` bytes came since `received` was `before`."""
+        if self.received - before > most:
+            raise Malformed(f"{self.host} answers with more than {most >> 20} MB; reading was aborted.")
+
     async def service_root(self) -> BmcResponse:
         """Return the service root, read without credentials. Raises NotRedfish if it is not a service root."""
         try:

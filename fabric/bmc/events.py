@@ -44,7 +44,7 @@ class EventStreamParser:
             value = value.removeprefix(" ")
             if name == "data":
                 self._data.append(value)
-                self._size += len(value)
+                self._size += len(value) + 1  # with its line end: empty lines fill the memory too
                 if self._size > MAX_EVENT_BYTES:
                     raise Malformed("The event stream sent an event without end.")
             elif name == "id" and "\0" not in value:
@@ -160,6 +160,8 @@ def _origin(value: Any) -> str:
 
 
 MAX_LOG_PAGES = 1000
+# Bound on all pages of one reading together, bytes: each may be as large as an answer is allowed to be.
+MAX_LOG_BYTES = 128 * 2**20
 # Entries that are kept of a log that was never read before; in memory they are some 20 MB.
 MAX_LOG_ENTRIES = 20_000
 # In a log that only links to its entries each costs a request.
@@ -302,9 +304,11 @@ async def _read_whole(bmc: BmcClient, entries_uri: str, after: LogCursor | None)
 
 async def _read_pages(bmc: BmcClient, uri: str) -> AsyncIterator[JsonObject]:
     seen: set[str] = set()
+    begin = bmc.received
     while uri and uri not in seen and len(seen) < MAX_LOG_PAGES:
         seen.add(uri)
         page = (await bmc.get(uri)).body
+        bmc.check_received(begin, MAX_LOG_BYTES)
         yield page
         uri = text(page, "Members@odata.nextLink")
 

@@ -21,6 +21,7 @@ MAX_ENTRIES = 200
 MAX_LOGS = 12
 MAX_PAGES = 10
 MAX_SINGLE_READS = 50  # entries of a log that only links to them
+MAX_BYTES = 64 * 2**20  # of the pages of one log together, which are in memory at once
 # Clocks that differ by less count as equal: services report whole seconds.
 CLOCK_TOLERANCE = timedelta(seconds=3)
 
@@ -108,6 +109,7 @@ async def _read_or_empty(bmc: BmcClient, uri: str) -> JsonObject:
 
 async def _entries(bmc: BmcClient, uri: str, since: datetime, ahead: timedelta | None, most: int) -> list[LogEntry]:
     """Return the entries of one log since a moment, unordered."""
+    begin = bmc.received
     page = await bmc.get_or_none(uri)
     if page is None:
         return []
@@ -123,6 +125,7 @@ async def _entries(bmc: BmcClient, uri: str, since: datetime, ahead: timedelta |
                 break
             seen.add(further)
             pages.append((await bmc.get(further)).body)
+            bmc.check_received(begin, MAX_BYTES)
     whole = [member for one in pages for member in objects(one, "Members") if is_embedded(member)]
     if not whole:
         # A log that only links to its entries: those with the greatest numbers are the newest.

@@ -61,6 +61,8 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         parse(b"data: " + b"x" * 2000)
     with pytest.raises(Malformed):
         parse(*([b"data: " + b"x" * 100 + b"\n"] * 20))
+    with pytest.raises(Malformed):
+        parse(*([b"data\n" * 100] * 20))
 
 
 def test_records_without_an_event_id_go_by_the_streams() -> None:
@@ -207,6 +209,19 @@ async def test_a_log_is_read_over_all_its_pages_in_order() -> None:
     }
     assert await read(routes) == (["0", "1", "2", "3"], True, mark(3, 5))
     assert (await read(routes, mark(1)))[:2] == (["2", "3"], True)
+
+
+async def test_a_log_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabric.bmc.events.MAX_LOG_BYTES", 100_000)
+    asked: list[str] = []
+
+    def page(request: Asked) -> dict[str, Any]:
+        asked.append(request.path)
+        return page_of(entry(1, MessageId="x" * 10_000), following=f"{ENTRIES}?page={len(asked)}")
+
+    with pytest.raises(Malformed, match="reading was aborted"):
+        await read({ENTRIES: page, **{f"{ENTRIES}?page={number}": page for number in range(1, 100)}})
+    assert len(asked) < 15
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

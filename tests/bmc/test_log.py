@@ -126,6 +126,19 @@ async def test_pages_are_followed_where_nothing_else_is_offered_and_never_in_a_c
     assert (await read_messages(routes))[0] == ["m3", "m2", "m1"]
 
 
+async def test_pages_that_are_too_large_together_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabric.bmc.log_search.MAX_BYTES", 100_000)
+    asked: list[str] = []
+
+    def page(request: Asked) -> dict[str, Any]:
+        asked.append(request.path)
+        return {"Members": [entry(1, MessageId="x" * 40_000)], "Members@odata.nextLink": f"{ENTRIES}?{len(asked)}"}
+
+    with pytest.raises(BmcError, match="reading was aborted"):
+        await read_messages({**service(page), **{f"{ENTRIES}?{number}": page for number in range(1, 10)}})
+    assert len(asked) == 3
+
+
 async def test_entries_that_are_only_linked_to_are_read_one_by_one_and_not_all() -> None:
     numbers = range(1, 120)
     routes = service({"Members": [{"@odata.id": f"{ENTRIES}/{number}"} for number in numbers]})
