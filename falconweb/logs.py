@@ -1,7 +1,7 @@
-"""The site's log as JSON lines, for log collectors.
+"""The site's log as lines of text, or as JSON lines for log collectors.
 
-A line has the ids of its request, user, chassis and operation, as far as they are known. Other extra attributes of a
-record are omitted unless they are in SHOWN: they may be anything, even a whole request.
+A line of JSON has the ids of its request, user, chassis and operation, as far as they are known. Other extra
+attributes of a record are omitted unless they are in SHOWN_FIELDS: they may be anything, even a whole request.
 """
 
 from __future__ import annotations
@@ -16,6 +16,17 @@ from pythonjsonlogger.json import JsonFormatter
 from accounts.audit.context import ORIGIN, Origin, bound_origin, current_log_context, running_task
 
 SHOWN_FIELDS = ("chassis_id", "operation_id", "status_code")
+
+
+class PlainLines(logging.Formatter):
+    """A log record as text: what anybody wrote into its message neither begins a line nor moves a terminal's cursor."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """Return the line; a traceback follows it with lines of its own."""
+        line = super().formatMessage(record)
+        if line.isprintable():
+            return line
+        return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
 
 
 class JsonLines(JsonFormatter):

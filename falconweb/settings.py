@@ -357,7 +357,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
+        "plain": {"()": "falconweb.logs.PlainLines", "fmt": "%(asctime)s %(levelname)s %(name)s %(message)s"},
         "json": {"()": "falconweb.logs.JsonLines"},
     },
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": CONFIG.log}},

@@ -9,15 +9,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from django.conf import settings
 from django.test import Client
 
 from accounts.audit.context import add_log_context, log_context
 from accounts.models import Token, User
 from accounts.token_services import token_create
 from falconweb.config import Config, ConfigurationError
-from falconweb.logs import JsonLines
+from falconweb.logs import JsonLines, PlainLines
 from tests.processes import ROOT
 
 PASSWORD = "a password that nobody guesses"
@@ -59,6 +61,19 @@ def test_a_line_says_when_how_bad_and_what_in_one_line(log: Lines) -> None:
     assert (record["level"], record["logger"], record["process"]) == ("WARNING", "falconweb.here", os.getpid())
     assert record["at"].endswith("Z")
     assert not {"request_id", "person_id", "chassis_id", "operation_id", "error"} & set(record)
+
+
+@pytest.mark.django_db
+def test_nobody_begins_a_line_of_the_plain_log_or_moves_its_cursor(log: Lines) -> None:
+    log.setFormatter(PlainLines("%(levelname)s %(message)s"))
+    client = Client()
+    client.force_login(User.objects.create_user("bob", password=PASSWORD))
+    assert client.get("/benchmarks/runs/csv/", {"state": "x\nERROR forged \x1b[2J"}).status_code == 400
+    (line,) = [one for one in log.lines if "forged" in one]
+    assert line.isprintable()
+    assert "x\\nERROR forged \\x1b[2J" in line
+    formatters: Any = settings.LOGGING["formatters"]
+    assert formatters["plain"]["()"] == f"{PlainLines.__module__}.{PlainLines.__qualname__}"
 
 
 def test_an_error_has_its_traceback_and_no_values_of_it(log: Lines) -> None:
