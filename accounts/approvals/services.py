@@ -45,9 +45,9 @@ State = ApprovalRequest.State
 
 MAX_WAITING: Final = 50  # of a person
 MAX_REASON_LENGTH: Final = 1000
-# Whom the requester made an administrator, or gave a password, so shortly before is not a second person.
+# Whoever was given an account, a role, a password or a link so shortly before may be the other person in disguise.
 STRANGER_FOR: Final = timedelta(days=1)
-ACCOUNT_ACTIONS: Final = (Action.PERSON_ADD, Action.PERSON_EDIT, Action.PERSON_PASSWORD)
+ACCOUNT_ACTIONS: Final = (Action.PERSON_ADD, Action.PERSON_EDIT, Action.PERSON_PASSWORD, Action.IDENTITY_LINK)
 
 approval_changed = Signal()  # approval: ApprovalRequest; within the transaction in which it began to wait or ended
 
@@ -311,7 +311,9 @@ def _carry_out(row: ApprovalRequest, by: User) -> Any:
     token = second_person.set(by.username)
     try:
         with _within_decision():
-            if plain_facts(guarded.propose(**values).facts) != row.facts:
+            proposal = guarded.propose(**values)
+            unapproved = guarded_dangers() & set(proposal.dangers) - set(row.dangers)
+            if unapproved or plain_facts(proposal.facts) != row.facts:
                 raise Conflict("What it is about has changed since it was requested. Request it again.")
             return guarded.call(**values)
     finally:
@@ -319,18 +321,22 @@ def _carry_out(row: ApprovalRequest, by: User) -> Any:
 
 
 def _check_second(by: User, approval: ApprovalRequest) -> None:
-    """Raise unless this is an administrator other than the person who asked, and not that person's creature."""
+    """Raise unless this is an administrator other than the person who asked, and no account of one person's making.
+
+    Whoever changed an account does not matter: one that was made just now, or a provider, may have done it for another.
+    """
     require_administrator(by)
     if by.pk == approval.requested_by_id:
         raise Forbidden("You asked for it yourself: another administrator decides.")
-    made = AuditEntry.objects.filter(
-        actor_id=approval.requested_by_id, action__in=ACCOUNT_ACTIONS, outcome=Outcome.DONE, target_kind="person",
-        target_id=str(by.pk), at__gte=approval.requested_at - STRANGER_FOR,
+    changed = AuditEntry.objects.filter(
+        action__in=ACCOUNT_ACTIONS, outcome=Outcome.DONE, target_kind="person",
+        target_id__in=[str(by.pk), str(approval.requested_by_id)], at__gte=approval.requested_at - STRANGER_FOR,
     )  # fmt: skip
-    if made.exists():
-        raise Forbidden(
-            f"{approval.requested_by_name} changed your account within the last day: somebody else decides."
-        )
+    if (entry := changed.first()) is not None:
+        whose, who = f"the account of {approval.requested_by_name}", "ask for it"
+        if entry.target_id == str(by.pk):
+            whose, who = "your account", "decide"
+        raise Forbidden(f"Somebody changed {whose} within the day before this was requested, or since: others {who}.")
 
 
 def _locked(approval: ApprovalRequest) -> ApprovalRequest:

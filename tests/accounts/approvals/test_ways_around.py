@@ -1,0 +1,110 @@
+"""What an administrator may try so that no second person is needed: other accounts, other ways to the same act."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from accounts.approvals.models import ApprovalRequest, Danger
+from accounts.identity_providers.models import IdentityProvider, MappingRule
+from accounts.identity_providers.rules import ExternalPerson
+from accounts.identity_providers.services import identity_link, identity_sign_in
+from accounts.models import Role, Tenant, User
+from accounts.services import person_add, person_password_reset
+from fabric.inventory.models import Chassis, Device
+from fabric.operations.models import Operation
+from tests.access.lab import Lab, lab, made_lab
+from tests.accounts.approvals.test_approvals import client_of, decide, policy
+
+__all__ = ["lab", "made_lab"]
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ben(lab: Lab) -> User:
+    """A second administrator, for whom nothing waits yet."""
+    ApprovalRequest.objects.all().delete()
+    return User.objects.create_superuser("ben", password="x")
+
+
+@pytest.fixture
+def me(lab: Lab) -> User:
+    return User.objects.get(username="administrator")
+
+
+def sent(client: Client, method: str, path: str, body: Any = None) -> Any:
+    return getattr(client, method)(f"/api/v1/{path}", body or {}, content_type="application/json")
+
+
+def planned(client: Client, **desired: Any) -> str:
+    """Make a draft, and return its id."""
+    made = sent(client, "post", "plans/", {"title": "Change", **desired})
+    assert made.status_code == 201, made.json()
+    return str(made.json()["id"])
+
+
+def foreign(lab: Lab) -> Device:
+    """Return the device of the other tenant."""
+    found: Device = Device.objects.exclude(pk=lab.device.pk).get()
+    return found
+
+
+def added(by: User, name: str, role: str, tenant: Tenant | None = None) -> User:
+    return person_add(by=by, username=name, full_name="", email="", role=role, tenant=tenant)[0]
+
+
+def by_chain(lab: Lab, me: User, ben: User) -> User:
+    return added(added(me, "first", Role.ADMINISTRATOR), "second", Role.ADMINISTRATOR)
+
+
+def by_provider(lab: Lab, me: User, ben: User) -> User:
+    provider = IdentityProvider.objects.get()
+    MappingRule.objects.create(provider=provider, position=1, group="all", role=Role.ADMINISTRATOR)
+    return identity_sign_in(provider=provider, external=ExternalPerson(subject="2", username="second", groups=("all",)))
+
+
+def by_link(lab: Lab, me: User, ben: User) -> User:
+    identity_link(by=me, provider=IdentityProvider.objects.get(), username="ben", subject="3")
+    return User.objects.get(username="ben")
+
+
+@pytest.mark.parametrize("way", [by_chain, by_provider, by_link])
+def test_an_account_that_came_about_just_now_is_no_second_person(lab: Lab, me: User, ben: User, way: Any) -> None:
+    policy(Danger.CHASSIS_REMOVE)
+    second = way(lab, me, ben)
+    sent(lab.clients["administrator"], "delete", f"chassis/{Chassis.objects.get().pk}/")
+    answer = decide(client_of(second), ApprovalRequest.objects.get(), "approve")
+    assert answer.status_code == 403
+    assert "changed your account" in answer.json()["detail"]
+    assert Chassis.objects.exists()
+
+
+@pytest.mark.parametrize("way", ["added", "taken"])
+def test_nobody_asks_by_another_account_and_approves_that(lab: Lab, me: User, ben: User, way: str) -> None:
+    policy(Danger.FORCE)
+    name = "puppet" if way == "added" else "owner"
+    if way == "added":
+        added(me, name, Role.USER, lab.device.tenant)
+    else:
+        person_password_reset(by=me, person=User.objects.get(username=name))
+    who = User.objects.get(username=name)
+    body = {"device_id": lab.device.pk, "target_host_port_id": None, "force": True, "confirmation": lab.device.name}
+    assert sent(client_of(who), "post", "operations/", body).json()["state"] == "waiting"
+    answer = decide(lab.clients["administrator"], ApprovalRequest.objects.get(), "approve")
+    assert answer.status_code == 403
+    assert f"changed the account of {who.username}" in answer.json()["detail"]
+    assert not Operation.objects.open().exists()
+
+
+def test_what_became_more_dangerous_is_not_carried_out(lab: Lab, ben: User) -> None:
+    policy(Danger.FORCE, Danger.TENANT)
+    Device.objects.filter(pk=lab.device.pk).update(tenant=None)
+    administrator = lab.clients["administrator"]
+    plan = planned(administrator, attachments=[{"device_id": lab.device.pk, "host_port_id": None}])
+    body = {"force_device_ids": [lab.device.pk], "confirmation": "Change"}
+    assert sent(administrator, "post", f"plans/{plan}/apply/", body).json()["dangers"] == ["force"]
+    Device.objects.filter(pk=lab.device.pk).update(tenant=lab.host_port.tenant)
+    assert decide(client_of(ben), ApprovalRequest.objects.get(), "approve").json()["state"] == "failed"
+    assert not Operation.objects.open().exists()
