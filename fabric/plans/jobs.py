@@ -20,6 +20,8 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.access import actor_name
+from accounts.approvals.models import Danger
+from accounts.approvals.services import Proposal, two_people
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, audited, target_of
 from accounts.models import User
@@ -37,6 +39,7 @@ from fabric.operations.selectors import attachment_obstacle
 from fabric.plans.permissions import check_no_foreign_parts, check_own_plan
 from fabric.plans.refresh import refresh_allocation
 from fabric.plans.rules import DesiredState, PlanStep
+from fabric.plans.selectors import course_proposal
 from fabric.plans.serialization import base_state_json, replaced_devices
 from fabric.plans.services import (
     involved_drawers,
@@ -65,6 +68,19 @@ class PlanningClaim(RowClaim[Plan]):
 PlanningClaim.watch(Plan.objects.active)
 
 
+def cancel_proposal(*, person: User, plan: Plan, roll_back: bool = False) -> Proposal:
+    """Return what a rollback would do. One's own needs no second person, who would come too late."""
+    proposal = course_proposal(person, plan, DesiredState(), "Roll back")
+    of_tenant = roll_back and person.is_administrator and plan.tenant_id is not None
+    return replace(proposal, dangers=[Danger.TENANT] if of_tenant else [])
+
+
+def resume_proposal(*, person: User, plan: Plan) -> Proposal:
+    """Return what the rest of a stopped plan would do."""
+    return course_proposal(person, plan, DesiredState.from_json(plan.wanted), "Resume")
+
+
+@two_people(cancel_proposal)
 def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> Plan:
     """Start no further step of a running plan, and cancel running ones where possible; then roll back if requested.
 
@@ -90,6 +106,7 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
     return row
 
 
+@two_people(resume_proposal)
 def plan_resume(*, person: User | None, plan: Plan) -> Plan:
     """Resume a stopped plan: failed steps are retried, then the rest. Raises as `plan_cancel` does."""
     with audited(Action.PLAN_RESUME, actor=person, target=target_of(plan)) as act:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from accounts.approvals.models import Danger
 from accounts.approvals.services import Proposal
@@ -259,21 +259,45 @@ def attachments_broken_by_mode(drawer: DrawerSnapshot, mode: DrawerMode) -> list
 
 def plan_proposal(*, person: User, plan: Plan, force: Collection[int] = (), **_: Any) -> Proposal:
     """Return what the application of a draft would do."""
-    by_force = list(Device.objects.filter(pk__in=force).order_by("pk").values_list("name", flat=True))
-    steps = [str(step["sentence"]) for step in plan.preview]
-    return Proposal(
-        dangers=([Danger.FORCE] if force else []) + desired_dangers(person, DesiredState.from_json(plan.wanted)),
-        target=target_of(plan),
+    # Ids of devices that the person may not see are no way to their names.
+    forced = Device.objects.visible_to(person).filter(pk__in=force)
+    by_force = list(forced.order_by("pk").values_list("name", flat=True))
+    proposal = course_proposal(person, plan, DesiredState.from_json(plan.wanted))
+    return replace(
+        proposal,
+        dangers=([Danger.FORCE] if force else []) + list(proposal.dangers),
         sentence=f"Apply the plan ‘{plan.title}’{f', by force to {len(by_force)} devices' if by_force else ''}.",
-        facts={"state": plan.state, "steps": steps, "by force": by_force},
+        facts={**proposal.facts, "by force": by_force},
+    )
+
+
+def course_proposal(person: User, plan: Plan, desired: DesiredState, verb: str = "Apply") -> Proposal:
+    """Return what it would do to lead a plan to a desired state; two plans may be the same in words."""
+    steps = [str(step.get("sentence") or step["objection"]) for step in plan.preview]
+    return Proposal(
+        dangers=desired_dangers(person, desired),
+        target=target_of(plan),
+        sentence=f"{verb} the plan ‘{plan.title}’.",
+        facts={"state": plan.state, "steps": steps, "changes by id": plan.wanted},
     )
 
 
 def desired_dangers(person: User, desired: DesiredState) -> list[Danger]:
     """Return the dangers of the changes that lead to a desired state."""
     modes = Drawer.objects.filter(pk__in=desired.modes).values_list("pk", "mode")
-    devices = Device.objects.filter(pk__in=desired.attachments, tenant__isnull=False).values_list("pk", "host_port")
     found = [Danger.MODE] if any(DrawerMode(desired.modes[pk]).value != mode for pk, mode in modes) else []
-    if person.is_administrator and any(desired.attachments[pk] != port for pk, port in devices):
+    if person.is_administrator and _changes_leased_parts(desired):
         found.append(Danger.TENANT)
     return found
+
+
+def _changes_leased_parts(desired: DesiredState) -> bool:
+    """Return whether a device or host port that a tenant holds is changed, or the port or cable that it needs."""
+    devices = Device.objects.filter(pk__in=desired.attachments).values_list("pk", "host_port")
+    moved = {pk: desired.attachments[pk] for pk, port in devices if desired.attachments[pk] != port}
+    cut = Q(slot__port__in=desired.settings) | Q(host_port__port__in=desired.settings) | Q(host_port__in=desired.cables)
+    ports = Q(pk__in={*moved.values(), *desired.cables}) | Q(port__in=desired.settings)
+    return (
+        Device.objects.filter(Q(pk__in=moved) | cut, tenant__isnull=False).exists()
+        or HostPort.objects.filter(ports, tenant__isnull=False).exists()
+    )

@@ -13,8 +13,8 @@ from accounts.identity_providers.rules import ExternalPerson
 from accounts.identity_providers.services import identity_link, identity_sign_in
 from accounts.models import Role, Tenant, User
 from accounts.services import person_add, person_password_reset
-from fabric.inventory.models import Chassis, Device
-from fabric.operations.models import Operation
+from fabric.inventory.models import Chassis, Device, HostPort, Slot
+from fabric.operations.models import Operation, Plan
 from tests.access.lab import Lab, lab, made_lab
 from tests.accounts.approvals.test_approvals import client_of, decide, policy
 
@@ -98,6 +98,64 @@ def test_nobody_asks_by_another_account_and_approves_that(lab: Lab, me: User, be
     assert not Operation.objects.open().exists()
 
 
+def to_a_tenants_host(lab: Lab) -> dict[str, Any]:
+    Device.objects.filter(pk=foreign(lab).pk).update(tenant=None, host_port=None)
+    return {"attachments": [{"device_id": foreign(lab).pk, "host_port_id": lab.host_port.pk}]}
+
+
+def of_its_slot(lab: Lab) -> dict[str, Any]:
+    assert lab.device.slot is not None
+    return {"port_settings": [{"port_id": lab.device.slot.port_id, "configured_width": 8}]}
+
+
+def of_its_host_port(lab: Lab) -> dict[str, Any]:
+    return {"port_settings": [{"port_id": lab.host_port.port_id, "configured_width": 8}]}
+
+
+def of_its_cable(lab: Lab) -> dict[str, Any]:
+    port = foreign(lab).host_port
+    assert port is not None
+    return {"cables": [{"host_port_id": lab.host_port.pk, "host_id": port.host_id}]}
+
+
+@pytest.mark.parametrize("change", [to_a_tenants_host, of_its_slot, of_its_host_port, of_its_cable])
+def test_a_plan_changes_nothing_of_a_tenant_alone(lab: Lab, ben: User, change: Any) -> None:
+    policy(Danger.TENANT)
+    administrator = lab.clients["administrator"]
+    plan = planned(administrator, **change(lab))
+    answer = sent(administrator, "post", f"plans/{plan}/apply/")
+    assert (answer.status_code, answer.json().get("dangers")) == (202, ["tenant"])
+    assert not Operation.objects.open().exists()
+
+
+def test_a_plan_of_a_tenant_is_resumed_and_rolled_back_by_two(lab: Lab, ben: User) -> None:
+    policy(Danger.TENANT)
+    administrator, owner = lab.clients["administrator"], lab.clients["owner"]
+    plan = str(lab.arguments["plan_resume"][0])
+    for command, body in (("resume", {}), ("cancel", {"roll_back": True})):
+        answer = sent(administrator, "post", f"plans/{plan}/{command}/", body)
+        assert (answer.status_code, answer.json().get("dangers")) == (202, ["tenant"]), command
+        assert Plan.objects.get(pk=plan).state == "stopped"
+    assert sent(administrator, "post", f"plans/{plan}/cancel/").json()["state"] == "left"
+    plan = planned(owner, attachments=[{"device_id": lab.device.pk, "host_port_id": None}])
+    Plan.objects.filter(pk=plan).update(state="stopped")
+    assert sent(owner, "post", f"plans/{plan}/resume/").json()["state"] == "resuming"
+
+
+def test_a_plan_that_became_another_with_the_same_words_is_not_carried_out(lab: Lab, ben: User) -> None:
+    policy(Danger.TENANT)
+    Device.objects.update(name="GPU")
+    Slot.objects.update(name="slot 1")
+    HostPort.objects.update(label="H1", host=lab.host_port.host)
+    administrator = lab.clients["administrator"]
+    plan = planned(administrator, attachments=[{"device_id": lab.device.pk, "host_port_id": None}])
+    assert sent(administrator, "post", f"plans/{plan}/apply/").json()["state"] == "waiting"
+    body = {"title": "Change", "attachments": [{"device_id": foreign(lab).pk, "host_port_id": None}]}
+    assert sent(administrator, "put", f"plans/{plan}/", body).status_code == 200
+    assert decide(client_of(ben), ApprovalRequest.objects.get(), "approve").json()["state"] == "failed"
+    assert not Operation.objects.open().exists()
+
+
 def test_what_became_more_dangerous_is_not_carried_out(lab: Lab, ben: User) -> None:
     policy(Danger.FORCE, Danger.TENANT)
     Device.objects.filter(pk=lab.device.pk).update(tenant=None)
@@ -108,3 +166,22 @@ def test_what_became_more_dangerous_is_not_carried_out(lab: Lab, ben: User) -> N
     Device.objects.filter(pk=lab.device.pk).update(tenant=lab.host_port.tenant)
     assert decide(client_of(ben), ApprovalRequest.objects.get(), "approve").json()["state"] == "failed"
     assert not Operation.objects.open().exists()
+
+
+def test_a_request_names_no_device_of_others(lab: Lab, ben: User) -> None:
+    policy(Danger.FORCE)
+    owner = lab.clients["owner"]
+    plan = planned(owner, attachments=[{"device_id": lab.device.pk, "host_port_id": None}])
+    body = {"force_device_ids": [lab.device.pk, foreign(lab).pk], "confirmation": "Change"}
+    answer = sent(owner, "post", f"plans/{plan}/apply/", body)
+    assert answer.json()["facts"]["by force"] == ["GPU owned"]
+    assert "GPU other" not in answer.content.decode()
+
+
+def test_a_plan_that_rules_forbid_is_refused_with_a_policy_as_without(lab: Lab, ben: User) -> None:
+    policy(Danger.MODE)
+    administrator = lab.clients["administrator"]
+    plan = planned(administrator, cables=[{"host_port_id": lab.host_port.pk, "host_id": None}])
+    assert sent(administrator, "get", f"plans/{plan}/").json()["objections"]
+    answer = sent(administrator, "post", f"plans/{plan}/apply/")
+    assert (answer.status_code, answer.json()["code"]) == (409, "rule")
