@@ -18,7 +18,7 @@ class Danger(models.TextChoices):
     MODE = "mode", "Change the mode of a drawer"
     TENANT = "tenant", "Change or take back, as an administrator, what a tenant holds"
     CHASSIS_REMOVE = "chassis_remove", "Delete a chassis"
-    OVER_QUOTA = "over_quota", "Allow a lease over the quota of its tenant"
+    OVER_QUOTA = "over_quota", "Give a tenant more than its quota, or raise that"
     POLICY = "policy", "Take an act out of this policy"
 
 

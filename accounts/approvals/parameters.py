@@ -1,8 +1,9 @@
-"""The parameters of a service as JSON and back: rows by their ids, instants, collections, members of enumerations."""
+"""The parameters of a service as JSON and back: rows by ids, instants, collections, dataclasses, enumerations."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from importlib import import_module
@@ -21,7 +22,7 @@ def sealed_parameters(value: Any) -> Any:
         case None | bool() | int() | float():
             return value
         case Enum():  # before text, which some are too
-            return {"enum": f"{type(value).__module__}:{type(value).__name__}", "name": value.name}
+            return {"enum": _place(value), "name": value.name}
         case str():
             return value
         case datetime():
@@ -30,6 +31,9 @@ def sealed_parameters(value: Any) -> Any:
             return {"model": value._meta.label, "id": str(value.pk)}  # noqa: SLF001 - documented by Django
         case Mapping():
             return {"members": {str(name): sealed_parameters(one) for name, one in value.items()}}
+        case _ if is_dataclass(value):
+            members = {one.name: sealed_parameters(getattr(value, one.name)) for one in fields(value)}
+            return {"dataclass": _place(value), "fields": members}
         case Collection():
             return [sealed_parameters(one) for one in value]
     raise TypeError(f"{type(value).__name__} cannot wait for an approval.")
@@ -39,8 +43,9 @@ def opened_parameters(value: Any) -> Any:
     """Return what `sealed_parameters` was given, with rows as they are now; raises Conflict for one that is gone."""
     match value:
         case {"enum": str(place), "name": str(name)}:
-            module, _, kind = place.partition(":")
-            return getattr(import_module(module), kind)[name]
+            return _kind_at(place)[name]
+        case {"dataclass": str(place), "fields": dict(members)}:
+            return _kind_at(place)(**{name: opened_parameters(one) for name, one in members.items()})
         case {"instant": str(text)}:
             return datetime.fromisoformat(text)
         case {"model": str(label), "id": str(pk)}:
@@ -54,6 +59,15 @@ def opened_parameters(value: Any) -> Any:
         case list(items):
             return [opened_parameters(one) for one in items]
     return value
+
+
+def _place(value: object) -> str:
+    return f"{type(value).__module__}:{type(value).__name__}"
+
+
+def _kind_at(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def plain_facts(facts: Mapping[str, object]) -> dict[str, Any]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
+
+from django.utils import timezone
 
 from accounts.approvals.models import Danger
 from accounts.approvals.services import Proposal
 from accounts.audit.services import target_of
 from accounts.models import Tenant, User
 from fabric.inventory.models import Device, HostPort, LeasablePart
-from fabric.leases.models import Lease, LeaseItem
+from fabric.leases.models import Lease, LeaseItem, kind_of
 from fabric.leases.ownership import parts_label
-from fabric.leases.rules import format_end
+from fabric.leases.quotas import quota_objections
+from fabric.leases.rules import TimeSpan, format_end
 
 
 def lease_give_proposal(
@@ -80,7 +84,7 @@ def grants_set_proposal(
     ]
     lost += [one for one in wanted if one.tenant_id not in {None, tenant.pk}]
     return Proposal(
-        dangers=[Danger.TENANT] if lost else [],
+        dangers=([Danger.TENANT] if lost else []) + _over_quota(tenant, wanted, lost),
         target=target_of(tenant),
         sentence=f"Set what {tenant.name} holds; taken from their holders: {', '.join(_names(lost)) or 'nothing'}.",
         facts={"holders": _holders([*wanted, *lost])},
@@ -92,11 +96,18 @@ def _grant_proposal(part: LeasablePart, tenant: Tenant | None) -> Proposal:
     (name,) = _names([part])
     after = f"to {tenant.name}" if tenant else "to nobody"
     return Proposal(
-        dangers=[Danger.TENANT] if held else [],
+        dangers=([Danger.TENANT] if held else []) + (_over_quota(tenant, [part]) if tenant else []),
         target=target_of(part, name),
         sentence=f"Grant {name}, which {part.tenant.name if part.tenant else 'nobody'} holds, {after}.",
         facts={"holders": _holders([part])},
     )
+
+
+def _over_quota(tenant: Tenant, granted: Collection[LeasablePart], lost: Collection[LeasablePart] = ()) -> list[Danger]:
+    """Return the danger of granting a tenant parts until further notice, if its quota does not allow that."""
+    counts = Counter(kind_of(one) for one in granted if one.tenant_id != tenant.pk)
+    counts.subtract(kind_of(one) for one in lost if one.tenant_id == tenant.pk)
+    return [Danger.OVER_QUOTA] if quota_objections(tenant, counts, TimeSpan(timezone.now(), None)) else []
 
 
 def _names(parts: Collection[LeasablePart]) -> list[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Q
 from django.utils import timezone
 
 from accounts.access import require_administrator
+from accounts.approvals.models import Danger
+from accounts.approvals.services import Proposal, two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
@@ -44,6 +46,24 @@ def count_label(kind: str, number: int) -> str:
     return f"{number} {KIND_NAMES[kind][0 if number == 1 else 1]}"
 
 
+def quotas_proposal(*, tenant: Tenant, limits: Mapping[str, QuotaLimits], **_: Any) -> Proposal:
+    """Return what other limits would allow a tenant; only higher ones are dangerous."""
+    is_raised = any(
+        limit is not None and (wanted is None or wanted > limit)
+        for now in Quota.objects.filter(tenant=tenant)
+        for limit, wanted in zip(
+            (now.most_at_once, now.most_hours_a_month), astuple(limits.get(now.kind, QuotaLimits())), strict=True
+        )
+    )
+    return Proposal(
+        dangers=[Danger.OVER_QUOTA] if is_raised else [],
+        target=target_of(tenant),
+        sentence=f"Raise the quota of {tenant.name}.",
+        facts={"quota": _audit_values(tenant), "wanted": {kind: asdict(one) for kind, one in limits.items()}},
+    )
+
+
+@two_people(quotas_proposal)
 def quotas_set(*, person: User, tenant: Tenant, limits: Mapping[str, QuotaLimits]) -> None:
     """Replace all limits of a tenant; kinds that are left out have none. Existing grants are not touched.
 

@@ -14,6 +14,7 @@ from accounts.identity_providers.services import identity_link, identity_sign_in
 from accounts.models import Role, Tenant, User
 from accounts.services import person_add, person_password_reset
 from fabric.inventory.models import Chassis, Device, HostPort, Slot
+from fabric.leases.quotas import QuotaLimits, quotas_set
 from fabric.operations.models import Operation, Plan
 from tests.access.lab import Lab, lab, made_lab
 from tests.accounts.approvals.test_approvals import client_of, decide, policy
@@ -185,3 +186,33 @@ def test_a_plan_that_rules_forbid_is_refused_with_a_policy_as_without(lab: Lab, 
     assert sent(administrator, "get", f"plans/{plan}/").json()["objections"]
     answer = sent(administrator, "post", f"plans/{plan}/apply/")
     assert (answer.status_code, answer.json()["code"]) == (409, "rule")
+
+
+def test_more_than_a_quota_is_given_by_two_whichever_way(lab: Lab, ben: User, me: User) -> None:
+    tenant = lab.host_port.tenant
+    assert tenant is not None
+    quotas_set(person=me, tenant=tenant, limits={"gpu": QuotaLimits(most_at_once=1)})
+    policy(Danger.OVER_QUOTA)
+    device = foreign(lab)
+    Device.objects.filter(pk=device.pk).update(tenant=None)
+    device.lease_items.all().delete()
+    administrator = lab.clients["administrator"]
+    ways: list[tuple[str, dict[str, Any]]] = [
+        (f"devices/{device.pk}/tenant/", {"tenant_id": tenant.pk}),
+        (
+            f"tenants/{tenant.pk}/grants/",
+            {"device_ids": [lab.device.pk, device.pk], "host_port_ids": [lab.host_port.pk]},
+        ),
+        (f"tenants/{tenant.pk}/quotas/", {"limits": [{"kind": "gpu", "most_at_once": 2, "most_hours_a_month": None}]}),
+        (f"tenants/{tenant.pk}/quotas/", {"limits": []}),
+    ]
+    for path, body in ways:
+        answer = sent(administrator, "put", path, body)
+        assert (answer.status_code, answer.json().get("dangers")) == (202, ["over_quota"]), path
+    assert not Device.objects.filter(pk=device.pk, tenant=tenant).exists()
+    lower = {"limits": [{"kind": "gpu", "most_at_once": 1, "most_hours_a_month": 100}]}
+    assert sent(administrator, "put", f"tenants/{tenant.pk}/quotas/", lower).status_code == 200
+    ApprovalRequest.objects.all().delete()
+    sent(administrator, "put", ways[2][0], ways[2][1])
+    assert decide(client_of(ben), ApprovalRequest.objects.get(), "approve").json()["state"] == "done"
+    assert tenant.quotas.get(kind="gpu").most_at_once == 2
