@@ -14,7 +14,7 @@ from accounts.audit.services import audit_batch, audit_record, target_of
 from accounts.models import User
 from benchmarks.runs.claims import RunClaim, RunFailed
 from benchmarks.runs.models import Run
-from benchmarks.runs.requests import desired_state, validate_trainer, validated_host
+from benchmarks.runs.requests import desired_state, refuse_unapproved, validate_trainer, validated_host
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, NotFound, RuleViolation
@@ -87,6 +87,7 @@ def _start_plan(claim: RunClaim) -> bool:
     if there == composition.devices:
         return _record_topology(claim)
     try:
+        refuse_unapproved(person, desired_state(composition))
         # The batch is one transaction: a plan that cannot be applied leaves no draft.
         with audit_batch():
             plan = plan_create(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from accounts.approvals.selectors import guarded_dangers
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from benchmarks import model
@@ -16,13 +17,14 @@ from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology, current_own_drive
 from benchmarks.workloads.catalogue import spec_of, workload_of
 from benchmarks.workloads.definitions import SpecError, Workload, validate_spec
-from core.errors import Conflict, Invalid, NotFound, RuleViolation
+from core.errors import Conflict, Forbidden, Invalid, NotFound, RuleViolation
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import is_agent_away, latest_report
 from fabric.inventory.models import Device, Host, HostPort
 from fabric.operations.projected_state import projected_drawers
 from fabric.plans.permissions import check_no_foreign_parts, check_permitted, desired_parts
 from fabric.plans.rules import DesiredState
+from fabric.plans.selectors import desired_dangers
 from fabric.plans.services import involved_drawers, steps_plan
 from hostwire.protocol import TrainerCapabilities
 from hostwire.training import Spec
@@ -162,10 +164,17 @@ def validate_attachments(person: User, composition: Composition) -> None:
         return
     parts = desired_parts(person, desired)
     check_permitted(person, desired, parts)
+    refuse_unapproved(person, desired)
     planned = steps_plan(involved_drawers(projected_drawers(parts.chassis), desired), desired)
     check_no_foreign_parts(person.tenant, planned)
     if planned.objections:
         raise RuleViolation(planned.objections[0].sentence, objections=[one.sentence for one in planned.objections])
+
+
+def refuse_unapproved(person: User, desired: DesiredState) -> None:
+    """Raise Forbidden where attaching needs two people: a run is carried out by the site, and would need one alone."""
+    if guarded_dangers() & set(desired_dangers(person, desired)):
+        raise Forbidden("Attaching these devices needs two people: have a plan for it approved, then run.")
 
 
 def desired_state(composition: Composition) -> DesiredState:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounts.approvals.models import ApprovalRequest, Danger
+from accounts.approvals.models import ApprovalPolicy, ApprovalRequest, Danger
 from accounts.identity_providers.models import IdentityProvider, MappingRule
 from accounts.identity_providers.rules import ExternalPerson
 from accounts.identity_providers.services import identity_link, identity_sign_in
@@ -216,3 +216,17 @@ def test_more_than_a_quota_is_given_by_two_whichever_way(lab: Lab, ben: User, me
     sent(administrator, "put", ways[2][0], ways[2][1])
     assert decide(client_of(ben), ApprovalRequest.objects.get(), "approve").json()["state"] == "done"
     assert tenant.quotas.get(kind="gpu").most_at_once == 2
+
+
+def test_a_run_attaches_nothing_that_needs_two(lab: Lab, ben: User) -> None:
+    policy(Danger.TENANT)
+    change = to_a_tenants_host(lab)["attachments"]
+    body = {
+        "workload": "mnist_cnn", "preset": "tiny", "executor": "simulated", "keep_composed": True,
+        "composition": {"host_id": lab.host_port.host_id, "devices": change},
+    }  # fmt: skip
+    answer = sent(lab.clients["administrator"], "post", "benchmarks/runs/", body)
+    assert answer.status_code == 403
+    assert "needs two people" in answer.json()["detail"]
+    ApprovalPolicy.objects.all().delete()
+    assert sent(lab.clients["administrator"], "post", "benchmarks/runs/", body).status_code == 202
