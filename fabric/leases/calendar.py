@@ -155,7 +155,9 @@ def _groups(
     ports = HostPort.objects.filter(Q(pk__in=visible) | Q(pk__in=coming), chassis=chassis).select_related("host")
     for port in ports.order_by("number", "pk"):
         held = items.get(("host_port", port.pk), [])
-        about = port.host.name if port.host else "no host"
+        # Before and after its own lease a tenant sees no host there.
+        is_seen = person.is_administrator or port.tenant_id == person.tenant_id
+        about = (port.host.name if port.host else "no host") if is_seen else ""
         groups[10**7, "host ports"].append(_row(person, (f"Host port {port.label}", about), held, columns, days))
     return [CalendarGroup(f"{chassis.name} {name}".strip(), tuple(rows)) for (_, name), rows in sorted(groups.items())]
 

@@ -228,6 +228,19 @@ def test_the_calendar_shows_others_as_in_use_without_a_name(lab: Lab) -> None:
     assert sum(cell.columns for cell in first.cells) == 14
 
 
+def test_the_calendar_names_no_host_before_and_after_the_own_lease(lab: Lab) -> None:
+    lab.give(lab.one, lab.gpus[0])
+    later = lab.give(lab.one, lab.ports[1], start=2, days=2)
+    assert f"Lease {later.pk}" in lab.text(lab.bob, "fabric:lease_calendar")
+    assert "node-2" not in lab.text(lab.bob, "fabric:lease_calendar")
+    lease = lab.give(lab.one, lab.ports[0], days=2)
+    assert "node-1" in lab.text(lab.bob, "fabric:lease_calendar")
+    pass_time(lease, days=3)
+    leases_process()
+    assert f"Lease {lease.pk}" in lab.text(lab.bob, "fabric:lease_calendar")
+    assert "node-1" not in lab.text(lab.bob, "fabric:lease_calendar")
+
+
 def test_the_calendar_takes_any_day_and_weeks_begin_on_mondays(lab: Lab) -> None:
     for query in ({"from": "nonsense"}, {"from": "0001-01-01"}, {"from": "9999-12-31"}, {"from": "2026-02-31"}):
         assert lab.client(lab.ada).get(reverse("fabric:lease_calendar"), query).status_code == 200
