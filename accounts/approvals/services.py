@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial, wraps
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar, cast
 
@@ -47,7 +47,10 @@ MAX_WAITING: Final = 50  # of a person
 MAX_REASON_LENGTH: Final = 1000
 # Whoever was given an account, a role, a password or a link so shortly before may be the other person in disguise.
 STRANGER_FOR: Final = timedelta(days=1)
-ACCOUNT_ACTIONS: Final = (Action.PERSON_ADD, Action.PERSON_EDIT, Action.PERSON_PASSWORD, Action.IDENTITY_LINK)
+ACCOUNT_ACTIONS: Final = (
+    Action.PERSON_ADD, Action.SERVICE_ADD, Action.PERSON_EDIT, Action.PERSON_PASSWORD, Action.SECOND_FACTOR_RESET,
+    Action.IDENTITY_LINK,
+)  # fmt: skip
 
 approval_changed = Signal()  # approval: ApprovalRequest; within the transaction in which it began to wait or ended
 
@@ -328,15 +331,27 @@ def _check_second(by: User, approval: ApprovalRequest) -> None:
     require_administrator(by)
     if by.pk == approval.requested_by_id:
         raise Forbidden("You asked for it yourself: another administrator decides.")
-    changed = AuditEntry.objects.filter(
-        action__in=ACCOUNT_ACTIONS, outcome=Outcome.DONE, target_kind="person",
-        target_id__in=[str(by.pk), str(approval.requested_by_id)], at__gte=approval.requested_at - STRANGER_FOR,
-    )  # fmt: skip
-    if (entry := changed.first()) is not None:
-        whose, who = f"the account of {approval.requested_by_name}", "ask for it"
-        if entry.target_id == str(by.pk):
-            whose, who = "your account", "decide"
-        raise Forbidden(f"Somebody changed {whose} within the day before this was requested, or since: others {who}.")
+    since = approval.requested_at - STRANGER_FOR
+    for pk, whose, who in (
+        (by.pk, "your account", "decide"),
+        (approval.requested_by_id, f"the account of {approval.requested_by_name}", "ask for it"),
+    ):
+        if _is_changed_since(pk, since):
+            raise Forbidden(
+                f"Somebody changed {whose} or its provider within the day before this was requested, or since: "
+                f"others {who}."
+            )
+
+
+def _is_changed_since(person_id: int, since: datetime) -> bool:
+    """Return whether an account or the identity provider of it was made or changed by anybody since then."""
+    providers = User.objects.filter(pk=person_id, external_identity__isnull=False)
+    provider_ids = [str(pk) for pk in providers.values_list("external_identity__provider", flat=True)]
+    # Who says which certificate and which names of a directory count may sign in as each of its people.
+    changes = Q(action__in=ACCOUNT_ACTIONS, target_id=str(person_id)) | Q(
+        action=Action.PROVIDER_EDIT, target_id__in=provider_ids
+    )
+    return AuditEntry.objects.filter(changes, outcome=Outcome.DONE, at__gte=since).exists()
 
 
 def _locked(approval: ApprovalRequest) -> ApprovalRequest:

@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 
 from accounts.approvals.models import ApprovalPolicy, ApprovalRequest, Danger
-from accounts.identity_providers.models import IdentityProvider, MappingRule
+from accounts.identity_providers.models import ExternalIdentity, IdentityProvider, MappingRule
 from accounts.identity_providers.rules import ExternalPerson
-from accounts.identity_providers.services import identity_link, identity_sign_in
+from accounts.identity_providers.services import identity_link, identity_sign_in, provider_edit
 from accounts.models import Role, Tenant, User
 from accounts.services import person_add, person_password_reset
 from fabric.inventory.models import Chassis, Device, HostPort, Slot
@@ -71,7 +71,14 @@ def by_link(lab: Lab, me: User, ben: User) -> User:
     return User.objects.get(username="ben")
 
 
-@pytest.mark.parametrize("way", [by_chain, by_provider, by_link])
+def by_edit(lab: Lab, me: User, ben: User) -> User:
+    provider = IdentityProvider.objects.get()
+    ExternalIdentity.objects.create(provider=provider, subject="3", person=ben)
+    provider_edit(by=me, provider=provider, client_id="mine")
+    return ben
+
+
+@pytest.mark.parametrize("way", [by_chain, by_provider, by_link, by_edit])
 def test_an_account_that_came_about_just_now_is_no_second_person(lab: Lab, me: User, ben: User, way: Any) -> None:
     policy(Danger.CHASSIS_REMOVE)
     second = way(lab, me, ben)
