@@ -25,7 +25,7 @@ from weakref import WeakSet
 
 from django.db.backends.sqlite3 import base
 
-from core.sqlite_damage import DamageAnnouncer
+from core.sqlite_damage import DamageAnnouncer, known_damage
 
 POOL_SIZE = 16  # per path: the number of concurrent requests
 
@@ -117,6 +117,7 @@ class DatabaseWrapper(DamageAnnouncer, base.DatabaseWrapper):
 
     _holds_write_lock = False
     _path = ""
+    _timeout = 0.0  # s that a statement waits for a lock
     _file: FileIdentity | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -126,7 +127,7 @@ class DatabaseWrapper(DamageAnnouncer, base.DatabaseWrapper):
     @property
     def lock_wait(self) -> float:
         """The present wait limit of a writer in s."""
-        return remaining_lock_wait(float(self.settings_dict["OPTIONS"].get("timeout", 5.0)))
+        return remaining_lock_wait(self._timeout)
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Return a cursor whose writes outside of transactions acquire the lock, too."""
@@ -136,16 +137,18 @@ class DatabaseWrapper(DamageAnnouncer, base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Return a connection: an idle one of the pool, or a new one."""
+        self._path = str(conn_params["database"])
+        # A damaged file may stay locked until it is replaced: nobody waits for that.
+        self._timeout = 0.0 if known_damage(Path(self._path)) else float(conn_params.get("timeout", 5.0))
         if self.is_in_memory_db():
             return super().get_new_connection(conn_params)
-        self._path = str(conn_params["database"])
         found = _pool.take(self._path)
         if found is None:
-            found = super().get_new_connection(conn_params)
+            found = super().get_new_connection({**conn_params, "timeout": self._timeout})
         else:
             # Pragmas that may have been changed, and that Django relies on.
             found.execute("PRAGMA foreign_keys = ON")
-            found.execute(f"PRAGMA busy_timeout = {1000 * conn_params.get('timeout', 5.0):.0f}")
+            found.execute(f"PRAGMA busy_timeout = {1000 * self._timeout:.0f}")
         self._file = file_identity(self._path)
         return found
 

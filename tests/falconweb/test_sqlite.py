@@ -23,6 +23,7 @@ from django.db import (
 )
 
 from accounts.models import Tenant
+from core.sqlite_damage import note_damage
 from falconweb.sqlite import base
 from falconweb.sqlite.base import FairLock
 
@@ -105,6 +106,23 @@ def test_a_write_that_is_a_transaction_of_its_own_waits_its_turn_too() -> None:
     assert ended == ["long", "short"]
     tenant.refresh_from_db()
     assert tenant.name == "after"
+
+
+def test_nobody_waits_for_the_lock_of_a_damaged_file() -> None:
+    file = Path(str(connection.settings_dict["NAME"]))
+    note_damage(file, "it is empty")
+    try:
+        with closing(sqlite3.connect(file, isolation_level=None)) as holder:
+            holder.execute("BEGIN EXCLUSIVE")
+            connection.close()
+            begin = time.monotonic()
+            with pytest.raises(OperationalError, match="locked"):
+                Tenant.objects.create(name="late")
+            assert time.monotonic() - begin < connection.settings_dict["OPTIONS"]["timeout"] / 2
+    finally:
+        note_damage(file, "")
+        connection.close()
+    Tenant.objects.create(name="waits again")
 
 
 def test_another_process_is_waited_for_and_asked_often() -> None:
