@@ -107,7 +107,7 @@ def _write_file(claim: ExportRunClaim) -> bool:
     rows = run_events(run, shape)
     until = _begin_run(claim, rows)
     try:
-        part = files.PartFile(run.file, run.bytes, on_progress=claim.extend_if_due)
+        part = files.PartFile(run.file, run.bytes, on_locked=claim.write, on_progress=claim.extend_if_due)
         with part:
             _fill_file(claim, part, rows, until, shape)
     except FileNotFoundError:

@@ -103,14 +103,17 @@ def _file_path(name: str) -> Path:
 class PartFile:
     """A context manager: the file of a run that is being written, from a position on.
 
-    `digest` is the SHA-256 of its content. Raises FileBusy, InsufficientStorage, and FileNotFoundError where the file
-    is shorter than the position.
+    `digest` is the SHA-256 of its content. `on_locked` is called while no other process can write the file, and raises
+    where this one must not either. Raises FileBusy, InsufficientStorage, and FileNotFoundError where the file is
+    shorter than the position.
     """
 
-    def __init__(self, name: str, position: int, *, on_progress: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, position: int, *, on_locked: Callable[[], None], on_progress: Callable[[], None]
+    ) -> None:
         self._final = _file_path(name)
         self._path = self._final.with_name(self._final.name + PART_SUFFIX)
-        self.position, self._on_progress = position, on_progress
+        self.position, self._on_locked, self._on_progress = position, on_locked, on_progress
         self.digest = hashlib.sha256()
 
     def __enter__(self) -> Self:
@@ -134,6 +137,8 @@ class PartFile:
             raise FileBusy("Another worker is still writing this file.") from error
         if not path.exists() or not os.path.samestat(os.fstat(self._file.fileno()), path.stat()):
             raise FileBusy("Another worker has just renamed this file.")
+        # Who hung since then may find the file that others have finished meanwhile.
+        self._on_locked()
         if path == self._final:
             path.rename(self._path)
 

@@ -16,6 +16,7 @@ from core.failpoints import set_failpoint_handler
 from fabric.inventory.models import Chassis
 from fabric.leases.services import lease_give
 from falconweb.testing import SimulatorProcess
+from telemetry.events.models import Event
 from telemetry.exports.options import ExportOptions, ExportSpec
 from telemetry.exports.services import export_add, run_request
 from tests.benchmarks.runs.conftest import running_lab
@@ -57,6 +58,7 @@ class World:
                     lease = lease_give(person=self.person, tenant=tenant, things=[gpu], starts_at=begin, ends_at=end)
                     pass_time(lease, days=2)
             case "export":
+                Event.objects.all().delete()  # that the chassis was added
                 events_make(EVENTS)
                 options = ExportOptions(keep_files=1)
                 columns = ("id", "text")

@@ -105,6 +105,7 @@ def settle() -> None:
         turn()
         assert time.monotonic() < end, f"it is stuck: {what_is_open()}"
         pauses.take(what_is_open())
+    execution.exports_delete_expired()  # as every hour
 
 
 def what_is_open() -> list[str]:

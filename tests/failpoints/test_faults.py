@@ -29,6 +29,8 @@ from tests.waiting import wait_for
 ROOMS = ("accounts", "benchmarks", "core", "fabric", "falconweb", "hostwire", "telemetry")
 # 'hang' is killed in the end; 'late' goes on after others have done its work.
 FAULTS = ("die", "hang", "late", "lose_answer", "lose_database")
+# Here it holds the lock of the file that it writes.
+FILE_LOCKED = ("export.page.written", "export.progress.stored", "export.rename", "export.renamed")
 Begin = Callable[[str], World]
 # How each course ends, whatever the fault.
 WANTED: dict[str, dict[str, Any]] = {
@@ -62,7 +64,7 @@ def cells() -> list[Any]:
         for what in FAULTS
         if what != "lose_answer" or name.startswith(tuple(LOST_ANSWERS))
         # Others cannot write until it comes back, or has died: it is never late.
-        if what != "late" or not name.endswith(".uncommitted")
+        if what != "late" or not (name.endswith(".uncommitted") or name in FILE_LOCKED)
         for number in range(1, TIMES.get(name, 1) + 1)
     ]
 
@@ -100,7 +102,7 @@ def ends(begin: Begin, workers: Workers, fault: str, what: str) -> dict[str, Any
     action = "hang" if what in {"hang", "late"} else what
     with workers.begun(course, fault.replace("?", action), world.exports) as copy:
         if action == "hang":
-            others_go_on(copy, course, what)
+            others_go_on(copy, course, fault.partition("=")[0], what)
         elif what == "die":
             assert copy.end() == EXIT_STATUS
         else:
@@ -116,12 +118,12 @@ def wanted(course: str, what: str) -> dict[str, Any]:
     return AFTER_ANOTHER if (course, what) == ("move", "late") else WANTED[course]
 
 
-def others_go_on(copy: Copy, course: str, what: str) -> None:
+def others_go_on(copy: Copy, course: str, name: str, what: str) -> None:
     """Let others do the work of a worker that hangs, then kill it, or let it go on."""
     wait_for(lambda: copy.hangs or copy.is_over, "it reaches the failpoint", courses.SECONDS)
     assert copy.hangs
-    if copy.is_uncommitted:
-        copy.kill()  # nobody can write until then, and what it wrote is undone
+    if copy.is_uncommitted or name in FILE_LOCKED:
+        copy.kill()  # nobody can write until then; the watchdog does it in a site
     ASKS[course]()
     settle()
     if what == "late":
@@ -152,7 +154,7 @@ def test_each_failpoint_is_at_one_place_and_has_a_course_and_no_site_arms_one() 
     ("name", "what"),
     [
         ("operation.end.uncommitted", "die"), ("bmc.attach.answered", "lose_answer"), ("bmc.attach.request", "late"),
-        ("plan.settled", "lose_database"), ("export.renamed", "die"),
+        ("plan.settled", "lose_database"), ("export.renamed", "die"), ("export.begun", "late"),
     ],
 )  # fmt: skip
 def test_a_fault_loses_nothing_and_doubles_nothing(site: Begin, workers: Workers, name: Failpoint, what: str) -> None:
