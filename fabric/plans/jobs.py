@@ -39,7 +39,7 @@ from fabric.operations.selectors import attachment_obstacle
 from fabric.plans.permissions import check_no_foreign_parts, check_own_plan
 from fabric.plans.refresh import refresh_allocation
 from fabric.plans.rules import DesiredState, PlanStep
-from fabric.plans.selectors import course_proposal
+from fabric.plans.selectors import course_proposal, desired_dangers
 from fabric.plans.serialization import base_state_json, replaced_devices
 from fabric.plans.services import (
     involved_drawers,
@@ -70,14 +70,13 @@ PlanningClaim.watch(Plan.objects.active)
 
 def cancel_proposal(*, person: User, plan: Plan, roll_back: bool = False) -> Proposal:
     """Return what a rollback would do. One's own needs no second person, who would come too late."""
-    proposal = course_proposal(person, plan, DesiredState(), "Roll back")
     of_tenant = roll_back and person.is_administrator and plan.tenant_id is not None
-    return replace(proposal, dangers=[Danger.TENANT] if of_tenant else [])
+    return course_proposal(plan, [Danger.TENANT] if of_tenant else [], "Roll back")
 
 
 def resume_proposal(*, person: User, plan: Plan) -> Proposal:
     """Return what the rest of a stopped plan would do."""
-    return course_proposal(person, plan, DesiredState.from_json(plan.wanted), "Resume")
+    return course_proposal(plan, desired_dangers(person, DesiredState.from_json(plan.wanted)), "Resume")
 
 
 @two_people(cancel_proposal)

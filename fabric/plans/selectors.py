@@ -262,20 +262,20 @@ def plan_proposal(*, person: User, plan: Plan, force: Collection[int] = (), **_:
     # Ids of devices that the person may not see are no way to their names.
     forced = Device.objects.visible_to(person).filter(pk__in=force)
     by_force = list(forced.order_by("pk").values_list("name", flat=True))
-    proposal = course_proposal(person, plan, DesiredState.from_json(plan.wanted))
+    dangers = ([Danger.FORCE] if force else []) + desired_dangers(person, DesiredState.from_json(plan.wanted))
+    proposal = course_proposal(plan, dangers, "Apply")
     return replace(
         proposal,
-        dangers=([Danger.FORCE] if force else []) + list(proposal.dangers),
         sentence=f"Apply the plan ‘{plan.title}’{f', by force to {len(by_force)} devices' if by_force else ''}.",
         facts={**proposal.facts, "by force": by_force},
     )
 
 
-def course_proposal(person: User, plan: Plan, desired: DesiredState, verb: str = "Apply") -> Proposal:
-    """Return what it would do to lead a plan to a desired state; two plans may be the same in words."""
+def course_proposal(plan: Plan, dangers: list[Danger], verb: str) -> Proposal:
+    """Return what an act that leads a plan on would do; two plans may be the same in words."""
     steps = [str(step.get("sentence") or step["objection"]) for step in plan.preview]
     return Proposal(
-        dangers=desired_dangers(person, desired),
+        dangers=dangers,
         target=target_of(plan),
         sentence=f"{verb} the plan ‘{plan.title}’.",
         facts={"state": plan.state, "steps": steps, "changes by id": plan.wanted},
