@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import redis
 from django.test import Client
 from django.urls import reverse
 
@@ -15,6 +14,7 @@ from accounts.models import Token, User
 from accounts.token_services import token_create
 from tests.access.lab import Lab
 from tests.api.test_problems import checked
+from tests.redis_keys import delete_keys
 
 pytestmark = pytest.mark.django_db
 NOW = 1_790_000_010.0  # the 30th second of a minute
@@ -26,9 +26,7 @@ def few(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.CONFIG = replace(settings.CONFIG, api_requests=3, api_stranger_requests=2)
     monkeypatch.setattr("falconweb.api.rate_limits.time.time", lambda: NOW)
     yield
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
-        for key in client.scan_iter("*:requests:*"):
-            client.delete(key)
+    delete_keys("*:requests:*")
 
 
 def bearer(name: str, scope: Token.Scope = Token.Scope.READ) -> dict[str, str]:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pyotp
 import pytest
-import redis
-from django.conf import settings as site
 
 from accounts.models import Role, Tenant, User
 from accounts.second_factor.services import passkey_add, passkey_options, totp_add
 from accounts.second_factor.webauthn import RelyingParty
 from tests.accounts.second_factor.soft_authenticator import SoftAuthenticator
+from tests.redis_keys import delete_keys
 
 PASSWORD = "a-long-password-1"
 PARTY = RelyingParty(host="testserver", origin="http://testserver")
@@ -45,9 +44,7 @@ def ada(db: None) -> User:
 def no_wrong_codes(forget_refusals: Callable[[], None]) -> None:
     """Forget wrong codes, since the numbers of people come again, and refusals, so that each gets an entry."""
     forget_refusals()
-    with redis.Redis.from_url(site.REDIS_URL) as client:
-        for key in client.scan_iter("*codes:*"):
-            client.delete(key)
+    delete_keys("*codes:*")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from fabric.inventory.models import Chassis
 from telemetry.instrumentation import publisher
 from telemetry.live.catalogue import SeriesEntry
 from telemetry.live.frames import Frame, set_catalogue
+from tests.redis_keys import delete_keys
 from tests.telemetry.live.publishing import put_frame
 
 Publish = Callable[..., None]
@@ -28,10 +29,8 @@ def empty_redis() -> Iterator[Any]:
     if publisher._publisher is not None:
         publisher._publisher.end()
         publisher._publisher = None
+    delete_keys("pipeline*", "live:*", "*pipeline-sizes*")
     client = redis.Redis.from_url(settings.REDIS_URL)
-    for pattern in ("pipeline*", "live:*", "*pipeline-sizes*"):
-        for key in client.scan_iter(pattern):
-            client.delete(key)
     yield client
     client.close()
 
