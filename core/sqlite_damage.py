@@ -18,7 +18,6 @@ from django.dispatch import Signal
 from django.utils.functional import cached_property
 
 DAMAGE_CODES: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-NO_TABLE: Final = "no such table: "
 INTERRUPT_SECONDS: Final = 0.05  # between two attempts to end a look
 JOURNALS: Final = ("-wal", "-shm")
 SET_ASIDE: Final = ".damaged-"  # and the time (UTC), in the name of a file that was set aside
@@ -51,10 +50,8 @@ class _DamageAnnouncingWrapper(DatabaseErrorWrapper):
 def is_damage(error: BaseException | None) -> bool:
     """Return whether an error, of the driver or of Django, says that a file is damaged."""
     found = error if isinstance(error, sqlite3.Error) else getattr(error, "__cause__", None)
-    if not isinstance(found, sqlite3.Error):
-        return False
-    # The lower byte is the kind of error; the rest is its extended code. A file that was emptied has no table.
-    return getattr(found, "sqlite_errorcode", 0) & 0xFF in DAMAGE_CODES or str(found).startswith(NO_TABLE)
+    # The lower byte is the kind of error; the rest is its extended code.
+    return isinstance(found, sqlite3.Error) and getattr(found, "sqlite_errorcode", 0) & 0xFF in DAMAGE_CODES
 
 
 def file_damage(path: Path, *, seconds: float) -> str:

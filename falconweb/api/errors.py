@@ -24,8 +24,9 @@ from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
-from core.sqlite_damage import is_damage
+from core.sqlite_damage import is_damage, known_damage
 from falconweb.api.authentication import SAFE_METHODS
+from telemetry.store.renewal import database_file
 
 logger = logging.getLogger(__name__)
 RETRY_AFTER = "5"  # s, with 503
@@ -178,5 +179,7 @@ def unavailable_part(error: BaseException | None) -> Unavailable | None:
     cause = error.__cause__
     # The lower byte is the kind of error; the rest is its extended code.
     if isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF not in FILE_ERRORS:
-        return None
+        # A file that was emptied has no table any more.
+        file = database_file("default")
+        return Unavailable(DATABASE_DAMAGED) if file is not None and known_damage(file) else None
     return Unavailable(DATABASE_UNAVAILABLE)

@@ -103,7 +103,7 @@ def test_a_server_that_is_away_is_told_of() -> None:
 
 def test_an_error_of_the_site_is_none_of_the_database() -> None:
     with pytest.raises((OperationalError, ProgrammingError)) as caught, connection.cursor() as cursor:
-        cursor.execute("SELECT what_there_is_not")
+        cursor.execute("SELECT 1 FROM what_there_is_not")
     assert unavailable_part(caught.value) is None
     assert unavailable_part(ValueError()) is None
     assert unavailable_part(None) is None
