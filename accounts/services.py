@@ -96,13 +96,14 @@ def person_edit(
         if person.pk == by.pk and not active:
             raise Conflict("You cannot deactivate yourself. Ask another administrator.")
         act.before = _person_audit_values(person)
-        ends = person.is_active and not active
+        ends, former = person.is_active and not active, person.email
         _assign_fields(
             person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active
         )
         _validate_person(person)
         person.save(update_fields=PERSON_FIELDS)
         act.target, act.after = target_of(person), _person_audit_values(person)
+        _tell_former_address(person, former)
         if ends:
             # An inactive user cannot sign in, but old sessions and tokens would become valid again on reactivation.
             access_end(person=person)
@@ -120,7 +121,7 @@ def person_provision(
     A new one has no local password; the user name of an existing one stays. Raises Invalid.
     """
     row = person or User(password=make_password(None))
-    before = _person_audit_values(row) if person else None
+    before, former = _person_audit_values(row) if person else None, row.email
     name = row.username if person else username
     _assign_fields(row, username=name, full_name=full_name, email=email, role=role, tenant=tenant, active=row.is_active)
     _validate_person(row)
@@ -129,6 +130,7 @@ def person_provision(
         with audited(Action.PERSON_EDIT if person else Action.PERSON_ADD, actor=person) as act:
             row.save(update_fields=PERSON_FIELDS if person else None)
             act.actor, act.target, act.before, act.after = row, target_of(row), before, after
+            _tell_former_address(row, former)
         logger.info("%s is %s by an identity provider", row.username, row.role)
     return row
 
@@ -254,6 +256,13 @@ def _person_audit_values(person: User) -> dict[str, object]:
         "role": person.role,
         "tenant": person.tenant.name if person.tenant else None, "may sign in": person.is_active,
     }  # fmt: skip
+
+
+def _tell_former_address(person: User, former: str) -> None:
+    """Mail it that another has taken its place: links for a new password go to that one."""
+    if former != person.email:
+        sentence = "Your account has another e-mail address now, and this one gets no more mail."
+        change_mail_enqueue(person, sentence, address=former)
 
 
 def _validate_person(person: User) -> None:

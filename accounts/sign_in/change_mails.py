@@ -12,20 +12,24 @@ from accounts.models import User
 from core.enqueue import enqueue
 
 
-def change_mail_enqueue(person: User, what: str) -> None:
-    """Have the sentence `what` mailed to a person after the commit, where the site sends mail and knows an address."""
-    if settings.EMAIL_IS_SENT and person.email:
-        transaction.on_commit(partial(enqueue, "accounts.send_change_mail", person.pk, what), robust=True)
+def change_mail_enqueue(person: User, what: str, *, address: str | None = None) -> None:
+    """Have the sentence `what` mailed to a person after the commit, where the site sends mail and knows an address.
+
+    It goes to the one that the account has at present, unless another is given.
+    """
+    address = person.email if address is None else address
+    if settings.EMAIL_IS_SENT and address:
+        transaction.on_commit(partial(enqueue, "accounts.send_change_mail", person.pk, what, address), robust=True)
 
 
-def change_mail_send(*, person_id: int, what: str) -> None:
+def change_mail_send(*, person_id: int, what: str, address: str) -> None:
     """Mail a person what was changed."""
-    person = User.objects.filter(pk=person_id).exclude(email="").first()
+    person = User.objects.filter(pk=person_id).first()
     if person is not None:
         EmailMessage(
             f"FalconWeb: the sign-in of {person.username} was changed",
             f"{what}\n\nIf it was neither you nor an administrator whom you asked, tell an administrator at once.\n",
             settings.DEFAULT_FROM_EMAIL,
-            [person.email],
+            [address],
             headers={"Auto-Submitted": "auto-generated"},
         ).send()

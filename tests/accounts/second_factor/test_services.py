@@ -22,7 +22,7 @@ from accounts.second_factor import services, webauthn
 from accounts.second_factor.models import Passkey, RecoveryCode, TotpDevice
 from accounts.second_factor.selectors import has_second_factor
 from accounts.second_factor.services import MAX_WRONG_CODES, code_use, passkey_use
-from accounts.services import person_password_reset
+from accounts.services import person_edit, person_password_reset
 from accounts.sign_in import change_mails
 from accounts.tasks import send_change_mail
 from accounts.token_services import token_create
@@ -301,16 +301,20 @@ def test_the_last_administrator_is_let_in_again_by_a_command(ada: User, capsys: 
 
 
 @pytest.fixture
-def queued(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[tuple[int, str]]:
+def queued(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[tuple[int, str, str]]:
     """The arguments of the tasks that are enqueued, at a site that sends mail."""
     settings.EMAIL_IS_SENT = True
-    tasks: list[tuple[int, str]] = []
+    tasks: list[tuple[int, str, str]] = []
     monkeypatch.setattr(change_mails, "enqueue", lambda _, *arguments: tasks.append(arguments))
     return tasks
 
 
 def test_a_person_hears_by_mail_of_each_change(
-    bob: User, ada: User, queued: list[tuple[int, str]], mailoutbox: list[Any], django_capture_on_commit_callbacks: Any
+    bob: User,
+    ada: User,
+    queued: list[tuple[int, str, str]],
+    mailoutbox: list[Any],
+    django_capture_on_commit_callbacks: Any,
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         with_totp(bob)
@@ -322,6 +326,9 @@ def test_a_person_hears_by_mail_of_each_change(
         with_totp(bob)
         services.second_factor_reset(by=ada, person=bob)
         person_password_reset(by=ada, person=bob)
+        facts = {"username": "bob", "full_name": "", "role": bob.role, "tenant": bob.tenant, "active": True}
+        person_edit(by=ada, person=bob, email="elsewhere@example.org", **facts)
+        person_edit(by=ada, person=bob, email="elsewhere@example.org", **facts | {"full_name": "Bob"})
         with_totp(ada)  # who has no address
     for arguments in queued:
         send_change_mail(*arguments)
@@ -331,9 +338,10 @@ def test_a_person_hears_by_mail_of_each_change(
         "An authenticator app was added to your account.", "The passkey 'laptop' was added to your account.",
         "The authenticator app was removed from your account.",
     ]  # fmt: skip
-    assert len(heard) == 9
-    assert heard[-2].startswith("ada removed your passkeys")
-    assert heard[-1].startswith("ada reset your password")
+    assert len(heard) == 10
+    assert heard[-3].startswith("ada removed your passkeys")
+    assert heard[-2].startswith("ada reset your password")
+    assert heard[-1].startswith("Your account has another e-mail address")
 
 
 def test_passkeys_have_names_of_some_length_and_a_limit(bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
