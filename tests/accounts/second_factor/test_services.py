@@ -52,8 +52,16 @@ def test_a_passkey_names_its_person_and_signs_them_in(bob: User) -> None:
     row = Passkey.objects.get()
     assert (row.sign_count, row.transports, row.is_backed_up) == (1, ["internal"], False)
     assert row.last_used_at is not None
-    assert str(bob.pk).encode() not in bytes(row.user_handle)
-    assert bob.username.encode() not in bytes(row.user_handle)
+
+
+def test_nobody_makes_the_handle_of_a_person_without_the_key_of_the_site(bob: User, settings: Any) -> None:
+    here = with_passkey(bob).user_handle
+    bob.passkeys.all().delete()
+    settings.SECRET_KEY = "another-site"
+    elsewhere = with_passkey(bob).user_handle
+    assert here is not None
+    assert len(here) == 32
+    assert here != elsewhere
 
 
 def test_a_persons_passkeys_share_a_handle_and_others_have_another(bob: User, eve: User) -> None:
@@ -326,7 +334,13 @@ def test_a_person_hears_by_mail_of_each_change(
         with_totp(bob)
         services.second_factor_reset(by=ada, person=bob)
         person_password_reset(by=ada, person=bob)
-        facts = {"username": "bob", "full_name": "", "role": bob.role, "tenant": bob.tenant, "active": True}
+        facts: dict[str, Any] = {
+            "username": "bob",
+            "full_name": "",
+            "role": bob.role,
+            "tenant": bob.tenant,
+            "active": True,
+        }
         person_edit(by=ada, person=bob, email="elsewhere@example.org", **facts)
         person_edit(by=ada, person=bob, email="elsewhere@example.org", **facts | {"full_name": "Bob"})
         with_totp(ada)  # who has no address
