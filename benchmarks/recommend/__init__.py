@@ -1,1 +1,1 @@
-"""From a workload and a free pool to a ranked list of compositions."""
+"""From a workload and the devices at hand to a ranked list of compositions."""

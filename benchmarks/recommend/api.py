@@ -226,7 +226,7 @@ class Recommendations(APIView):
     def post(self, request: Request) -> Response:
         """Recommend what to compose for a training job.
 
-        It compares what is free for you now; nothing is changed.
+        It compares what is available to you now; nothing is changed.
         """
         person = person_of(request)
         given = validated_body(RecommendationSerializer, request)

@@ -135,7 +135,7 @@ def explain_infeasibility(
     if not pool.hosts:
         return Infeasibility(constraints=(), sentence="You cannot use any host.")
     if not pool.gpus:
-        return Infeasibility(constraints=(), sentence="No GPU is free: wait for one, or request a lease.")
+        return Infeasibility(constraints=(), sentence="No GPU is available: wait for one, or request a lease.")
 
     def feasible(limits: Constraints) -> bool:
         limited = replace(request, limits=limits)
@@ -184,7 +184,7 @@ def _unconstrained_reason(pool: RecommendationPool, request: RecommendationReque
         return Infeasibility(
             constraints=("global_batch",),
             sentence=f"A global batch of {request.global_batch} cannot be divided among {counts} "
-            f"device{'' if found.undivided == (1,) else 's'}, and no other number of devices is free.",
+            f"device{'' if found.undivided == (1,) else 's'}, and no other number of devices is available.",
         )
     if request.spec.strategy == "single" and not request.freedom.strategies:
         return Infeasibility(

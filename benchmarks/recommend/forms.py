@@ -27,7 +27,7 @@ CHOICE_FIELDS: Final = {
     "strategy": ("strategies", (("dp", "DP"), ("ddp", "DDP"), ("sharded", "Sharded"))),
 }
 GPU_LOCATION_CHOICES: Final = (
-    ("any", "any that are free"),
+    ("any", "any that are available"),
     ("local", "only the host's own"),
     ("chassis", "only those of chassis"),
 )

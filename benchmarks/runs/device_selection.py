@@ -50,7 +50,7 @@ class DeviceField:
 
     @property
     def at_another(self) -> str:
-        """The other host and host port it is attached to, '' if it is on this host or free."""
+        """The other host and host port it is attached to, '' if it is on this host or detached."""
         return "" if self.device.here else self.device.at
 
     @property
@@ -63,7 +63,7 @@ class DeviceField:
     def now(self) -> str:
         if self.device.why_not:
             return self.device.why_not
-        at = f"at {self.device.at}" if self.device.at else "free"
+        at = f"at {self.device.at}" if self.device.at else "detached"
         return f"{at}, used by ‘{self.device.used_by}’" if self.device.used_by else at
 
 

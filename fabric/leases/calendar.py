@@ -39,7 +39,7 @@ class CalendarBlock:
 
 @dataclass(frozen=True)
 class CalendarCell:
-    """Adjacent columns with the same content; without blocks the part is free."""
+    """Adjacent columns with the same content; without blocks the part is unassigned."""
 
     columns: int
     blocks: tuple[CalendarBlock, ...]

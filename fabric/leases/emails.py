@@ -149,7 +149,7 @@ def notify_ended(lease: Lease) -> None:
         "ended",
         lease_members(lease),
         "has ended",
-        f"The lease {format_period(lease)} has ended. All its parts are back in the pool.",
+        f"The lease {format_period(lease)} has ended. All its parts are unassigned again.",
     )
 
 

@@ -205,7 +205,7 @@ def _owned_counts(tenant: Tenant) -> dict[str, object]:
 def _check_may_take(name: str, holder: Tenant | None, tenant: Tenant | None, *, allowed: bool) -> None:
     # Freeing takes nothing from anybody by mistake: the part was named, and its tenant is the one who loses it.
     if holder is not None and tenant is not None and not allowed:
-        raise Conflict(f"{name} is granted to {holder.name}. Take it from them explicitly, or free it there first.")
+        raise Conflict(f"{name} is granted to {holder.name}. Take it from them explicitly, or unassign it there first.")
 
 
 def _busy_sentence(operation: Operation, what: str) -> str:

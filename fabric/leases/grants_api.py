@@ -122,7 +122,7 @@ OWNED_BY_ANOTHER = "Another tenant owns it, or an operation on it has not ended"
 
 @extend_schema_serializer(component_name="Holder")
 class OwnerSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """The new owner of a part: a tenant's id, null for the free pool. `take` allows it to be taken from another."""
+    """The new owner of a part: a tenant's id, null for none. `take` allows it to be taken from another."""
 
     renamed = {"tenant": "tenant_id"}
     tenant_id = IdField(allow_null=True)

@@ -83,7 +83,7 @@ def lease_start(lease: Lease) -> None:
         row.save(update_fields=["state"])
         timeline_add(row, SITE_NAME, "Started.")
         if awaited := lease_acquire(row, by=SITE_NAME):
-            sentence = f"{awaited} of its parts are not free yet, and are assigned as soon as they are."
+            sentence = f"{awaited} of its parts are still assigned to others, and follow as soon as they are returned."
             timeline_add(row, SITE_NAME, sentence)
         audit_record(action=Action.LEASE_START, actor=None, target=target_of(row), after=lease_audit_values(row))
         failpoint("lease.started.uncommitted")
@@ -101,7 +101,7 @@ def lease_acquire_pending(lease: Lease) -> None:
         if awaited < waiting:
             rest = f" {awaited} still to come." if awaited else ""
             timeline_add(
-                row, SITE_NAME, f"{waiting - awaited} that it waited for became free, and is the tenant's now.{rest}"
+                row, SITE_NAME, f"{waiting - awaited} that it waited for was returned, and is the tenant's now.{rest}"
             )
             failpoint("lease.acquired.uncommitted")
     failpoint("lease.acquired")

@@ -45,7 +45,7 @@ def ownership_change(
     losing: set[int] = set()
     for row in rows:
         tenant = tenants[row.pk]
-        before, after = (one.name if one else "the free pool" for one in (row.tenant, tenant))
+        before, after = (one.name if one else "unassigned" for one in (row.tenant, tenant))
         logger.info("%s granted %s %s from %r to %r", by, type(row).__name__, row.pk, before, after)
         now = tenure_end(row)
         losing |= items_release(row, at=now, but=lease)

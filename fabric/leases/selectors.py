@@ -41,7 +41,7 @@ class LeaseNotice:
 
 @dataclass(frozen=True)
 class LeaseCandidate:
-    """A device or host port that a lease could include; `why_not` says who has it then, '' where it is free."""
+    """A device or host port that a lease could include; `why_not` says who has it then, '' where it is unassigned."""
 
     thing: LeasablePart
     kind: str
@@ -124,7 +124,7 @@ def items_label(items: Iterable[LeaseItem]) -> str:
 
 
 def free_counts() -> dict[str, int]:
-    """Return how many parts of each kind are free now, by kind; kinds without a free part are left out."""
+    """Return how many parts of each kind are unassigned, by kind; kinds without one are left out."""
     free = Device.objects.filter(tenant=None, missing_since=None).order_by().values_list("kind").annotate(Count("pk"))
     found = dict(free)
     if ports := HostPort.objects.filter(tenant=None, missing_since=None).count():
@@ -186,7 +186,7 @@ def shortages(lease: Lease, found: Iterable[LeaseCandidate]) -> list[str]:
     for wish in requested_parts(lease):
         requested[wish.kind] += wish.count
     return [
-        f"{count_label(kind, number)} requested, {proposed[kind]} free then."
+        f"{count_label(kind, number)} requested, {proposed[kind]} unassigned then."
         for kind, number in requested.items()
         if proposed[kind] < number
     ]
@@ -313,7 +313,7 @@ def _row_notes(device: Device, busy: dict[int, str]) -> tuple[str, ...]:
         notes.append(f"an operation is open: {busy[device.pk]}")
     port = device.host_port
     if port is not None and device.tenant_id is not None and port.tenant_id != device.tenant_id:
-        whose = f"held by {port.tenant.name}" if port.tenant else "free"
+        whose = f"held by {port.tenant.name}" if port.tenant else "unassigned"
         notes.append(f"its host port {port.label} is {whose}")
     return tuple(notes)
 

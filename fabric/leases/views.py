@@ -129,7 +129,7 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
             return redirect("fabric:lease", pk=row.pk)
     elif request.method == "POST" and not person.may_compose:
         lease_request(person=person, wishes=[], starts_at=None, ends_at=None)  # says why not
-    context = {"form": form, "free": [count_label(kind, number) for kind, number in free_counts().items()]}
+    context = {"form": form, "unassigned": [count_label(kind, number) for kind, number in free_counts().items()]}
     return render(request, "fabric/leases/lease_request.html", context, status=400 if form.errors else 200)
 
 
@@ -152,7 +152,7 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_APPROVE, no_page_test=NO_SAMPLE)
 def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
-    """Decide a request: GET proposes what is free then, POST approves (`approve`) or declines (`decline`)."""
+    """Decide a request: GET proposes what is unassigned then, POST approves (`approve`) or declines (`decline`)."""
     by = person_of(request)
     row = row_or_404(lease_rows(by), pk, "lease")
     if row.state != Lease.State.REQUESTED:

@@ -228,7 +228,7 @@ def _host_port_box(port: HostPortView, where: tuple[int, int, int], marks: Draft
     cabled = marks.cables.get(port.id, "")
     draft = f", {then} with your draft" if comes else ""
     draft += f", cabled to {cabled} with your draft" if cabled else ""
-    drift = f", not as approved: approved is {port.drift}" if port.drift else ""
+    drift = f", drifted: approved is {port.drift}" if port.drift else ""
     return HostPortBox(
         port,
         left + index * spread + spread // 2 - HEAD_WIDTH // 2,
@@ -288,12 +288,12 @@ def _slot_box(drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], pla
     if slot.state == "empty":
         return SlotBox(slot, x, y, f"{slot.number}", "empty", "", f"{place}, empty")
     if slot.state == "in_pool":
-        return SlotBox(slot, x, y, f"{slot.number}", "in the pool", "", f"{place}, in the pool: you may ask for it")
+        return SlotBox(slot, x, y, f"{slot.number}", "unassigned", "", f"{place}, unassigned: you may request it")
     if slot.device is None:
         return SlotBox(slot, x, y, f"{slot.number}", "in use", "", f"{place}, in use by another tenant")
     device = slot.device
     kind = KIND_NAMES.get(device.kind, device.kind)
-    where = " · ".join(word for word in (device.host_name, device.host_port_label) if word) or "not attached"
+    where = " · ".join(word for word in (device.host_name, device.host_port_label) if word) or "detached"
     if device.held_elsewhere:
         where = "others' host"
     if slot.state == "missing":
@@ -302,7 +302,7 @@ def _slot_box(drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], pla
     width = f"x{device.lanes_in_use} {generation}" if device.lanes_in_use else "no link"
     label = f"{kind} {device.name}, {place}, {where}, {device.downgraded or width}"
     if device.drift:
-        label += f", not as approved: approved is {device.drift}"
+        label += f", drifted: approved is {device.drift}"
     wanted = planned.get(device.id, "")
     if wanted:
         label += f", in your draft: to {wanted}"

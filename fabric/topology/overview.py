@@ -1,4 +1,4 @@
-"""The overview: present problems, free devices, and current activity."""
+"""The overview: present problems, capacity, and current activity."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Capacity:
     kind: str
     model: str
     attached: int
-    free: int
+    detached: int  # of those that can be attached
     total: int  # including those of services that are monitored only
 
 
@@ -72,7 +72,7 @@ class Overview:
 
 
 def overview_for(person: User) -> Overview:
-    """Return the present problems, worst first, the free devices, and the current activity."""
+    """Return the present problems, worst first, the capacity, and the current activity."""
     chassis = list(Chassis.objects.visible_to(person))
     devices = list(Device.objects.visible_to(person).select_related("chassis", "slot__port", "slot__drawer"))
     operations = Operation.objects.visible_to(person)
@@ -83,7 +83,7 @@ def overview_for(person: User) -> Overview:
     counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for device in devices:
         if device.missing_since is None:
-            # A device that cannot be attached is not free.
+            # A device that is only monitored is neither.
             place = 0 if device.host_port_id else 1 if device.chassis.is_composable else 2
             counted[device.get_kind_display(), device.model or device.name][place] += 1
     notices = lease_notices(person)
@@ -92,8 +92,8 @@ def overview_for(person: User) -> Overview:
         chassis_count=len(chassis),
         troubles=(*_troubles(person, chassis, devices, operations), *stuck),
         capacity=tuple(
-            Capacity(kind=kind, model=model, attached=attached, free=free, total=attached + free + watched)
-            for (kind, model), (attached, free, watched) in sorted(
+            Capacity(kind=kind, model=model, attached=attached, detached=detached, total=attached + detached + watched)
+            for (kind, model), (attached, detached, watched) in sorted(
                 counted.items(), key=lambda one: (KIND_ORDER[one[0][0]], one[0])
             )
         ),
@@ -128,7 +128,9 @@ def _troubles(
         elif device.host_port_id and port is not None and port.link_status in DOWN_STATES:
             yield Trouble(f"The link of {place} is down.", "fabric:device", device.pk)
         elif below := downgraded(device):
-            yield Trouble(f"The link of {place} runs below its capability: {below}.", "fabric:device", device.pk)
+            yield Trouble(
+                f"The link of {place} runs below its maximum width or speed: {below}.", "fabric:device", device.pk
+            )
         elif device.health in BAD_HEALTH:
             yield Trouble(f"{place} reports its health as {device.health}.", "fabric:device", device.pk)
     yield from _host_port_troubles(person)
@@ -152,7 +154,7 @@ def _drift_troubles(person: User) -> Iterator[Trouble]:
     for pk, here in by_chassis.items():
         if len(here) > MAX_PARTS_SHOWN:
             many = f"{len(here)}{' and more' if len(views) == MAX_DRIFTS else ''} parts"
-            yield Trouble(f"{many} of {here[0].chassis_name} are not as approved.", "fabric:chassis", pk)
+            yield Trouble(f"{many} of {here[0].chassis_name} have drifted.", "fabric:chassis", pk)
             continue
         for view in here:
             yield Trouble(f"{view.chassis_name}: {view.sentence}", "fabric:drift", view.id)
@@ -174,4 +176,6 @@ def _host_port_troubles(person: User) -> Iterator[Trouble]:
         if row.host and row.port.link_status in DOWN_STATES:
             yield Trouble(f"The link of {place} is down.", "fabric:port", row.port_id)
         elif below := host_link_degradation(row.port):
-            yield Trouble(f"The link of {place} runs below its capability: {below}.", "fabric:port", row.port_id)
+            yield Trouble(
+                f"The link of {place} runs below its maximum width or speed: {below}.", "fabric:port", row.port_id
+            )

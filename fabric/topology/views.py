@@ -123,7 +123,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"))
 def overview(request: HttpRequest) -> HttpResponse:
-    """Show active problems, free devices and current activity."""
+    """Show active problems, capacity and current activity."""
     return render(request, "fabric/topology/overview.html", {"overview": overview_for(person_of(request))})
 
 

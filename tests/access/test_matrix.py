@@ -215,7 +215,7 @@ def shown_of_slot_2(lab: Lab, person: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("person", ["owner", "member"])
-def test_what_nobody_holds_is_shown_to_tenants_as_in_the_pool_and_nothing_else_of_it(lab: Lab, person: str) -> None:
+def test_what_nobody_holds_is_shown_to_tenants_as_unassigned_and_nothing_else_of_it(lab: Lab, person: str) -> None:
     """The slot is attached to a host of others still: that is not told."""
     other = Device.objects.get(name="GPU other")
     Device.objects.filter(pk=other.pk).update(tenant=None)
@@ -223,10 +223,10 @@ def test_what_nobody_holds_is_shown_to_tenants_as_in_the_pool_and_nothing_else_o
     assert shown_of_slot_2(lab, person) == {"id": None, "number": 2, "state": "in_pool", "device": None}
     for name in ("fabric:fabric", "fabric:chassis", "fabric:drawer"):
         text = page_text(lab.clients[person].get(address(lab, name)))
-        assert 'aria-label="Drawer 1 slot 2, in the pool: you may ask for it"' in text
+        assert 'aria-label="Drawer 1 slot 2, unassigned: you may request it"' in text
         assert not [word for word in ("SN-OTHER", "GPU other", "node-other") if word in text]
     listed = page_text(lab.clients[person].get(reverse("fabric:fabric"), {"view": "list"}))
-    assert '<td colspan="8" class="faint"> in the pool </td>' in listed
+    assert '<td colspan="8" class="faint"> unassigned </td>' in listed
     assert "node-other" not in listed
     assert lab.clients[person].get(reverse("api:slots")).json()["count"] == 1
     # The calendar says the same of it, now.
@@ -235,7 +235,7 @@ def test_what_nobody_holds_is_shown_to_tenants_as_in_the_pool_and_nothing_else_o
     # Who sees everything sees the device, and has no use for the word.
     text = page_text(lab.clients["administrator"].get(reverse("fabric:fabric")))
     assert "GPU other" in text
-    assert "in the pool" not in text
+    assert "slot 2, unassigned" not in text
     assert lab.clients["stranger"].get(reverse("api:chassis_list")).json() == []
 
 

@@ -149,7 +149,7 @@ def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page,
     page.goto("/fabric/")
     for name in ("Advanced", "Standard, one host"):
         change(name)
-        page.get_by_role("button", name="Do it now").click()
+        page.get_by_role("button", name="Change mode now").click()
         done(page, running_site)
 
 

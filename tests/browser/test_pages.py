@@ -85,7 +85,7 @@ def test_a_nic_is_attached_and_detached_by_form_and_its_operations_are_accessibl
     page.goto("/fabric/")
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     device = page.url
-    for target, shown in (("node-b (H2)", "node-b"), ("no host: detach", "not attached")):
+    for target, shown in (("node-b (H2)", "node-b"), ("no host: detach", "detached")):
         page.select_option("#target", label=target)
         page.click("form[data-compose-form] button")
         page.click("#attach-yes")

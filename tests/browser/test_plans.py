@@ -200,7 +200,7 @@ def test_a_mode_that_breaks_attachments_goes_into_the_draft_with_their_detaches(
     page.get_by_role("button", name="Change mode").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Not at once: In this mode one host port at a time has devices")
-    expect(dialog.get_by_role("button", name="Do it now")).to_be_disabled()
+    expect(dialog.get_by_role("button", name="Change mode now")).to_be_disabled()
     expect(dialog.get_by_role("checkbox")).to_be_checked()
     judge(page, "a mode that breaks something")
     dialog.get_by_role("button", name="Add to draft").click()

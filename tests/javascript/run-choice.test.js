@@ -20,7 +20,7 @@ test("GPUs are taken by rank, those of the port first among equals", () => {
 
 test("no GPU, one and several are in words", () => {
   assert.equal(describeGpus(host(), []), "No GPU is chosen yet.");
-  assert.equal(describeGpus(host(), [gpu()]), "1 GPU chosen, it is free. 16 GiB of memory.");
+  assert.equal(describeGpus(host(), [gpu()]), "1 GPU chosen, it is detached. 16 GiB of memory.");
   assert.equal(
     describeGpus(host(), [gpu({ here: "1" }), gpu({ here: "1" })]),
     "2 GPUs chosen, all are attached already. 32 GiB of memory together.",
@@ -31,7 +31,8 @@ test("where they come from is listed", () => {
   const own = host({ count: 1, memory: [8 * GIB, 8 * GIB] });
   assert.equal(
     describeGpus(own, [gpu(), gpu({ from: "node-b" }), gpu({ from: "node-b" })]),
-    "4 GPUs chosen, of which 1 is node-a’s own, 1 is free, and 2 are taken from node-b. 56 GiB of memory together.",
+    "4 GPUs chosen, of which 1 is node-a’s own, 1 is detached, and 2 are taken from node-b. " +
+      "56 GiB of memory together.",
   );
 });
 

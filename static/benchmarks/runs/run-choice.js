@@ -19,7 +19,7 @@ export function describeGpus(host, gpus) {
   const parts = [
     [host.count, `${host.name}’s own`],
     [gpus.filter((gpu) => gpu.here).length, "attached already"],
-    [gpus.filter((gpu) => !gpu.here && !gpu.from).length, "free"],
+    [gpus.filter((gpu) => !gpu.here && !gpu.from).length, "detached"],
   ];
   for (const from of new Set(gpus.map((gpu) => gpu.from).filter(Boolean))) {
     parts.push([gpus.filter((gpu) => gpu.from === from).length, `taken from ${from}`]);

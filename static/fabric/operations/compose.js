@@ -69,18 +69,16 @@ function openDialog(device, target) {
   const describe = () => {
     const from = device.dataset.expected ? device.dataset.place : "";
     const to = select.value ? select.selectedOptions[0]?.textContent : "";
-    document.getElementById("attach-title").textContent = !to
-      ? "Detach device"
-      : from
-        ? "Move device"
-        : "Attach device";
+    const verb = !to ? "Detach" : from ? "Move" : "Attach";
+    document.getElementById("attach-title").textContent = `${verb} device`;
+    document.getElementById("attach-yes").textContent = `${verb} now`;
     document.getElementById("attach-words").textContent = to
       ? `${device.dataset.name} ${from ? `leaves ${from} and ` : ""}is attached to ${to}.`
       : from
         ? `${device.dataset.name} is detached from ${from}.`
         : "There is no host port to attach it to.";
     document.getElementById("attach-impact").textContent = from
-      ? "Who uses it is asked first where an agent runs on its present host; elsewhere programs lose it at once."
+      ? "Checks running processes first; refused if in use. On a host without an agent, programs lose it at once."
       : "No other device, host or tenant is touched.";
     const reason = whyNotCompose(chassisOf(device));
     document.getElementById("attach-reason").textContent = reason;

@@ -213,7 +213,7 @@ def test_a_global_batch_is_divided_or_said_to_be_indivisible(pool: Recommendatio
 
 def test_without_hosts_or_devices_there_is_a_sentence() -> None:
     assert "host" in reason_of(recommend(RecommendationPool(), request_of()))
-    assert "free" in reason_of(
+    assert "available" in reason_of(
         recommend(pool_of([{"name": "a"}], [drawer(1, ports=["a"], devices="vv")]), request_of())
     )
     assert "attached" in reason_of(

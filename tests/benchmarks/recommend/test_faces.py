@@ -232,7 +232,7 @@ def test_empty_pools_say_why(boss: User) -> None:
     page = browser(boss).get(reverse("recommend:recommend")).content.decode()
     assert "You cannot use any host" in page
     Host.objects.create(name="node-a", identity="a")
-    assert "No GPU is free" in browser(boss).get(reverse("recommend:recommend")).content.decode()
+    assert "No GPU is available" in browser(boss).get(reverse("recommend:recommend")).content.decode()
 
 
 def test_a_viewer_looks_but_makes_neither_plan_nor_run(chassis: Chassis, owner: User) -> None:

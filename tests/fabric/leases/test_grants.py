@@ -207,7 +207,7 @@ def test_the_page_says_what_stands_in_the_way(lab: Lab) -> None:
     Device.objects.filter(pk=lab.devices[0].pk).update(host_port=lab.ports[1], missing_since=timezone.now())
     lab.busy(lab.devices[0])
     (group,) = ownership_table()
-    assert group.devices[0].notes == ("missing", "an operation is open: Attach it", "its host port H2 is free")
+    assert group.devices[0].notes == ("missing", "an operation is open: Attach it", "its host port H2 is unassigned")
 
 
 def test_the_page_grants_takes_and_frees(lab: Lab) -> None:

@@ -363,7 +363,7 @@ def test_what_is_proposed_lies_where_the_tenant_has_a_host_port(lab: Lab) -> Non
     assert [one.name for one in found if one.proposed and one.kind == "gpu"] == [
         "GPU 21 (falcon-1 Drawer 2 Slot 1)", "GPU 22 (falcon-1 Drawer 2 Slot 2)",
     ]  # fmt: skip
-    assert shortages(lease, found) == ["9 NVMe drives requested, 2 free then."]
+    assert shortages(lease, found) == ["9 NVMe drives requested, 2 unassigned then."]
 
 
 def test_a_tenant_with_a_lease_to_come_is_not_removed(lab: Lab) -> None:

@@ -446,10 +446,10 @@ def test_a_host_link_below_its_capability_is_said_wherever_it_is_shown(
     wait_for(lambda: mirror(chassis) and Port.objects.filter(active_width=8, link_status="LinkUp").count() == 2)
     client = Client()
     client.force_login(administrator)
-    assert "The link of host port H1 of falcon-1 to node-a runs below its capability: x8 of x16." in (
+    assert "The link of host port H1 of falcon-1 to node-a runs below its maximum width or speed: x8 of x16." in (
         overview := client.get("/").content.decode()
     )
-    assert "Drawer 1 slot 1 runs below its capability: x8 of x16" in overview
+    assert "Drawer 1 slot 1 runs below its maximum width or speed: x8 of x16" in overview
     assert "▼ x8 of x16" in client.get("/fabric/").content.decode()
     assert "runs below what the port can do: x8 of x16" in client.get(f"/ports/{port('H1').port_id}/").content.decode()
     simulator.clear_faults()
