@@ -54,6 +54,15 @@ def is_damage(error: BaseException | None) -> bool:
     return isinstance(found, sqlite3.Error) and getattr(found, "sqlite_errorcode", 0) & 0xFF in DAMAGE_CODES
 
 
+def has_no_table(path: Path) -> bool:
+    """Return whether a file has no table at all, as one that was emptied while connections to it are open."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)) as connection:
+            return connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is None
+    except sqlite3.Error:
+        return False
+
+
 def file_damage(path: Path, *, seconds: float) -> str:
     """Return what is wrong with an SQLite file, in a few words.
 

@@ -24,7 +24,7 @@ from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
-from core.sqlite_damage import is_damage, known_damage
+from core.sqlite_damage import has_no_table, is_damage, known_damage
 from falconweb.api.authentication import SAFE_METHODS
 from telemetry.store.renewal import database_file
 
@@ -179,7 +179,8 @@ def unavailable_part(error: BaseException | None) -> Unavailable | None:
     cause = error.__cause__
     # The lower byte is the kind of error; the rest is its extended code.
     if isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF not in FILE_ERRORS:
-        # A file that was emptied has no table any more.
+        # A file that was emptied has no table any more, also before anybody has looked for damage.
         file = database_file("default")
-        return Unavailable(DATABASE_DAMAGED) if file is not None and known_damage(file) else None
+        is_damaged = file is not None and (known_damage(file) or has_no_table(file))
+        return Unavailable(DATABASE_DAMAGED) if is_damaged else None
     return Unavailable(DATABASE_UNAVAILABLE)

@@ -16,6 +16,7 @@ from core.sqlite_damage import (
     SET_ASIDE_FORMAT,
     file_damage,
     files_set_aside,
+    has_no_table,
     is_damage,
     known_damage,
     limited,
@@ -173,3 +174,13 @@ def test_errors_of_damage_are_told_from_others(file: Path) -> None:
     assert [is_damage(error) for error in errors] == [True, False]
     assert not is_damage(None)
     assert not is_damage(ValueError())
+
+
+def test_an_emptied_file_has_no_table(file: Path) -> None:
+    assert not has_no_table(file)
+    with closing(sqlite3.connect(file)):
+        file.write_bytes(b"")
+        assert has_no_table(file)
+    header(file)
+    assert not has_no_table(file)
+    assert not has_no_table(file.with_name("there-is-none"))

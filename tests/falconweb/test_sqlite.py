@@ -24,6 +24,7 @@ from django.db import (
 
 from accounts.models import Tenant
 from core.sqlite_damage import note_damage
+from falconweb.api import errors
 from falconweb.api.errors import DATABASE_DAMAGED, unavailable_part
 from falconweb.sqlite import base
 from falconweb.sqlite.base import FairLock
@@ -137,6 +138,18 @@ def test_a_table_that_is_missing_in_a_damaged_file_is_no_error_of_the_site() -> 
     finally:
         note_damage(Path(str(connection.settings_dict["NAME"])), "")
     assert unavailable_part(caught.value) is None
+
+
+def test_a_table_that_is_missing_in_an_emptied_file_is_none_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OperationalError) as caught, connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM what_there_is_not")
+    (emptied := tmp_path / "emptied").touch()
+    monkeypatch.setattr(errors, "database_file", lambda _: emptied)
+    answer = unavailable_part(caught.value)
+    assert answer is not None
+    assert answer.sentence == DATABASE_DAMAGED
 
 
 def test_another_process_is_waited_for_and_asked_often() -> None:
