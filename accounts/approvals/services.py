@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial, wraps
+from inspect import signature
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar, cast
 
 from django.conf import settings
@@ -314,6 +315,10 @@ def _carry_out(row: ApprovalRequest, by: User) -> Any:
     token = second_person.set(by.username)
     try:
         with _within_decision():
+            try:
+                signature(guarded.call).bind(**values)
+            except TypeError:  # it was requested before an upgrade
+                raise Conflict("This version of the site does that in another way. Request it again.") from None
             proposal = guarded.propose(**values)
             unapproved = guarded_dangers() & set(proposal.dangers) - set(row.dangers)
             if unapproved or plain_facts(proposal.facts) != row.facts:

@@ -52,10 +52,11 @@ OWN = {
     Action.SESSIONS_END, Action.ACCESS_END,
 }  # fmt: skip
 # What no body of these tests gets an administrator: the BMC is asked first and does not answer, who gives leases asks
-# nobody for one, whoever is signed in does not sign in, and no passkey or app answers.
+# nobody for one, whoever is signed in does not sign in, no passkey or app answers, no password is right, and nobody
+# withdraws what another has requested.
 REFUSED = {
     Action.CHASSIS_ADD, Action.CHASSIS_EDIT, Action.PORT_COUNTERS, Action.LEASE_REQUEST, Action.SIGN_IN,
-    Action.PASSKEY_ADD, Action.TOTP_ADD,
+    Action.PASSKEY_ADD, Action.TOTP_ADD, Action.APPROVAL_WITHDRAW, Action.SIGN_IN_CONFIRM,
 }  # fmt: skip
 # Nor these: no mail is sent here.
 REFUSED |= {Action.PASSWORD_FORGOTTEN, Action.PASSWORD_SET}
@@ -174,7 +175,7 @@ def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
     strangers = Tenant.objects.get(name="Three").pk
     person = {"username": "somebody", "full_name": "Some Body", "email": "some@body.example", "role": "user"}
     both = {**person, "name": "falcon", "url": "https://127.0.0.1:2", "password": "one long word", "scope": "write",
-            "days": 1, "take": True, "mode": "StandardOneHost"}  # fmt: skip
+            "days": 1, "take": True, "mode": "StandardOneHost", "dangers": [], "reason": "Not now."}  # fmt: skip
     things, ports = [lab.device.pk], [lab.host_port.pk]
     month = timezone.now() + timedelta(days=30)
     return {
@@ -388,7 +389,8 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     lab.arguments |= {name: [own.pk] for name in ("passkey", "passkey_remove")}
     view: list[object] = [SavedView.objects.create(person=boss, name="mine").pk]
     lab.arguments |= dict.fromkeys(("my_event_view", "saved_change", "saved_remove"), view)
-    lab.arguments |= {"my_token": mine, "tenant": empty, "tenant_removal": empty}
+    program: list[object] = [User.objects.get(username="program").pk]
+    lab.arguments |= {"my_token": mine, "person_tokens": program, "tenant": empty, "tenant_removal": empty}
     before, since = rows(None), latest()
     for route in ROUTES:
         if action_of(route) in REFUSED:

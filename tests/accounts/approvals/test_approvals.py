@@ -213,6 +213,16 @@ def test_what_has_changed_meanwhile_is_not_carried_out(lab: Lab, ben: User) -> N
     assert not Operation.objects.open().exists()
 
 
+def test_a_request_of_another_version_of_the_site_is_not_carried_out(lab: Lab, ben: User) -> None:
+    policy(Danger.FORCE)
+    detach_by_force(lab)
+    ApprovalRequest.objects.update(parameters={})
+    answer = decide(client_of(ben), ApprovalRequest.objects.get(), "approve").json()
+    assert answer["state"] == "failed"
+    assert "This version of the site" in answer["reason"]
+    assert not Operation.objects.open().exists()
+
+
 @pytest.mark.parametrize("away", ["deactivated", "demoted"])
 def test_who_may_no_longer_do_it_cannot_have_it_done(lab: Lab, ben: User, away: str) -> None:
     policy(Danger.FORCE)
