@@ -15,6 +15,7 @@ from fabric.leases.quotas import count_label
 from fabric.leases.selectors import LeaseCandidate, items_label, requested_parts
 from fabric.operations.rules import port_type_label
 from fabric.plans.selectors import draft_view
+from fabric.topology.problems import StatusBoard
 
 register = template.Library()
 register.filter("port_words", port_type_label)
@@ -43,6 +44,12 @@ MAX_ACTIVITY_AGE = timedelta(minutes=10)
 def link_words(status: str) -> str:
     """Return a port's LinkStatus in words."""
     return LINKS.get(status, status) or "not given"
+
+
+@register.inclusion_tag("fabric/topology/status_badge.html")
+def status_badge(board: StatusBoard, kind: str, pk: int | None) -> dict[str, Any]:
+    """Show what is wrong with a thing: nothing where nothing is."""
+    return {"status": board.of(kind, pk)}
 
 
 @register.filter

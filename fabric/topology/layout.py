@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fabric.bmc.values import LANE_GBPS
 from fabric.operations.rules import MODE_VALUE_LABELS
 from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView
+from fabric.topology.problems import Status, StatusBoard
 
 WIDTH = 1120
 SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 100, 12, 18
@@ -44,6 +45,7 @@ class DraftMarks:
 
 
 NO_DRAFT_MARKS = DraftMarks()
+NO_STATUS = StatusBoard((), ())
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class SlotBox:
     detail: str
     label: str  # for screen readers
     planned: str = ""  # where a draft puts the device: 'node-b · H2'
+    status: Status | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class HostPortBox:
     label: str
     planned: str = ""  # the host that a draft has it cabled to
     is_marked: bool = False  # a draft changes its cable, or its attachments
+    status: Status | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class DrawerPicture:
     links: tuple[HalfLink, ...]
     spots: tuple[LinkMark, ...] = ()
     planned_mode: str = ""
+    status: Status | None = None
 
 
 @dataclass(frozen=True)
@@ -141,12 +146,14 @@ def planned_locations(chassis: ChassisView, marks: DraftMarks) -> dict[int, str]
     }
 
 
-def layout_chassis(chassis: ChassisView, marks: DraftMarks = NO_DRAFT_MARKS) -> ChassisPicture:
-    """Return the positions of everything in a chassis, with the changes of a draft."""
+def layout_chassis(
+    chassis: ChassisView, marks: DraftMarks = NO_DRAFT_MARKS, board: StatusBoard = NO_STATUS
+) -> ChassisPicture:
+    """Return the positions of everything in a chassis, with the changes of a draft and the status of each thing."""
     drawers = []
     y = 0
     for drawer in chassis.drawers:
-        picture = _drawer(chassis, drawer, y, marks)
+        picture = _drawer(chassis, drawer, y, marks, board)
         drawers.append(picture)
         rows = -(-len(drawer.slots) // COLUMNS)
         bare = 0 if picture.heads or picture.chips else SLOT_Y - BARE_SLOT_Y
@@ -155,13 +162,13 @@ def layout_chassis(chassis: ChassisView, marks: DraftMarks = NO_DRAFT_MARKS) -> 
     return ChassisPicture(WIDTH, max(y - DRAWER_GAP + BOTTOM_MARGIN, 40), tuple(drawers))
 
 
-def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks) -> DrawerPicture:
+def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks, board: StatusBoard) -> DrawerPicture:
     chips = _switch_boxes(drawer, y)
     # Unconnected parts belong to the first part without a drawer.
     first = next((one for one in chassis.drawers if one.id is None), None)
     here = drawer.id is not None or drawer is first
     ports = [port for port in chassis.host_ports if here and port.drawer_id == drawer.id]
-    heads = tuple(_host_port_box(port, (index, len(ports), y), marks) for index, port in enumerate(ports))
+    heads = tuple(_host_port_box(port, (index, len(ports), y), marks, board) for index, port in enumerate(ports))
     planned = planned_locations(chassis, marks)
     links: list[HalfLink] = []
     spots: list[LinkMark] = []
@@ -179,7 +186,7 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks)
     for index, slot in enumerate(drawer.slots):
         x = (index % COLUMNS) * (SLOT_WIDTH + GAP) + MARGIN
         top_y = y + slot_y + (index // COLUMNS) * (SLOT_HEIGHT + GAP)
-        boxes.append(_slot_box(drawer, slot, (x, top_y), planned))
+        boxes.append(_slot_box(drawer, slot, (x, top_y), planned, board))
         if slot.device is not None and (heads or chips):
             start = (_switch_x(chips, index % COLUMNS, min(COLUMNS, len(drawer.slots))), y + SWITCH_Y + SWITCH_HEIGHT)
             attached = slot.device.host_port_id is not None or slot.device.held_elsewhere
@@ -193,7 +200,8 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks)
     mode = MODE_VALUE_LABELS.get(drawer.mode, drawer.mode)
     wanted = marks.modes.get(drawer.id or 0, drawer.mode)
     planned_mode = MODE_VALUE_LABELS.get(wanted, wanted) if wanted != drawer.mode else ""
-    return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links), tuple(spots), planned_mode)
+    status = board.of("drawer", drawer.id)
+    return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links), tuple(spots), planned_mode, status)
 
 
 def _switch_boxes(drawer: DrawerView, y: int) -> tuple[SwitchBox, ...]:
@@ -215,7 +223,9 @@ def _switch_x(chips: tuple[SwitchBox, ...], index: int, count: int) -> float:
     return chip.x + inset + step * (index % share + 0.5)
 
 
-def _host_port_box(port: HostPortView, where: tuple[int, int, int], marks: DraftMarks) -> HostPortBox:
+def _host_port_box(
+    port: HostPortView, where: tuple[int, int, int], marks: DraftMarks, board: StatusBoard
+) -> HostPortBox:
     index, count, y = where
     then = marks.count_of(port)
     # Centered above the chips, unless that would cover the drawer's name.
@@ -229,16 +239,23 @@ def _host_port_box(port: HostPortView, where: tuple[int, int, int], marks: Draft
     draft = f", {then} with your draft" if comes else ""
     draft += f", cabled to {cabled} with your draft" if cabled else ""
     drift = f", drifted: approved is {port.drift}" if port.drift else ""
+    status = board.of("host-port", port.id)
     return HostPortBox(
         port,
         left + index * spread + spread // 2 - HEAD_WIDTH // 2,
         y + HEAD_Y,
         " · ".join(word for word in (port.label, f"▼ {port.downgraded}" if port.downgraded else width, short) if word),
         f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, "
-        f"link {port.downgraded or width or 'not given'}{drift}{draft}",
+        f"link {port.downgraded or width or 'not given'}{drift}{_status_label(status)}{draft}",
         planned=cabled,
         is_marked=comes or bool(cabled),
+        status=status,
     )
+
+
+def _status_label(status: Status | None) -> str:
+    """Return what a screen reader says of a status, after the name of its thing."""
+    return f", {status.level.css}: {status.words}" if status else ""
 
 
 def _link(  # noqa: PLR0917 - two ends and what runs between them
@@ -282,7 +299,9 @@ def _state(link_status: str) -> str:
     return "up" if link_status == "LinkUp" else "training" if link_status in {"Training", "Starting"} else "down"
 
 
-def _slot_box(drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], planned: Mapping[int, str]) -> SlotBox:
+def _slot_box(
+    drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], planned: Mapping[int, str], board: StatusBoard
+) -> SlotBox:
     x, y = where_to
     place = drawer.name if slot.number is None else f"{drawer.name} slot {slot.number}"
     if slot.state == "empty":
@@ -303,10 +322,12 @@ def _slot_box(drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], pla
     label = f"{kind} {device.name}, {place}, {where}, {device.downgraded or width}"
     if device.drift:
         label += f", drifted: approved is {device.drift}"
+    status = board.of("device", device.id)
+    label += _status_label(status)
     wanted = planned.get(device.id, "")
     if wanted:
         label += f", in your draft: to {wanted}"
     title = kind if slot.number is None else f"{slot.number} · {kind}"
     # Below in both width and generation is too long for the box; the label has all of it.
     detail = width if "," in device.downgraded else device.downgraded or width
-    return SlotBox(slot, x, y, title, where, detail, label, wanted)
+    return SlotBox(slot, x, y, title, where, detail, label, wanted, status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import django
@@ -49,6 +50,8 @@ from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
 from fabric.topology.layout import layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
+from fabric.topology.presentation import ChassisView
+from fabric.topology.problems import Problem, StatusBoard, Subject, present_problems
 from fabric.topology.selectors import chassis_view, draft_marks, fabric_page, fabric_view, mode_choices
 
 # How devices are attached; the names on the wire are in fabric.bmc.types.
@@ -59,6 +62,7 @@ DIALECT_LABELS = {
     "none": "Monitored only: it offers no way to attach or detach",
 }
 ATTACHMENTS_SHOWN = 8
+ON_ITS_PAGE = {"fabric:device", "fabric:drift"}
 
 
 @require_GET
@@ -70,14 +74,25 @@ def fabric(request: HttpRequest) -> HttpResponse:
     view = "list" if request.GET.get("view") == "list" else "topology"
     page = fabric_page(person, search=search, number=request.GET.get("page"))
     marks = draft_marks(person)
-    context: dict[str, Any] = {"view": view, "search": search, "page": page, "chassis": page.object_list}
+    board = _status_board(person, list(page.object_list))
+    context: dict[str, Any] = {
+        "view": view, "search": search, "page": page, "chassis": page.object_list, "board": board
+    }  # fmt: skip
     if view == "topology":
-        context["pictures"] = [(one, layout_chassis(one, marks)) for one in page.object_list]
+        context["pictures"] = [(one, layout_chassis(one, marks, board)) for one in page.object_list]
     else:
         context["planned"] = {
             pk: words for one in page.object_list for pk, words in planned_locations(one, marks).items()
         }
     return render(request, "fabric/topology/fabric.html", context)
+
+
+def _problems_about(person: User, chassis_ids: Collection[int], subjects: Collection[Subject]) -> list[Problem]:
+    return [one for one in present_problems(person, chassis_ids) if one.about in subjects]
+
+
+def _status_board(person: User, views: Sequence[ChassisView]) -> StatusBoard:
+    return StatusBoard(views, present_problems(person, [one.id for one in views]))
 
 
 @require_GET
@@ -98,9 +113,11 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     counted = counter_baselines(person, [pk])
     for port in ports:
         port.errors = counts_since(port.errors, counted.get(port.pk))
+    board = _status_board(person, [view])
     context: dict[str, Any] = {
         "chassis": view,
-        "picture": layout_chassis(view, draft_marks(person)),
+        "board": board,
+        "picture": layout_chassis(view, draft_marks(person), board),
         "ports": ports,
         "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
         "dialect": DIALECT_LABELS.get(view.dialect, view.dialect),
@@ -145,10 +162,12 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     shown = dataclasses.replace(chassis, drawers=(view,) if view else ())
     slots = [slot for slot in view.slots if slot.device] if view else []
     ports = [slot for slot in slots if slot.port_id]
+    board = _status_board(person, [shown])
     context = {
         "drawer": row,
         "chassis": shown,
-        "picture": layout_chassis(shown, draft_marks(person)),
+        "board": board,
+        "picture": layout_chassis(shown, draft_marks(person), board),
         "mode": MODE_VALUE_LABELS.get(row.mode, row.mode),
         "attached": [slot for slot in slots if slot.device and slot.device.host_port_id],
         "modes": mode_choices(person, row),
@@ -197,12 +216,15 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
     operations = list(Operation.objects.visible_to(person).filter(device=row)[:10])
     port = row.slot.port if row.slot else None
     coming = next((one for one in operations if one.is_open), None)
+    subjects = {("device", row.pk), ("port", port.pk if port is not None else 0)}
     context = {
         "device": row,
         "port": port,
         "host_port": seen,
         "targets": [one for one in ports.select_related("host") if one.pk != (seen.pk if seen else None)],
         "downgraded": downgraded(row),
+        # The page itself says what the fabric reports of it.
+        "problems": [one for one in _problems_about(person, [row.chassis_id], subjects) if one.page not in ON_ITS_PAGE],
         "operations": operations,
         "open_operation": coming,
         # Nothing is shown of a host that the person may not see, nor of its processes.
@@ -266,7 +288,13 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
         objects = " ".join(f"port/{one.port_id}" for one in linked)
         names = json.dumps({f"port/{one.port_id}": one.label for one in linked})
         chassis.append({"chassis": found, "objects": objects, "names": names})
-    context: dict[str, Any] = {"host": row, "host_ports": ports, "devices": devices, "chassis": chassis}
+    subjects = {("host-port", one.pk) for one in ports} | {("port", one.port_id or 0) for one in ports}
+    subjects |= {("device", one.pk) for one in devices}
+    subjects |= {("port", one.slot.port_id or 0) for one in devices if one.slot is not None}
+    context: dict[str, Any] = {
+        "host": row, "host_ports": ports, "devices": devices, "chassis": chassis,
+        "problems": _problems_about(person, {one.chassis_id for one in ports}, subjects),
+    }  # fmt: skip
     if may_move_cable(person):
         elsewhere = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=row)
         composable = [one for one in elsewhere.select_related("chassis", "host") if one.chassis.is_composable]

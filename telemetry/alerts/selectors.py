@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -21,10 +21,20 @@ from core.forms import checked_instant
 from core.text import parse_id
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from fabric.topology.problems import Problem, ProblemLevel
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
 from telemetry.alerts.messages import telemetry_url
 from telemetry.alerts.models import Alert, AlertSeverity, BuiltInSwitch, Route, Rule, Silence
-from telemetry.alerts.rules import BUILT_IN_RULES, FIRING, NOT_ANSWERING, PENDING, AlertSubject, CheckState, value_label
+from telemetry.alerts.rules import (
+    BUILT_IN_RULES,
+    FIRING,
+    LINK_RULES,
+    NOT_ANSWERING,
+    PENDING,
+    AlertSubject,
+    CheckState,
+    value_label,
+)
 
 SHOW_CHOICES: Final = ("open", "history", "all")
 SORTS: Final = {
@@ -36,6 +46,7 @@ SORTS: Final = {
 }
 MAX_SEARCH_LENGTH = 200
 MAX_ACTIVE_SHOWN = 5
+MAX_PROBLEMS = 200
 CSV_ROWS_PER_QUERY = 500
 ALERT_COLUMNS = (
     "id", "severity", "state", "alert", "about", "chassis", "measured", "value_at_fire", "worst_value", "unit",
@@ -226,6 +237,24 @@ def active_alerts_for(person: User) -> ActiveAlerts:
         worst_unacknowledged=next((one for one in ("Critical", "Warning") if (one, firing) in combinations), ""),
         views=alert_views(person, shown) if found else [],
     )
+
+
+def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:
+    """Yield a person's firing alerts about what the fabric does not report by itself: readings and fans."""
+    rows = alert_rows(person).filter(state__in=Alert.ACTIVE).exclude(suppressed_alerts())
+    rows = rows.exclude(cause__in=(NOT_ANSWERING, *LINK_RULES))
+    if chassis_ids is not None:
+        rows = rows.filter(chassis__in=chassis_ids)
+    for row in alert_views(person, AlertFilter(sort="worst").apply(rows)[:MAX_PROBLEMS]):
+        pk = getattr(row, f"{row.object}_id")
+        value = f", {row.value_words}" if row.value_words else ""
+        is_critical = row.severity == AlertSeverity.CRITICAL
+        yield Problem(
+            level=ProblemLevel.CRITICAL if is_critical else ProblemLevel.WARNING,
+            word=(row.quantity or row.title).lower(),
+            sentence=f"{row.title}: {row.subject_name} of {row.chassis.name}{value}.",
+            page="alerts:alert", pk=row.pk, about=(row.object, pk) if pk else ("chassis", row.chassis_id),
+        )  # fmt: skip
 
 
 def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> None:

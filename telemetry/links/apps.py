@@ -10,8 +10,8 @@ class LinksConfig(AppConfig):
     def ready(self) -> None:
         import telemetry.links.receivers  # noqa: F401 - imported for its receivers
         from fabric.inventory.selectors import register_counter_baseline
-        from fabric.topology.overview import register_trouble_source
-        from telemetry.links.selectors import link_troubles, tenant_baselines
+        from fabric.topology.problems import register_problem_source
+        from telemetry.links.selectors import link_problems, tenant_baselines
 
-        register_trouble_source(link_troubles)
+        register_problem_source(link_problems)
         register_counter_baseline(tenant_baselines)

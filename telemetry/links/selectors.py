@@ -34,7 +34,7 @@ from accounts.models import Tenant, User
 from accounts.visibility import row_or_404
 from fabric.inventory.models import Chassis, Drawer, Port
 from fabric.inventory.rules import CounterBaseline
-from fabric.topology.overview import Trouble
+from fabric.topology.problems import Problem, ProblemLevel
 from telemetry.links.counters import ErrorCounter, sort_counters
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, Watched
 from telemetry.links.presentation import HOST_KIND, LinkView, link_views
@@ -51,7 +51,7 @@ SORTS: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 TEXT_SORTS = {"name", "chassis"}
 STATE_REASONS = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
-MAX_TROUBLES = 25
+MAX_PROBLEMS = 25
 DAY_PARTS = 96  # quarters of an hour in a day
 
 
@@ -255,17 +255,23 @@ def links_by_port(person: User, **filters: Any) -> dict[int, LinkView]:
     return {view.id: view for view in link_views(link_rows(person).filter(**filters))}
 
 
-def link_troubles(person: User) -> Iterator[Trouble]:
+def link_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:
     """Yield links with too many errors, flaps or retrainings; a bad state is reported elsewhere."""
     degraded = link_rows(person).filter(shown_rank__gte=RANKS[LinkLevel.DEGRADED])
+    if chassis_ids is not None:
+        degraded = degraded.filter(chassis__in=chassis_ids)
     reported = 0
-    for view in link_views(degraded[: 4 * MAX_TROUBLES]):
+    for view in link_views(degraded[: 4 * MAX_PROBLEMS]):
         grave = [one for one in view.reasons if one["code"] not in STATE_REASONS]
-        if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and reported < MAX_TROUBLES:
+        if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and reported < MAX_PROBLEMS:
             reported += 1
             state = f"was {grave[0]['level']} ({view.stale_label})" if view.is_stale else f"is {grave[0]['level']}"
             sentence = f"The link of {view.name} {state}: {grave[0]['sentence']}"
-            yield Trouble(sentence=sentence, page="links:link", pk=view.id)
+            is_degraded = grave[0]["level"] == LinkLevel.DEGRADED
+            yield Problem(
+                level=ProblemLevel.WARNING if is_degraded else ProblemLevel.CRITICAL, word=f"link {grave[0]['level']}",
+                sentence=sentence, page="links:link", pk=view.id, about=("port", view.id),
+            )  # fmt: skip
 
 
 def filter_choices(person: User) -> dict[str, list[tuple[int, str]]]:

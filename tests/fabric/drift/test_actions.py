@@ -298,7 +298,7 @@ def test_the_pages_say_what_differs_and_change_it_by_one_click(
 ) -> None:
     gpu, drawer = device_in(chassis, drawer=1, slot=1), Drawer.objects.get(number=2)
     client = signed_in(administrator)
-    assert "Everything is as approved" in client.get("/drift/").content.decode()
+    assert "Nothing has drifted" in client.get("/drift/").content.decode()
     put(chassis, simulator, gpu, to=host_port_of(chassis, "H2"))
     turn(chassis, simulator, drawer, DrawerMode.STANDARD_TWO_HOSTS if drawer.mode == DrawerMode.ADVANCED
          else DrawerMode.ADVANCED)  # fmt: skip
