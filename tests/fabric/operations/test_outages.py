@@ -14,6 +14,7 @@ from accounts.models import User
 from core import claims as core_claims
 from core.claims import ClaimWatcher
 from fabric.execution import claims, services
+from fabric.execution.claims import OperationClaim
 from fabric.execution.services import execute, runnable_operations
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.operations.models import Operation, Plan
@@ -122,3 +123,21 @@ def test_a_plan_on_its_way_back_waits_for_a_locked_database(
     assert carry_out_plan(plan).state == "rolled_back"
     after = {zone: sorted(members) for zone, members in simulator.state()["zones"].items()}
     assert after == before
+
+
+@pytest.mark.parametrize(
+    ("state", "read_back", "said"),
+    [
+        ("running", "", "falcon-1 could not be read: the next poll shows its state."),
+        ("waiting", "", "falcon-1 could not be read: the next poll shows its state."),
+        ("running", "It is at H3.", "It is at H3."),
+        ("waiting", "It is at H3.", "It is at H3."),
+        ("done", "", "Read."),
+    ],
+)
+def test_an_interrupted_last_step_says_what_was_read_or_that_nothing_was(state: str, read_back: str, said: str) -> None:
+    last = {"state": state, "sentence": "Read." if state == "done" else ""}
+    operation = Operation(chassis=Chassis(name="falcon-1"), steps=[{"state": "done", "sentence": ""}, last])
+    OperationClaim(operation, "worker").close_steps(read_back)
+    assert operation.steps[-1]["sentence"] == said
+    assert operation.steps[-1]["state"] not in {"running", "waiting"}
