@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from django.db.models import Count
+
 from accounts.models import User
+from fabric.bmc.types import Dialect
 from fabric.inventory.models import Chassis, Device
 from fabric.leases.selectors import LeaseNotice, lease_notices
 from fabric.operations.models import Operation, Plan
@@ -44,18 +47,11 @@ class Overview:
 
 def overview_for(person: User) -> Overview:
     """Return the present problems, worst first, the capacity, and the current activity."""
-    devices = list(Device.objects.visible_to(person).select_related("chassis"))
     operations = Operation.objects.visible_to(person)
     plans = Plan.objects.visible_to(person).exclude(state=Plan.State.DRAFT).order_by("-applied_at")
     going = (*Plan.ACTIVE, Plan.State.STOPPED)
     # The steps of a plan are shown with it.
     alone = operations.exclude(plan__in=Plan.objects.visible_to(person).values("pk"))
-    counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for device in devices:
-        if device.missing_since is None:
-            # A device that is only monitored is neither.
-            place = 0 if device.host_port_id else 1 if device.chassis.is_composable else 2
-            counted[device.get_kind_display(), device.model or device.name][place] += 1
     notices = lease_notices(person)
     stuck = [
         Problem(level=ProblemLevel.WARNING, word="stuck", sentence=one.sentence, page="fabric:lease", pk=one.lease_id)
@@ -65,15 +61,27 @@ def overview_for(person: User) -> Overview:
     return Overview(
         chassis_count=Chassis.objects.visible_to(person).count(),
         problems=(*present_problems(person), *stuck),
-        capacity=tuple(
-            Capacity(kind=kind, model=model, attached=attached, detached=detached, total=attached + detached + watched)
-            for (kind, model), (attached, detached, watched) in sorted(
-                counted.items(), key=lambda one: (KIND_ORDER[one[0][0]], one[0])
-            )
-        ),
+        capacity=_capacity(person),
         running=tuple(alone.open().order_by("requested_at")),
         newest=tuple(alone.order_by("-requested_at")[:OPERATIONS_SHOWN]),
         running_plans=plan_summaries(plans.filter(state__in=going)[:OPERATIONS_SHOWN]),
         newest_plans=plan_summaries(plans.exclude(state__in=going)[:PLANS_SHOWN]),
         leases=tuple(one for one in notices if not one.bad),
+    )
+
+
+def _capacity(person: User) -> tuple[Capacity, ...]:
+    present = Device.objects.visible_to(person).filter(missing_since=None)
+    groups = present.order_by().values_list("kind", "model", "name", "chassis__dialect")
+    counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for kind, model, name, dialect, count, attached in groups.annotate(Count("pk"), Count("host_port")):
+        numbers = counted[Device.Kind(kind).label, model or name]
+        numbers[0] += attached
+        # A device that is only monitored is neither.
+        numbers[1 if dialect != Dialect.NONE else 2] += count - attached
+    return tuple(
+        Capacity(kind=kind, model=model, attached=attached, detached=detached, total=attached + detached + watched)
+        for (kind, model), (attached, detached, watched) in sorted(
+            counted.items(), key=lambda one: (KIND_ORDER[one[0][0]], one[0])
+        )
     )
