@@ -357,7 +357,11 @@ def check(course: Course) -> None:
             raise SeedFailed(f"stuck: {last.summary} is {last.state}")
         if last.state == Operation.State.DONE and there.get(member) != (last.target.label if last.target else None):
             raise SeedFailed(f"lost: {last.summary} is done, and it is at {there.get(member)}")
-        # After a failure the page says so, and what is so until the next poll.
+    # After a failure the page says so, and what is so until the next poll. What never began read nothing since.
+    looked = {
+        member_of(one): one for one in operations if one.steps[-1]["sentence"] or one.steps[-1]["state"] == "done"
+    }
+    for member, last in looked.items():
         if last.steps[-1]["sentence"].endswith(UNREAD):
             rows, there = ({**places, member: ""} for places in (rows, there))
     if rows != there:
