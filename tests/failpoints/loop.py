@@ -41,6 +41,10 @@ def in_no_loop(work: Callable[..., Any], *arguments: Any) -> Any:
         asyncio._set_running_loop(loop)
 
 
+class Standstill(Exception):  # noqa: N818 - what it is
+    """Whoever is waited for waits for ever."""
+
+
 class SeededLoop(asyncio.BaseEventLoop):
     """A loop whose time passes only when nothing is ready, and which draws the process whose next callback runs.
 
@@ -91,7 +95,7 @@ class SeededLoop(asyncio.BaseEventLoop):
             self.seconds = max(self.seconds, timer.when())
             self._ready.append(timer)
         if not self._ready:
-            raise RuntimeError("nothing will ever happen again")
+            raise Standstill("nothing will ever happen again")
         owners = {handle._context.get(PROCESS): handle for handle in reversed(self._ready)}  # type: ignore[attr-defined]
         process, handle = self._chance.choice(list(reversed(owners.items())))
         self._ready.remove(handle)
