@@ -245,15 +245,15 @@ class OperationClaim:
         for step in self.operation.steps:
             step["state"] = {"waiting": "skipped", "running": "failed"}.get(step["state"], step["state"])
         last = self.operation.steps[-1]
-        if last["state"] == "done" or last["sentence"]:
+        if last["state"] == "done":
             return
         if not read_back:
-            name = self.operation.chassis.name
-            last["sentence"] = f"{name} could not be read: the next poll shows its state."
+            unread = f"{self.operation.chassis.name} could not be read: the next poll shows its state."
+            last["sentence"] = f"{last['sentence']} {unread}".strip()
         elif last["state"] == "skipped":
             last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=read_back)
-        else:  # it was interrupted
-            last["sentence"] = read_back
+        else:
+            last["sentence"] = last["sentence"] or read_back
 
 
 def iso_now() -> str:

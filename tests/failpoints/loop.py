@@ -41,7 +41,7 @@ def in_no_loop(work: Callable[..., Any], *arguments: Any) -> Any:
         asyncio._set_running_loop(loop)
 
 
-class Standstill(Exception):  # noqa: N818 - what it is
+class Standstill(Exception):
     """Whoever is waited for waits for ever."""
 
 
