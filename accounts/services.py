@@ -223,7 +223,7 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
         assets = tenant_asset_labels([tenant.pk]).get(tenant.pk, [])
         if people or assets:
             first = ["move its people to another tenant"] if people else []
-            first += ["free what it holds"] if assets else []
+            first += ["unassign what it holds"] if assets else []
             has = [f"{people} {'person' if people == 1 else 'people'}", *assets] if people else assets
             raise Conflict(f"{tenant.name} still has {join_words(has)}: {join_words(first)} first, then delete it.")
         name = tenant.name
@@ -260,8 +260,8 @@ def _person_audit_values(person: User) -> dict[str, object]:
 
 def _tell_former_address(person: User, former: str) -> None:
     """Mail it that another has taken its place: links for a new password go to that one."""
-    if former != person.email:
-        sentence = "Your account has another e-mail address now, and this one gets no more mail."
+    if former.casefold() != person.email.casefold():
+        sentence = "Your account no longer has this e-mail address, which gets no more mail."
         change_mail_enqueue(person, sentence, address=former)
 
 

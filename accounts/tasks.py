@@ -52,6 +52,6 @@ def send_password_mail(name: str) -> None:
 
 
 @shared_task(name="accounts.send_change_mail")
-def send_change_mail(person_id: int, what: str, address: str) -> None:
+def send_change_mail(person_id: int, what: str, address: str = "") -> None:
     """Mail a person what was changed of their means to sign in."""
     change_mail_send(person_id=person_id, what=what, address=address)

@@ -316,7 +316,8 @@ def _carry_out(row: ApprovalRequest, by: User) -> Any:
     try:
         with _within_decision():
             try:
-                signature(guarded.call).bind(**values)
+                for service in (guarded.call, guarded.propose):
+                    signature(service).bind(**values)
             except TypeError:  # it was requested before an upgrade
                 raise Conflict("This version of the site does that in another way. Request it again.") from None
             proposal = guarded.propose(**values)

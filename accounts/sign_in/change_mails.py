@@ -23,13 +23,13 @@ def change_mail_enqueue(person: User, what: str, *, address: str | None = None) 
 
 
 def change_mail_send(*, person_id: int, what: str, address: str) -> None:
-    """Mail a person what was changed."""
+    """Mail a person what was changed; '' for an address is the present one."""
     person = User.objects.filter(pk=person_id).first()
-    if person is not None:
+    if person is not None and (to := address or person.email):
         EmailMessage(
             f"FalconWeb: the sign-in of {person.username} was changed",
             f"{what}\n\nIf it was neither you nor an administrator whom you asked, tell an administrator at once.\n",
             settings.DEFAULT_FROM_EMAIL,
-            [address],
+            [to],
             headers={"Auto-Submitted": "auto-generated"},
         ).send()

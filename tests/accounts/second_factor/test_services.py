@@ -22,7 +22,7 @@ from accounts.second_factor import services, webauthn
 from accounts.second_factor.models import Passkey, RecoveryCode, TotpDevice
 from accounts.second_factor.selectors import has_second_factor
 from accounts.second_factor.services import MAX_WRONG_CODES, code_use, passkey_use
-from accounts.services import person_edit, person_password_reset
+from accounts.services import person_edit, person_password_reset, person_provision
 from accounts.sign_in import change_mails
 from accounts.tasks import send_change_mail
 from accounts.token_services import token_create
@@ -342,20 +342,26 @@ def test_a_person_hears_by_mail_of_each_change(
             "active": True,
         }
         person_edit(by=ada, person=bob, email="elsewhere@example.org", **facts)
-        person_edit(by=ada, person=bob, email="elsewhere@example.org", **facts | {"full_name": "Bob"})
+        person_edit(by=ada, person=bob, email="Elsewhere@example.org", **facts | {"full_name": "Bob"})
+        person_edit(by=ada, person=bob, email="", **facts)
+        provided: dict[str, Any] = {"full_name": "", "role": bob.role, "tenant": bob.tenant}
+        person_provision(person=bob, username="bob", email="bob@example.org", **provided)
+        person_provision(person=bob, username="bob", email="bob@example.com", **provided)
         with_totp(ada)  # who has no address
     for arguments in queued:
         send_change_mail(*arguments)
-    assert {one for mail in mailoutbox for one in mail.to} == {"bob@example.org"}
+    assert [mail.to for mail in mailoutbox[-2:]] == [["Elsewhere@example.org"], ["bob@example.org"]]
+    assert {one for mail in mailoutbox[:-2] for one in mail.to} == {"bob@example.org"}
     heard = [mail.body.partition("\n")[0] for mail in mailoutbox]
     assert heard[:3] == [
         "An authenticator app was added to your account.", "The passkey 'laptop' was added to your account.",
         "The authenticator app was removed from your account.",
     ]  # fmt: skip
-    assert len(heard) == 10
-    assert heard[-3].startswith("ada removed your passkeys")
-    assert heard[-2].startswith("ada reset your password")
-    assert heard[-1].startswith("Your account has another e-mail address")
+    assert len(heard) == 12
+    assert heard[-5].startswith("ada removed your passkeys")
+    assert heard[-4].startswith("ada reset your password")
+    assert heard[-3] == heard[-2] == heard[-1] != ""
+    assert heard[-1].startswith("Your account no longer has this e-mail address")
 
 
 def test_passkeys_have_names_of_some_length_and_a_limit(bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
