@@ -1,4 +1,4 @@
-"""Drift by the API: what is not as approved, and what to do about it."""
+"""Drift by the API: what has drifted, and what to do about it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DIFFERENT_PROBLEM = problem(
 
 
 class DriftSerializer(DataclassSerializer):
-    """Something that is not as approved: `found` against `expected`, in words.
+    """Something that has drifted: `found` against `expected`, in words.
 
     `because` says who changed it and when, as far as that is known: `cause` is `operation` (one that did not get to its
     end left it so), `log` (of the chassis) or `unknown`. It came between `not_before` and `noticed_at`.
@@ -70,7 +70,7 @@ class ChosenSerializer(StrictSerializer, serializers.Serializer[Any]):
 
 
 class DriftList(PresentedList):
-    """What is not as approved, and what was not."""
+    """What has drifted, and what had."""
 
     serializer_class = DriftSerializer
     present = staticmethod(drift_views)

@@ -44,7 +44,7 @@ class Attachment(models.Model):
     slot_name = models.CharField(max_length=200, blank=True)
     host_port_label = models.CharField(max_length=50, blank=True)  # '' for no host port
     host_name = models.CharField(max_length=200, blank=True)
-    tenant_name = models.CharField(max_length=100, blank=True)  # '' for the free pool
+    tenant_name = models.CharField(max_length=100, blank=True)  # '' while it was unassigned
     since = models.DateTimeField()
     until = models.DateTimeField(null=True)
     origin = models.CharField(max_length=10, choices=Origin)

@@ -191,7 +191,7 @@ class BlockSerializer(serializers.Serializer[Any]):
 
 
 class CalendarRowSerializer(serializers.Serializer[Any]):
-    """A slot, device or host port with the times in which it is leased; none: it is free."""
+    """A slot, device or host port with the times in which it is leased; none: it is unassigned."""
 
     place = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # the field of that name, not the caption

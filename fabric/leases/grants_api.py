@@ -152,7 +152,7 @@ class DeviceTenantViewSet(OwnershipViewSet):
 
     @command(OwnerSerializer, audited_as=Action.GRANT_CHANGE, target_kind="device", conflict=OWNED_BY_ANOTHER)
     def update(self, device: Device, values: dict[str, Any]) -> Device:
-        """Grant the device to a tenant, or free it; administrators only."""
+        """Grant the device to a tenant, or unassign it; administrators only."""
         tenant = tenant_or_none(values["tenant_id"])
         return device_grant(person=self.person, device=device, tenant=tenant, take=values["take"])
 
@@ -170,13 +170,13 @@ class HostPortTenantViewSet(OwnershipViewSet):
 
     @command(OwnerSerializer, audited_as=Action.GRANT_CHANGE, target_kind="host port", conflict=OWNED_BY_ANOTHER)
     def update(self, host_port: HostPort, values: dict[str, Any]) -> HostPort:
-        """Grant the host port to a tenant, or free it; administrators only."""
+        """Grant the host port to a tenant, or unassign it; administrators only."""
         tenant = tenant_or_none(values["tenant_id"])
         return host_port_grant(person=self.person, host_port=host_port, tenant=tenant, take=values["take"])
 
 
 class GrantsSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """What a tenant owns, by id; all other parts that it owned become free.
+    """What a tenant owns, by id; all other parts that it owned become unassigned.
 
     A part of another tenant is refused unless it is in `take_device_ids` or `take_host_port_ids` too.
     `revision` (of all grants, as GET answered it) refuses the change when somebody changed grants meanwhile.

@@ -83,7 +83,7 @@ def lease_start(lease: Lease) -> None:
         row.save(update_fields=["state"])
         timeline_add(row, SITE_NAME, "Started.")
         if awaited := lease_acquire(row, by=SITE_NAME):
-            sentence = f"{awaited} of its parts are still assigned to others, and follow as soon as they are returned."
+            sentence = f"{awaited} of its parts are not available yet, and follow as soon as they are."
             timeline_add(row, SITE_NAME, sentence)
         audit_record(action=Action.LEASE_START, actor=None, target=target_of(row), after=lease_audit_values(row))
         failpoint("lease.started.uncommitted")
@@ -101,7 +101,7 @@ def lease_acquire_pending(lease: Lease) -> None:
         if awaited < waiting:
             rest = f" {awaited} still to come." if awaited else ""
             timeline_add(
-                row, SITE_NAME, f"{waiting - awaited} that it waited for was returned, and is the tenant's now.{rest}"
+                row, SITE_NAME, f"{waiting - awaited} parts that it waited for came, and are the tenant's now.{rest}"
             )
             failpoint("lease.acquired.uncommitted")
     failpoint("lease.acquired")

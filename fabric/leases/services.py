@@ -252,7 +252,7 @@ def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, overrid
     sentence = f"{word}: {parts_label(things)}, {format_period(lease)}.{passed} {lease.reason}".strip()
     timeline_add(lease, lease.decided_by_name, sentence)
     if starts and (awaited := lease_acquire(lease, by=lease.decided_by_name)):
-        sentence = f"{awaited} of them are still assigned to others: they follow as soon as they are returned."
+        sentence = f"{awaited} of them are not available yet: they follow as soon as they are."
         timeline_add(lease, lease.decided_by_name, sentence)
     if over:
         lease.reason = f"{lease.reason} Over the quota on an administrator's word.".strip()

@@ -83,7 +83,7 @@ def _link_stage(device: Device) -> tuple[StageState, str]:
     if port.link_status != "LinkUp":
         return "wrong", f"The link is '{port.link_status}'."
     if below := downgraded(device):
-        return "wrong", f"Below its capability: {below}."
+        return "wrong", f"Below its maximum width or speed: {below}."
     speed = f" at {port.speed_gbps:g} Gb/s" if port.speed_gbps else ""
     return "done", f"x{port.active_width or '?'}{speed}, as it should be."
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fabric.bmc.values import LANE_GBPS
 from fabric.operations.rules import MODE_VALUE_LABELS
 from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView
-from fabric.topology.problems import Status, StatusBoard
+from fabric.topology.problems import DRIFTED, LINK_WORDS, Status, StatusBoard
 
 WIDTH = 1120
 SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 100, 12, 18
@@ -45,7 +45,7 @@ class DraftMarks:
 
 
 NO_DRAFT_MARKS = DraftMarks()
-NO_STATUS = StatusBoard((), ())
+NO_STATUS = StatusBoard((), {})
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,11 @@ class DrawerPicture:
     spots: tuple[LinkMark, ...] = ()
     planned_mode: str = ""
     status: Status | None = None
+
+    @property
+    def label(self) -> str:
+        """What a screen reader says of it."""
+        return f"{self.drawer.name}{_status_label(self.status, '')}"
 
 
 @dataclass(frozen=True)
@@ -246,16 +251,19 @@ def _host_port_box(
         y + HEAD_Y,
         " · ".join(word for word in (port.label, f"▼ {port.downgraded}" if port.downgraded else width, short) if word),
         f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, "
-        f"link {port.downgraded or width or 'not given'}{drift}{_status_label(status)}{draft}",
+        f"link {port.downgraded or width or 'not given'}{drift}{_status_label(status, drift)}{draft}",
         planned=cabled,
         is_marked=comes or bool(cabled),
         status=status,
     )
 
 
-def _status_label(status: Status | None) -> str:
-    """Return what a screen reader says of a status, after the name of its thing."""
-    return f", {status.level.css}: {status.words}" if status else ""
+def _status_label(status: Status | None, said: str) -> str:
+    """Return what a screen reader says of a status, after what it has said of the thing."""
+    if status is None:
+        return ""
+    more = [word for word in status.words.split(", ") if word not in said]
+    return f", {status.level.css}{': ' if more else ''}{', '.join(more)}"
 
 
 def _link(  # noqa: PLR0917 - two ends and what runs between them
@@ -323,11 +331,14 @@ def _slot_box(
     if device.drift:
         label += f", drifted: approved is {device.drift}"
     status = board.of("device", device.id)
-    label += _status_label(status)
+    label += _status_label(status, label)
     wanted = planned.get(device.id, "")
     if wanted:
         label += f", in your draft: to {wanted}"
     title = kind if slot.number is None else f"{slot.number} · {kind}"
     # Below in both width and generation is too long for the box; the label has all of it.
-    detail = width if "," in device.downgraded else device.downgraded or width
+    detail = f"▼ {width if ',' in device.downgraded else device.downgraded}" if device.downgraded else width
+    # What its own marks do not say stands in place of the link.
+    if status is not None and status.word not in {DRIFTED, *LINK_WORDS}:
+        detail = status.word
     return SlotBox(slot, x, y, title, where, detail, label, wanted, status)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from django.db.models import Count
 
 from accounts.models import User
 from fabric.bmc.types import Dialect
-from fabric.inventory.models import Chassis, Device
+from fabric.inventory.models import Device
 from fabric.leases.selectors import LeaseNotice, lease_notices
 from fabric.operations.models import Operation, Plan
 from fabric.plans.selectors import PlanSummary, plan_summaries
-from fabric.topology.problems import Problem, ProblemLevel, present_problems
+from fabric.topology.fleet import FleetTile, fleet_tiles
+from fabric.topology.problems import DRIFTED, Problem, ProblemLevel, StatusBoard, parts_of, present_problems
 
 OPERATIONS_SHOWN = 8
 PLANS_SHOWN = 4
+MAX_DRIFTS_LISTED = 4  # of a chassis
 KIND_ORDER = {label: place for place, label in enumerate(Device.Kind.labels)}  # the order of display
 
 
@@ -35,7 +38,7 @@ class Capacity:
 class Overview:
     """The content of the overview."""
 
-    chassis_count: int
+    fleet: tuple[FleetTile, ...]
     problems: tuple[Problem, ...]  # worst first
     capacity: tuple[Capacity, ...]
     running: tuple[Operation, ...]
@@ -52,15 +55,15 @@ def overview_for(person: User) -> Overview:
     going = (*Plan.ACTIVE, Plan.State.STOPPED)
     # The steps of a plan are shown with it.
     alone = operations.exclude(plan__in=Plan.objects.visible_to(person).values("pk"))
-    notices = lease_notices(person)
+    notices, found = lease_notices(person), present_problems(person)
     stuck = [
         Problem(level=ProblemLevel.WARNING, word="stuck", sentence=one.sentence, page="fabric:lease", pk=one.lease_id)
         for one in notices
         if one.bad
     ]
     return Overview(
-        chassis_count=Chassis.objects.visible_to(person).count(),
-        problems=(*present_problems(person), *stuck),
+        fleet=fleet_tiles(person, StatusBoard(found, parts_of(person))),
+        problems=_listed((*stuck, *found)),
         capacity=_capacity(person),
         running=tuple(alone.open().order_by("requested_at")),
         newest=tuple(alone.order_by("-requested_at")[:OPERATIONS_SHOWN]),
@@ -85,3 +88,23 @@ def _capacity(person: User) -> tuple[Capacity, ...]:
             counted.items(), key=lambda one: (KIND_ORDER[one[0][0]], one[0])
         )
     )
+
+
+def _listed(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return problems worst first, with one line for the drift of a chassis that has much of it."""
+    drifts: dict[int | None, list[Problem]] = defaultdict(list)
+    rest = []
+    for one in problems:
+        if one.word == DRIFTED:
+            drifts[one.chassis_id].append(one)
+        else:
+            rest.append(one)
+    for pk, here in drifts.items():
+        if len(here) > MAX_DRIFTS_LISTED:
+            name = here[0].sentence.partition(": ")[0]
+            rest.append(
+                replace(here[0], sentence=f"{len(here)} parts of {name} have drifted.", page="fabric:chassis", pk=pk)
+            )
+        else:
+            rest += here
+    return tuple(sorted(rest, key=lambda one: (-one.level, one.is_general)))

@@ -51,7 +51,7 @@ class DeviceView:
 
 @dataclass(frozen=True, kw_only=True)
 class SlotView:
-    """A slot; without id, device and port where its device is not visible: another tenant's, or in the pool.
+    """A slot; without id, device and port where its device is not visible: another tenant's, or unassigned.
 
     A device outside slots, as some services have, is shown in one without number.
     """

@@ -6,7 +6,7 @@ A problem is about one thing; the status of a thing is the worst problem of it a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
@@ -14,17 +14,17 @@ from enum import IntEnum
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.drift.selectors import DriftView, drift_rows, drift_views
+from fabric.drift.selectors import drift_rows, drift_views
 from fabric.inventory.models import Chassis, Device, HostPort, Walk
 from fabric.inventory.selectors import downgraded, host_link_degradation
 from fabric.operations.models import Operation, Plan
-from fabric.topology.presentation import ChassisView
 
 DOWN_STATES = {"LinkDown", "NoLink"}
 BAD_HEALTH = {"Warning", "Critical"}
 FAILED_SHOWN = timedelta(hours=1)  # older failures are history, not present problems
 MAX_PARTS_SHOWN = 4
-MAX_DRIFTS = 200
+DRIFTED = "drifted"
+LINK_WORDS = ("narrow link", "slow link")
 
 Subject = tuple[str, int]  # 'chassis', 'drawer', 'device', 'port' or 'host-port', and its id
 
@@ -56,7 +56,9 @@ class Problem:
     page: str
     pk: object
     about: Subject | None = None
-    is_general: bool = False  # that something is wrong, and not what: another problem of the same thing says more
+    chassis_id: int | None = None
+    is_general: bool = False  # that a thing is unwell, and not why
+    explains: bool = False  # why a thing is unwell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +73,19 @@ class Status:
         return self.problems[0].level
 
     @property
+    def word(self) -> str:
+        """The worst of it, in a word or two."""
+        return self.problems[0].word
+
+    @property
     def words(self) -> str:
         """What is wrong, without repetitions: 'missing, drifted'."""
         return ", ".join(dict.fromkeys(one.word for one in self.problems))
 
     @property
     def sentences(self) -> str:
-        """All of it."""
-        return " ".join(one.sentence for one in self.problems)
+        """The worst three of it."""
+        return " ".join(one.sentence for one in self.problems[:3])
 
 
 # Of a person's problems, those of the chassis with these ids (None: of all).
@@ -94,30 +101,31 @@ def register_problem_source(source: ProblemSource) -> None:
 
 def present_problems(person: User, chassis_ids: Collection[int] | None = None) -> tuple[Problem, ...]:
     """Return the problems that a person may see, worst first: of some chassis, or of all, plans and operations too."""
-    found = [*_hardware_problems(person, chassis_ids)]
+    # What waits for a decision comes first among equally bad ones.
+    found = [] if chassis_ids is not None else [*_work_problems(person)]
+    found += _hardware_problems(person, chassis_ids)
     for source in _problem_sources:
         found += source(person, chassis_ids)
-    if chassis_ids is None:
-        found += _work_problems(person)
-    explained = {
-        (one.about, level) for one in found if not one.is_general for level in ProblemLevel if level <= one.level
-    }
+    explained = {(one.about, level) for one in found if one.explains for level in ProblemLevel if level <= one.level}
     found = [one for one in found if not one.is_general or (one.about, one.level) not in explained]
     return tuple(sorted(found, key=lambda one: (-one.level, one.is_general)))
 
 
 class StatusBoard:
-    """The status of each thing of some chassis; a thing without problems has none."""
+    """The status of each thing: `above` tells what a thing is a part of. A thing without problems has none."""
 
-    def __init__(self, views: Iterable[ChassisView], problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], above: Mapping[Subject, Sequence[Subject]]) -> None:
         self._of: dict[Subject, list[Problem]] = defaultdict(list)
-        above = dict(_above(views))
         for problem in problems:
-            subject = problem.about
-            while subject is not None:
-                if problem not in self._of[subject]:
-                    self._of[subject].append(problem)
-                subject = above.get(subject)
+            # A chassis has all its problems, whatever else they are about.
+            subjects = {("chassis", problem.chassis_id)} if problem.chassis_id is not None else set()
+            coming = [problem.about] if problem.about is not None else []
+            while coming:
+                if (subject := coming.pop()) not in subjects:
+                    subjects.add(subject)
+                    coming += above.get(subject, ())
+            for subject in subjects:
+                self._of[subject].append(problem)
 
     def of(self, kind: str, pk: int | None) -> Status | None:
         """Return the status of a thing by its kind and id."""
@@ -125,23 +133,27 @@ class StatusBoard:
         return Status(problems=tuple(found)) if found else None
 
 
-def _above(views: Iterable[ChassisView]) -> Iterator[tuple[Subject, Subject]]:
-    """Yield each thing with what it is a part of: a port of a device or host port, these of a drawer or the chassis."""
-    for chassis in views:
-        for drawer in chassis.drawers:
-            holder = ("drawer", drawer.id) if drawer.id is not None else ("chassis", chassis.id)
-            if drawer.id is not None:
-                yield ("drawer", drawer.id), ("chassis", chassis.id)
-            for slot in drawer.slots:
-                if slot.device is not None:
-                    yield ("device", slot.device.id), holder
-                    if slot.port_id is not None:
-                        yield ("port", slot.port_id), ("device", slot.device.id)
-        for port in chassis.host_ports:
-            drawer_of = ("drawer", port.drawer_id) if port.drawer_id is not None else ("chassis", chassis.id)
-            yield ("host-port", port.id), drawer_of
-            if port.port_id is not None:
-                yield ("port", port.port_id), ("host-port", port.id)
+def status_board(person: User, chassis_ids: Collection[int] | None = None) -> StatusBoard:
+    """Return the status of the things of some chassis, or of all, that a person may see."""
+    return StatusBoard(present_problems(person, chassis_ids), parts_of(person, chassis_ids))
+
+
+def parts_of(person: User, chassis_ids: Collection[int] | None = None) -> dict[Subject, list[Subject]]:
+    """Return what visible things are parts of: ports of devices or host ports, and these of drawers."""
+    above: dict[Subject, list[Subject]] = defaultdict(list)
+    devices, ports = Device.objects.visible_to(person), HostPort.objects.visible_to(person)
+    if chassis_ids is not None:
+        devices, ports = devices.filter(chassis__in=chassis_ids), ports.filter(chassis__in=chassis_ids)
+    for kind, rows in (
+        ("device", devices.values_list("pk", "slot__drawer", "slot__port")),
+        ("host-port", ports.values_list("pk", "drawer", "port")),
+    ):
+        for pk, drawer, port in rows:
+            if drawer is not None:
+                above[kind, pk].append(("drawer", drawer))
+            if port is not None:
+                above["port", port].append((kind, pk))
+    return above
 
 
 def _hardware_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:
@@ -158,19 +170,20 @@ def _hardware_problems(person: User, chassis_ids: Collection[int] | None) -> Ite
     for row in ports.select_related("chassis", "port", "host"):
         place = f"host port {row.label} of {row.chassis.name}" + (f" to {row.host.name}" if row.host else "")
         down = row.host is not None and row.port.link_status in DOWN_STATES
+        below = host_link_degradation(row.port)
         yield from _link_problems(
-            place, is_down=down, below=host_link_degradation(row.port), page="fabric:port", about=("port", row.port_id)
+            row, place, is_down=down, below=below, page="fabric:port", about=("port", row.port_id)
         )
 
 
 def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Problem]:
     for one in chassis:
         about = ("chassis", one.pk)
-        if one.last_error:
+        if one.last_error and one.enabled:
             why = f" {one.last_error}" if person.is_administrator else ""
             yield Problem(
                 level=ProblemLevel.CRITICAL, word="not answering", sentence=f"{one.name} is not answering.{why}",
-                page="fabric:chassis", pk=one.pk, about=about,
+                page="fabric:chassis", pk=one.pk, about=about, chassis_id=one.pk,
             )  # fmt: skip
         elif one.health in BAD_HEALTH and person.is_administrator:
             parts = _unhealthy_parts(one)
@@ -178,7 +191,7 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
             yield Problem(
                 level=_level_of(one.health), word=f"health {one.health}", is_general=True,
                 sentence=f"{one.name} reports its health as {one.health}{why}.", page="fabric:chassis", pk=one.pk,
-                about=about,
+                about=about, chassis_id=one.pk,
             )  # fmt: skip
 
 
@@ -192,24 +205,13 @@ def _unhealthy_parts(chassis: Chassis) -> list[str]:
 
 
 def _drift_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:
-    """Yield the drift; of a chassis with much of it only the number, unless some chassis are asked for."""
     rows = drift_rows(person, is_open=True)
-    views = drift_views(person, (rows if chassis_ids is None else rows.filter(chassis__in=chassis_ids))[:MAX_DRIFTS])
-    by_chassis: dict[int, list[DriftView]] = defaultdict(list)
-    for view in views:
-        by_chassis[view.chassis_id].append(view)
-    for pk, here in by_chassis.items():
-        if chassis_ids is None and len(here) > MAX_PARTS_SHOWN:
-            many = f"{len(here)}{' and more' if len(views) == MAX_DRIFTS else ''} parts"
-            yield _drifted(f"{many} of {here[0].chassis_name} have drifted.", "fabric:chassis", pk, ("chassis", pk))
-            continue
-        for view in here:
-            about = (view.page.rpartition(":")[2], view.part_id) if view.part_id else ("chassis", pk)
-            yield _drifted(f"{view.chassis_name}: {view.sentence}", "fabric:drift", view.id, about)
-
-
-def _drifted(sentence: str, page: str, pk: int, about: Subject) -> Problem:
-    return Problem(level=ProblemLevel.WARNING, word="drifted", sentence=sentence, page=page, pk=pk, about=about)
+    for view in drift_views(person, rows if chassis_ids is None else rows.filter(chassis__in=chassis_ids)):
+        about = (view.page.rpartition(":")[2], view.part_id) if view.part_id else None
+        yield Problem(
+            level=ProblemLevel.WARNING, word=DRIFTED, sentence=f"{view.chassis_name}: {view.sentence}",
+            page="fabric:drift", pk=view.id, about=about, chassis_id=view.chassis_id,
+        )  # fmt: skip
 
 
 def _device_problems(device: Device) -> Iterator[Problem]:
@@ -222,29 +224,33 @@ def _device_problems(device: Device) -> Iterator[Problem]:
     if device.missing_since is not None:
         yield Problem(
             level=ProblemLevel.CRITICAL, word="missing", sentence=f"{place} is missing.", page="fabric:device",
-            pk=device.pk, about=about,
+            pk=device.pk, about=about, chassis_id=device.chassis_id,
         )  # fmt: skip
         return
     is_down = bool(device.host_port_id) and port is not None and port.link_status in DOWN_STATES
-    yield from _link_problems(place, is_down=is_down, below=downgraded(device), page="fabric:device", about=about)
+    below = downgraded(device)
+    yield from _link_problems(device, place, is_down=is_down, below=below, page="fabric:device", about=about)
     if device.health in BAD_HEALTH:
         yield Problem(
             level=_level_of(device.health), word=f"health {device.health}", is_general=True,
             sentence=f"{place} reports its health as {device.health}.", page="fabric:device", pk=device.pk, about=about,
+            chassis_id=device.chassis_id,
         )  # fmt: skip
 
 
-def _link_problems(place: str, *, is_down: bool, below: str, page: str, about: Subject) -> Iterator[Problem]:
+def _link_problems(
+    part: Device | HostPort, place: str, *, is_down: bool, below: str, page: str, about: Subject
+) -> Iterator[Problem]:
     if is_down:
         yield Problem(
             level=ProblemLevel.CRITICAL, word="link down", sentence=f"The link of {place} is down.", page=page,
-            pk=about[1], about=about,
+            pk=about[1], about=about, chassis_id=part.chassis_id, explains=True,
         )  # fmt: skip
     elif below:
         yield Problem(
-            level=ProblemLevel.WARNING, word=below,
+            level=ProblemLevel.WARNING, word=LINK_WORDS["of x" not in below],
             sentence=f"The link of {place} runs below its maximum width or speed: {below}.", page=page, pk=about[1],
-            about=about,
+            about=about, chassis_id=part.chassis_id, explains=True,
         )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import django
@@ -33,7 +33,6 @@ from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Por
 from fabric.inventory.rules import counts_since
 from fabric.inventory.selectors import (
     counter_baselines,
-    downgraded,
     host_link_degradation,
     host_rows,
     may_configure,
@@ -50,8 +49,7 @@ from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
 from fabric.topology.layout import layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
-from fabric.topology.presentation import ChassisView
-from fabric.topology.problems import Problem, StatusBoard, Subject, present_problems
+from fabric.topology.problems import DRIFTED, Problem, Subject, present_problems, status_board
 from fabric.topology.selectors import chassis_view, draft_marks, fabric_page, fabric_view, mode_choices
 
 # How devices are attached; the names on the wire are in fabric.bmc.types.
@@ -62,7 +60,7 @@ DIALECT_LABELS = {
     "none": "Monitored only: it offers no way to attach or detach",
 }
 ATTACHMENTS_SHOWN = 8
-ON_ITS_PAGE = {"fabric:device", "fabric:drift"}
+NOTICED = {DRIFTED, "missing"}
 
 
 @require_GET
@@ -74,7 +72,7 @@ def fabric(request: HttpRequest) -> HttpResponse:
     view = "list" if request.GET.get("view") == "list" else "topology"
     page = fabric_page(person, search=search, number=request.GET.get("page"))
     marks = draft_marks(person)
-    board = _status_board(person, list(page.object_list))
+    board = status_board(person, [one.id for one in page.object_list])
     context: dict[str, Any] = {
         "view": view, "search": search, "page": page, "chassis": page.object_list, "board": board
     }  # fmt: skip
@@ -89,10 +87,6 @@ def fabric(request: HttpRequest) -> HttpResponse:
 
 def _problems_about(person: User, chassis_ids: Collection[int], subjects: Collection[Subject]) -> list[Problem]:
     return [one for one in present_problems(person, chassis_ids) if one.about in subjects]
-
-
-def _status_board(person: User, views: Sequence[ChassisView]) -> StatusBoard:
-    return StatusBoard(views, present_problems(person, [one.id for one in views]))
 
 
 @require_GET
@@ -113,10 +107,10 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     counted = counter_baselines(person, [pk])
     for port in ports:
         port.errors = counts_since(port.errors, counted.get(port.pk))
-    board = _status_board(person, [view])
+    board = status_board(person, [pk])
     context: dict[str, Any] = {
         "chassis": view,
-        "board": board,
+        "status": board.of("chassis", pk),
         "picture": layout_chassis(view, draft_marks(person), board),
         "ports": ports,
         "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
@@ -162,11 +156,11 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     shown = dataclasses.replace(chassis, drawers=(view,) if view else ())
     slots = [slot for slot in view.slots if slot.device] if view else []
     ports = [slot for slot in slots if slot.port_id]
-    board = _status_board(person, [shown])
+    board = status_board(person, [row.chassis_id])
     context = {
         "drawer": row,
         "chassis": shown,
-        "board": board,
+        "status": board.of("drawer", pk),
         "picture": layout_chassis(shown, draft_marks(person), board),
         "mode": MODE_VALUE_LABELS.get(row.mode, row.mode),
         "attached": [slot for slot in slots if slot.device and slot.device.host_port_id],
@@ -222,9 +216,8 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         "port": port,
         "host_port": seen,
         "targets": [one for one in ports.select_related("host") if one.pk != (seen.pk if seen else None)],
-        "downgraded": downgraded(row),
-        # The page itself says what the fabric reports of it.
-        "problems": [one for one in _problems_about(person, [row.chassis_id], subjects) if one.page not in ON_ITS_PAGE],
+        # It has notices of its own for these, with what can be done.
+        "problems": [one for one in _problems_about(person, [row.chassis_id], subjects) if one.word not in NOTICED],
         "operations": operations,
         "open_operation": coming,
         # Nothing is shown of a host that the person may not see, nor of its processes.

@@ -46,7 +46,6 @@ SORTS: Final = {
 }
 MAX_SEARCH_LENGTH = 200
 MAX_ACTIVE_SHOWN = 5
-MAX_PROBLEMS = 200
 CSV_ROWS_PER_QUERY = 500
 ALERT_COLUMNS = (
     "id", "severity", "state", "alert", "about", "chassis", "measured", "value_at_fire", "worst_value", "unit",
@@ -245,15 +244,17 @@ def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterato
     rows = rows.exclude(cause__in=(NOT_ANSWERING, *LINK_RULES))
     if chassis_ids is not None:
         rows = rows.filter(chassis__in=chassis_ids)
-    for row in alert_views(person, AlertFilter(sort="worst").apply(rows)[:MAX_PROBLEMS]):
+    for row in alert_views(person, AlertFilter(sort="worst").apply(rows)):
         pk = getattr(row, f"{row.object}_id")
-        value = f", {row.value_words}" if row.value_words else ""
+        where = "" if row.object == "chassis" else f" of {row.chassis.name}"
+        measured = " ".join(word for word in (row.quantity, row.value_words) if word)
         is_critical = row.severity == AlertSeverity.CRITICAL
         yield Problem(
             level=ProblemLevel.CRITICAL if is_critical else ProblemLevel.WARNING,
             word=(row.quantity or row.title).lower(),
-            sentence=f"{row.title}: {row.subject_name} of {row.chassis.name}{value}.",
-            page="alerts:alert", pk=row.pk, about=(row.object, pk) if pk else ("chassis", row.chassis_id),
+            sentence=f"{row.title}: {row.subject_name}{where}{', ' if measured else ''}{measured}.",
+            page="alerts:alert", pk=row.pk, chassis_id=row.chassis_id,
+            explains=not row.cause.startswith("rule-"), about=(row.object, pk) if pk else None,
         )  # fmt: skip
 
 

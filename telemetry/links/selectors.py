@@ -51,7 +51,6 @@ SORTS: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 TEXT_SORTS = {"name", "chassis"}
 STATE_REASONS = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
-MAX_PROBLEMS = 25
 DAY_PARTS = 96  # quarters of an hour in a day
 
 
@@ -260,17 +259,15 @@ def link_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator
     degraded = link_rows(person).filter(shown_rank__gte=RANKS[LinkLevel.DEGRADED])
     if chassis_ids is not None:
         degraded = degraded.filter(chassis__in=chassis_ids)
-    reported = 0
-    for view in link_views(degraded[: 4 * MAX_PROBLEMS]):
+    for view in link_views(degraded):
         grave = [one for one in view.reasons if one["code"] not in STATE_REASONS]
-        if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and reported < MAX_PROBLEMS:
-            reported += 1
+        if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED]:
             state = f"was {grave[0]['level']} ({view.stale_label})" if view.is_stale else f"is {grave[0]['level']}"
             sentence = f"The link of {view.name} {state}: {grave[0]['sentence']}"
             is_degraded = grave[0]["level"] == LinkLevel.DEGRADED
             yield Problem(
                 level=ProblemLevel.WARNING if is_degraded else ProblemLevel.CRITICAL, word=f"link {grave[0]['level']}",
-                sentence=sentence, page="links:link", pk=view.id, about=("port", view.id),
+                sentence=sentence, page="links:link", pk=view.id, about=("port", view.id), chassis_id=view.chassis_id,
             )  # fmt: skip
 
 
