@@ -106,7 +106,15 @@ def present_problems(person: User, chassis_ids: Collection[int] | None = None) -
     found += _hardware_problems(person, chassis_ids)
     for source in _problem_sources:
         found += source(person, chassis_ids)
-    explained = {(one.about, level) for one in found if one.explains for level in ProblemLevel if level <= one.level}
+    # A chassis is unwell since something in it is.
+    explained = {
+        (about, level)
+        for one in found
+        if one.explains
+        for about in (one.about, ("chassis", one.chassis_id))
+        for level in ProblemLevel
+        if level <= one.level
+    }
     found = [one for one in found if not one.is_general or (one.about, one.level) not in explained]
     return tuple(sorted(found, key=lambda one: (-one.level, one.is_general)))
 

@@ -28,7 +28,7 @@ def handle(page: Page, chassis: str, drawer: int, number: int) -> Locator:
 
 def drawer(page: Page, chassis: str, number: int) -> str:
     """Return a drawer's address."""
-    link = page.locator(f'section[aria-label="{chassis}"] g[aria-label="Drawer {number}"] .drawer-name a')
+    link = page.locator(f'section[aria-label="{chassis}"] g[aria-label^="Drawer {number}"] .drawer-name a')
     return link.get_attribute("href") or ""
 
 
