@@ -408,11 +408,11 @@ def test_tenants_are_added_renamed_and_told_apart(ada: User) -> None:
 def test_a_tenant_with_people_or_grants_is_not_removed(ada: User, vision: Tenant, bob: User) -> None:
     chassis = Chassis.objects.create(name="falcon", url="https://127.0.0.1:1")
     device = Device.objects.create(chassis=chassis, uri="/1", name="GPU 1", tenant=vision)
-    sentence = "Vision group still has 1 person and 1 device: move its people to another tenant and free what it holds"
+    sentence = "has 1 person and 1 device: move its people to another tenant and unassign what it holds first"
     with pytest.raises(Conflict, match=sentence):
         tenant_remove(by=ada, tenant=vision)
     edit(ada, bob, role=Role.ADMINISTRATOR, tenant=None)
-    with pytest.raises(Conflict, match="still has 1 device: free what it holds first"):
+    with pytest.raises(Conflict, match="still has 1 device: unassign what it holds first"):
         tenant_remove(by=ada, tenant=vision)
     assert signed_in(ada).post(reverse("fabric:tenant_removal", args=[vision.pk])).status_code == 302
     assert Tenant.objects.exists()
