@@ -33,7 +33,6 @@ from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Por
 from fabric.inventory.rules import counts_since
 from fabric.inventory.selectors import (
     counter_baselines,
-    host_link_degradation,
     host_rows,
     may_configure,
     may_move_cable,
@@ -85,8 +84,11 @@ def fabric(request: HttpRequest) -> HttpResponse:
     return render(request, "fabric/topology/fabric.html", context)
 
 
-def _problems_about(person: User, chassis_ids: Collection[int], subjects: Collection[Subject]) -> list[Problem]:
-    return [one for one in present_problems(person, chassis_ids) if one.about in subjects]
+def _problems_about(
+    person: User, chassis_ids: Collection[int], subjects: Collection[Subject], *, but: Collection[str] = ()
+) -> list[Problem]:
+    """Return the problems of things; `but` are words of those that a page has notices of its own for."""
+    return [one for one in present_problems(person, chassis_ids) if one.about in subjects and one.word not in but]
 
 
 @require_GET
@@ -183,12 +185,14 @@ def slot(request: HttpRequest, pk: int) -> HttpResponse:
     row: Slot = visible_or_404(Slot.objects.select_related("chassis", "drawer", "port"), person, pk, "slot")
     device = Device.objects.visible_to(person).filter(slot=row).first()
     ports = HostPort.objects.visible_to(person).filter(devices=device) if device else HostPort.objects.none()
+    subjects = {("port", row.port_id or 0), ("device", device.pk if device else 0)}
     context = {
         "slot": row,
         "device": device,
         "host_port": ports.select_related("host").first(),
         "port": row.port,
         "drifts": part_drifts(person, device) if device else [],
+        "problems": _problems_about(person, [row.chassis_id], subjects, but={DRIFTED}),
         "times": attachment_views(person, attachment_rows(person, slot=pk)[:ATTACHMENTS_SHOWN]),
         "history_page": reverse("fabric:slot_history", args=[pk]),
         "objects": f"port/{row.port_id}" if row.port_id else "",
@@ -216,8 +220,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         "port": port,
         "host_port": seen,
         "targets": [one for one in ports.select_related("host") if one.pk != (seen.pk if seen else None)],
-        # It has notices of its own for these, with what can be done.
-        "problems": [one for one in _problems_about(person, [row.chassis_id], subjects) if one.word not in NOTICED],
+        "problems": _problems_about(person, [row.chassis_id], subjects, but=NOTICED),
         "operations": operations,
         "open_operation": coming,
         # Nothing is shown of a host that the person may not see, nor of its processes.
@@ -248,7 +251,8 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
         "drifts": part_drifts(person, row),
         "objects": f"port/{row.pk}",
     }
-    context["below"] = host_link_degradation(row) if context["host_port"] else ""
+    subjects = {("port", pk), ("device", context["device"].pk if context["device"] else 0)}
+    context["problems"] = _problems_about(person, [row.chassis_id], subjects, but={DRIFTED})
     on_it = context["host_port"] or context["device"]
     if on_it is not None and row.chassis.is_composable and row.missing_since is None and may_configure(person, row):
         now = PortSetting(port_type=row.port_type, configured_width=row.configured_width)

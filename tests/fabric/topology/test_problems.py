@@ -73,9 +73,12 @@ def test_an_alert_of_a_device_is_its_problem_until_it_is_resolved(lab: Lab) -> N
     for word, page, query in (
         ("temperature", "fabric:fabric", {}), ("temperature", "fabric:fabric", {"view": "list"}),
         (found.sentence, "fabric:overview", {}), (found.sentence, "fabric:device", {}),
-        (found.sentence, "fabric:host", {}),
+        (found.sentence, "fabric:host", {}), (found.sentence, "fabric:slot", {}), (found.sentence, "fabric:port", {}),
     ):  # fmt: skip
-        pks: dict[str, list[Any]] = {"fabric:device": [lab.device.pk], "fabric:host": [lab.host_port.host_id]}
+        pks: dict[str, list[Any]] = {
+            "fabric:device": [lab.device.pk], "fabric:host": [lab.host_port.host_id],
+            "fabric:slot": [lab.device.slot_id], "fabric:port": [lab.device.slot.port_id if lab.device.slot else 0],
+        }  # fmt: skip
         assert word in page_text(lab.clients["owner"].get(reverse(page, args=pks.get(page)), query)), page
     Alert.objects.filter(pk=alert.pk).update(state="resolved")
     assert alert.pk not in {one.pk for one in seen_by("administrator") if one.page == "alerts:alert"}
