@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +9,9 @@ from dataclasses import dataclass
 from django.db.models import Case, F, When
 
 from accounts.models import User
+from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, Slot
 from fabric.topology.problems import Status, StatusBoard
-
-DIGITS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +43,9 @@ def fleet_tiles(person: User, board: StatusBoard) -> tuple[FleetTile, ...]:
         FleetTile(id=pk, name=name, status=board.of("chassis", pk), cells=tuple(map(tuple, cells[pk].values())))
         for pk, name in Chassis.objects.visible_to(person).values_list("pk", "name")
     ]
-    return tuple(sorted(tiles, key=lambda one: (-one.status.level if one.status else 0, natural_key(one.name))))
-
-
-def natural_key(name: str) -> list[tuple[int, str]]:
-    """Return a key to sort names by, in which numbers count as such."""
-    return [(int(part), "") if part.isdecimal() else (0, part.casefold()) for part in DIGITS.split(name)]
+    return tuple(
+        sorted(tiles, key=lambda one: (-one.status.level if one.status else 0, natural_key(one.name.casefold())))
+    )
 
 
 def _cells(person: User, board: StatusBoard) -> Mapping[int, Mapping[int, list[str]]]:

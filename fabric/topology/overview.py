@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from django.db.models import Count
@@ -15,7 +15,15 @@ from fabric.leases.selectors import LeaseNotice, lease_notices
 from fabric.operations.models import Operation, Plan
 from fabric.plans.selectors import PlanSummary, plan_summaries
 from fabric.topology.fleet import FleetTile, fleet_tiles
-from fabric.topology.problems import DRIFTED, Problem, ProblemLevel, StatusBoard, parts_of, present_problems
+from fabric.topology.problems import (
+    DRIFTED,
+    Problem,
+    ProblemLevel,
+    StatusBoard,
+    parts_of,
+    present_problems,
+    worst_first,
+)
 
 OPERATIONS_SHOWN = 8
 PLANS_SHOWN = 4
@@ -61,9 +69,10 @@ def overview_for(person: User) -> Overview:
         for one in notices
         if one.bad
     ]
+    fleet = fleet_tiles(person, StatusBoard(found, parts_of(person)))
     return Overview(
-        fleet=fleet_tiles(person, StatusBoard(found, parts_of(person))),
-        problems=_listed((*stuck, *found)),
+        fleet=fleet,
+        problems=_listed((*stuck, *found), {one.id: one.name for one in fleet}),
         capacity=_capacity(person),
         running=tuple(alone.open().order_by("requested_at")),
         newest=tuple(alone.order_by("-requested_at")[:OPERATIONS_SHOWN]),
@@ -90,21 +99,19 @@ def _capacity(person: User) -> tuple[Capacity, ...]:
     )
 
 
-def _listed(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return problems worst first, with one line for the drift of a chassis that has much of it."""
-    drifts: dict[int | None, list[Problem]] = defaultdict(list)
-    rest = []
+def _listed(problems: Iterable[Problem], names: Mapping[int, str]) -> tuple[Problem, ...]:
+    """Return problems worst first, with one line for the drift of a chassis (`names`, by id) that has much of it."""
+    drifts: dict[int, list[Problem]] = defaultdict(list)
+    listed = []
     for one in problems:
-        if one.word == DRIFTED:
+        if one.word == DRIFTED and one.chassis_id is not None:
             drifts[one.chassis_id].append(one)
         else:
-            rest.append(one)
+            listed.append(one)
     for pk, here in drifts.items():
         if len(here) > MAX_DRIFTS_LISTED:
-            name = here[0].sentence.partition(": ")[0]
-            rest.append(
-                replace(here[0], sentence=f"{len(here)} parts of {name} have drifted.", page="fabric:chassis", pk=pk)
-            )
+            sentence = f"{len(here)} parts of {names[pk]} have drifted."
+            listed.append(replace(here[0], sentence=sentence, page="fabric:chassis", pk=pk))
         else:
-            rest += here
-    return tuple(sorted(rest, key=lambda one: (-one.level, one.is_general)))
+            listed += here
+    return worst_first(listed)

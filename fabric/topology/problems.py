@@ -116,7 +116,12 @@ def present_problems(person: User, chassis_ids: Collection[int] | None = None) -
         if level <= one.level
     }
     found = [one for one in found if not one.is_general or (one.about, one.level) not in explained]
-    return tuple(sorted(found, key=lambda one: (-one.level, one.is_general)))
+    return worst_first(found)
+
+
+def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return problems by their levels; equally bad ones stay in order, but that something is wrong comes after what."""
+    return tuple(sorted(problems, key=lambda one: (-one.level, one.is_general)))
 
 
 class StatusBoard:

@@ -223,7 +223,7 @@ def active_alerts_for(person: User) -> ActiveAlerts:
 
     Where there are routes to the page, only the alerts of these.
     """
-    rows = alert_rows(person).filter(state__in=Alert.ACTIVE).exclude(suppressed_alerts())
+    rows = _notifying_alerts(person)
     if routes := list(Route.objects.filter(kind=Route.Kind.PAGE)):
         conditions = [route.alerts() for route in routes if route.enabled]
         rows = rows.filter(reduce(or_, conditions)) if conditions else rows.none()
@@ -238,10 +238,14 @@ def active_alerts_for(person: User) -> ActiveAlerts:
     )
 
 
+def _notifying_alerts(person: User) -> QuerySet[Alert]:
+    """Return a person's firing alerts, without silenced and inhibited ones."""
+    return alert_rows(person).filter(state__in=Alert.ACTIVE).exclude(suppressed_alerts())
+
+
 def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:
     """Yield a person's firing alerts about what the fabric does not report by itself: readings and fans."""
-    rows = alert_rows(person).filter(state__in=Alert.ACTIVE).exclude(suppressed_alerts())
-    rows = rows.exclude(cause__in=(NOT_ANSWERING, *LINK_RULES))
+    rows = _notifying_alerts(person).exclude(cause__in=(NOT_ANSWERING, *LINK_RULES))
     if chassis_ids is not None:
         rows = rows.filter(chassis__in=chassis_ids)
     for row in alert_views(person, AlertFilter(sort="worst").apply(rows)):
