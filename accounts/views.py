@@ -43,10 +43,11 @@ def people(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_ADD, fresh_sign_in=True)
 def person_add(request: HttpRequest) -> HttpResponse:
-    """Add a person; the answer shows the generated password."""
+    """Add a person, of `tenant` if it is in the URL; the answer shows the generated password."""
     by = person_of(request)
     if request.method != "POST":
-        return render(request, "accounts/person_add.html", {"form": PersonForm()})
+        form = PersonForm(initial={"tenant": request.GET.get("tenant")})
+        return render(request, "accounts/person_add.html", {"form": form})
     form = PersonForm(request.POST)
     if form.is_valid():
         try:

@@ -136,9 +136,9 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_GIVE)
 def lease_give_page(request: HttpRequest) -> HttpResponse:
-    """Create a lease without a request."""
+    """Create a lease without a request, for `tenant` if it is in the URL."""
     by = person_of(request)
-    form = LeaseGrantForm(_form_data(request))
+    form = LeaseGrantForm(_form_data(request), initial={"tenant": request.GET.get("tenant")})
     if form.is_valid():
         with service_errors_in(form):
             row = lease_give(person=by, things=_selected_parts(request), **form.cleaned_data)

@@ -206,16 +206,17 @@ def _day(text: str, today: date) -> date:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.DASHBOARD_ADD, menu_entry=MenuEntry("Dashboards", "Telemetry", 2))
 def dashboards(request: HttpRequest) -> HttpResponse:
-    """List one's dashboards; POST `name` and `query` saves another one."""
+    """List one's dashboards; POST `name` and `query` saves another one, and shows it."""
     person = person_of(request)
     if request.method == "POST":
         query = request.POST.get("query", "")
         try:
             made = dashboard_add(person=person, name=request.POST.get("name", ""), query=query)
-            messages.success(request, f"‘{made.name}’ was pinned.")
         except (Invalid, Conflict) as error:
             messages.error(request, error.sentence)
-        return redirect("history:dashboards")
+            return redirect("history:dashboards")
+        messages.success(request, f"‘{made.name}’ was pinned to your dashboards.")
+        return redirect(f"{reverse('history:telemetry')}?{made.query}")
     return render(request, "telemetry/history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
 
 

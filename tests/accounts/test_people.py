@@ -405,6 +405,20 @@ def test_tenants_are_added_renamed_and_told_apart(ada: User) -> None:
     assert names == ["Vision Group"]
 
 
+def test_a_new_tenant_leads_to_its_first_user_and_its_first_lease(ada: User, vision: Tenant) -> None:
+    client = signed_in(ada)
+    page = client.get(reverse("fabric:tenant", args=[vision.pk])).content.decode()
+    user, lease = (f"{reverse(name)}?tenant={vision.pk}" for name in ("accounts:person_add", "fabric:lease_give"))
+    assert user in page
+    assert lease in page
+    chosen = f'<option value="{vision.pk}" selected>'
+    assert chosen in client.get(user).content.decode()
+    assert chosen in client.get(lease).content.decode()
+    made = client.post(user, {"username": "vera", "role": Role.USER, "tenant": vision.pk, "active": "on"})
+    assert f'href="{lease}"' in made.content.decode()
+    assert client.get(reverse("accounts:person_add") + "?tenant=nobody").status_code == 200
+
+
 def test_a_tenant_with_people_or_grants_is_not_removed(ada: User, vision: Tenant, bob: User) -> None:
     chassis = Chassis.objects.create(name="falcon", url="https://127.0.0.1:1")
     device = Device.objects.create(chassis=chassis, uri="/1", name="GPU 1", tenant=vision)

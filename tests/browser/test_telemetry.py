@@ -203,13 +203,16 @@ def test_a_view_is_pinned_renamed_moved_and_removed(page: Page) -> None:
         page.goto("/telemetry/?of=device/1&metric=temperature_celsius&range=6h")
         page.fill("#name", name)
         page.get_by_role("button", name="Pin", exact=True).click()
-        page.wait_for_url("**/telemetry/dashboards/")
+        # One stays with the charts.
+        expect(page.get_by_text(f"‘{name}’ was pinned to your dashboards.")).to_be_visible()
+        page.wait_for_url("**/telemetry/?of=device/1&metric=temperature_celsius&range=6h")
+    page.goto("/telemetry/dashboards/")
     names = page.locator("table.dashboards th[scope=row]")
     assert names.all_inner_texts() == ["Mornings", "Evenings"]
     judge(page, "dashboards")
     page.get_by_role("button", name="Move Evenings up").click()
     expect(names.first).to_have_text("Evenings")
-    page.get_by_label("Another name for Evenings").fill("Nights")
+    page.get_by_label("New name of Evenings").fill("Nights")
     page.get_by_role("button", name="Rename").first.click()
     expect(names.first).to_have_text("Nights")
     page.get_by_role("link", name="Nights").click()
