@@ -22,6 +22,7 @@ from django.db import DatabaseError, close_old_connections
 from fabric.inventory.models import Chassis
 from telemetry.alerts import services
 from telemetry.alerts.checks import RATE, ChassisFacts, PlannedChecks, RuleSet, plan_checks, unreachable_check
+from telemetry.alerts.limits import limits_publish
 from telemetry.alerts.rules import LINK_RULES, NOT_ANSWERING, AlertEngine, CheckState, CheckTransition, Values
 from telemetry.alerts.selectors import active_rules, chassis_facts, open_alert_states
 from telemetry.alerts.services import transitions_record
@@ -137,6 +138,8 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 2.0
 # Tenants and attachments are read again this often for rules that depend on them.
 REPLAN_SECONDS: Final = 15.0
+# Everything is planned again this often, so that published limits do not expire.
+REFRESH_SECONDS: Final = 300.0
 GONE_SECONDS: Final = 300.0  # a series that disappeared may return with the next walk
 GATHER_SECONDS: Final = 0.2  # transitions of one moment are written together
 RETRY_DELAYS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -267,10 +270,10 @@ class AlertWriter:
         rules = active_rules()
         changed = rules != self._rules
         self._rules, self._rules_read_at = rules, now
+        most = REPLAN_SECONDS if rules.has_moving_subjects else REFRESH_SECONDS
         with self._wake:
             for watch in self._watches:
-                moved = rules.has_moving_subjects and now - self._planned_at.get(watch, now) > REPLAN_SECONDS
-                if changed or moved:
+                if changed or now - self._planned_at.get(watch, now) > most:
                     self._to_plan[watch] = None
         for chassis, missing in list(self._missing_since.items()):
             gone = {identity for identity, since in missing.items() if now - since > GONE_SECONDS}
@@ -319,6 +322,7 @@ class AlertWriter:
         watch.set_plan(CheckPlan(context=context, plan=plan, silent=silent, states=states, steps=steps))
         self._planned_at[watch] = time.monotonic()
         if plan is not None and context is not None:
+            limits_publish(watch.chassis_id, plan.checks)
             known = {check.identity for check in plan.checks}
             measured = {entry["key"] for entry in context.catalogue.entries}
             self._end_unchecked(facts, rules, measured, set(states) - known)

@@ -1,0 +1,97 @@
+"""The limits of the rules that are on, as engines evaluate them: workers publish them to Redis, charts draw them.
+
+alerts:limits:<chassis>  hash: the key of a series to the JSON of its limits, a list of AlertLimit
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+import redis
+from django.conf import settings
+
+from accounts.models import User
+from fabric.inventory.selectors import reading_scope
+from telemetry.alerts.rules import Check, Condition
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.live.selectors import is_visible_series
+
+logger = logging.getLogger(__name__)
+# Workers publish more often; those of a chassis that nobody polls any more expire.
+EXPIRY_SECONDS: Final = 900
+
+
+class AlertLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit on a series, in its unit: an alert of `severity` fires above (`is_upper`) or below `value`.
+
+    It resolves at `ends_at`; `title` is that of the rule.
+    """
+
+    value: float
+    ends_at: float
+    is_upper: bool
+    severity: str
+    title: str
+
+
+_decoder: Final = msgspec.json.Decoder(list[AlertLimit])
+
+
+def limits_publish(chassis_id: int, checks: Iterable[Check]) -> None:
+    """Publish the limits of a chassis' checks, in place of the earlier ones; without Redis, nothing."""
+    found: dict[str, list[AlertLimit]] = {}
+    for check in checks:
+        if check.terms.condition in {Condition.ABOVE, Condition.BELOW} and check.unit != "health":
+            limit = AlertLimit(
+                value=check.terms.value, ends_at=check.terms.ends_at, severity=check.severity, title=check.title,
+                is_upper=check.terms.condition is Condition.ABOVE,
+            )  # fmt: skip
+            found.setdefault(check.key, []).append(limit)
+    name = f"alerts:limits:{chassis_id}"
+    try:
+        with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client, client.pipeline() as pipe:
+            pipe.delete(name)
+            if found:
+                pipe.hset(name, mapping={key: msgspec.json.encode(limits) for key, limits in found.items()})
+                pipe.expire(name, EXPIRY_SECONDS)
+            pipe.execute()
+    except (redis.RedisError, OSError) as error:
+        logger.info("the limits of chassis %s are not published: %s", chassis_id, error)
+
+
+def alert_limits(person: User, series: Mapping[int, Sequence[str]]) -> dict[tuple[int, str], list[AlertLimit]]:
+    """Return the limits on series (their keys, by chassis) that the person may see, by chassis and key.
+
+    Those are of sensors' own thresholds and of administrators' rules, whatever their scope; none without Redis.
+    """
+    found: dict[tuple[int, str], list[AlertLimit]] = {}
+    try:
+        with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
+            for chassis_id, keys in series.items():
+                scope = reading_scope(person, chassis_id)
+                visible = [key for key in keys if scope is not None and is_visible_series(scope, _entry_of(key))]
+                raws = client.hmget(f"alerts:limits:{chassis_id}", visible) if visible else []
+                for key, raw in zip(visible, cast("list[bytes | None]", raws), strict=True):
+                    if limits := _stored_limits(raw):
+                        found[chassis_id, key] = limits
+    except (redis.RedisError, OSError) as error:
+        logger.info("limits are not available: %s", error)
+    return found
+
+
+def _entry_of(key: str) -> SeriesEntry:
+    kind, _, rest = key.partition("/")
+    pk, _, quantity = rest.partition("/")
+    return SeriesEntry(key=key, object=kind, id=int(pk) if pk.isdecimal() else 0, quantity=quantity, label="", unit="")
+
+
+def _stored_limits(raw: bytes | None) -> list[AlertLimit]:
+    """Return limits that Redis had; none where it had none, or something else."""
+    try:
+        return _decoder.decode(raw) if raw else []
+    except (msgspec.DecodeError, RecursionError) as error:
+        logger.warning("limits of Redis are refused: %s", error)
+        return []
